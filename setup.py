@@ -1,0 +1,71 @@
+"""Builds ext/kafkalite/_native/*.pyx into kafkalite._native; everything else about the package is in pyproject.toml.
+
+KAFKALITE_DEBUG=1 gives the debug build: bounds checks, line tracing and KL_DEBUG assertions on.
+KAFKALITE_SANITIZE=address adds the address sanitiser to it.
+"""
+
+import os
+from pathlib import Path
+
+import numpy
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+NATIVE = Path("ext/kafkalite/_native")
+C_SOURCES = Path("ext/c")
+
+debug = os.environ.get("KAFKALITE_DEBUG", "0") == "1"
+sanitize = os.environ.get("KAFKALITE_SANITIZE", "")
+
+compile_args = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wno-unreachable-code-fallthrough", "-fno-strict-aliasing"]
+link_args: list[str] = []
+macros = [("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")]
+if debug:
+    compile_args += ["-O1", "-g", "-UNDEBUG", "-DKL_DEBUG=1"]
+    macros += [("CYTHON_TRACE_NOGIL", "0")]
+else:
+    compile_args += ["-O3"]
+if sanitize:
+    compile_args += [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer"]
+    link_args += [f"-fsanitize={sanitize}"]
+
+directives = {
+    "language_level": 3,
+    "boundscheck": debug,
+    "wraparound": False,
+    "initializedcheck": debug,
+    "cdivision": True,
+    "embedsignature": True,
+    "embedsignature.format": "python",
+    "freethreading_compatible": False,
+}
+
+
+def extension(source: Path) -> Extension:
+    """One module per .pyx; a C file of the same name in ext/c is compiled into it."""
+    name = source.stem
+    sources = [str(source)]
+    companion = C_SOURCES / f"{name}.c"
+    if companion.exists():
+        sources.append(str(companion))
+    headers = [str(path) for path in sorted(C_SOURCES.glob("*.h"))]
+    return Extension(
+        f"kafkalite._native.{name}",
+        sources,
+        include_dirs=[str(C_SOURCES), numpy.get_include()],
+        define_macros=macros,
+        extra_compile_args=compile_args,
+        extra_link_args=link_args,
+        depends=headers,
+    )
+
+
+setup(
+    ext_modules=cythonize(
+        [extension(path) for path in sorted(NATIVE.glob("*.pyx"))],
+        include_path=["ext"],
+        build_dir="build/cython-debug" if debug else "build/cython",
+        compiler_directives=directives,
+        annotate=os.environ.get("KAFKALITE_ANNOTATE", "0") == "1",
+    )
+)
