@@ -91,7 +91,7 @@ cdef inline int8_t read_i8(Cursor* c) noexcept nogil:
     if not need(c, 1):
         return 0
     c.pos += 1
-    return <int8_t>c.pos[-1]
+    return <int8_t>(c.pos - 1)[0]
 
 cdef inline int16_t read_i16(Cursor* c) noexcept nogil:
     if not need(c, 2):
@@ -205,10 +205,10 @@ cdef inline void skip_tags(Cursor* c) noexcept nogil:
     """Steps over a tag buffer whose fields nobody here reads (KIP-482)."""
     cdef uint32_t count = read_uvarint(c)
     cdef uint32_t size
-    cdef uint32_t i
+    cdef uint32_t _i
     if c.status == OK and <uint64_t>count * 2 > <uint64_t>(c.end - c.pos):
         c.status = TOO_MANY
-    for i in range(count):
+    for _i in range(count):
         if c.status != OK:
             return
         read_uvarint(c)
