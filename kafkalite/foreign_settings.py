@@ -1,0 +1,122 @@
+"""Kafka's broker settings that mean nothing here, so that a server.properties written for Kafka can be used as it is.
+
+Most are accepted with a line in the log, since ignoring them changes nothing a client sees. A few promise protection
+or a policy that would silently not be there: those are refused.
+"""
+
+import re
+
+from kafkalite.errors import ConfigError
+
+_REFUSED = {
+    "authorizer.class.name": "this release has no authoriser, so access would not be limited",
+    "create.topic.policy.class.name": "Java policy classes cannot be loaded, so the policy would not be obeyed",
+    "alter.config.policy.class.name": "Java policy classes cannot be loaded, so the policy would not be obeyed",
+    "advertised.host.name": "was removed from Kafka; use advertised.listeners",
+    "advertised.port": "was removed from Kafka; use advertised.listeners",
+    "host.name": "was removed from Kafka; use listeners",
+    "port": "was removed from Kafka; use listeners",
+}
+"""Key → why it cannot be ignored."""
+
+_PREFIXES: dict[str, str] = {
+    "ssl.": "this release serves PLAINTEXT only",
+    "sasl.": "this release serves PLAINTEXT only",
+    "security.": "this release serves PLAINTEXT only",
+    "listener.name.": "this release serves PLAINTEXT only",
+    "delegation.token.": "this release serves PLAINTEXT only",
+    "principal.": "this release serves PLAINTEXT only",
+    "super.users": "this release has no authoriser",
+    "allow.everyone.if.no.acl.found": "this release has no authoriser",
+    "connections.max.reauth.ms": "this release serves PLAINTEXT only",
+    "failed.authentication.delay.ms": "this release serves PLAINTEXT only",
+    "process.roles": "one process is broker and controller",
+    "controller.": "one process is broker and controller",
+    "initial.broker.registration.timeout.ms": "one process is broker and controller",
+    "broker.heartbeat.interval.ms": "one process is broker and controller",
+    "broker.session.timeout.ms": "one process is broker and controller",
+    "broker.id.generation.enable": "node.id is given or 1",
+    "reserved.broker.max.id": "node.id is given or 1",
+    "metadata.": "metadata is kept in a journal of its own",
+    "inter.broker.": "there is one broker",
+    "early.start.listeners": "there is one broker",
+    "replica.": "there is one broker",
+    "follower.": "there is one broker",
+    "leader.": "there is one broker",
+    "auto.leader.rebalance.enable": "there is one broker",
+    "controlled.shutdown.": "there is one broker",
+    "num.replica.fetchers": "there is one broker",
+    "num.replica.alter.log.dirs.threads": "there is one broker",
+    "unclean.leader.election.interval.ms": "there is one broker",
+    "eligible.leader.replicas.": "there is one broker",
+    "remote.": "this release has no tiered storage",
+    "rlmm.": "this release has no tiered storage",
+    "rsm.": "this release has no tiered storage",
+    "quota.": "this release has no quotas",
+    "client.quota.callback.class": "this release has no quotas",
+    "quota.window.": "this release has no quotas",
+    "alter.log.dirs.replication.quota.": "this release has no quotas",
+    "replication.quota.": "this release has no quotas",
+    "max.connection.creation.rate": "this release has no quotas",
+    "metric": "metrics are not Java's",
+    "kafka.metrics.": "metrics are not Java's",
+    "auto.include.jmx.reporter": "metrics are not Java's",
+    "telemetry.": "client telemetry is not served",
+    "share.": "share groups come with a later release",
+    "group.share.": "share groups come with a later release",
+    "group.streams.": "streams groups come with a later release",
+    "group.consumer.": "consumer groups come with a later release",
+    "group.coordinator.": "consumer groups come with a later release",
+    "group.version": "consumer groups come with a later release",
+    "errors.deadletterqueue.": "share groups come with a later release",
+    "offsets.": "consumer groups come with a later release",
+    "transaction.": "transactions come with a later release",
+    "log.cleaner.": "compaction comes with a later release",
+    "log.dir.failure.timeout.ms": "there is one data directory",
+    "log.initial.task.delay.ms": "periodic work starts with the broker",
+    "log.message.downconversion.enable": "Kafka 4 removed it",
+    "log.message.format.version": "Kafka 4 removed it",
+    "log.message.timestamp.difference.max.ms": "Kafka 4 removed it",
+    "zookeeper.": "only zookeeper.connect will be used, by the 0.7 listener of a later release",
+    "password.encoder.": "no passwords are stored",
+    "config.providers": "values are taken literally",
+    "background.threads": "num.io.threads does that work",
+    "queued.max.request.bytes": "queued.max.requests and the limits per connection bound memory",
+    "request.timeout.ms": "there is one broker",
+    "server.max.startup.time.ms": "start-up has no time limit",
+    "fetch.purgatory.": "waiting requests are kept otherwise",
+    "producer.purgatory.": "waiting requests are kept otherwise",
+    "delete.records.purgatory.": "waiting requests are kept otherwise",
+    "max.request.partition.size.limit": "request.max.partitions bounds every request",
+    "unstable.": "only finished API versions are served",
+    "node.epoch": "one process is broker and controller",
+}
+"""Key, or beginning of keys, → why it means nothing here."""
+
+_PATTERN = re.compile("|".join(re.escape(prefix) for prefix in sorted(_PREFIXES, key=len, reverse=True)))
+
+
+def refuse_foreign(key: str, text: str) -> None:
+    """ConfigError for a key that must not be ignored, unless its value is empty."""
+    if key in _REFUSED and text.strip():
+        raise ConfigError(key, _REFUSED[key])
+
+
+def foreign_note(key: str) -> str | None:
+    """A sentence for the log when the key is Kafka's and means nothing here; None when it is unknown."""
+    if key in _REFUSED:
+        return f"{key} is empty and ignored"
+    match = _PATTERN.match(key)
+    if match is None or (not match[0].endswith((".", "metric")) and match[0] != key):
+        return None
+    return f"{key} is accepted and ignored: {_PREFIXES[match[0]]}"
+
+
+def foreign_rows() -> list[tuple[str, str]]:
+    """Key or `prefix*` with the reason, for the documentation."""
+    return [(f"{key}*" if key.endswith((".", "metric")) else key, why) for key, why in sorted(_PREFIXES.items())]
+
+
+def refused_rows() -> list[tuple[str, str]]:
+    """Key with the reason it is refused, for the documentation."""
+    return sorted(_REFUSED.items())

@@ -1,0 +1,118 @@
+"""The value of `listeners` and `advertised.listeners`: text to addresses, with a clear refusal of what is not served.
+
+    listeners=kafka://127.0.0.1:9092            our own form; the listener is named KAFKA
+    listeners=PLAINTEXT://:9092                 Kafka's form; no host is every interface
+    listeners=IN://:29092,OUT://:9092           names of one's own, with listener.security.protocol.map=IN:PLAINTEXT,...
+
+Pure functions on text: nothing is looked up or bound here, apart from the machine's host name for a listener that is
+bound on every interface and advertised nowhere.
+"""
+
+import re
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kafkalite.errors import ConfigError
+from kafkalite.model import Endpoint
+
+KEY = "listeners"
+ADVERTISED_KEY = "advertised.listeners"
+MAP_KEY = "listener.security.protocol.map"
+
+_LISTENER = re.compile(
+    r"(?P<name>[A-Za-z][A-Za-z0-9_]*)://(?P<host>\[[0-9A-Fa-f:.]+(%\w+)?\]|[A-Za-z0-9._-]*):(?P<port>-?[0-9]{1,5})/?"
+)
+_EVERYWHERE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104  # compared with, not bound
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One address to bind or to advertise. `host` is empty for every interface; IPv6 addresses stand without brackets."""
+
+    name: str
+    host: str
+    port: int
+
+    def endpoint(self, bound_port: int) -> Endpoint:
+        """What clients are told, once the port is known."""
+        host = socket.gethostname() if self.host in _EVERYWHERE else self.host
+        return Endpoint(self.name, host, self.port or bound_port)
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+
+def parse_listeners(text: str, protocol_map: str, controller_names: Iterable[str] = ()) -> tuple[Listener, ...]:
+    """The listeners to bind; ConfigError when there is none, one is malformed, or its protocol is not served."""
+    protocols = _parse_protocol_map(protocol_map)
+    controllers = {name.upper() for name in controller_names}
+    found = [item for item in _parse(KEY, text) if item.name not in controllers]
+    if not found:
+        raise ConfigError(KEY, "names no listener to bind")
+    for item in found:
+        _check_protocol(item, protocols)
+    _check_distinct(KEY, found)
+    bound = [(item.host, item.port) for item in found if item.port]
+    for address in bound:
+        if bound.count(address) > 1:
+            raise ConfigError(KEY, f"port {address[1]} is bound twice")
+    return tuple(found)
+
+
+def parse_advertised(text: str | None, listeners: Iterable[Listener]) -> dict[str, Listener]:
+    """Listener name → what it advertises; names that are not bound (a controller's) are left out."""
+    if not text:
+        return {}
+    names = {item.name for item in listeners}
+    found = _parse(ADVERTISED_KEY, text)
+    _check_distinct(ADVERTISED_KEY, found)
+    for item in found:
+        if item.host in {"0.0.0.0", "::"}:  # noqa: S104  # refused, not bound
+            raise ConfigError(ADVERTISED_KEY, f"{item.host} is no address that a client could connect to")
+    known = {item.name: item for item in found if item.name in names}
+    if not known:
+        raise ConfigError(ADVERTISED_KEY, f"names none of the listeners {', '.join(sorted(names))}")
+    return known
+
+
+def _parse(key: str, text: str) -> list[Listener]:
+    return [_parse_one(key, item.strip()) for item in text.split(",") if item.strip()]
+
+
+def _parse_one(key: str, item: str) -> Listener:
+    match = _LISTENER.fullmatch(item)
+    if match is None:
+        raise ConfigError(key, f"must be name://host:port, such as kafka://127.0.0.1:9092, not {item[:80]!r}")
+    port = int(match["port"])
+    if not 0 <= port <= 65535:
+        raise ConfigError(key, f"port {port} is not between 0 and 65535")
+    return Listener(match["name"].upper(), match["host"].strip("[]"), port)
+
+
+def _parse_protocol_map(text: str) -> dict[str, str]:
+    protocols: dict[str, str] = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        name, separator, protocol = item.partition(":")
+        if not separator:
+            raise ConfigError(MAP_KEY, f"must be name:protocol, not {item!r}")
+        protocols[name.strip().upper()] = protocol.strip().upper()
+    return protocols
+
+
+def _check_protocol(item: Listener, protocols: Mapping[str, str]) -> None:
+    if item.name == "KAFKA07":
+        raise ConfigError(KEY, "the kafka07:// listener comes with a later release; this one serves kafka:// only")
+    protocol = "PLAINTEXT" if item.name in {"KAFKA", "PLAINTEXT"} else protocols.get(item.name, item.name)
+    if protocol in {"SSL", "SASL_PLAINTEXT", "SASL_SSL"}:
+        raise ConfigError(KEY, f"{item} asks for {protocol}, which this release does not serve; PLAINTEXT only")
+    if protocol != "PLAINTEXT":
+        raise ConfigError(KEY, f"{MAP_KEY} gives listener {item.name} no protocol")
+
+
+def _check_distinct(key: str, found: list[Listener]) -> None:
+    names = [item.name for item in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(key, f"listener name {name} is used twice; give each its own in {MAP_KEY}")

@@ -1,0 +1,106 @@
+"""Small frozen types and the facts about names that several rooms share. No I/O, no locks, nothing mutable.
+
+It leaves to others: what a request looks like (`kafkalite.protocol`), what a log is (`kafkalite.log`).
+"""
+
+import base64
+import secrets
+from dataclasses import dataclass
+from typing import NamedTuple
+
+TOPIC_NAME_SIZE_MAX = 249
+"""Kafka's own bound: directory names are `<topic>-<partition>`, and file systems stop at 255 bytes."""
+
+NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+"""The characters a topic name may be made of."""
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+"""Topics the broker writes itself; clients may read them, not produce to them or create them."""
+
+OFFSET_LATEST = -1
+OFFSET_EARLIEST = -2
+OFFSET_MAX_TIMESTAMP = -3
+OFFSET_EARLIEST_LOCAL = -4
+OFFSET_LATEST_TIERED = -5
+
+NO_TIMESTAMP = -1
+NO_LEADER_EPOCH = -1
+NO_PRODUCER_ID = -1
+
+ZERO_UUID = bytes(16)
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """What a look-up by time finds. `timestamp` is in ms since 1970, -1 where the record has none."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int = NO_LEADER_EPOCH
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where clients reach a listener: what is sent out in metadata, not necessarily what is bound."""
+
+    name: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+def topic_name_error(name: str, size_max: int = TOPIC_NAME_SIZE_MAX) -> str | None:
+    """Why a topic may not have this name, in one sentence; None when it may."""
+    if not name:
+        return "a topic name cannot be empty"
+    if name in {".", ".."}:
+        return f"a topic cannot be named {name!r}"
+    if len(name) > size_max:
+        return f"a topic name has at most {size_max} characters, this one has {len(name)}"
+    if not NAME_CHARACTERS.issuperset(name):
+        return f"topic name {name[:64]!r} has a character other than ASCII letters, digits, '.', '_' and '-'"
+    return None
+
+
+def topic_names_collide(first: str, second: str) -> bool:
+    """True for two names that differ in '.' and '_' only: their metric names would be the same, and Kafka refuses it."""
+    return first.replace(".", "_") == second.replace(".", "_")
+
+
+def new_uuid() -> bytes:
+    """16 random bytes for a topic id (version 4, variant 1), never one that Kafka reserves or prints with a leading '-'."""
+    while True:
+        raw = bytearray(secrets.token_bytes(16))
+        raw[6] = raw[6] & 0x0F | 0x40
+        raw[8] = raw[8] & 0x3F | 0x80
+        value = bytes(raw)
+        if not uuid_text(value).startswith("-"):
+            return value
+
+
+def uuid_text(value: bytes) -> str:
+    """An id as Kafka's tools and `partition.metadata` write it: 22 characters of URL-safe base64 without padding."""
+    assert len(value) == 16, f"an id has 16 bytes, not {len(value)}"
+    return base64.urlsafe_b64encode(value).rstrip(b"=").decode("ascii")
+
+
+def uuid_bytes(text: str) -> bytes:
+    """The 16 bytes of an id as `uuid_text` writes it; ValueError for anything else."""
+    if len(text) != 22 or not text.isascii():
+        raise ValueError(f"{text[:64]!r} is not a 22 character id")
+    value = base64.b64decode(text + "==", altchars=b"-_", validate=True)
+    if len(value) != 16:
+        raise ValueError(f"{text!r} does not hold 16 bytes")
+    return value

@@ -1,0 +1,306 @@
+"""What a setting is: one row of a settings table, read from text, checked, written back as text and described.
+
+The tables themselves are the dataclasses in `kafkalite.config`; a row hangs on each of their fields as metadata. Values
+come as text from a .properties file, the command line or an AlterConfigs request, and `Setting.parse` is the one way in.
+Everything here is immutable, so any thread may use it. It leaves to others which settings exist and what they do.
+"""
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kafkalite.errors import ConfigError, StartupError
+
+Value = bool | int | float | str | tuple[str, ...] | None
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
+_METADATA_KEY = "setting"
+
+
+class ConfigType(IntEnum):
+    """The types of settings, numbered as DescribeConfigs v3 numbers them."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from, numbered as DescribeConfigs v1 numbers it."""
+
+    UNKNOWN = 0
+    DYNAMIC_TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+class Effect(Enum):
+    """Whether a setting does anything in this release."""
+
+    YES = "yes"
+    LATER = "later"
+    NONE = "none"
+
+
+class ConfigSynonym(NamedTuple):
+    """One place a value could come from, in order of precedence."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigEntry:
+    """One line of a DescribeConfigs answer."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    type: ConfigType
+    read_only: bool
+    sensitive: bool
+    synonyms: tuple[ConfigSynonym, ...]
+    documentation: str
+
+    @property
+    def is_default(self) -> bool:
+        """The flag that DescribeConfigs v0 has in place of the source."""
+        return self.source == ConfigSource.DEFAULT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One setting. `low` and `high` are inclusive; None as default means unset, and then the text may be empty too."""
+
+    key: str
+    type: ConfigType
+    default: Value
+    doc: str
+    unit: str = ""
+    since: str = "0.1"
+    effect: Effect = Effect.YES
+    dynamic: bool = False
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+    default_text: str = ""
+    """What documentation shows as default, where the value depends on the machine."""
+    broker_keys: tuple[tuple[str, int], ...] = ()
+    """For a topic setting: the broker settings that its default comes from, each with the factor to multiply by."""
+
+    @property
+    def attribute(self) -> str:
+        """The dataclass field's name."""
+        return attribute_of(self.key)
+
+    def parse(self, text: str) -> Value:
+        """The value a text stands for; ConfigError says what is legal."""
+        text = text.strip()
+        if not text and self.default is None:
+            return None
+        match self.type:
+            case ConfigType.BOOLEAN:
+                return self._parse_boolean(text)
+            case ConfigType.SHORT | ConfigType.INT | ConfigType.LONG:
+                return self._parse_integer(text)
+            case ConfigType.DOUBLE:
+                return self._parse_double(text)
+            case ConfigType.LIST:
+                return self._parse_list(text)
+            case _:
+                return self._parse_string(text)
+
+    def _parse_boolean(self, text: str) -> bool:
+        lower = text.lower()
+        if lower not in {"true", "false"}:
+            raise ConfigError(self.key, f"must be true or false, not {text!r}")
+        return lower == "true"
+
+    def _parse_integer(self, text: str) -> int:
+        if not _INTEGER.fullmatch(text):
+            raise ConfigError(self.key, f"must be a whole number, not {text[:64]!r}")
+        value = int(text)
+        bits = {ConfigType.SHORT: 16, ConfigType.INT: 32}.get(self.type, 64)
+        if not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
+            raise ConfigError(self.key, f"{text} does not fit into {bits} bits")
+        self._check_range(value)
+        return value
+
+    def _parse_double(self, text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise ConfigError(self.key, f"must be a number, not {text[:64]!r}") from None
+        if not math.isfinite(value):
+            raise ConfigError(self.key, f"must be a finite number, not {text!r}")
+        self._check_range(value)
+        return value
+
+    def _check_range(self, value: float) -> None:
+        if self.low is not None and value < self.low:
+            raise ConfigError(self.key, f"must be at least {self.low}, not {value}")
+        if self.high is not None and value > self.high:
+            raise ConfigError(self.key, f"must be at most {self.high}, not {value}")
+
+    def _parse_list(self, text: str) -> tuple[str, ...]:
+        values = tuple(item.strip() for item in text.split(",") if item.strip())
+        for item in values:
+            if self.choices and item not in self.choices:
+                raise ConfigError(self.key, f"must be a list of {', '.join(self.choices)}, not {text!r}")
+        return values
+
+    def _parse_string(self, text: str) -> str:
+        if self.choices and text not in self.choices:
+            raise ConfigError(self.key, f"must be one of {', '.join(self.choices)}, not {text!r}")
+        return text
+
+    def render(self, value: Value) -> str | None:
+        """A value as text, in the form that `parse` reads and Kafka's tools print; None when unset."""
+        match value:
+            case None:
+                return None
+            case bool():
+                return "true" if value else "false"
+            case tuple():
+                return ",".join(value)
+            case _:
+                return str(value)
+
+
+def attribute_of(key: str) -> str:
+    """`log.dirs` is the field `log_dirs`."""
+    return key.replace(".", "_").replace("-", "_")
+
+
+def key_of(attribute: str) -> str:
+    """The other way round: `Broker(log_dirs=...)` means `log.dirs`; a key with dots passes unchanged."""
+    return attribute.replace("_", ".")
+
+
+def to_text(value: object) -> str:
+    """A Python value as the text of a setting: True is `true`, a list is joined by commas."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case list() | tuple():
+            return ",".join(map(str, value))
+        case _:
+            return str(value)
+
+
+def setting(
+    type_: ConfigType, default: Value | Callable[[], Value], doc: str, *, default_text: str = "", **more: Any
+) -> Any:
+    """A dataclass field that is a setting; its key is the field's name with dots for underscores (see `collect`)."""
+    row: dict[str, Any] = {"type": type_, "doc": doc, "default_text": default_text, **more}
+    if callable(default):
+        row["default"] = None
+        row["computed"] = True
+        return field(default_factory=default, metadata={_METADATA_KEY: row})
+    row["default"] = default
+    return field(default=default, metadata={_METADATA_KEY: row})
+
+
+def collect(cls: type) -> dict[str, Setting]:
+    """The table a dataclass spells out: key → Setting, in the order of its fields."""
+    table: dict[str, Setting] = {}
+    for name, item in cls.__dataclass_fields__.items():  # type: ignore[attr-defined]  # cls is a dataclass, or fails
+        row = item.metadata.get(_METADATA_KEY)
+        if row is None:
+            continue
+        arguments = dict(row)
+        if arguments.pop("computed", False):
+            arguments["default"] = item.default_factory()
+        key = key_of(name)
+        table[key] = Setting(key=key, **arguments)
+    return table
+
+
+def parse_all(table: Mapping[str, Setting], texts: Mapping[str, str]) -> dict[str, Value]:
+    """Attribute → value for the given texts, all of whose keys are in the table."""
+    return {table[key].attribute: table[key].parse(text) for key, text in texts.items()}
+
+
+def near_miss(key: str, known: Iterable[str]) -> str:
+    """The end of an 'unknown setting' sentence: the closest known key, if one is close."""
+    close = difflib.get_close_matches(key, list(known), n=1, cutoff=0.75)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """The key and value texts of a Java .properties file in UTF-8; StartupError when it cannot be read."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise StartupError(f"cannot read the configuration file {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise StartupError(f"the configuration file {path} is not UTF-8 (byte {error.start})") from error
+    return parse_properties(text, str(path))
+
+
+def parse_properties(text: str, source: str = "configuration") -> dict[str, str]:
+    r"""Java's .properties syntax: `#` and `!` comments, `=`, `:` or blanks between key and value, `\` at the end of a
+    line, and the escapes `\t \n \r \f \\uXXXX`. The last of several lines for one key counts, as in Java.
+    """
+    values: dict[str, str] = {}
+    for number, line in _logical_lines(text):
+        match = _PROPERTY.fullmatch(line)
+        assert match is not None, f"every line matches, but {line!r} did not"
+        values[_unescape(match["key"], source, number)] = _unescape(match["value"], source, number)
+    return values
+
+
+_PROPERTY = re.compile(r"(?P<key>(?:[^\s=:\\]|\\.)*)\s*[=:]?\s*(?P<value>.*)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(u(?P<hex>.{0,4})|(?P<character>.)|$)", re.DOTALL)
+_ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def _logical_lines(text: str) -> Iterable[tuple[int, str]]:
+    """Lines with continuations joined, comments and blank lines left out; numbered by their first line from 1."""
+    pending = ""
+    first = 0
+    for number, raw in enumerate(text.split("\n"), start=1):
+        line = raw.removesuffix("\r").lstrip(" \t\f")
+        if not pending:
+            if not line or line[0] in "#!":
+                continue
+            first = number
+        backslashes = len(line) - len(line.rstrip("\\"))
+        if backslashes % 2 == 1:
+            pending += line[:-1]
+            continue
+        yield first, pending + line
+        pending = ""
+    if pending:
+        yield first, pending
+
+
+def _unescape(text: str, source: str, number: int) -> str:
+    def replace(match: re.Match[str]) -> str:
+        digits = match["hex"]
+        if digits is not None:
+            if not re.fullmatch("[0-9a-fA-F]{4}", digits):
+                raise StartupError(f"{source} line {number}: \\u needs four hexadecimal digits")
+            return chr(int(digits, 16))
+        character = match["character"] or ""
+        return _ESCAPED.get(character, character)
+
+    return _ESCAPE.sub(replace, text) if "\\" in text else text
