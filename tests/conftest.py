@@ -1,0 +1,27 @@
+"""For every test: the native build must be there, and the report says which one it is."""
+
+import importlib
+import os
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["kafkalite.testing"]
+
+NATIVE = Path(__file__).resolve().parent.parent / "ext" / "kafkalite" / "_native"
+
+
+def pytest_report_header() -> str:
+    """Fails the run when an extension is missing, rather than letting every test of it fail on import."""
+    names = sorted(path.stem for path in NATIVE.glob("*.pyx"))
+    missing = []
+    for name in names:
+        try:
+            importlib.import_module(f"kafkalite._native.{name}")
+        except ImportError as error:
+            missing.append(f"{name} ({error})")
+    if missing:
+        raise pytest.UsageError(f"not built, run `python setup.py build_ext --inplace` first: {', '.join(missing)}")
+    crc32c = importlib.import_module("kafkalite._native.crc32c")
+    build = "debug" if os.environ.get("KAFKALITE_DEBUG") == "1" else "release"
+    return f"kafkalite: {len(names)} native modules, CRC-32C by {crc32c.backend}; built as {build} unless built by hand"
