@@ -37,6 +37,7 @@ def kafka_broker(
 ) -> Iterator["Broker"]:
     """A running broker; `kafka_broker.bootstrap_servers` is its address."""
     from kafkalite.broker import Broker
+    from kafkalite.config import BrokerConfig
 
     settings: dict[str, object] = {
         "listeners": "kafka://127.0.0.1:0",
@@ -44,7 +45,7 @@ def kafka_broker(
         "flush.on.acks.all": False,
         **kafka_broker_settings,
     }
-    with Broker(settings) as broker:
+    with Broker(BrokerConfig.load(None, settings)) as broker:
         yield broker
 
 
