@@ -2,12 +2,13 @@
 
 KAFKALITE_DEBUG=1 gives the debug build: bounds checks, line tracing and KL_DEBUG assertions on.
 KAFKALITE_SANITIZE=address adds the address sanitiser to it.
+KAFKALITE_WARNINGS=1 turns on the strict warnings that `make warnings` sifts (Cython's own output cannot pass them).
 """
 
 import os
 from pathlib import Path
 
-import numpy
+import numpy as np
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
@@ -16,6 +17,7 @@ C_SOURCES = Path("ext/c")
 
 debug = os.environ.get("KAFKALITE_DEBUG", "0") == "1"
 sanitize = os.environ.get("KAFKALITE_SANITIZE", "")
+warnings = os.environ.get("KAFKALITE_WARNINGS", "0") == "1"
 
 compile_args = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wno-unreachable-code-fallthrough", "-fno-strict-aliasing"]
 link_args: list[str] = []
@@ -25,6 +27,8 @@ if debug:
     macros += [("CYTHON_TRACE_NOGIL", "0")]
 else:
     compile_args += ["-O3"]
+if warnings:
+    compile_args += ["-Wsign-compare", "-Wconversion", "-O1"]
 if sanitize:
     compile_args += [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer"]
     link_args += [f"-fsanitize={sanitize}"]
@@ -52,7 +56,7 @@ def extension(source: Path) -> Extension:
     return Extension(
         f"kafkalite._native.{name}",
         sources,
-        include_dirs=[str(C_SOURCES), numpy.get_include()],
+        include_dirs=[str(C_SOURCES), np.get_include()],
         define_macros=macros,
         extra_compile_args=compile_args,
         extra_link_args=link_args,
@@ -64,8 +68,10 @@ setup(
     ext_modules=cythonize(
         [extension(path) for path in sorted(NATIVE.glob("*.pyx"))],
         include_path=["ext"],
-        build_dir="build/cython-debug" if debug else "build/cython",
+        build_dir=f"build/cython{'-debug' if debug else ''}{'-warnings' if warnings else ''}",
+        emit_linenums=warnings,
         compiler_directives=directives,
         annotate=os.environ.get("KAFKALITE_ANNOTATE", "0") == "1",
-    )
+    ),
+    options={"build_ext": {"parallel": min(4, os.cpu_count() or 1)}},
 )

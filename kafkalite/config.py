@@ -144,9 +144,7 @@ class BrokerConfig:
         "Pieces of work that may wait for num.io.threads; above it connections are not read from until it drains.",
         low=1,
     )
-    num_recovery_threads_per_data_dir: int = setting(
-        INT, 2, "Threads that check logs after an unclean stop.", low=1
-    )
+    num_recovery_threads_per_data_dir: int = setting(INT, 2, "Threads that check logs after an unclean stop.", low=1)
 
     # Connections
     max_connections: int = setting(
@@ -313,9 +311,7 @@ class BrokerConfig:
     log_message_timestamp_after_max_ms: int = setting(
         LONG, HOUR_MS, "Default of message.timestamp.after.max.ms.", unit="ms", low=0, dynamic=True
     )
-    min_insync_replicas: int = setting(
-        INT, 1, "Default of min.insync.replicas.", low=1, effect=NONE, dynamic=True
-    )
+    min_insync_replicas: int = setting(INT, 1, "Default of min.insync.replicas.", low=1, effect=NONE, dynamic=True)
     unclean_leader_election_enable: bool = setting(
         BOOLEAN, False, "Default of unclean.leader.election.enable.", effect=NONE, dynamic=True
     )

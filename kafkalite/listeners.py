@@ -28,7 +28,7 @@ _EVERYWHERE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104  # compared with, n
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One address to bind or to advertise. `host` is empty for every interface; IPv6 addresses stand without brackets."""
+    """One address to bind or to advertise. `host` is empty for every interface; IPv6 stands without brackets."""
 
     name: str
     host: str

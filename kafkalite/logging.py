@@ -1,7 +1,7 @@
 """How the broker's log looks: one line an event, for people or as JSON, never more than a bounded number of lines.
 
     2026-11-21T09:50:00.123Z INFO  kafkalite.log.manager topic created topic=orders partitions=3
-    {"time": "2026-11-21T09:50:00.123Z", "level": "INFO", "logger": "kafkalite.log.manager", "message": ..., "topic": ...}
+    {"time": "2026-11-21T09:50:00.123Z", "level": "INFO", "logger": "kafkalite.log.manager", "message": ..., ...}
 
 Rooms log through the standard library (`logging.getLogger(__name__)`) and hand over structure with `fields`. A library
 must not configure logging: only the command line calls `configure`; embedded, the application decides. Any thread may

@@ -75,12 +75,12 @@ def topic_name_error(name: str, size_max: int = TOPIC_NAME_SIZE_MAX) -> str | No
 
 
 def topic_names_collide(first: str, second: str) -> bool:
-    """True for two names that differ in '.' and '_' only: their metric names would be the same, and Kafka refuses it."""
+    """True for names that differ in '.' and '_' only: their metric names would be the same, which Kafka refuses."""
     return first.replace(".", "_") == second.replace(".", "_")
 
 
 def new_uuid() -> bytes:
-    """16 random bytes for a topic id (version 4, variant 1), never one that Kafka reserves or prints with a leading '-'."""
+    """16 random bytes for a topic id (version 4), never one that Kafka reserves or prints with a leading '-'."""
     while True:
         raw = bytearray(secrets.token_bytes(16))
         raw[6] = raw[6] & 0x0F | 0x40

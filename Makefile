@@ -1,0 +1,84 @@
+# kafkalite. `make help` says what there is. Nothing here needs root but the Debian packages that `make test` names.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+HOST ?= 127.0.0.1
+PORT ?= 9092
+DATA ?= data
+PYTEST_ARGS ?=
+JOBS ?= 2
+
+SOURCES := $(wildcard ext/c/* ext/kafkalite/*.pxd ext/kafkalite/_native/*.pyx ext/kafkalite/_native/*.pxd)
+BUILD := $(BIN)/python setup.py -q build_ext --inplace -j $(JOBS)
+
+.DEFAULT_GOAL := help
+.PHONY: help run build debug test test-all test-debug packages bench lint format docs warnings build-check clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
+
+run: $(VENV)/.built  ## start a broker on 127.0.0.1:9092, data in ./data (HOST=, PORT=, DATA= change that)
+	@exec $(BIN)/kafkalite start --data-dir $(DATA) --set listeners=kafka://$(HOST):$(PORT)
+
+build: $(VENV)/.built  ## build the native modules in place
+
+# The tree is installed in place, so that `kafkalite` runs from it; extensions are rebuilt when a source changed.
+$(VENV)/.built: $(VENV)/.installed $(SOURCES) setup.py
+	$(BUILD)
+	@touch $@
+
+$(VENV)/.installed: pyproject.toml | $(BIN)/python
+	@$(BIN)/python tools/pip_install.py --build-requirements
+	@$(BIN)/python tools/pip_install.py --editable
+	@touch $@
+
+$(VENV)/.tested: pyproject.toml | $(VENV)/.built
+	@$(BIN)/python tools/pip_install.py --extra dev
+	@touch $@
+
+$(BIN)/python:
+	@$(PYTHON) tools/make_venv.py $(VENV)
+
+packages:  ## install the programs that foreign-client tests run (kcat, librdkafka, Java, Maven, Node, strace)
+	@sh tools/test_packages.sh
+
+test: $(VENV)/.built $(VENV)/.tested packages  ## everything but the slow tests
+	$(BIN)/python -m pytest -m "not slow and not zookeeper and not spark" $(PYTEST_ARGS)
+
+test-all: $(VENV)/.built $(VENV)/.tested packages  ## the slow tests too, at a release's counts
+	$(BIN)/python -m pytest -m "not zookeeper and not spark" $(PYTEST_ARGS)
+
+test-debug: $(VENV)/.tested  ## the tests on the debug build: bounds checks and assertions on
+	KAFKALITE_DEBUG=1 $(BUILD) --force
+	KAFKALITE_DEBUG=1 $(BIN)/python -m pytest -m "not slow and not zookeeper and not spark" $(PYTEST_ARGS); \
+	status=$$?; $(BUILD) --force; exit $$status
+
+bench: $(VENV)/.built $(VENV)/.tested packages  ## micro benchmarks, then kafkalite beside the null broker
+	$(BIN)/python -m pytest benchmarks/micro --benchmark-enable --benchmark-only -o python_files='bench_*.py'
+	$(BIN)/python -m benchmarks.path
+
+lint: $(VENV)/.built $(VENV)/.tested  ## style, types, layers, spelling
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/cython-lint ext
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+
+format: $(VENV)/.tested  ## let ruff rewrite what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(VENV)/.built  ## regenerate docs/configuration.md
+	$(BIN)/python -m tools.generate_config_docs
+
+warnings: $(VENV)/.tested  ## compile with -Wconversion and -Wsign-compare and show what is ours
+	$(BIN)/python -m tools.native_warnings
+
+build-check: $(VENV)/.tested  ## build sdist and wheel, install the wheel elsewhere, run a broker from it
+	$(BIN)/python -m tools.build_check
+
+clean:  ## remove what was built, not the data
+	rm -rf build dist .venv *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find kafkalite -name '*.so' -delete

@@ -1,0 +1,73 @@
+"""Builds sdist and wheel, checks what is in them, installs the wheel into a fresh environment and runs a broker there.
+
+Everything happens in a temporary directory outside the tree, so that nothing can be imported from it by accident.
+"""
+
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+import venv
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+SMOKE = """
+import kafkalite, pathlib, sys
+assert pathlib.Path(kafkalite.__file__).is_relative_to(sys.prefix), kafkalite.__file__
+from kafkalite.config import BrokerConfig
+with kafkalite.Broker(BrokerConfig.load(None, {"listeners": "kafka://127.0.0.1:0", "log.dirs": "data"})) as broker:
+    print("installed broker answers on", broker.bootstrap_servers, flush=True)
+    import subprocess
+    def cli(*arguments, input=None):
+        command = [sys.prefix + "/bin/kafkalite", *arguments, "--bootstrap-server", broker.bootstrap_servers]
+        return subprocess.run(command, input=input, capture_output=True, text=True, check=True, timeout=60).stdout
+    cli("topics", "create", "smoke")
+    cli("produce", "smoke", input="first\\nsecond\\n")
+    read = cli("consume", "smoke", "--from", "earliest", "--exit")
+    assert read.splitlines() == ["first", "second"], read
+"""
+
+
+def run(*command: str | Path, cwd: Path, **environment: str) -> None:
+    """One program, shown, that must succeed."""
+    print("+", *command, flush=True)
+    subprocess.run(command, cwd=cwd, check=True, env={**os.environ, **environment})
+
+
+def check_contents(sdist: Path, wheel: Path) -> None:
+    """What a user needs is in, what belongs to the build is not."""
+    with tarfile.open(sdist) as archive:
+        inside = {name.partition("/")[2] for name in archive.getnames()}
+    for needed in ("ext/kafkalite/_native/cursor.pxd", "setup.py", "LICENSE", "README.md", "kafkalite/py.typed"):
+        assert needed in inside, f"{sdist.name} lacks {needed}"
+    assert not any(name.endswith(".so") for name in inside), f"{sdist.name} holds built modules"
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    sources = {path.stem for path in (ROOT / "ext/kafkalite/_native").glob("*.pyx")}
+    built = {Path(name).name.partition(".")[0] for name in names if name.endswith(".so")}
+    assert built == sources, f"{wheel.name} lacks {sources - built}"
+    stubs = {Path(name).stem for name in names if name.startswith("kafkalite/_native/") and name.endswith(".pyi")}
+    assert sources <= stubs, f"{wheel.name} lacks the stubs of {sources - stubs}"
+    assert not any(name.startswith("tests/") for name in names), f"{wheel.name} holds tests"
+
+
+def main() -> None:
+    """Raises, and so ends with a status other than 0, at the first thing that is wrong."""
+    with tempfile.TemporaryDirectory(prefix="kafkalite-build-") as name:
+        scratch = Path(name)
+        run(sys.executable, "-m", "build", "--outdir", scratch / "dist", str(ROOT), cwd=scratch)
+        (sdist,) = (scratch / "dist").glob("*.tar.gz")
+        (wheel,) = (scratch / "dist").glob("*.whl")
+        check_contents(sdist, wheel)
+        venv.create(scratch / "venv", with_pip=True)
+        python = scratch / "venv" / "bin" / "python"
+        run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(wheel), cwd=scratch)
+        run(python, "-c", SMOKE, cwd=scratch)
+    print("sdist and wheel are whole, and the wheel works outside the tree")
+
+
+if __name__ == "__main__":
+    main()

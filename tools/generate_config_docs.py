@@ -1,0 +1,153 @@
+"""Writes docs/configuration.md from the settings table in kafkalite.config. `--check` only compares, for the tests."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from kafkalite.config import BROKER_SETTINGS, TOPIC_SETTINGS
+from kafkalite.foreign_settings import foreign_rows, refused_rows
+from kafkalite.settings import INT32_MAX, INT64_MAX, Effect, Setting
+
+TARGET = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
+
+OPENING = """\
+# Configuration
+
+Generated from `kafkalite/config.py` by `make docs`; edit there.
+
+A broker reads a `.properties` file (`kafkalite start --config server.properties`), then `--set key=value` over it.
+Names, types and defaults are Apache Kafka 4's where Kafka has the setting, so a `server.properties` written for Kafka
+can be used as it is. An unknown key, or a value that is not legal, ends the start with one sentence and exit status 2.
+
+A topic's value is its own override (CreateTopics, AlterConfigs), else the broker's setting named in the last column,
+else the default.
+"""
+
+EFFECTS = {
+    Effect.YES: "",
+    Effect.LATER: "accepted; takes effect with a later release",
+    Effect.NONE: "accepted; without effect",
+}
+
+UNITS = {
+    "bytes": ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")),
+    "ms": ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min")),
+}
+
+
+def cell(text: str) -> str:
+    """Text inside a table."""
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def default_text(row: Setting) -> str:
+    """The default, with a reading in larger units where it is a round number of them."""
+    if row.default_text:
+        return row.default_text
+    text = row.render(row.default)
+    if text is None:
+        return "unset"
+    if row.default in (INT32_MAX, INT64_MAX):
+        return f"{text} (no limit)"
+    for size, name in UNITS.get(row.unit, ()):
+        if isinstance(row.default, int) and row.default >= size and row.default % size == 0:
+            return f"{text} ({row.default // size} {name})"
+    return f"`{text}`" if text else "empty"
+
+
+def bounds_text(row: Setting) -> str:
+    """What values are legal beyond the type."""
+    if row.choices:
+        return ", ".join(f"`{choice}`" for choice in row.choices)
+    low = f"≥ {row.low:g}" if row.low is not None else ""
+    high = f"≤ {row.high:g}" if row.high is not None and row.high < INT32_MAX else ""
+    return ", ".join(filter(None, [low, high]))
+
+
+def type_text(row: Setting) -> str:
+    """Type and unit."""
+    return f"{row.type.name.lower()}, {row.unit}" if row.unit else row.type.name.lower()
+
+
+def description(row: Setting) -> str:
+    """What it does, whether it does, and its other names."""
+    aliases = f" Also called {', '.join(f'`{alias}`' for alias in row.aliases)}." if row.aliases else ""
+    effect = f" *{EFFECTS[row.effect].capitalize()}.*" if EFFECTS[row.effect] else ""
+    return f"{row.doc}{aliases}{effect}"
+
+
+def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
+    """The lines of a Markdown table."""
+    names = list(header)
+    yield f"| {' | '.join(names)} |"
+    yield f"| {' | '.join('---' for _ in names)} |"
+    for row in rows:
+        yield f"| {' | '.join(map(cell, row))} |"
+
+
+def broker_rows() -> Iterator[list[str]]:
+    """One row a broker setting; those that can be altered while running are marked."""
+    for key, row in BROKER_SETTINGS.items():
+        name = f"`{key}`" + (" ↻" if row.dynamic else "")
+        yield [name, type_text(row), default_text(row), bounds_text(row), description(row)]
+
+
+def topic_rows() -> Iterator[list[str]]:
+    """One row a topic setting."""
+    for key, row in TOPIC_SETTINGS.items():
+        keys = ", ".join(f"`{broker_key}`" for broker_key, _ in row.broker_keys)
+        yield [f"`{key}`", type_text(row), default_text(row), bounds_text(row), description(row), keys]
+
+
+def without_effect() -> Iterator[str]:
+    """The settings of topics that do nothing, by name."""
+    for effect, title in ((Effect.LATER, "with a later release"), (Effect.NONE, "without effect on a single broker")):
+        keys = [f"`{key}`" for key, row in TOPIC_SETTINGS.items() if row.effect is effect]
+        yield f"- Accepted, {title}: {', '.join(keys)}."
+
+
+def document() -> str:
+    """The whole file."""
+    lines = [
+        OPENING,
+        "## Topic settings",
+        "",
+        *without_effect(),
+        "",
+        *table(["setting", "type", "default", "legal", "what it does", "broker's default"], topic_rows()),
+        "",
+        "## Broker settings",
+        "",
+        "↻ marks what AlterConfigs can change while the broker runs.",
+        "",
+        *table(["setting", "type", "default", "legal", "what it does"], broker_rows()),
+        "",
+        "## Kafka's settings that mean nothing here",
+        "",
+        "Accepted with a line in the log:",
+        "",
+        *table(["setting", "why"], ([f"`{key}`", why] for key, why in foreign_rows())),
+        "",
+        "Refused, since ignoring them would promise something untrue:",
+        "",
+        *table(["setting", "why"], ([f"`{key}`", why] for key, why in refused_rows())),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def main(arguments: list[str]) -> int:
+    """Exit status 1 when `--check` finds the file out of date."""
+    text = document()
+    if arguments == ["--check"]:
+        if TARGET.read_text(encoding="utf-8") != text:
+            print(f"{TARGET.name} is out of date; run `make docs`")
+            return 1
+        return 0
+    TARGET.parent.mkdir(exist_ok=True)
+    TARGET.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
