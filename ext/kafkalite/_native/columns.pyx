@@ -1,0 +1,634 @@
+"""Records blocks from columns and back: the inside of a batch as arrays instead of one Python object a record.
+
+A bytes column is three things: contiguous data, and where each item starts and ends in it (int64 arrays; items may
+overlap or leave gaps); a fourth array of bytes marks nulls with 1, or is None when there are none.
+
+    encode   columns ──measure──▶ exact size ──fill──▶ 61 free bytes + records ──(compress)──▶ seal: header and CRC
+    decode   batches ──add, add, …──▶ growing buffers ──take──▶ arrays over those buffers, not copied again
+
+Thread rule: functions are pure; the loops run without the GIL over buffers that a memoryview keeps alive. A
+ColumnBuilder belongs to one thread at a time.
+
+Compression and the typed wrappers are in kafkalite.record.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBuffer_FillInfo
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy, memset
+from kafkalite._native.batch cimport (
+    ATTRIBUTES_AT,
+    BASE_OFFSET_AT,
+    BASE_SEQUENCE_AT,
+    BASE_TIMESTAMP_AT,
+    BATCH_LENGTH_AT,
+    CRC_AT,
+    CRC_FROM,
+    HEADER_SIZE,
+    LAST_OFFSET_DELTA_AT,
+    LEADER_EPOCH_AT,
+    LENGTH_OVERHEAD,
+    MAGIC_AT,
+    MAGIC_V2,
+    MAX_TIMESTAMP_AT,
+    PRODUCER_EPOCH_AT,
+    PRODUCER_ID_AT,
+    RECORD_COUNT_AT,
+    RECORD_SIZE_MIN,
+    BatchHeader,
+    BatchInfo,
+    RecordView,
+    next_header,
+    next_record,
+    record_timestamp,
+)
+from kafkalite._native.crc32c cimport crc32c
+from kafkalite._native.cursor cimport (
+    Cursor,
+    cursor_init,
+    store_i16,
+    store_i32,
+    store_i64,
+    store_u32,
+    store_varint,
+    store_varlong,
+)
+from kafkalite._native.status cimport LIMIT, OK, TOO_MANY, TRAILING, Status
+
+import numpy as np
+
+from kafkalite._native.batch import BatchError
+
+cdef extern from *:
+    """
+    static inline int kl_varlong_size(int64_t value) {
+        uint64_t raw = ((uint64_t)value << 1) ^ (uint64_t)(value >> 63);
+        return (63 - __builtin_clzll(raw | 1)) / 7 + 1;
+    }
+    """
+    int varint_size "kl_varlong_size"(int64_t value) noexcept nogil
+
+cdef const unsigned char* NOTHING = b""
+
+cdef enum:
+    GIL_RELEASE_SIZE = 16384    # bytes of work below which a loop keeps the GIL
+
+
+# One column as C sees it; its arrays have at least as many entries as the caller counts on.
+cdef struct Column:
+    const unsigned char* data
+    int64_t size
+    const int64_t* starts
+    const int64_t* ends
+    const unsigned char* nulls      # NULL when nothing is null
+
+
+@cython.final
+cdef class ColumnDoor:
+    """Holds the buffers of one Python column while C reads them."""
+
+    cdef const unsigned char[::1] data
+    cdef const int64_t[::1] starts
+    cdef const int64_t[::1] ends
+    cdef const unsigned char[::1] nulls
+    cdef Column column
+    cdef Py_ssize_t count
+
+    def __cinit__(self, source):
+        self.data = source.data
+        self.starts = source.starts
+        self.ends = source.ends
+        self.count = self.starts.shape[0]
+        if self.ends.shape[0] != self.count:
+            raise ValueError(f"a column has {self.count} starts and {self.ends.shape[0]} ends")
+        self.column.size = self.data.shape[0]
+        self.column.data = &self.data[0] if self.column.size else NOTHING
+        self.column.nulls = NULL
+        if source.nulls is not None:
+            self.nulls = source.nulls
+            if self.nulls.shape[0] != self.count:
+                raise ValueError(f"a column has {self.count} items and {self.nulls.shape[0]} null marks")
+            if self.count:
+                self.column.nulls = &self.nulls[0]
+        self.column.starts = &self.starts[0] if self.count else NULL
+        self.column.ends = &self.ends[0] if self.count else NULL
+
+
+# All that one encoding reads. Absent parts have a NULL column.
+cdef struct Source:
+    const Column* keys
+    const Column* values
+    const int64_t* timestamps           # NULL: every record has `timestamp`
+    int64_t timestamp
+    const int64_t* header_ends          # entry i: the first header that is not record i's; NULL: no headers
+    const int64_t* header_starts
+    const Column* header_keys
+    const Column* header_values
+    int64_t header_count
+
+
+cdef inline int64_t item_size(const Column* column, Py_ssize_t i) noexcept nogil:
+    """The size of item i, -1 for null, -2 when it does not lie inside the data or is larger than the format allows."""
+    cdef int64_t start, end
+    if column.nulls != NULL and column.nulls[i]:
+        return -1
+    start = column.starts[i]
+    end = column.ends[i]
+    if start < 0 or end < start or end > column.size or end - start > INT32_MAX:
+        return -2
+    return end - start
+
+
+cdef inline int64_t nullable_size(const Column* column, Py_ssize_t i) noexcept nogil:
+    """Bytes that item i takes in a record, its size field included; -2 as item_size."""
+    cdef int64_t size
+    if column == NULL:
+        return 1
+    size = item_size(column, i)
+    return varint_size(size) + (size if size > 0 else 0) if size >= -1 else -2
+
+
+cdef int64_t headers_size(const Source* source, Py_ssize_t i) noexcept nogil:
+    """Bytes that the headers of record i take, their count included; -2 when something does not lie inside."""
+    cdef int64_t first, end, total, key, value, h
+    if source.header_ends == NULL:
+        return 1
+    first = source.header_starts[i]
+    end = source.header_ends[i]
+    if first < 0 or end < first or end > source.header_count or end - first > INT32_MAX:
+        return -2
+    total = varint_size(end - first)
+    for h in range(first, end):
+        key = item_size(source.header_keys, h)
+        value = nullable_size(source.header_values, h)
+        if key < 0 or value < 0:
+            return -2
+        total += varint_size(key) + key + value
+    return total
+
+
+cdef inline int64_t body_size(
+    const Source* source, Py_ssize_t i, int64_t delta, int64_t timestamp_delta
+) noexcept nogil:
+    """What a record's length field says; -2 as item_size."""
+    cdef int64_t key = nullable_size(source.keys, i)
+    cdef int64_t value = nullable_size(source.values, i)
+    cdef int64_t headers = headers_size(source, i)
+    if key < 0 or value < 0 or headers < 0:
+        return -2
+    return 1 + varint_size(timestamp_delta) + varint_size(delta) + key + value + headers
+
+
+cdef inline int64_t timestamp_of(const Source* source, Py_ssize_t i) noexcept nogil:
+    return source.timestamps[i] if source.timestamps != NULL else source.timestamp
+
+
+cdef inline int64_t subtract(int64_t a, int64_t b) noexcept nogil:
+    """Wraps as the reader's addition does."""
+    return <int64_t>(<uint64_t>a - <uint64_t>b)
+
+
+cdef Py_ssize_t measure(
+    const Source* source, Py_ssize_t first, Py_ssize_t end, int64_t size_max, int64_t* total
+) noexcept nogil:
+    """How many records from `first` on fit in size_max bytes, at least one; -1 - index of a record that is invalid."""
+    cdef int64_t base = timestamp_of(source, first)
+    cdef int64_t size
+    cdef Py_ssize_t i
+    total[0] = 0
+    for i in range(first, end):
+        size = body_size(source, i, i - first, subtract(timestamp_of(source, i), base))
+        if size < 0 or size > INT32_MAX:
+            return -1 - i
+        size += varint_size(size)
+        if i > first and size > size_max - total[0]:
+            return i - first
+        total[0] += size
+    return end - first
+
+
+cdef inline unsigned char* put_item(unsigned char* p, const Column* column, Py_ssize_t i) noexcept nogil:
+    cdef int64_t size = item_size(column, i) if column != NULL else -1
+    p += store_varint(p, <int32_t>size)
+    if size > 0:
+        memcpy(p, column.data + column.starts[i], <size_t>size)
+        p += size
+    return p
+
+
+cdef unsigned char* put_headers(unsigned char* p, const Source* source, Py_ssize_t i) noexcept nogil:
+    cdef int64_t h
+    if source.header_ends == NULL:
+        p[0] = 0
+        return p + 1
+    p += store_varint(p, <int32_t>(source.header_ends[i] - source.header_starts[i]))
+    for h in range(source.header_starts[i], source.header_ends[i]):
+        p = put_item(p, source.header_keys, h)
+        p = put_item(p, source.header_values, h)
+    return p
+
+
+cdef int64_t fill(unsigned char* p, const Source* source, Py_ssize_t first, Py_ssize_t count) noexcept nogil:
+    """Writes what measure has counted; returns the largest timestamp."""
+    cdef int64_t base = timestamp_of(source, first)
+    cdef int64_t largest = base
+    cdef int64_t timestamp, delta
+    cdef Py_ssize_t i
+    for i in range(first, first + count):
+        timestamp = timestamp_of(source, i)
+        if timestamp > largest:
+            largest = timestamp
+        delta = subtract(timestamp, base)
+        p += store_varint(p, <int32_t>body_size(source, i, i - first, delta))
+        p[0] = 0
+        p += 1
+        p += store_varlong(p, delta)
+        p += store_varint(p, <int32_t>(i - first))
+        p = put_item(p, source.keys, i)
+        p = put_item(p, source.values, i)
+        p = put_headers(p, source, i)
+    return largest
+
+
+def encode_records(
+    values not None, keys, const int64_t[::1] timestamps, int64_t timestamp, headers, Py_ssize_t first, Py_ssize_t end,
+    int64_t size_max
+):
+    """As many records from `first` up to `end` as fit in `size_max` bytes, at least one.
+
+    `headers` has record_starts, record_ends (int64 arrays of indexes into the other two), keys and values (columns).
+    Returns (bytearray of HEADER_SIZE free bytes and the records, their count, first timestamp, largest timestamp).
+    ValueError names an item that lies outside its data.
+    """
+    cdef Source source
+    cdef ColumnDoor value_door = ColumnDoor(values)
+    cdef ColumnDoor key_door = None if keys is None else ColumnDoor(keys)
+    cdef ColumnDoor header_key_door, header_value_door
+    cdef const int64_t[::1] header_starts, header_ends
+    cdef int64_t total = 0, largest = 0
+    cdef Py_ssize_t count
+    cdef unsigned char[::1] output
+    memset(&source, 0, sizeof(source))
+    source.values = &value_door.column
+    if key_door is not None:
+        source.keys = &key_door.column
+    if timestamps is not None and timestamps.shape[0]:
+        source.timestamps = &timestamps[0]
+    source.timestamp = timestamp
+    require_count("values", value_door.count, end)
+    if key_door is not None:
+        require_count("keys", key_door.count, end)
+    if timestamps is not None:
+        require_count("timestamps", timestamps.shape[0], end)
+    if first < 0 or first >= end:
+        raise ValueError(f"no record lies between {first} and {end}")
+    if headers is not None:
+        header_key_door = ColumnDoor(headers.keys)
+        header_value_door = ColumnDoor(headers.values)
+        header_starts = headers.record_starts
+        header_ends = headers.record_ends
+        require_count("header starts", header_starts.shape[0], end)
+        require_count("header ends", header_ends.shape[0], end)
+        require_count("header values", header_value_door.count, header_key_door.count)
+        source.header_starts = &header_starts[0]
+        source.header_ends = &header_ends[0]
+        source.header_keys = &header_key_door.column
+        source.header_values = &header_value_door.column
+        source.header_count = header_key_door.count
+    with nogil:
+        count = measure(&source, first, min(end, first + INT32_MAX), size_max, &total)
+    if count < 0:
+        raise ValueError(f"record {-1 - count} has a part that lies outside its data or is larger than 2 GiB")
+    if total > INT32_MAX - HEADER_SIZE:
+        raise ValueError(f"a batch of {total} bytes is more than the format allows")
+    draft = bytearray(HEADER_SIZE + total)
+    output = draft
+    with nogil:
+        largest = fill(&output[HEADER_SIZE], &source, first, count)
+    return draft, count, timestamp_of(&source, first), largest
+
+
+cdef int require_count(str what, Py_ssize_t count, Py_ssize_t end) except -1:
+    if count < end:
+        raise ValueError(f"{count} {what} for {end} records")
+    return 0
+
+
+def seal(
+    unsigned char[::1] draft not None, *, int16_t attributes, int32_t count, int64_t base_timestamp,
+    int64_t max_timestamp, int64_t base_offset=0, int32_t leader_epoch=-1, int64_t producer_id=-1,
+    int16_t producer_epoch=-1, int32_t base_sequence=-1
+):
+    """Writes header and CRC into the free bytes before the records block, which the attributes must describe."""
+    cdef Py_ssize_t size = draft.shape[0]
+    if size < HEADER_SIZE or size > INT32_MAX:
+        raise ValueError(f"a batch of {size} bytes")
+    if count < 1:
+        raise ValueError("a batch without a record")
+    cdef unsigned char* p = &draft[0]
+    store_i64(p + BASE_OFFSET_AT, base_offset)
+    store_i32(p + BATCH_LENGTH_AT, <int32_t>(size - LENGTH_OVERHEAD))
+    store_i32(p + LEADER_EPOCH_AT, leader_epoch)
+    p[MAGIC_AT] = MAGIC_V2
+    store_i16(p + ATTRIBUTES_AT, attributes)
+    store_i32(p + LAST_OFFSET_DELTA_AT, count - 1)
+    store_i64(p + BASE_TIMESTAMP_AT, base_timestamp)
+    store_i64(p + MAX_TIMESTAMP_AT, max_timestamp)
+    store_i64(p + PRODUCER_ID_AT, producer_id)
+    store_i16(p + PRODUCER_EPOCH_AT, producer_epoch)
+    store_i32(p + BASE_SEQUENCE_AT, base_sequence)
+    store_i32(p + RECORD_COUNT_AT, count)
+    if size < GIL_RELEASE_SIZE:
+        store_u32(p + CRC_AT, crc32c(p + CRC_FROM, <size_t>(size - CRC_FROM)))
+        return
+    with nogil:
+        store_u32(p + CRC_AT, crc32c(p + CRC_FROM, <size_t>(size - CRC_FROM)))
+
+
+# --- decoding ---------------------------------------------------------------------------------------------------------
+
+cdef struct Growing:
+    char* data
+    size_t size
+    size_t capacity
+
+
+cdef bint grow(Growing* g, size_t more) noexcept nogil:
+    """Doubles the room, so that any number of additions copies each byte twice at most; False without memory."""
+    cdef size_t capacity = max(2 * g.capacity, g.size + more)
+    cdef char* data = <char*>realloc(g.data, capacity)
+    if data == NULL:
+        return False
+    g.data = data
+    g.capacity = capacity
+    return True
+
+
+cdef inline bint reserve(Growing* g, size_t more) noexcept nogil:
+    """Room for `more` bytes behind what is there; False without memory."""
+    return more <= g.capacity - g.size or grow(g, more)
+
+
+@cython.final
+cdef class OwnedMemory:
+    """Bytes from malloc as a read-only buffer, freed with the last array over it."""
+
+    cdef char* data
+    cdef size_t size
+
+    def __dealloc__(self):
+        free(self.data)
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        PyBuffer_FillInfo(view, self, self.data, <Py_ssize_t>self.size, 1, flags)
+
+
+cdef object take_memory(Growing* g):
+    """A view of the grown bytes, which it owns from now on; g is empty again."""
+    cdef OwnedMemory memory
+    cdef char* data
+    if g.size == 0:
+        free(g.data)
+        memset(g, 0, sizeof(Growing))
+        return memoryview(b"")
+    memory = OwnedMemory.__new__(OwnedMemory)
+    data = <char*>realloc(g.data, g.size)       # gives the unused tail back; may only fail to move, never to shrink
+    memory.data = data if data != NULL else g.data
+    memory.size = g.size
+    memset(g, 0, sizeof(Growing))
+    return memoryview(memory)
+
+
+cdef object take_array(Growing* g, object dtype):
+    """The same as an array."""
+    return np.frombuffer(take_memory(g), dtype)
+
+
+# A column under construction: n + 1 offsets, the first of them 0.
+cdef struct GrowingColumn:
+    Growing data
+    Growing offsets
+    Growing nulls
+    int64_t null_count
+
+
+cdef inline void push_i64(Growing* g, int64_t value) noexcept nogil:
+    (<int64_t*>(g.data + g.size))[0] = value
+    g.size += 8
+
+
+cdef inline bint push_item(GrowingColumn* column, const unsigned char* data, int32_t size) noexcept nogil:
+    """Into offsets and nulls that have room (reserve_items); False without memory for the data."""
+    column.nulls.data[column.nulls.size] = size < 0
+    column.nulls.size += 1
+    column.null_count += size < 0
+    if size > 0:
+        if not reserve(&column.data, <size_t>size):
+            return False
+        memcpy(column.data.data + column.data.size, data, <size_t>size)
+        column.data.size += <size_t>size
+    push_i64(&column.offsets, <int64_t>column.data.size)
+    return True
+
+
+cdef bint reserve_items(GrowingColumn* column, size_t count) noexcept nogil:
+    """Room for the offsets and null marks of `count` items more."""
+    if not reserve(&column.offsets, 8 * (count + 1)) or not reserve(&column.nulls, count):
+        return False
+    if column.offsets.size == 0:
+        push_i64(&column.offsets, 0)
+    return True
+
+
+cdef struct ColumnMark:
+    size_t data, offsets, nulls
+    int64_t null_count
+
+
+cdef inline ColumnMark mark(const GrowingColumn* column) noexcept nogil:
+    return ColumnMark(column.data.size, column.offsets.size, column.nulls.size, column.null_count)
+
+
+cdef inline void reset(GrowingColumn* column, ColumnMark m) noexcept nogil:
+    column.data.size = m.data
+    column.offsets.size = m.offsets
+    column.nulls.size = m.nulls
+    column.null_count = m.null_count
+
+
+cdef object take_column(GrowingColumn* column):
+    """(data, offsets, nulls or None)."""
+    cdef bint any_null = column.null_count > 0
+    column.null_count = 0
+    return (
+        take_memory(&column.data),
+        take_array(&column.offsets, np.int64),
+        take_array(&column.nulls, np.uint8) if any_null else drop(&column.nulls),
+    )
+
+
+cdef object drop(Growing* g):
+    free(g.data)
+    memset(g, 0, sizeof(Growing))
+
+
+cdef void release(GrowingColumn* column) noexcept:
+    free(column.data.data)
+    free(column.offsets.data)
+    free(column.nulls.data)
+
+
+@cython.final
+cdef class ColumnBuilder:
+    """Collects the records of batches as columns. One thread at a time.
+
+    1. add takes all wanted records of a batch, or none and raises.
+    2. take hands over what was collected and starts anew.
+    """
+
+    cdef Growing offsets, timestamps
+    cdef GrowingColumn keys, values, header_keys, header_values
+    cdef Growing header_ends            # per record, entry 0 being 0: n + 1 entries
+    cdef readonly Py_ssize_t count      # records collected
+
+    def __dealloc__(self):
+        free(self.offsets.data)
+        free(self.timestamps.data)
+        free(self.header_ends.data)
+        release(&self.keys)
+        release(&self.values)
+        release(&self.header_keys)
+        release(&self.header_values)
+
+    @property
+    def size(self):
+        """Bytes of keys and values collected."""
+        return self.keys.data.size + self.values.data.size
+
+    def add(
+        self, BatchInfo info not None, const unsigned char[::1] records not None, int64_t first_offset=INT64_MIN,
+        int64_t end_offset=INT64_MAX
+    ):
+        """Adds the records with first_offset <= offset < end_offset; `records` is uncompressed. BatchError.
+
+        Returns how many were added.
+        """
+        cdef Py_ssize_t size = records.shape[0]
+        cdef int32_t count = info.header.record_count
+        cdef Py_ssize_t before = self.count
+        cdef int32_t bad = -1
+        cdef Status status
+        cdef ColumnMark keys, values, header_keys, header_values
+        if count < 0 or count > size // RECORD_SIZE_MIN:
+            raise BatchError(TOO_MANY)
+        if count == 0:
+            if size:
+                raise BatchError(TRAILING)
+            return 0
+        if not self.reserve_records(<size_t>count):
+            raise MemoryError(f"room for {count} records more")
+        keys = mark(&self.keys)
+        values = mark(&self.values)
+        header_keys = mark(&self.header_keys)
+        header_values = mark(&self.header_values)
+        if size < GIL_RELEASE_SIZE:
+            status = self.walk(&records[0], size, &info.header, first_offset, end_offset, &bad)
+        else:
+            with nogil:
+                status = self.walk(&records[0], size, &info.header, first_offset, end_offset, &bad)
+        if status != OK:
+            self.count = before
+            self.offsets.size = self.timestamps.size = 8 * <size_t>before
+            self.header_ends.size = 8 * <size_t>(before + 1)
+            reset(&self.keys, keys)
+            reset(&self.values, values)
+            reset(&self.header_keys, header_keys)
+            reset(&self.header_values, header_values)
+            if status == LIMIT:
+                raise MemoryError("room for decoded records")
+            raise BatchError(status, bad)
+        return self.count - before
+
+    cdef bint reserve_records(self, size_t count) noexcept nogil:
+        """Every array with one entry a record has room for `count` more, and its entry 0."""
+        if not (
+            reserve(&self.offsets, 8 * count)
+            and reserve(&self.timestamps, 8 * count)
+            and reserve(&self.header_ends, 8 * (count + 1))
+            and reserve_items(&self.keys, count)
+            and reserve_items(&self.values, count)
+            and reserve_items(&self.header_keys, 0)
+            and reserve_items(&self.header_values, 0)
+        ):
+            return False
+        if self.header_ends.size == 0:
+            push_i64(&self.header_ends, 0)
+        return True
+
+    cdef Status walk(
+        self, const unsigned char* records, Py_ssize_t size, const BatchHeader* header, int64_t first_offset,
+        int64_t end_offset, int32_t* bad
+    ) noexcept nogil:
+        cdef Cursor c
+        cdef RecordView record
+        cdef int64_t offset
+        cdef Status status
+        cursor_init(&c, records, size)
+        for bad[0] in range(header.record_count):
+            if next_record(&c, &record) != OK:
+                return c.status
+            offset = header.base_offset + record.offset_delta
+            if offset < first_offset or offset >= end_offset:
+                continue
+            push_i64(&self.offsets, offset)
+            push_i64(&self.timestamps, record_timestamp(header, record.timestamp_delta))
+            if not push_item(&self.keys, record.key, record.key_size):
+                return LIMIT
+            if not push_item(&self.values, record.value, record.value_size):
+                return LIMIT
+            if record.header_count != 0:
+                status = self.walk_headers(&record)
+                if status != OK:
+                    return status
+            push_i64(&self.header_ends, <int64_t>self.header_keys.nulls.size)
+            self.count += 1
+        return OK if c.pos == c.end else TRAILING
+
+    cdef Status walk_headers(self, const RecordView* record) noexcept nogil:
+        cdef Cursor c
+        cdef const unsigned char* key
+        cdef const unsigned char* value
+        cdef int32_t key_size, value_size, _i
+        cursor_init(&c, record.headers, record.end - record.headers)
+        if not reserve_items(&self.header_keys, record.header_count):
+            return LIMIT
+        if not reserve_items(&self.header_values, record.header_count):
+            return LIMIT
+        for _i in range(record.header_count):
+            if next_header(&c, &key, &key_size, &value, &value_size) != OK:
+                return c.status
+            if not push_item(&self.header_keys, key, key_size) or not push_item(&self.header_values, value, value_size):
+                return LIMIT
+        return OK if c.pos == c.end else TRAILING
+
+    def take(self):
+        """(offsets, timestamps, keys, values, headers) collected so far, as arrays; the builder is empty again.
+
+        keys and values are (memoryview, n + 1 offsets, nulls or None); headers is None or (n + 1 record offsets, keys,
+        values).
+        """
+        if not self.reserve_records(0):
+            raise MemoryError("room for decoded records")
+        cdef bint any_header = self.header_keys.nulls.size > 0
+        header_ends = take_array(&self.header_ends, np.int64)
+        header_keys = take_column(&self.header_keys)
+        header_values = take_column(&self.header_values)
+        self.count = 0
+        return (
+            take_array(&self.offsets, np.int64),
+            take_array(&self.timestamps, np.int64),
+            take_column(&self.keys),
+            take_column(&self.values),
+            (header_ends, header_keys, header_values) if any_header else None,
+        )

@@ -1,0 +1,68 @@
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import Buffer
+
+from kafkalite._native.batch import BatchInfo
+
+class ColumnLike(Protocol):
+    @property
+    def data(self) -> Buffer: ...
+    @property
+    def starts(self) -> NDArray[np.int64]: ...
+    @property
+    def ends(self) -> NDArray[np.int64]: ...
+    @property
+    def nulls(self) -> NDArray[np.uint8] | None: ...
+
+class HeadersLike(Protocol):
+    @property
+    def record_starts(self) -> NDArray[np.int64]: ...
+    @property
+    def record_ends(self) -> NDArray[np.int64]: ...
+    @property
+    def keys(self) -> ColumnLike: ...
+    @property
+    def values(self) -> ColumnLike: ...
+
+_RawColumn = tuple[memoryview, NDArray[np.int64], NDArray[np.uint8] | None]
+
+def encode_records(
+    values: ColumnLike,
+    keys: ColumnLike | None,
+    timestamps: NDArray[np.int64] | None,
+    timestamp: int,
+    headers: HeadersLike | None,
+    first: int,
+    end: int,
+    size_max: int,
+) -> tuple[bytearray, int, int, int]: ...
+def seal(
+    draft: Buffer,
+    *,
+    attributes: int,
+    count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+) -> None: ...
+
+class ColumnBuilder:
+    count: int
+    @property
+    def size(self) -> int: ...
+    def add(self, info: BatchInfo, records: Buffer, first_offset: int = ..., end_offset: int = ...) -> int: ...
+    def take(
+        self,
+    ) -> tuple[
+        NDArray[np.int64],
+        NDArray[np.int64],
+        _RawColumn,
+        _RawColumn,
+        tuple[NDArray[np.int64], _RawColumn, _RawColumn] | None,
+    ]: ...

@@ -1,0 +1,238 @@
+"""Batches out of columns, and columns out of batches.
+
+    write    columns ─▶ [header | records]  [header | records] …      each at most `size_max` bytes before compression
+    read     fetched bytes ─▶ whole batches ─▶ wanted records as columns, and the offset to go on from
+
+What a consumer must not see is left out on reading: markers, records below the asked offset (a broker returns whole
+batches), and, when the list of aborted transactions is given, their records. A last batch that is cut off is left for
+the next fetch.
+
+Thread rule: functions are pure; a BatchReader belongs to one thread at a time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+import numpy as np
+
+from kafkalite._native.batch import BatchError, BatchInfo, crc_matches, read_info
+from kafkalite._native.columns import ColumnBuilder, encode_records, seal
+from kafkalite.record.columns import BytesColumn, HeaderColumns, RecordColumns
+from kafkalite.record.compression import DECOMPRESSED_SIZE_MAX, Codec, Decompressor, compress
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from numpy.typing import NDArray
+    from typing_extensions import Buffer
+
+HEADER_SIZE = 61
+"""Bytes of a batch before its records."""
+
+BATCH_SIZE_MAX = 1024 * 1024 - 1024
+"""Records per batch in bytes before compression, unless the caller says otherwise: below Kafka's max.message.bytes."""
+
+MAGIC_AT = 16
+LENGTH_OVERHEAD = 12
+ATTRIBUTE_TRANSACTIONAL = 0x10
+STATUS_BAD_CRC = 6
+STATUS_TRUNCATED = 1
+MARKER_ABORT = 0
+
+
+class Producer(NamedTuple):
+    """Who writes a batch, for idempotence (KIP-98): sequence is that of the batch's first record."""
+
+    producer_id: int = -1
+    epoch: int = -1
+    sequence: int = -1
+    transactional: bool = False
+
+
+NOBODY = Producer()
+
+
+def encode_batch(
+    columns: RecordColumns,
+    first: int = 0,
+    *,
+    codec: int = Codec.NONE,
+    level: int | None = None,
+    size_max: int = BATCH_SIZE_MAX,
+    timestamp: int = -1,
+    producer: Producer = NOBODY,
+    base_offset: int = 0,
+) -> tuple[bytearray, int]:
+    """One batch of as many records from `first` on as fit in `size_max` bytes, at least one; (bytes, record count).
+
+    `timestamp`, in ms, is given to all records when the columns have none. ValueError for columns that contradict
+    themselves, and for a record beyond the format's 2 GiB.
+    """
+    timestamps = columns.timestamps if len(columns.timestamps) else None
+    keys = columns.keys if len(columns.keys) else None
+    draft, count, base_timestamp, max_timestamp = encode_records(
+        columns.values, keys, timestamps, timestamp, columns.headers, first, len(columns), size_max
+    )
+    if codec != Codec.NONE:
+        packed = compress(codec, memoryview(draft)[HEADER_SIZE:], level)
+        draft = bytearray(HEADER_SIZE)
+        draft += packed
+    seal(
+        draft,
+        attributes=codec | (ATTRIBUTE_TRANSACTIONAL if producer.transactional else 0),
+        count=count,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        base_offset=base_offset,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        base_sequence=producer.sequence,
+    )
+    return draft, count
+
+
+def whole_batches(buffer: Buffer) -> Iterator[tuple[int, BatchInfo]]:
+    """(position, header) of each complete batch in order; a cut-off last one ends the walk. BatchError."""
+    size = memoryview(buffer).nbytes
+    position = 0
+    while size - position > MAGIC_AT:
+        try:
+            info = read_info(buffer, position)
+        except BatchError as error:
+            if error.status == STATUS_TRUNCATED:
+                return
+            raise
+        if info.size > size - position:
+            return
+        yield position, info
+        position += info.size
+
+
+class AbortedTransactions:
+    """Which transactional batches a reader of committed data drops: fed with the batches of a fetch, in order.
+
+    The list of a fetch answer names, for each aborted transaction, its producer and first offset; it ends at that
+    producer's abort marker (KIP-98).
+    """
+
+    def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
+        self._coming = sorted(aborted, key=lambda entry: entry[1], reverse=True)
+        self._open: set[int] = set()
+
+    def drops(self, info: BatchInfo) -> bool:
+        """Whether this batch belongs to an aborted transaction."""
+        while self._coming and self._coming[-1][1] <= info.last_offset:
+            self._open.add(self._coming.pop()[0])
+        return info.is_transactional and info.producer_id in self._open
+
+    def marker(self, info: BatchInfo, records: Buffer) -> None:
+        """Takes note of a control batch."""
+        builder = ColumnBuilder()
+        builder.add(info, records)
+        keys = columns_from(builder).keys
+        for key in keys:
+            if key is not None and len(key) >= 4 and int.from_bytes(key[2:4], "big") == MARKER_ABORT:
+                self._open.discard(info.producer_id)
+
+
+class BatchReader:
+    """Turns fetched bytes into columns, with a decompression buffer that lives as long as the reader.
+
+    1. One thread at a time.
+    2. close it, or leave its `with` block, when done.
+    """
+
+    def __init__(self, *, decompressed_size_max: int = DECOMPRESSED_SIZE_MAX, check_crcs: bool = True) -> None:
+        self._decompressor = Decompressor(decompressed_size_max)
+        self._check_crcs = check_crcs
+        self._builder = ColumnBuilder()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Gives the decompression buffer back."""
+        self._decompressor.close()
+
+    @property
+    def count(self) -> int:
+        """Records read and not yet taken."""
+        return self._builder.count
+
+    @property
+    def size(self) -> int:
+        """Bytes of keys and values read and not yet taken."""
+        return self._builder.size
+
+    def read(
+        self,
+        buffer: Buffer,
+        offset: int,
+        end_offset: int | None = None,
+        aborted: Iterable[tuple[int, int]] | None = None,
+    ) -> int:
+        """Collects the records with offset <= their offset < end_offset; returns the offset to fetch next.
+
+        That one is `offset` itself when the buffer holds no complete batch. BatchError for a batch that is not what was
+        written; the records of those before it are kept, so nothing is lost when the caller asks again from there.
+        """
+        end = 2**63 - 1 if end_offset is None else end_offset
+        filter_aborted = None if aborted is None else AbortedTransactions(aborted)
+        view = memoryview(buffer)
+        for position, info in whole_batches(buffer):
+            if info.last_offset < offset:
+                continue
+            if info.base_offset >= end:
+                break
+            batch = view[position : position + info.size]
+            if self._check_crcs and not crc_matches(batch):
+                raise BatchError(STATUS_BAD_CRC)
+            dropped = filter_aborted is not None and filter_aborted.drops(info)
+            if info.is_control:
+                if filter_aborted is not None:
+                    filter_aborted.marker(info, self._records(info, batch))
+            elif not dropped:
+                self._builder.add(info, self._records(info, batch), offset, end)
+            offset = min(info.last_offset + 1, end)
+        return offset
+
+    def take(self) -> RecordColumns:
+        """What was collected since the last take."""
+        return columns_from(self._builder)
+
+    def _records(self, info: BatchInfo, batch: memoryview) -> memoryview:
+        return self._decompressor.decompress(info.codec, batch[HEADER_SIZE:])
+
+
+def columns_from(builder: ColumnBuilder) -> RecordColumns:
+    """The builder's arrays under their names."""
+    offsets, timestamps, keys, values, headers = builder.take()
+    header_columns = None
+    if headers is not None:
+        record_offsets, header_keys, header_values = headers
+        header_columns = HeaderColumns(
+            record_offsets[:-1],
+            record_offsets[1:],
+            BytesColumn.from_offsets(*header_keys),
+            BytesColumn.from_offsets(*header_values),
+        )
+    return RecordColumns(
+        offsets, timestamps, BytesColumn.from_offsets(*keys), BytesColumn.from_offsets(*values), header_columns
+    )
+
+
+def decode(buffer: Buffer, offset: int = 0, end_offset: int | None = None) -> RecordColumns:
+    """All records of the batches in `buffer` from `offset` on; see BatchReader for more than one call."""
+    with BatchReader() as reader:
+        reader.read(buffer, offset, end_offset)
+        return reader.take()
+
+
+def no_items(count: int = 0) -> BytesColumn:
+    """A column of `count` nulls."""
+    empty: NDArray[np.int64] = np.zeros(count, np.int64)
+    return BytesColumn(b"", empty, empty, np.ones(count, np.uint8))

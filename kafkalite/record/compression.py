@@ -1,0 +1,198 @@
+"""The five codecs of a record batch, decompressing never more than a given number of bytes.
+
+    codec      written as                                       read as
+    1 gzip     one member                                       any number of members
+    2 snappy   one raw block                                    one raw block, or the xerial stream of the Java client
+    3 lz4      a frame of independent blocks                     any frames
+    4 zstd     one frame without content size                   any frames, content size or not
+
+Independent lz4 blocks because the Java client refuses others. A compressed block may claim, or turn out, to be far
+larger than any memory (a bomb), so output goes into a buffer of fixed size: anonymous memory of which the system hands
+out only the pages that are really written. Passing the end of it is DecompressedTooLarge, bytes that are not the
+codec's CompressionError.
+
+Thread rule: functions are pure and may run anywhere, without the GIL while a codec works; a Decompressor belongs to one
+thread at a time. The libraries are loaded when the first compressed batch comes by.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from enum import IntEnum
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Buffer
+
+DECOMPRESSED_SIZE_MAX = 256 * 1024 * 1024
+"""What one batch may grow to unless the caller sets its own limit, in bytes."""
+
+RETAINED_SIZE = 4 * 1024 * 1024
+"""Pages that a Decompressor keeps between two batches, in bytes; beyond it they go back to the system."""
+
+XERIAL_MAGIC = b"\x82SNAPPY\x00"
+XERIAL_HEADER_SIZE = 16  # the magic, a version and the oldest version that can read it
+XERIAL_BLOCK_HEADER = struct.Struct(">i")
+
+
+class Codec(IntEnum):
+    """The low three bits of a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+    @classmethod
+    def named(cls, name: str) -> Codec:
+        """By Kafka's configuration value, such as "zstd"; ValueError when there is none of that name."""
+        for codec in cls:
+            if codec.name.lower() == name:
+                return codec
+        raise ValueError(f"no codec is called {name!r}; choose one of {', '.join(codec.name.lower() for codec in cls)}")
+
+
+class CompressionError(ValueError):
+    """The bytes are not what their codec writes, or are cut off."""
+
+
+class DecompressedTooLarge(CompressionError):
+    """The content is larger than the limit it was to be kept under."""
+
+
+class UnknownCodec(CompressionError):
+    """The attributes name a codec from 5 to 7, which nobody has defined."""
+
+
+def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
+    """The records block of a batch, compressed. `level` is the codec's own scale; snappy has none.
+
+    ValueError when the level is out of the codec's range.
+    """
+    if codec == Codec.NONE:
+        return bytes(data)
+    if codec == Codec.GZIP:
+        import zlib
+
+        return zlib.compress(data, -1 if level is None else level, wbits=31)
+    import cramjam
+
+    if codec == Codec.SNAPPY:
+        return bytes(cramjam.snappy.compress_raw(data))
+    if codec == Codec.LZ4:
+        frame = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+        frame.compress(bytes(data))
+        return bytes(frame.finish())
+    if codec == Codec.ZSTD:
+        return bytes(cramjam.zstd.compress(data, level))
+    raise UnknownCodec(f"no codec has the number {codec}")
+
+
+def decompress(codec: int, data: Buffer, size_max: int = DECOMPRESSED_SIZE_MAX) -> bytes:
+    """The uncompressed records block; for many in a row a Decompressor saves the copy and the page faults."""
+    with Decompressor(size_max) as decompressor:
+        return bytes(decompressor.decompress(codec, data))
+
+
+class Decompressor:
+    """A reusable output buffer of `size_max` bytes, untouched until used.
+
+    1. What decompress returns is valid until its next call, or until close.
+    2. One thread at a time.
+    """
+
+    def __init__(self, size_max: int = DECOMPRESSED_SIZE_MAX) -> None:
+        self.size_max = size_max
+        self._map: mmap.mmap | None = None
+        self._view = memoryview(b"")
+        self._dirty_size = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Gives the memory back as soon as the last view of it is gone."""
+        self._view = memoryview(b"")
+        self._map = None
+
+    def decompress(self, codec: int, data: Buffer) -> memoryview:
+        """The uncompressed records block of `data`, at most `size_max` bytes of it. CompressionError."""
+        if codec == Codec.NONE:
+            return memoryview(data)
+        output = self._output()
+        try:
+            size = self._into(codec, data, output)
+        except CompressionError:
+            self._dirty_size = self.size_max
+            raise
+        self._dirty_size = max(self._dirty_size, size)
+        return output[:size].toreadonly()
+
+    def _output(self) -> memoryview:
+        if self._map is None:
+            flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+            self._map = mmap.mmap(-1, max(1, self.size_max), flags=flags)
+            self._view = memoryview(self._map)[: self.size_max]
+        elif self._dirty_size > RETAINED_SIZE:
+            self._map.madvise(mmap.MADV_DONTNEED, RETAINED_SIZE)
+        self._dirty_size = 0
+        return self._view
+
+    def _into(self, codec: int, data: Buffer, output: memoryview) -> int:
+        import cramjam
+
+        try:
+            if codec == Codec.GZIP:
+                return cramjam.gzip.decompress_into(data, output)
+            if codec == Codec.SNAPPY:
+                return snappy_into(data, output)
+            if codec == Codec.LZ4:
+                return cramjam.lz4.decompress_into(data, output)
+            if codec == Codec.ZSTD:
+                return cramjam.zstd.decompress_into(data, output)
+        except cramjam.DecompressionError as error:
+            # A full output buffer reaches us as the text of Rust's WriteZero error; a test holds cramjam to it.
+            if "whole buffer" in str(error):
+                raise DecompressedTooLarge(f"the batch holds more than {self.size_max} bytes") from None
+            raise CompressionError(f"not valid {Codec(codec).name.lower()} data: {error}") from None
+        raise UnknownCodec(f"no codec has the number {codec}")
+
+
+def snappy_into(data: Buffer, output: memoryview) -> int:
+    """Decompresses a raw block or a xerial stream; returns the size."""
+    view = memoryview(data).cast("B")
+    if view[: len(XERIAL_MAGIC)] != XERIAL_MAGIC:
+        return snappy_block_into(view, output)
+    if len(view) < XERIAL_HEADER_SIZE:
+        raise CompressionError("a xerial snappy stream ends inside its header")
+    position = XERIAL_HEADER_SIZE
+    size = 0
+    while position < len(view):
+        if len(view) - position < XERIAL_BLOCK_HEADER.size:
+            raise CompressionError("a xerial snappy stream ends inside a block header")
+        (block_size,) = XERIAL_BLOCK_HEADER.unpack_from(view, position)
+        position += XERIAL_BLOCK_HEADER.size
+        if block_size < 0 or block_size > len(view) - position:
+            raise CompressionError(f"a xerial snappy block claims {block_size} bytes of {len(view) - position}")
+        size += snappy_block_into(view[position : position + block_size], output[size:])
+        position += block_size
+    return size
+
+
+def snappy_block_into(block: memoryview, output: memoryview) -> int:
+    """Decompresses one raw block, whose first bytes tell its size."""
+    import cramjam
+
+    size = cramjam.snappy.decompress_raw_len(block)
+    if size > len(output):
+        raise DecompressedTooLarge(f"a snappy block of {size} bytes where {len(output)} are allowed")
+    return cramjam.snappy.decompress_raw_into(block, output[:size]) if size else 0
