@@ -1,5 +1,7 @@
 from typing_extensions import Buffer
 
+STATUS_TEXT: dict[int, str]
+
 class BatchError(ValueError):
     status: int
     index: int

@@ -1,0 +1,43 @@
+"""Documentation that is generated is fresh, and what the prose names exists."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tools.generate_config_docs import TARGET, document
+
+ROOT = Path(__file__).resolve().parent.parent
+PROSE = [
+    "README.md",
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
+]
+
+
+def test_configuration_reference_is_fresh() -> None:
+    assert TARGET.read_text(encoding="utf-8") == document(), "run `make docs`"
+
+
+@pytest.mark.parametrize("name", PROSE)
+def test_relative_links_lead_somewhere(name: str) -> None:
+    path = ROOT / name
+    targets = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8"))
+    assert [target for target in targets if not (path.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("name", ["README.md", "ARCHITECTURE.md"])
+def test_paths_named_in_prose_exist(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    named = re.findall(r"`((?:kafkalite|ext|tests|tools|benchmarks|docs)/[\w./-]*)`", text)
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_make_targets_named_in_prose_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    named = {
+        target for name in PROSE for target in re.findall(r"`make ([a-z-]+)", (ROOT / name).read_text(encoding="utf-8"))
+    }
+    assert named <= targets

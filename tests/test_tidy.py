@@ -1,0 +1,292 @@
+"""The repository checks itself: size, leftovers, machine traces, stubs. Each check is a function over text or files,
+and is itself tested on an example that must fail.
+"""
+
+import ast
+import importlib
+import inspect
+import re
+import subprocess
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+NATIVE_SOURCES = ROOT / "ext" / "kafkalite" / "_native"
+STUBS = ROOT / "kafkalite" / "_native"
+
+FUNCTION_LINES_MAX = 70
+FILE_LINES_MAX = 1000
+BLOB_SIZE_MAX = 100 * 1024
+BINARY_SUFFIXES = frozenset({".png", ".gz", ".bin", ".log", ".zst", ".ico"})
+GENERATED = ("kafkalite/protocol/messages/",)
+"""Written by a tool that a test runs again, so no size limit makes them better."""
+
+LONG_FUNCTIONS: dict[str, str] = {}
+"""`path:function` → why it is better whole."""
+
+LONG_FILES: dict[str, str] = {"LICENSE": "the licence's own text"}
+"""Path → why it is better whole."""
+
+LEFTOVERS = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|X" r"XX|HA" r"CK)\b|Not" r"ImplementedError")
+TRACES = re.compile(
+    # Directories of the machine this was written on, and hosts of package registries: neither belongs in a repository.
+    r"(?<![\w./-])/(?:wo"
+    r"rk|fa"
+    r"rm)/|/root/\.|/home/\w+/"
+    r"|py"
+    r"pi\.org|python"
+    r"hosted|registry\.np"
+    r"mjs|repo1?\.ma"
+    r"ven|deb\.deb"
+    r"ian\.org|proxy\.go"
+    r"lang|crates\.io/api"
+)
+
+
+def tracked() -> list[Path]:
+    """The files of the repository; where it is no repository (an sdist), every file that is not built."""
+    listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+    if listing.returncode == 0:
+        return [ROOT / name for name in listing.stdout.split("\0") if name and (ROOT / name).is_file()]
+    skipped = {"build", "dist", ".venv", "__pycache__"}
+    return [path for path in ROOT.rglob("*") if path.is_file() and not skipped & set(path.relative_to(ROOT).parts)]
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def is_generated(path: Path) -> bool:
+    return name_of(path).startswith(GENERATED)
+
+
+def text_files() -> Iterator[tuple[Path, str]]:
+    for path in tracked():
+        if path.suffix not in BINARY_SUFFIXES:
+            yield path, path.read_text(encoding="utf-8")
+
+
+def found_lines(pattern: re.Pattern[str], files: Iterable[tuple[str, str]]) -> list[str]:
+    """`path:line: text` of every line that the pattern hits."""
+    return [
+        f"{name}:{number}: {line.strip()[:120]}"
+        for name, text in files
+        for number, line in enumerate(text.split("\n"), start=1)
+        if pattern.search(line)
+    ]
+
+
+def long_functions(text: str) -> Iterator[tuple[str, int]]:
+    """Name and lines of each Python function over the limit, decorators and docstring included."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            size = (node.end_lineno or node.lineno) - node.lineno + 1
+            if size > FUNCTION_LINES_MAX:
+                yield node.name, size
+
+
+CYTHON_FUNCTION = re.compile(r"^(?P<indent> *)(?:def|cpdef|cdef)\b(?P<head>[^=]*?)(?P<name>\w+)\(.*$")
+
+
+def long_cython_functions(text: str) -> Iterator[tuple[str, int]]:
+    """The same for Cython, by indentation: a function ends before the next line that is not further in."""
+    lines = text.split("\n")
+    for start, line in enumerate(lines):
+        match = CYTHON_FUNCTION.match(line)
+        if match is None or match["head"].lstrip().startswith(("class", "enum", "struct", "extern", "packed")):
+            continue
+        end = start
+        for number in range(start + 1, len(lines)):
+            if lines[number].strip() and not lines[number].strip().startswith(")"):
+                if len(lines[number]) - len(lines[number].lstrip()) <= len(match["indent"]):
+                    break
+                end = number
+        if end - start + 1 > FUNCTION_LINES_MAX:
+            yield match["name"], end - start + 1
+
+
+def prints(text: str) -> Iterator[int]:
+    """Lines that call print."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
+            yield node.lineno
+
+
+def wildcard_imports(text: str) -> Iterator[int]:
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names):
+            yield node.lineno
+
+
+def stub_names(text: str) -> set[str]:
+    """Public names that a stub declares at its top level."""
+    names: set[str] = set()
+    for node in ast.parse(text).body:
+        match node:
+            case ast.FunctionDef() | ast.ClassDef():
+                names.add(node.name)
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                names.add(name)
+            case ast.Assign(targets=targets):
+                names.update(target.id for target in targets if isinstance(target, ast.Name))
+    return {name for name in names if not name.startswith("_")}
+
+
+def module_names(module: object) -> set[str]:
+    """Public names that a built module defines itself: what it imported does not count."""
+    own = set()
+    for name, value in vars(module).items():
+        if name.startswith("_") or inspect.ismodule(value):
+            continue
+        home = getattr(value, "__module__", None)
+        if home is None or home == getattr(module, "__name__", None) or not callable(value):
+            own.add(name)
+    return own
+
+
+def class_members(text: str) -> dict[str, set[str]]:
+    """Class → public members, of each class a stub declares."""
+    found: dict[str, set[str]] = {}
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.ClassDef):
+            names = {item.name for item in node.body if isinstance(item, ast.FunctionDef)}
+            names |= {
+                item.target.id
+                for item in node.body
+                if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
+            }
+            found[node.name] = {name for name in names if not name.startswith("_")}
+    return found
+
+
+def test_nothing_is_left_unfinished() -> None:
+    files = ((name_of(path), text) for path, text in text_files() if path.name != "LICENSE")
+    assert found_lines(LEFTOVERS, files) == []
+
+
+def test_no_traces_of_a_machine_or_registry() -> None:
+    assert found_lines(TRACES, ((name_of(path), text) for path, text in text_files())) == []
+
+
+def test_python_functions_fit_a_screen() -> None:
+    found = {
+        f"{name_of(path)}:{name}": size
+        for path, text in text_files()
+        if path.suffix == ".py" and not is_generated(path)
+        for name, size in long_functions(text)
+    }
+    assert {name: size for name, size in found.items() if name not in LONG_FUNCTIONS} == {}
+    assert set(LONG_FUNCTIONS) <= {
+        *found,
+        *(f"{name_of(path)}:{name}" for path, text in cython_files() for name, _ in long_cython_functions(text)),
+    }, "an exception that is needed no more"
+
+
+def cython_files() -> Iterator[tuple[Path, str]]:
+    for path in sorted(NATIVE_SOURCES.glob("*.p[yx][xd]")):
+        yield path, path.read_text(encoding="utf-8")
+
+
+def test_cython_functions_fit_a_screen() -> None:
+    found = {
+        f"{name_of(path)}:{name}": size for path, text in cython_files() for name, size in long_cython_functions(text)
+    }
+    assert {name: size for name, size in found.items() if name not in LONG_FUNCTIONS} == {}
+
+
+def test_files_are_not_endless() -> None:
+    sizes = {name_of(path): text.count("\n") for path, text in text_files() if not is_generated(path)}
+    long = {name: size for name, size in sizes.items() if size > FILE_LINES_MAX and name not in LONG_FILES}
+    assert long == {}
+
+
+def test_no_large_file_is_tracked() -> None:
+    large = {name_of(path): path.stat().st_size for path in tracked() if path.stat().st_size > BLOB_SIZE_MAX}
+    assert large == {}
+
+
+def test_only_the_command_line_prints() -> None:
+    found = [
+        f"{name_of(path)}:{number}"
+        for path, text in text_files()
+        if path.suffix == ".py" and name_of(path).startswith("kafkalite/") and "/cli/" not in name_of(path)
+        for number in prints(text)
+    ]
+    assert found == []
+
+
+def test_no_wildcard_imports() -> None:
+    found = [
+        f"{name_of(path)}:{number}"
+        for path, text in text_files()
+        if path.suffix == ".py"
+        for number in wildcard_imports(text)
+    ]
+    assert found == []
+
+
+def test_no_generated_c_is_tracked() -> None:
+    generated = [name_of(path) for path, text in text_files() if path.suffix == ".c" and "Generated by Cython" in text]
+    assert generated == []
+
+
+def test_every_directory_of_python_has_one_way_in() -> None:
+    """A package without __init__.py is left out of the wheel by setuptools, silently."""
+    folders = {path.parent for path in tracked() if path.suffix == ".py" and name_of(path).startswith("kafkalite/")}
+    assert [name_of(folder) for folder in folders if not (folder / "__init__.py").exists()] == []
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in NATIVE_SOURCES.glob("*.pyx")))
+def test_stub_tells_what_the_built_module_has(name: str) -> None:
+    stub = STUBS / f"{name}.pyi"
+    assert stub.exists(), f"kafkalite/_native/{name}.pyi is missing"
+    text = stub.read_text(encoding="utf-8")
+    module = importlib.import_module(f"kafkalite._native.{name}")
+    assert stub_names(text) == module_names(module)
+    for class_name, members in class_members(text).items():
+        built = {member for member in dir(getattr(module, class_name)) if not member.startswith("_")}
+        assert members - built == set(), f"the stub's {class_name} promises members that the build lacks"
+        inherited = {member for base in getattr(module, class_name).__mro__[1:] for member in vars(base)}
+        assert built - members - inherited == set(), f"the stub's {class_name} is silent about members"
+
+
+class TestTheChecksThemselves:
+    def test_leftovers_are_found(self) -> None:
+        text = "x = 1\n# TO" + "DO later\nraise Not" + "ImplementedError\n"
+        assert found_lines(LEFTOVERS, [("a.py", text)]) == [
+            "a.py:2: # TO" + "DO later",
+            "a.py:3: raise Not" + "ImplementedError",
+        ]
+
+    @pytest.mark.parametrize(
+        "line", ["cd /wo" + "rk/main", "https://py" + "pi.org/simple", "/root/." + "cache", "open('/ho" + "me/me/x')"]
+    )
+    def test_traces_are_found(self, line: str) -> None:
+        assert TRACES.search(line)
+
+    @pytest.mark.parametrize("line", ["net" + "/work/thread", "host/root", "a.workspace/x", "the pool does the work"])
+    def test_innocent_lines_are_not_traces(self, line: str) -> None:
+        assert not TRACES.search(line)
+
+    def test_a_long_function_is_found_and_one_at_the_limit_is_not(self) -> None:
+        body = "    pass\n"
+        text = f"def good():\n{body * 69}def bad():\n{body * 70}"
+        assert list(long_functions(text)) == [("bad", 71)]
+
+    def test_a_long_cython_function_is_found(self) -> None:
+        body = "        x = 1\n"
+        text = (
+            f"cdef class A:\n    cdef int f(self,\n          int b) except -1:\n{body * 69}\n    def g(self):\n{body}"
+        )
+        assert list(long_cython_functions(text)) == [("f", 71)]
+
+    def test_prints_and_wildcards_are_found(self) -> None:
+        assert list(prints("x = 1\nprint(x)\n")) == [2]
+        assert list(wildcard_imports("from os import *\n")) == [1]
+
+    def test_stub_names_are_the_public_top_level(self) -> None:
+        text = "import os\nX: int\ndef f() -> None: ...\nclass C:\n    y: int\n    def _z(self) -> None: ...\n_h: int\n"
+        assert stub_names(text) == {"X", "f", "C"}
+        assert class_members(text) == {"C": {"y"}}
