@@ -1,0 +1,294 @@
+"""Every system call by which the log changes the disk, in one place, so that a test can make the n-th of them fail.
+
+A fault plan says: of the calls of the kinds in `kinds`, let `after` pass, then fail one (or all that follow) with
+`errno`; a failing write may first write `written` bytes, as a full disk does. The plan is process-wide and off unless a
+test arms it; unarmed it costs one load and one branch a call. Calls are counted only while a plan is armed.
+
+Reading has no place here: logs are read through maps.
+"""
+
+from libc.errno cimport errno, EINTR, ENOENT
+from libc.stdint cimport int64_t
+
+import os as _os
+
+cdef extern from "<fcntl.h>" nogil:
+    int c_open "open"(const char* path, int flags, ...)
+    int c_fallocate "fallocate"(int fd, int mode, int64_t position, int64_t size)
+    int FALLOC_FL_KEEP_SIZE
+
+cdef extern from "<unistd.h>" nogil:
+    Py_ssize_t c_pwrite "pwrite"(int fd, const void* data, size_t size, int64_t position)
+    int c_fdatasync "fdatasync"(int fd)
+    int c_fsync "fsync"(int fd)
+    int c_ftruncate "ftruncate"(int fd, int64_t size)
+    int c_unlink "unlink"(const char* path)
+
+cdef extern from "<stdio.h>" nogil:
+    int c_rename "rename"(const char* source, const char* target)
+
+cdef extern from "<sys/stat.h>" nogil:
+    int c_mkdir "mkdir"(const char* path, unsigned int mode)
+
+cdef extern from *:
+    """
+    #define kl_count_down(p) __atomic_fetch_sub((p), 1, __ATOMIC_SEQ_CST)
+    #define kl_count_up(p) __atomic_fetch_add((p), 1, __ATOMIC_SEQ_CST)
+    """
+    int64_t kl_count_down(int64_t*) nogil
+    int64_t kl_count_up(int64_t*) nogil
+
+cdef enum:
+    WRITE = 0
+    SYNC = 1
+    OPEN = 2
+    RENAME = 3
+    TRUNCATE = 4
+    ALLOCATE = 5
+    UNLINK = 6
+    MKDIR = 7
+    KIND_COUNT = 8
+
+KINDS = ("write", "sync", "open", "rename", "truncate", "allocate", "unlink", "mkdir")
+
+FILE_MODE = 0o644
+DIRECTORY_MODE = 0o755
+
+cdef bint armed = False
+cdef unsigned int plan_kinds = 0
+cdef int64_t plan_left = 0
+cdef int plan_errno = 0
+cdef bint plan_sticky = False
+cdef int64_t plan_written = 0
+cdef int64_t plan_hits = 0
+cdef int64_t counts[KIND_COUNT]
+
+
+cdef inline int _fault(int kind) noexcept nogil:
+    """0 to go on, or the errno that the armed plan has for this call."""
+    cdef int64_t left
+    if not armed:
+        return 0
+    kl_count_up(&counts[kind])
+    if not (plan_kinds >> kind) & 1:
+        return 0
+    left = kl_count_down(&plan_left)
+    if left > 0 or (left < 0 and not plan_sticky):
+        return 0
+    kl_count_up(&plan_hits)
+    return plan_errno
+
+
+cdef int64_t file_pwrite(int fd, const unsigned char* data, int64_t size, int64_t position) noexcept nogil:
+    """Writes all of it. On failure -errno: any part of it may then be in the file, and the caller cuts it back."""
+    cdef int64_t done = 0
+    cdef Py_ssize_t n
+    cdef int fault
+    while done < size:
+        fault = _fault(WRITE)
+        if fault:
+            if 0 < plan_written < size - done:
+                c_pwrite(fd, data + done, <size_t>plan_written, position + done)
+            if fault == EINTR:
+                continue
+            return -fault
+        n = c_pwrite(fd, data + done, <size_t>(size - done), position + done)
+        if n < 0:
+            if errno == EINTR:
+                continue
+            return -errno
+        done += n
+    return done
+
+
+cdef int file_datasync(int fd) noexcept nogil:
+    cdef int fault = _fault(SYNC)
+    if fault and fault != EINTR:
+        return -fault
+    while c_fdatasync(fd) != 0:
+        if errno != EINTR:
+            return -errno
+    return 0
+
+
+cdef int file_sync(int fd) noexcept nogil:
+    cdef int fault = _fault(SYNC)
+    if fault and fault != EINTR:
+        return -fault
+    while c_fsync(fd) != 0:
+        if errno != EINTR:
+            return -errno
+    return 0
+
+
+cdef int file_truncate(int fd, int64_t size) noexcept nogil:
+    cdef int fault = _fault(TRUNCATE)
+    if fault and fault != EINTR:
+        return -fault
+    while c_ftruncate(fd, size) != 0:
+        if errno != EINTR:
+            return -errno
+    return 0
+
+
+cdef int file_allocate(int fd, int64_t position, int64_t size) noexcept nogil:
+    """Blocks for the range without changing the size of the file, which so stays the truth about how much was written."""
+    cdef int fault = _fault(ALLOCATE)
+    if fault and fault != EINTR:
+        return -fault
+    while c_fallocate(fd, FALLOC_FL_KEEP_SIZE, position, size) != 0:
+        if errno != EINTR:
+            return -errno
+    return 0
+
+
+cdef int file_open(const char* path, int flags) noexcept nogil:
+    cdef int fault = _fault(OPEN)
+    cdef int fd
+    if fault and fault != EINTR:
+        return -fault
+    while True:
+        fd = c_open(path, flags, 0o644)
+        if fd >= 0:
+            return fd
+        if errno != EINTR:
+            return -errno
+
+
+cdef int file_rename(const char* source, const char* target) noexcept nogil:
+    cdef int fault = _fault(RENAME)
+    if fault and fault != EINTR:
+        return -fault
+    return 0 if c_rename(source, target) == 0 else -errno
+
+
+cdef int file_unlink(const char* path) noexcept nogil:
+    cdef int fault = _fault(UNLINK)
+    if fault and fault != EINTR:
+        return -fault
+    return 0 if c_unlink(path) == 0 else -errno
+
+
+cdef int file_make_directory(const char* path) noexcept nogil:
+    cdef int fault = _fault(MKDIR)
+    if fault and fault != EINTR:
+        return -fault
+    return 0 if c_mkdir(path, 0o755) == 0 else -errno
+
+
+cdef int _check(int64_t result, object path) except -1:
+    if result < 0:
+        raise OSError(<int>-result, _os.strerror(<int>-result), path)
+    return 0
+
+
+def arm(kinds, *, int64_t after, int error, bint sticky=False, int64_t written=0):
+    """Arms the fault plan: of the calls named in `kinds`, `after` pass, the next fails (with `sticky` all later ones)."""
+    global armed, plan_kinds, plan_left, plan_errno, plan_sticky, plan_written, plan_hits
+    plan_kinds = 0
+    for kind in kinds:
+        plan_kinds |= 1 << KINDS.index(kind)
+    plan_left = after
+    plan_errno = error
+    plan_sticky = sticky
+    plan_written = written
+    plan_hits = 0
+    for i in range(KIND_COUNT):
+        counts[i] = 0
+    armed = True
+
+
+def disarm():
+    """Ends the plan; returns how often it made a call fail."""
+    global armed
+    armed = False
+    return plan_hits
+
+
+def hits():
+    """How many calls the armed plan has failed."""
+    return plan_hits
+
+
+def call_counts():
+    """Calls by kind since the plan was armed."""
+    return {name: counts[i] for i, name in enumerate(KINDS)}
+
+
+def open_file(path, int flags):
+    """A descriptor (close-on-exec); OSError."""
+    cdef bytes encoded = _os.fsencode(path)
+    cdef const char* c_path = encoded
+    cdef int fd
+    cdef int all_flags = flags | _os.O_CLOEXEC
+    with nogil:
+        fd = file_open(c_path, all_flags)
+    _check(fd, path)
+    return fd
+
+
+def write_all(int fd, const unsigned char[::1] data, int64_t position):
+    """Writes all of data at `position`; OSError, after which any part of it may be there."""
+    cdef int64_t result
+    cdef int64_t size = data.shape[0]
+    if size == 0:
+        return
+    cdef const unsigned char* start = &data[0]
+    with nogil:
+        result = file_pwrite(fd, start, size, position)
+    _check(result, fd)
+
+
+def sync_file(int fd, *, bint data_only=True):
+    """fdatasync, or fsync with data_only=False; OSError. A failure means that the data may be gone: never retry it."""
+    cdef int result
+    with nogil:
+        result = file_datasync(fd) if data_only else file_sync(fd)
+    _check(result, fd)
+
+
+def truncate_file(int fd, int64_t size):
+    cdef int result
+    with nogil:
+        result = file_truncate(fd, size)
+    _check(result, fd)
+
+
+def rename(source, target):
+    cdef bytes encoded_source = _os.fsencode(source)
+    cdef bytes encoded_target = _os.fsencode(target)
+    cdef const char* c_source = encoded_source
+    cdef const char* c_target = encoded_target
+    cdef int result
+    with nogil:
+        result = file_rename(c_source, c_target)
+    _check(result, source)
+
+
+def unlink(path, *, bint missing_ok=False):
+    cdef bytes encoded = _os.fsencode(path)
+    cdef const char* c_path = encoded
+    cdef int result
+    with nogil:
+        result = file_unlink(c_path)
+    if missing_ok and result == -ENOENT:
+        return
+    _check(result, path)
+
+
+def make_directory(path):
+    cdef bytes encoded = _os.fsencode(path)
+    cdef const char* c_path = encoded
+    cdef int result
+    with nogil:
+        result = file_make_directory(c_path)
+    _check(result, path)
+
+
+def sync_directory(path):
+    """Makes creations, renames and removals inside a directory durable."""
+    cdef int fd = open_file(path, _os.O_RDONLY | _os.O_DIRECTORY)
+    try:
+        sync_file(fd, data_only=False)
+    finally:
+        _os.close(fd)

@@ -1,0 +1,80 @@
+"""The hot half of a partition's log: append, read, listeners. kafkalite.log.partition_log has the rest."""
+
+from cpython.pythread cimport PyThread_type_lock
+from libc.stdint cimport int16_t, int32_t, int64_t
+
+from kafkalite._native.producers cimport ProducerTable
+from kafkalite._native.record_format cimport BatchInfo, RecordFormat
+from kafkalite._native.segment cimport Segment
+
+cdef struct AppendResult:
+    int64_t base_offset         # of the batch's first record (of the original's, for a duplicate); -1 on error
+    int64_t append_time_ms      # the time stamped on LogAppendTime topics, otherwise -1
+    int64_t log_start_offset    # -1 on error
+    int64_t end_offset          # first offset after the batch: what acks=all waits to see flushed
+    int64_t record_error_index  # index of the first bad record (KIP-467), -1 none
+    bint flush_due              # log.flush.interval.messages asks that the batch be flushed before any acknowledgement
+
+cdef enum:
+    APPEND_DEFER = -1000        # would have to block (create, roll, decompress): again with may_block=True on the io pool
+
+cdef class LogSlice:
+    # Whole batches inside one segment; keeps it pinned until release() or until it is collected.
+    cdef readonly Segment segment
+    cdef readonly int64_t position, size
+    cpdef release(self)
+
+cdef class LogListener:
+    cdef int on_advance(self, LogCore log, int64_t appended_bytes) except -1
+
+cdef class LogCore:
+    cdef readonly str topic
+    cdef readonly int32_t partition
+    cdef readonly int64_t log_start_offset, flushed_offset, log_end_offset
+    cdef readonly int64_t high_watermark, last_stable_offset
+    cdef readonly int32_t leader_epoch
+    cdef public int32_t deferred_appends    # > 0: earlier appends wait on the io pool, so later ones must defer too
+    cdef readonly bint offline              # storage failed: every append and read answers KAFKA_STORAGE_ERROR
+    cdef readonly bint deleted              # answers UNKNOWN_TOPIC_OR_PARTITION
+    cdef readonly RecordFormat format
+    cdef readonly tuple segments            # of Segment, rising and never empty; replaced, never changed
+    cdef readonly ProducerTable producers   # None until first needed
+
+    cdef int append(self, unsigned char* batch, int64_t size, bint may_block, AppendResult* out) except? -32000
+    cdef LogSlice read_slice(self, int64_t offset, int64_t size_max, bint whole_first_batch, int64_t upper_offset,
+                             int* error)
+    cdef int add_listener(self, LogListener listener) except -1
+    cdef int remove_listener(self, LogListener listener) except -1
+
+    # Private to log_core and its subclass:
+    cdef readonly Segment active            # the last segment
+    cdef PyThread_type_lock lock
+    cdef tuple listeners
+    cdef readonly object clock
+    cdef bint system_clock                  # the clock is the machine's own: no Python call needed
+    cdef public set dirty_logs              # the manager's set of logs with unflushed bytes, or None
+    cdef readonly bint epoch_recorded       # leader_epoch stands in leader-epoch-checkpoint
+    cdef public bint storage_full                # the last write met a full disk
+    cdef readonly int64_t unflushed_count   # records since the last flush
+    cdef public double unflushed_since      # monotonic seconds of the oldest unflushed append, 0 none
+    # Topic settings, live:
+    cdef readonly int64_t segment_size_max, segment_ms, index_interval, index_count_max, message_size_max
+    cdef readonly int64_t timestamp_before_max_ms, timestamp_after_max_ms, flush_messages
+    cdef readonly bint log_append_time, compacted, validate_records
+    cdef readonly int16_t codec             # -1: keep the producer's
+    cdef readonly int64_t roll_jitter_ms
+
+    cdef int64_t now_ms(self) except? -1
+    cdef int lock_acquire(self) except -1
+    cdef int lock_release(self) except -1
+    cdef int _check_header(self, unsigned char* batch, int64_t size, BatchInfo* info) except? -32000
+    cdef int _check_records(self, const unsigned char* batch, const BatchInfo* info, bint may_block, int64_t now_ms,
+                            AppendResult* out) except? -32000
+    cdef int _append_locked(self, unsigned char* batch, BatchInfo* info, bint may_block, int64_t now_ms,
+                            AppendResult* out) except? -32000
+    cdef int _write_locked(self, Segment segment, unsigned char* batch, BatchInfo* info, int64_t now_ms,
+                           AppendResult* out) except? -32000
+    cdef Segment _writable_locked(self, const BatchInfo* info, bint may_block, int64_t now_ms)
+    cdef int notify(self, int64_t appended_bytes) except -1
+    cdef Segment segment_of(self, int64_t offset, tuple segments)
+    cdef Segment _next_segment(self, Segment segment, tuple segments)

@@ -1,0 +1,533 @@
+"""The hot half of a partition's log: append, read, listeners. kafkalite.log.partition_log has the rest.
+
+    log_start <= flushed <= log_end          segments: rising, contiguous, never empty; the last one is active
+    log_start <= high_watermark <= log_end   (equal to log_end while there is one replica and visibility at append)
+
+An append checks the batch in Kafka's order, takes the log's lock, gives offsets, writes, indexes and publishes, lets go
+of the lock and tells the listeners. A read takes no lock: it looks at the offsets and at the immutable tuple of segments
+and lends a range of one of them.
+
+Thread rules. The lock orders everything that changes the log (append, roll, log start, producers, segments). It is
+tried first and waited for without the GIL; a holder may give the GIL away while it writes. It is a leaf but for the
+file cache: under it no other log's lock is taken, no listener called and, with may_block=False, nothing waited for
+except one write to the page cache. Offsets and `segments` are stored with the GIL in one piece (no Python call between),
+so any thread may read them together. Listeners are called with the GIL and without the lock, from whatever thread
+appended; they must not block.
+
+What a subclass supplies: creating and rolling segments, loading producers, recording a leader epoch, looking into
+records, and what happens on a storage failure (the `_..._locked` hooks at the end).
+"""
+
+cimport cython
+from cpython.pythread cimport (
+    NOWAIT_LOCK,
+    PyThread_acquire_lock,
+    PyThread_allocate_lock,
+    PyThread_free_lock,
+    PyThread_release_lock,
+    WAIT_LOCK,
+)
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
+from libc.string cimport memcpy
+
+from kafkalite._native.producers cimport CHECK_DUPLICATE, ProducerTable, SequenceSpan
+from kafkalite._native.record_format cimport ATTRIBUTE_CODEC, ATTRIBUTE_TRANSACTIONAL, BatchInfo, RecordFormat
+from kafkalite._native.segment cimport PAST_END, READ_DEFER, Segment
+
+import time as _time
+
+cdef extern from "<time.h>" nogil:
+    ctypedef long time_t
+    cdef struct timespec:
+        time_t tv_sec
+        long tv_nsec
+    int clock_gettime(int clock, timespec* out)
+    int CLOCK_REALTIME
+
+cdef enum:
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    INVALID_TIMESTAMP = 32
+    INVALID_TXN_STATE = 48
+    KAFKA_STORAGE_ERROR = 56
+
+    # Below this a CRC takes less than giving the GIL away and back would cost another thread.
+    CRC_WITHOUT_GIL_MIN = 16 * 1024
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(64)
+cdef class LogSlice:
+    """Whole batches inside one segment, which stays open and mapped until release()."""
+
+    def __init__(self):
+        raise TypeError("LogSlice comes from LogCore.read_slice")
+
+    def __dealloc__(self):
+        if self.segment is not None:
+            self.segment.unpin()
+
+    cpdef release(self):
+        """Gives the bytes back; they must not be touched afterwards. Twice is harmless."""
+        cdef Segment segment = self.segment
+        if segment is not None:
+            self.segment = None
+            segment.unpin()
+
+    def tobytes(self):
+        """A copy of the bytes."""
+        if self.segment is None:
+            raise ValueError("slice was released")
+        return <bytes>self.segment.map[self.position:self.position + self.size]
+
+
+cdef LogSlice make_slice(Segment segment, int64_t position, int64_t size):
+    """Takes over the caller's pin."""
+    cdef LogSlice result = LogSlice.__new__(LogSlice)
+    result.segment = segment
+    result.position = position
+    result.size = size
+    return result
+
+
+cdef class LogListener:
+    """Told when a log's readable end moved."""
+
+    cdef int on_advance(self, LogCore log, int64_t appended_bytes) except -1:
+        """GIL held, no log lock held. With 0 bytes when the log went offline, was deleted, or its start moved."""
+        return 0
+
+
+cdef class LogCore:
+    """The log of one partition; base class of kafkalite.log.partition_log.PartitionLog."""
+
+    def __cinit__(self, *args, **kwargs):
+        self.lock = PyThread_allocate_lock()
+        if self.lock == NULL:
+            raise MemoryError("no lock for a log")
+        self.listeners = ()
+        self.segments = ()
+        self.segment_size_max = INT32_MAX
+        self.segment_ms = INT64_MAX
+        self.index_interval = 4096
+        self.index_count_max = INT32_MAX
+        self.message_size_max = INT32_MAX
+        self.timestamp_before_max_ms = INT64_MAX
+        self.timestamp_after_max_ms = INT64_MAX
+        self.flush_messages = INT64_MAX
+        self.codec = -1
+
+    def __init__(self, str topic, int32_t partition, RecordFormat format, clock, *, bint system_clock=False):
+        self.topic = topic
+        self.partition = partition
+        self.format = format
+        self.clock = clock
+        self.system_clock = system_clock
+
+    def __dealloc__(self):
+        if self.lock != NULL:
+            PyThread_free_lock(self.lock)
+
+    # ---- lock -------------------------------------------------------------------------------------------------------
+
+    cdef int lock_acquire(self) except -1:
+        if not PyThread_acquire_lock(self.lock, NOWAIT_LOCK):
+            with nogil:
+                PyThread_acquire_lock(self.lock, WAIT_LOCK)
+        return 0
+
+    cdef int lock_release(self) except -1:
+        PyThread_release_lock(self.lock)
+        return 0
+
+    def _acquire(self):
+        self.lock_acquire()
+
+    def _release(self):
+        self.lock_release()
+
+    cdef int64_t now_ms(self) except? -1:
+        cdef timespec now
+        if self.system_clock:
+            clock_gettime(CLOCK_REALTIME, &now)
+            return <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1000000
+        return self.clock.time_ms()
+
+    # ---- append -----------------------------------------------------------------------------------------------------
+
+    cdef int append(self, unsigned char* batch, int64_t size, bint may_block, AppendResult* out) except? -32000:
+        """Appends the records field of one partition: 0, a Kafka error code, or APPEND_DEFER (then nothing changed).
+
+        The bytes are patched in place. They must stay alive and unshared for the call.
+        """
+        cdef BatchInfo info
+        cdef int error
+        cdef int64_t now_ms
+        out.base_offset = out.append_time_ms = out.log_start_offset = out.end_offset = out.record_error_index = -1
+        out.flush_due = False
+        if self.deferred_appends > 0 and not may_block:
+            return APPEND_DEFER
+        error = self._check_header(batch, size, &info)
+        if error != 0:
+            return error
+        now_ms = self.now_ms()
+        error = self._check_records(batch, &info, may_block, now_ms, out)
+        if error != 0:
+            return error
+        self.lock_acquire()
+        try:
+            error = self._append_locked(batch, &info, may_block, now_ms, out)
+        finally:
+            self.lock_release()
+        if error == 0:
+            out.log_start_offset = self.log_start_offset
+            if info.size > 0:               # 0: it was a duplicate
+                self.notify(info.size)
+        return error
+
+    cdef int _check_header(self, unsigned char* batch, int64_t size, BatchInfo* info) except? -32000:
+        cdef bint intact
+        cdef int error = self.format.check(batch, size, self.message_size_max, info)
+        if error != 0:
+            return error
+        if size >= CRC_WITHOUT_GIL_MIN:
+            format = self.format
+            with nogil:
+                intact = format.intact(batch, info)
+        else:
+            intact = self.format.intact(batch, info)
+        if not intact:
+            return CORRUPT_MESSAGE
+        return self.format.check_fields(info)
+
+    cdef int _check_records(self, const unsigned char* batch, const BatchInfo* info, bint may_block, int64_t now_ms,
+                            AppendResult* out) except? -32000:
+        """The checks that may need a look at records; header and checksum are known to be right."""
+        cdef bint late = False
+        cdef bint early = False
+        if not self.log_append_time:
+            late = info.max_timestamp > now_ms and info.max_timestamp - now_ms > self.timestamp_after_max_ms
+            early = self.timestamp_before_max_ms != INT64_MAX
+        if late or early or self.compacted or self.validate_records:
+            if not may_block and info.attributes & ATTRIBUTE_CODEC:
+                return APPEND_DEFER
+            error, index = self._validate_records(<bytes>batch[:info.size], now_ms)
+            if late and not error:
+                error = INVALID_TIMESTAMP       # the header claims a time that no record has: refuse it all the same
+            if error:
+                out.record_error_index = index
+                return error
+        if info.attributes & ATTRIBUTE_TRANSACTIONAL:
+            return INVALID_TXN_STATE
+        return 0
+
+    cdef int _append_locked(self, unsigned char* batch, BatchInfo* info, bint may_block, int64_t now_ms,
+                            AppendResult* out) except? -32000:
+        cdef SequenceSpan original
+        cdef Segment segment
+        cdef int error
+        if self.deleted:
+            return UNKNOWN_TOPIC_OR_PARTITION
+        if self.offline:
+            return KAFKA_STORAGE_ERROR
+        if info.producer_id >= 0:
+            if self.producers is None:
+                if not may_block:
+                    return APPEND_DEFER
+                if not self._load_producers_locked():
+                    return KAFKA_STORAGE_ERROR
+            error = self.producers.check(info, &original)
+            if error == CHECK_DUPLICATE:
+                out.base_offset = original.first_offset
+                out.end_offset = original.last_offset + 1
+                out.append_time_ms = original.timestamp if self.log_append_time else -1
+                info.size = 0
+                return 0
+            if error != 0:
+                return error
+        segment = self._writable_locked(info, may_block, now_ms)
+        if segment is None:
+            return KAFKA_STORAGE_ERROR if may_block else APPEND_DEFER
+        segment.pin()
+        try:
+            return self._write_locked(segment, batch, info, now_ms, out)
+        finally:
+            segment.unpin()
+
+    cdef Segment _writable_locked(self, const BatchInfo* info, bint may_block, int64_t now_ms):
+        """The segment that takes the batch, open. None: it could not be made, or not without blocking."""
+        cdef Segment segment = self.active
+        cdef bint roll
+        roll = segment.sealed
+        if segment.has_file and not roll and segment.index is not None:
+            roll = (
+                (segment.size > 0 and (
+                    segment.size + info.size > self.segment_size_max
+                    or segment.index.count >= self.index_count_max
+                    or now_ms - segment.created_ms > self.segment_ms - self.roll_jitter_ms))
+                or self.log_end_offset + info.last_offset_delta - segment.base_offset > INT32_MAX)
+        elif not may_block:
+            return None
+        if roll or not segment.has_file or segment.index is None or not self.epoch_recorded:
+            if not may_block:
+                return None
+            segment = self._prepare_segment_locked(roll)
+            return segment
+        if segment.fd < 0 and not may_block:
+            return None
+        return segment
+
+    cdef int _write_locked(self, Segment segment, unsigned char* batch, BatchInfo* info, int64_t now_ms,
+                           AppendResult* out) except? -32000:
+        """Places, writes and publishes the batch at the end of a pinned segment."""
+        cdef int64_t written
+        cdef RecordFormat format = self.format
+        cdef bint stamp = self.log_append_time
+        cdef int64_t offset = self.log_end_offset
+        cdef int32_t epoch = self.leader_epoch
+        cdef int64_t size_max = self.segment_size_max
+        # The caller keeps `batch` alive, the pin keeps the descriptor, the lock keeps the end where it is.
+        with nogil:
+            if stamp:
+                format.stamp(batch, info, now_ms)
+            format.place(batch, info, offset, epoch)
+            written = segment.write(batch, info.size, size_max)
+        if written < 0:
+            self._write_failed_locked(<int>-written)
+            return KAFKA_STORAGE_ERROR
+        if self.storage_full:
+            self._storage_recovered_locked()
+        if info.producer_id >= 0:
+            self.producers.update(info, now_ms)
+        segment.advance(info, self.index_interval)
+        self.log_end_offset = info.next_offset
+        self.high_watermark = info.next_offset
+        self.last_stable_offset = info.next_offset
+        self.unflushed_count += info.record_count
+        if self.unflushed_since == 0.0:
+            self.unflushed_since = _time.monotonic()
+            if self.dirty_logs is not None:
+                self.dirty_logs.add(self)
+        out.base_offset = offset
+        out.end_offset = info.next_offset
+        out.append_time_ms = now_ms if stamp else -1
+        out.flush_due = self.unflushed_count >= self.flush_messages
+        return 0
+
+    # ---- read -------------------------------------------------------------------------------------------------------
+
+    cdef Segment segment_of(self, int64_t offset, tuple segments):
+        """The segment that holds `offset`: the last one that starts at or below it, else the first."""
+        cdef Py_ssize_t low = 0
+        cdef Py_ssize_t high = len(segments)
+        cdef Py_ssize_t middle
+        while low < high:
+            middle = (low + high) >> 1
+            if (<Segment>segments[middle]).base_offset <= offset:
+                low = middle + 1
+            else:
+                high = middle
+        return <Segment>segments[max(low - 1, 0)]
+
+    cdef LogSlice read_slice(self, int64_t offset, int64_t size_max, bint whole_first_batch, int64_t upper_offset,
+                             int* error):
+        """Whole batches from the one that holds `offset` (or the next one), below upper_offset, in size_max bytes.
+
+        None with error 0: nothing to read. Errors: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE (quarantined bytes),
+        KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION (deleted), READ_DEFER: read_blocking() on the io pool, then again.
+        """
+        cdef tuple segments = self.segments
+        cdef int64_t log_end = self.log_end_offset
+        cdef Segment segment
+        cdef int64_t start = 0
+        cdef int64_t end = 0
+        cdef int result
+        error[0] = 0
+        if self.deleted:
+            error[0] = UNKNOWN_TOPIC_OR_PARTITION
+        elif self.offline:
+            error[0] = KAFKA_STORAGE_ERROR
+        elif offset < self.log_start_offset or offset > log_end:
+            error[0] = OFFSET_OUT_OF_RANGE
+        if error[0] != 0 or offset >= log_end or offset >= upper_offset:
+            return None
+        if upper_offset >= log_end:
+            upper_offset = INT64_MAX
+        segment = self.segment_of(offset, segments)
+        while True:
+            result = PAST_END
+            if segment.size > 0:
+                if not segment.try_pin():
+                    error[0] = READ_DEFER
+                    return None
+                result = READ_DEFER
+                try:
+                    result = segment.slice(offset, size_max, whole_first_batch, upper_offset, segment.size, &start, &end)
+                finally:
+                    if result != 0 or start == end:
+                        segment.unpin()
+            if result != PAST_END:
+                break
+            segment = self._next_segment(segment, segments)
+            if segment is None:
+                return None
+        error[0] = result
+        if result != 0 or start == end:
+            return None
+        return make_slice(segment, start, end - start)
+
+    cdef Segment _next_segment(self, Segment segment, tuple segments):
+        """The segment behind one of `segments`, or None. A gap at a segment's end is rare, so this may be slow."""
+        cdef Py_ssize_t i
+        for i in range(len(segments) - 1):
+            if segments[i] is segment:
+                return <Segment>segments[i + 1]
+        return None
+
+    # ---- listeners --------------------------------------------------------------------------------------------------
+
+    cdef int add_listener(self, LogListener listener) except -1:
+        if listener not in self.listeners:
+            self.listeners = (*self.listeners, listener)
+        return 0
+
+    cdef int remove_listener(self, LogListener listener) except -1:
+        if listener in self.listeners:
+            self.listeners = tuple([other for other in self.listeners if other is not listener])
+        return 0
+
+    cdef int notify(self, int64_t appended_bytes) except -1:
+        cdef tuple listeners = self.listeners
+        cdef Py_ssize_t i
+        for i in range(len(listeners)):
+            (<LogListener>listeners[i]).on_advance(self, appended_bytes)
+        return 0
+
+    def _notify(self, int64_t appended_bytes):
+        self.notify(appended_bytes)
+
+    # ---- Python's view ----------------------------------------------------------------------------------------------
+
+    def append_batch(self, batch, *, bint may_block=True):
+        """Appends a copy of one batch: (error code, base offset, append time ms, log start, end offset, bad record index).
+
+        The error code is APPEND_DEFER (-1000) where may_block=False would have had to block.
+        """
+        cdef AppendResult out
+        cdef bytearray copy = bytearray(batch)
+        cdef int error = self.append(<unsigned char*><char*>copy, len(copy), may_block, &out)
+        return error, out.base_offset, out.append_time_ms, out.log_start_offset, out.end_offset, out.record_error_index
+
+    def read_copy(self, int64_t offset, int64_t size_max, *, bint whole_first_batch=True, upper_offset=None):
+        """(error code, bytes) of read_slice; the error code may be READ_DEFER (-1000)."""
+        cdef int error = 0
+        cdef LogSlice found = self.read_slice(
+            offset, size_max, whole_first_batch, INT64_MAX if upper_offset is None else upper_offset, &error)
+        if found is None:
+            return error, b""
+        try:
+            return error, found.tobytes()
+        finally:
+            found.release()
+
+    def slice_at(self, int64_t offset, int64_t size_max, *, bint whole_first_batch=True):
+        """(error code, LogSlice or None), for callers that keep the slice."""
+        cdef int error = 0
+        found = self.read_slice(offset, size_max, whole_first_batch, INT64_MAX, &error)
+        return error, found
+
+    # ---- for the subclass -------------------------------------------------------------------------------------------
+
+    def _set_numbers(self, *, int64_t segment_size_max, int64_t segment_ms, int64_t roll_jitter_ms,
+                     int64_t index_interval, int64_t index_count_max, int64_t message_size_max, bint log_append_time,
+                     int64_t timestamp_before_max_ms, int64_t timestamp_after_max_ms, bint compacted,
+                     bint validate_records, int64_t flush_messages):
+        """The topic's settings; they hold from the next append on."""
+        self.segment_size_max = segment_size_max
+        self.segment_ms = segment_ms
+        self.roll_jitter_ms = roll_jitter_ms
+        self.index_interval = index_interval
+        self.index_count_max = index_count_max
+        self.message_size_max = message_size_max
+        self.log_append_time = log_append_time
+        self.timestamp_before_max_ms = timestamp_before_max_ms
+        self.timestamp_after_max_ms = timestamp_after_max_ms
+        self.compacted = compacted
+        self.validate_records = validate_records
+        self.flush_messages = flush_messages
+
+    def _set_segments(self, tuple segments):
+        """Publishes a new list of segments."""
+        cdef Segment last
+        if not segments:
+            raise ValueError("a log has at least one segment")
+        for i in range(1, len(segments)):
+            assert (<Segment>segments[i - 1]).base_offset < (<Segment>segments[i]).base_offset, "segments out of order"
+        last = <Segment?>segments[len(segments) - 1]
+        self.active = last
+        self.segments = segments
+
+    def _set_offsets(self, int64_t log_start, int64_t flushed, int64_t log_end):
+        """Publishes the offsets of a log being opened."""
+        assert 0 <= log_start <= flushed <= log_end, f"offsets out of order: {log_start}, {flushed}, {log_end}"
+        self.log_start_offset = log_start
+        self.flushed_offset = flushed
+        self.log_end_offset = log_end
+        self.high_watermark = log_end
+        self.last_stable_offset = log_end
+
+    def _set_log_start(self, int64_t log_start):
+        assert self.log_start_offset <= log_start <= self.log_end_offset, "log start must rise and stay inside the log"
+        self.log_start_offset = log_start
+        if self.flushed_offset < log_start:
+            self.flushed_offset = log_start
+
+    def _set_flushed(self, int64_t flushed):
+        """Records below `flushed` are on the disk. It never goes back."""
+        assert flushed <= self.log_end_offset, "flushed beyond the end"
+        if flushed > self.flushed_offset:
+            self.flushed_offset = flushed
+
+    def _begin_flush(self):
+        """(log end, segments) of what a flush starting now will have made durable; the counters start anew."""
+        self.unflushed_count = 0
+        self.unflushed_since = 0.0
+        if self.dirty_logs is not None:
+            self.dirty_logs.discard(self)
+        return self.log_end_offset, self.segments
+
+    def _set_producers(self, ProducerTable producers):
+        self.producers = producers
+
+    def _set_epoch(self, int32_t leader_epoch, bint recorded):
+        self.leader_epoch = leader_epoch
+        self.epoch_recorded = recorded
+
+    def _set_offline(self):
+        self.offline = True
+
+    def _set_deleted(self):
+        self.deleted = True
+
+    def _load_producers_locked(self):
+        """Loads `producers`; False when the storage failed."""
+        self.producers = ProducerTable()
+        return True
+
+    def _prepare_segment_locked(self, roll):
+        """Makes `active` writable: loads its index, creates its file, records the epoch, or rolls. None: storage failed."""
+        raise TypeError("a bare LogCore has no storage")
+
+    def _validate_records(self, batch, now_ms):
+        """(error code, index of the bad record or -1) of a look into the records."""
+        return 0, -1
+
+    def _write_failed_locked(self, error):
+        """A write failed with this errno and was cut back."""
+        self.offline = True
+
+    def _storage_recovered_locked(self):
+        """A write succeeded again after a full disk."""
+        self.storage_full = False

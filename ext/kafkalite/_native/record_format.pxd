@@ -1,0 +1,53 @@
+"""What a stored record format supplies to the log: the seam between `v2` and the 0.7 `classic` format.
+
+The log itself knows segments, positions and offsets. A format parses one stored item (a batch, or a classic message),
+checks its checksum, and puts offset and leader epoch into bytes about to be appended.
+"""
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
+
+cdef enum:
+    BATCH_HEADER_SIZE = 61          # record batch v2 up to the first record
+    BATCH_OVERHEAD = 12             # base offset and length: what the length field does not count
+    CRC_START = 21                  # the CRC covers from here to the end of the batch
+
+    ATTRIBUTE_CODEC = 0x07
+    ATTRIBUTE_LOG_APPEND_TIME = 0x08
+    ATTRIBUTE_TRANSACTIONAL = 0x10
+    ATTRIBUTE_CONTROL = 0x20
+
+cdef struct BatchInfo:
+    int64_t position                # in the segment
+    int64_t size                    # bytes, overhead included
+    int64_t base_offset
+    int64_t next_offset             # first offset behind the batch
+    int64_t base_timestamp          # ms; -1 none
+    int64_t max_timestamp           # ms; -1 none
+    int64_t producer_id             # -1 none
+    int32_t base_sequence           # -1 none
+    int32_t last_offset_delta
+    int32_t record_count
+    int32_t leader_epoch
+    uint32_t crc
+    int16_t producer_epoch
+    int16_t attributes
+
+cdef enum ParseResult:
+    PARSED = 0
+    PARSE_INCOMPLETE = 1            # fewer bytes left than the item needs
+    PARSE_INVALID = 2               # these bytes are not an item of this format
+
+cdef class RecordFormat:
+    cdef readonly str name          # value of the topic setting `message.format`
+    cdef readonly str suffix        # of segment files
+    cdef int parse(self, const unsigned char* data, int64_t left, BatchInfo* out) noexcept nogil
+    cdef bint intact(self, const unsigned char* data, const BatchInfo* info) noexcept nogil
+    cdef int check(self, const unsigned char* data, int64_t size, int64_t size_max, BatchInfo* out) noexcept nogil
+    cdef int check_fields(self, const BatchInfo* info) noexcept nogil
+    cdef void place(self, unsigned char* data, BatchInfo* info, int64_t base_offset, int32_t leader_epoch) noexcept nogil
+    cdef void stamp(self, unsigned char* data, BatchInfo* info, int64_t time_ms) noexcept nogil
+
+cdef class V2Format(RecordFormat):
+    pass
+
+cdef RecordFormat V2

@@ -1,0 +1,22 @@
+"""Walking the batches of a segment: for recovery, verification, index building, producer state and look-ups by time."""
+
+from libc.stdint cimport int32_t, int64_t, uint32_t
+
+from kafkalite._native.index cimport SegmentIndex
+from kafkalite._native.producers cimport ProducerTable
+from kafkalite._native.record_format cimport BatchInfo
+from kafkalite._native.segment cimport Segment
+
+cdef class SegmentScan:
+    cdef readonly Segment segment
+    cdef readonly int64_t position          # of the next batch
+    cdef readonly int64_t next_offset       # first offset behind the last batch; -1 before the first of an unknown start
+    cdef readonly int64_t batch_count
+    cdef readonly int64_t last_position     # of the last batch, -1 none
+    cdef readonly int64_t max_timestamp, max_timestamp_offset
+    cdef readonly int64_t bytes_since_entry
+    cdef readonly SegmentIndex index        # built on the way, or None
+    cdef int64_t index_interval
+    cdef ProducerTable producers            # updated on the way, or None
+    cdef int64_t producers_from             # batches below this offset are in it already
+    cdef int _take(self, const BatchInfo* batches, int64_t count) except -1

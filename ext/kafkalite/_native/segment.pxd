@@ -1,0 +1,64 @@
+"""One file of a log: its descriptor and map (lent out by pins), its size, its index, what of it is verified."""
+
+from libc.stdint cimport int32_t, int64_t
+
+from kafkalite._native.index cimport SegmentIndex
+from kafkalite._native.record_format cimport BatchInfo, RecordFormat
+
+cdef enum:
+    READ_DEFER = -1000          # would have to block: do the blocking form on the io pool, then ask again
+    PAST_END = -1001            # the offset lies behind the segment's last batch: look in the next segment
+
+cdef class FileCache:
+    cdef readonly int64_t open_count
+    cdef public int64_t open_max
+    cdef list slots             # the open segments
+    cdef Py_ssize_t hand        # second-chance hand over them
+    cdef int make_room(self) except -1
+    cdef int remove(self, Segment segment) except -1
+
+cdef class Segment:
+    cdef readonly str directory
+    cdef readonly int64_t base_offset
+    cdef readonly int64_t size              # bytes of whole batches: the readable end
+    cdef readonly int64_t flushed_size      # bytes known to be on the disk
+    cdef public int64_t indexed_size        # bytes that the saved index file covers
+    cdef public int64_t created_ms          # wall clock of its first append
+    cdef readonly int64_t max_timestamp     # of all its batches, -1 none
+    cdef readonly int64_t max_timestamp_offset      # base offset of the batch that has it, -1 none
+    cdef readonly int64_t last_position     # of its last batch, -1 none
+    cdef readonly bint sealed, deleted
+    cdef readonly bint has_file             # False before the first append created it
+    cdef readonly SegmentIndex index        # None while not loaded
+    cdef readonly tuple damage              # quarantined (position, end, offset, next offset), or None
+    cdef readonly RecordFormat format
+    # Valid while pinned:
+    cdef int fd
+    cdef const unsigned char* map
+    cdef readonly int32_t pins
+    # Private:
+    cdef int64_t allocated                  # blocks are reserved up to here
+    cdef int64_t map_size
+    cdef int64_t map_reserve                # address space to map
+    cdef int64_t bytes_since_entry
+    cdef int64_t unverified_size            # bytes below were loaded from disk and need their CRC checked once
+    cdef bytearray verified                 # one byte a granule of the index; None: no granule is verified yet
+    cdef list retired                       # maps replaced while pinned
+    cdef FileCache cache
+    cdef bint used                          # second-chance mark
+    cdef Py_ssize_t slot                    # in the cache, -1 closed
+
+    cdef int pin(self) except -1            # opens when closed: may block
+    cdef bint try_pin(self) noexcept        # False when closed, or when the map does not reach `size`
+    cdef int unpin(self) except -1
+    cdef int _open(self) except -1
+    cdef int _take(self, int fd, void* address, int64_t map_size) except -1
+    cdef int _close(self) except -1
+    cdef int _ensure_map(self) except -1
+    cdef int64_t write(self, const unsigned char* data, int64_t size, int64_t size_max) noexcept nogil
+    cdef int advance(self, const BatchInfo* info, int64_t index_interval) except -1
+    cdef bint is_verified(self, int64_t position, int64_t end) noexcept
+    cdef int slice(self, int64_t offset, int64_t size_max, bint whole_first, int64_t upper_offset, int64_t size_limit,
+                   int64_t* start, int64_t* end) except? -2000
+    cdef int _slice_damaged(self, int64_t offset, int64_t size_max, bint whole_first, int64_t upper_offset,
+                            int64_t size_limit, int64_t* start, int64_t* end) except? -2000

@@ -1,0 +1,592 @@
+"""One file of a log: its descriptor and map (lent out by pins), its size, its index, what of it is verified.
+
+    0                        verified, flushed ...                 size        allocated
+    |--- whole batches, readable ---------------------------------|- blocks ---|- address space of the map ---|
+
+Bytes up to `size` never change while the file lives and are never unmapped or cut while a pin is held. Writing is by
+`pwrite` at `size`, into blocks reserved ahead without growing the file, so that the file's own size stays the truth;
+reading is through a read-only map that reaches beyond the end of the file, so that it need not grow with it. Nobody
+reads the map at or above `size`.
+
+Bytes loaded from the disk are not trusted: their CRC is checked once, granule by granule (a granule lies between two
+index entries), before they are first served. What fails is quarantined: listed in `damage`, its bytes left in place.
+
+Thread rule: pins, opening and closing, `advance` and the index need the GIL, which none of these gives away between a
+test and what depends on it; the log's lock orders the writers. The map and descriptor may be used without the GIL
+while pinned. The FileCache closes only segments without pins.
+"""
+
+from libc.errno cimport errno
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
+from libc.string cimport memchr
+
+from kafkalite._native.file_ops cimport file_allocate, file_datasync, file_open, file_pwrite, file_truncate
+from kafkalite._native.index cimport IndexView, SegmentIndex, bisect_last, bisect_last_below
+from kafkalite._native.record_format cimport PARSED, PARSE_INCOMPLETE, BatchInfo, RecordFormat
+
+import os as _os
+
+cdef extern from "<sys/mman.h>" nogil:
+    void* c_mmap "mmap"(void* address, size_t size, int protection, int flags, int fd, int64_t position)
+    int c_munmap "munmap"(void* address, size_t size)
+    int PROT_READ
+    int MAP_SHARED
+    void* MAP_FAILED
+
+cdef extern from "<unistd.h>" nogil:
+    int c_close "close"(int fd)
+
+cdef extern from "<fcntl.h>" nogil:
+    int O_RDWR
+    int O_CREAT
+    int O_EXCL
+    int O_CLOEXEC
+
+cdef enum:
+    CORRUPT_MESSAGE = 2
+    ALLOCATE_STEP_MIN = 16 * 1024           # an idle partition reserves little
+    ALLOCATE_STEP_MAX = 16 * 1024 * 1024    # and a busy one calls fallocate rarely
+    PAGE = 4096
+
+    FOUND = 0
+    PASSED_END = 1
+    MET_INVALID = 2
+
+
+cdef class FileCache:
+    """Bounds how many segments are open at once; closes the least lately used ones without pins (second chance).
+
+    When every open segment is pinned the bound is passed rather than failing: pins are short.
+    """
+
+    def __init__(self, int64_t open_max):
+        if open_max < 1:
+            raise ValueError("open_max must be at least 1")
+        self.open_max = open_max
+        self.slots = []
+
+    cdef int make_room(self) except -1:
+        """Closes segments until one more may open."""
+        cdef Segment segment
+        cdef Py_ssize_t steps = 2 * len(self.slots)
+        while self.open_count >= self.open_max and steps > 0 and self.slots:
+            steps -= 1
+            if self.hand >= len(self.slots):
+                self.hand = 0
+            segment = <Segment>self.slots[self.hand]
+            if segment.pins > 0:
+                self.hand += 1
+            elif segment.used:
+                segment.used = False
+                self.hand += 1
+            else:
+                segment._close()
+        return 0
+
+    cdef int remove(self, Segment segment) except -1:
+        cdef Segment last = <Segment>self.slots.pop()
+        if last is not segment:
+            self.slots[segment.slot] = last
+            last.slot = segment.slot
+        segment.slot = -1
+        self.open_count -= 1
+        return 0
+
+
+cdef int find_offset(RecordFormat format, const unsigned char* map, int64_t position, int64_t limit, int64_t offset,
+                     BatchInfo* info) noexcept nogil:
+    """Walks headers from a batch boundary to the first batch that ends above `offset`."""
+    cdef int result
+    while position < limit:
+        result = format.parse(map + position, limit - position, info)
+        if result != PARSED:
+            return MET_INVALID
+        if info.next_offset > offset:
+            info.position = position
+            return FOUND
+        position += info.size
+    return PASSED_END
+
+
+cdef int64_t last_boundary(RecordFormat format, const unsigned char* map, int64_t position, int64_t limit,
+                           int64_t target, int64_t upper_offset) noexcept nogil:
+    """The last batch boundary at or below `target` with all batches before it below upper_offset; walks from one."""
+    cdef BatchInfo info
+    while position < limit:
+        if format.parse(map + position, limit - position, &info) != PARSED:
+            break
+        if position + info.size > target or info.next_offset > upper_offset:
+            break
+        position += info.size
+    return position
+
+
+cdef class Segment:
+    """One file of a log."""
+
+    def __cinit__(self):
+        self.fd = -1
+        self.map = NULL
+        self.slot = -1
+        self.max_timestamp = -1
+        self.max_timestamp_offset = -1
+        self.last_position = -1
+
+    def __init__(self, FileCache cache, RecordFormat format, str directory, int64_t base_offset, *,
+                 int64_t map_reserve, int64_t size=-1):
+        """With `size` a file that exists, none of it verified; without, one that the first append will create."""
+        self.cache = cache
+        self.format = format
+        self.directory = directory
+        self.base_offset = base_offset
+        self.map_reserve = map_reserve
+        if size >= 0:
+            self.has_file = True
+            self.size = size
+            self.unverified_size = size
+            self.allocated = size
+        else:
+            self.index = SegmentIndex()
+
+    def __dealloc__(self):
+        if self.fd >= 0:
+            c_close(self.fd)
+        if self.map != NULL:
+            c_munmap(<void*>self.map, <size_t>self.map_size)
+
+    def __repr__(self):
+        return f"Segment({self.name!r}, size={self.size})"
+
+    @property
+    def name(self):
+        """File name without suffix: the base offset in twenty digits."""
+        return f"{self.base_offset:020d}"
+
+    @property
+    def path(self):
+        return f"{self.directory}/{self.base_offset:020d}{self.format.suffix}"
+
+    # ---- pins -------------------------------------------------------------------------------------------------------
+
+    cdef int pin(self) except -1:
+        """Makes `fd` and `map` valid until unpin(); opens the file if need be."""
+        if self.fd < 0:
+            self._open()
+        if self.map_size < self.size:
+            self._ensure_map()
+        self.pins += 1
+        self.used = True
+        return 0
+
+    cdef bint try_pin(self) noexcept:
+        """As pin(), but False where that would open or map."""
+        if self.fd < 0 or self.map_size < self.size:
+            return False
+        self.pins += 1
+        self.used = True
+        return True
+
+    cdef int unpin(self) except -1:
+        assert self.pins > 0, "unpin without pin"
+        self.pins -= 1
+        if self.pins == 0 and self.retired is not None:
+            for address, size in self.retired:
+                c_munmap(<void*><size_t>address, <size_t>size)
+            self.retired = None
+        return 0
+
+    cdef int _open(self) except -1:
+        cdef bytes path
+        cdef const char* c_path
+        cdef int fd
+        cdef int64_t map_size
+        cdef void* address = MAP_FAILED
+        if self.deleted:
+            raise FileNotFoundError(2, "segment is deleted", self.path)
+        self.cache.make_room()
+        path = _os.fsencode(self.path)
+        c_path = path
+        map_size = max(self.map_reserve, self.size)
+        with nogil:
+            fd = file_open(c_path, O_RDWR | O_CLOEXEC)
+            if fd >= 0:
+                address = c_mmap(NULL, <size_t>map_size, PROT_READ, MAP_SHARED, fd, 0)
+                if address == MAP_FAILED:
+                    c_close(fd)
+                    fd = -errno
+        if fd < 0:
+            raise OSError(-fd, _os.strerror(-fd), self.path)
+        if self.fd >= 0:                    # another thread was faster while the GIL was away
+            c_munmap(address, <size_t>map_size)
+            c_close(fd)
+            return 0
+        self._take(fd, address, map_size)
+        return 0
+
+    cdef int _take(self, int fd, void* address, int64_t map_size) except -1:
+        self.fd = fd
+        self.map = <const unsigned char*>address
+        self.map_size = map_size
+        self.slot = len(self.cache.slots)
+        self.cache.slots.append(self)
+        self.cache.open_count += 1
+        return 0
+
+    cdef int _close(self) except -1:
+        cdef int fd = self.fd
+        cdef void* address = <void*>self.map
+        cdef int64_t map_size = self.map_size
+        assert self.pins == 0, "closing a pinned segment"
+        if fd < 0:
+            return 0
+        self.fd = -1
+        self.map = NULL
+        self.map_size = 0
+        self.cache.remove(self)
+        with nogil:
+            c_munmap(address, <size_t>map_size)
+            c_close(fd)
+        return 0
+
+    cdef int _ensure_map(self) except -1:
+        """Maps more address space; a map that somebody still reads is kept until the last pin goes."""
+        cdef int64_t map_size = max(self.map_reserve, 2 * self.size)
+        cdef void* address = c_mmap(NULL, <size_t>map_size, PROT_READ, MAP_SHARED, self.fd, 0)
+        if address == MAP_FAILED:
+            raise OSError(errno, _os.strerror(errno), self.path)
+        if self.pins > 0:
+            if self.retired is None:
+                self.retired = []
+            self.retired.append((<size_t>self.map, self.map_size))
+        else:
+            c_munmap(<void*>self.map, <size_t>self.map_size)
+        self.map = <const unsigned char*>address
+        self.map_size = map_size
+        return 0
+
+    def __enter__(self):
+        self.pin()
+        return self
+
+    def __exit__(self, *exc_info):
+        self.unpin()
+
+    def close(self):
+        """Gives the descriptor and map back, unless pinned: then the cache or the collector does later."""
+        if self.pins == 0:
+            self._close()
+
+    @property
+    def is_open(self):
+        return self.fd >= 0
+
+    @property
+    def descriptor(self):
+        """The file descriptor, for a caller that holds a pin; -1 closed."""
+        return self.fd
+
+    # ---- writing ----------------------------------------------------------------------------------------------------
+
+    def create_file(self, int64_t created_ms):
+        """Creates the empty file of a new segment and opens it; OSError. The directory is not synced here."""
+        cdef bytes path = _os.fsencode(self.path)
+        cdef const char* c_path = path
+        cdef int64_t map_size = self.map_reserve
+        cdef void* address = MAP_FAILED
+        cdef int fd
+        self.cache.make_room()
+        with nogil:
+            fd = file_open(c_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC)
+            if fd >= 0:
+                address = c_mmap(NULL, <size_t>map_size, PROT_READ, MAP_SHARED, fd, 0)
+                if address == MAP_FAILED:
+                    c_close(fd)
+                    fd = -errno
+        if fd < 0:
+            raise OSError(-fd, _os.strerror(-fd), self.path)
+        self._take(fd, address, map_size)
+        self.has_file = True
+        self.created_ms = created_ms
+
+    cdef int64_t write(self, const unsigned char* data, int64_t size, int64_t size_max) noexcept nogil:
+        """Puts bytes behind the readable end without making them readable; pinned, under the log's lock.
+
+        Returns size or -errno; a failed write is cut back, so that the file holds whole batches only.
+        """
+        cdef int64_t end = self.size + size
+        cdef int64_t step
+        cdef int64_t written
+        if end > self.allocated:
+            step = min(max(self.size, ALLOCATE_STEP_MIN), ALLOCATE_STEP_MAX)
+            step = max(min(end + step, size_max), end)
+            step = (step + PAGE - 1) & ~<int64_t>(PAGE - 1)
+            # Reserving is only about speed: where it is impossible the write itself says what is wrong.
+            if file_allocate(self.fd, self.allocated, step - self.allocated) == 0:
+                self.allocated = step
+            else:
+                self.allocated = end + ALLOCATE_STEP_MAX
+        written = file_pwrite(self.fd, data, size, self.size)
+        if written < 0:
+            file_truncate(self.fd, self.size)
+            self.allocated = self.size
+        return written
+
+    cdef int advance(self, const BatchInfo* info, int64_t index_interval) except -1:
+        """Makes the written batch readable and indexes it."""
+        if self.bytes_since_entry > index_interval:
+            self.index.append(info.base_offset, self.size, self.max_timestamp)
+            self.bytes_since_entry = 0
+        self.bytes_since_entry += info.size
+        if info.max_timestamp > self.max_timestamp:
+            self.max_timestamp = info.max_timestamp
+            self.max_timestamp_offset = info.base_offset
+        self.last_position = self.size
+        self.size += info.size
+        return 0
+
+    def sync(self):
+        """fdatasync; afterwards what was readable at the call is on the disk. OSError: that data may be lost."""
+        cdef int64_t size = self.size
+        cdef int result
+        if self.flushed_size >= size or not self.has_file:
+            return
+        self.pin()
+        try:
+            with nogil:
+                result = file_datasync(self.fd)
+        finally:
+            self.unpin()
+        if result < 0:
+            raise OSError(-result, _os.strerror(-result), self.path)
+        if size > self.flushed_size:
+            self.flushed_size = size
+
+    def trim(self):
+        """Gives back blocks reserved behind the end. OSError."""
+        cdef int result
+        if not self.has_file or self.allocated <= self.size:
+            return
+        self.pin()
+        try:
+            with nogil:
+                result = file_truncate(self.fd, self.size)
+        finally:
+            self.unpin()
+        if result < 0:
+            raise OSError(-result, _os.strerror(-result), self.path)
+        self.allocated = self.size
+
+    def mark_sealed(self):
+        """No append comes any more."""
+        self.sealed = True
+
+    def mark_deleted(self):
+        """Its files were renamed: it cannot be opened again. Pinned readers go on."""
+        self.deleted = True
+
+    def cut(self, int64_t size):
+        """Recovery: drops the file's bytes from `size` on. Nobody may hold a pin or a view. OSError."""
+        cdef int result
+        assert self.pins == 0, "cutting a pinned segment"
+        self.pin()
+        try:
+            with nogil:
+                result = file_truncate(self.fd, size)
+        finally:
+            self.unpin()
+        if result < 0:
+            raise OSError(-result, _os.strerror(-result), self.path)
+        self.size = size
+        self.allocated = size
+        self.unverified_size = min(self.unverified_size, size)
+        self.flushed_size = min(self.flushed_size, size)
+
+    # ---- what was loaded from the disk ------------------------------------------------------------------------------
+
+    def set_index(self, SegmentIndex index, *, int64_t bytes_since_entry, int64_t max_timestamp,
+                  int64_t max_timestamp_offset, int64_t last_position):
+        """The index and what else only a walk or an index file tells. Published last, as readers look at `index`."""
+        self.bytes_since_entry = bytes_since_entry
+        self.max_timestamp = max_timestamp
+        self.max_timestamp_offset = max_timestamp_offset
+        self.last_position = last_position
+        self.verified = None
+        self.index = index
+
+    def set_summary(self, int64_t max_timestamp, int64_t max_timestamp_offset, int64_t last_position):
+        """What the header of an index file tells before the index itself is loaded."""
+        self.max_timestamp = max_timestamp
+        self.max_timestamp_offset = max_timestamp_offset
+        self.last_position = last_position
+
+    def set_flushed(self, int64_t size):
+        """The first `size` bytes are on the disk (known from a checkpoint or the clean-shutdown marker)."""
+        self.flushed_size = size
+
+    def set_verified_from(self, int64_t position):
+        """Everything from `position` on was checked while loading; at 0 all of it."""
+        self.unverified_size = min(self.unverified_size, position)
+
+    @property
+    def unverified(self):
+        """Bytes from the start that still need checking before they are served, granules already checked included."""
+        return self.unverified_size
+
+    cdef bint is_verified(self, int64_t position, int64_t end) noexcept:
+        cdef int64_t first, last
+        if position >= self.unverified_size or end <= position:
+            return True
+        if self.verified is None or self.index is None:
+            return False
+        end = min(end, self.unverified_size)
+        first = bisect_last(self.index.positions, self.index.count, position) + 1
+        last = bisect_last_below(self.index.positions, self.index.count, end) + 1
+        if last >= len(self.verified):
+            return False
+        return memchr(<const unsigned char*>self.verified + first, 0, <size_t>(last - first + 1)) == NULL
+
+    def unverified_granules(self, int64_t position, int64_t end):
+        """[(granule, position, end, first offset or -1, first offset behind or -1)] still to check within a range."""
+        cdef int64_t first, last, g
+        cdef SegmentIndex index = self.index
+        found = []
+        if position >= self.unverified_size:
+            return found
+        if self.verified is None:
+            self.verified = bytearray(bisect_last_below(index.positions, index.count, self.unverified_size) + 2)
+        end = min(end, self.unverified_size)
+        first = bisect_last(index.positions, index.count, position) + 1
+        last = min(bisect_last_below(index.positions, index.count, end) + 1, <int64_t>len(self.verified) - 1)
+        for g in range(first, last + 1):
+            if self.verified[g]:
+                continue
+            found.append((
+                g,
+                index.positions[g - 1] if g > 0 else 0,
+                min(index.positions[g] if g < index.count else INT64_MAX, self.unverified_size),
+                index.offsets[g - 1] if g > 0 else -1,
+                index.offsets[g] if g < index.count else -1,
+            ))
+        return found
+
+    def mark_verified(self, int64_t granule):
+        """The granule was checked; what is wrong in it stands in `damage`."""
+        if self.verified is not None and granule < len(self.verified):
+            self.verified[granule] = 1
+            if 0 not in self.verified:
+                self.unverified_size = 0
+                self.verified = None
+
+    def add_damage(self, int64_t position, int64_t end, int64_t offset, int64_t next_offset):
+        """Quarantines bytes [position, end), where the offsets [offset, next_offset) were."""
+        entry = (position, end, offset, next_offset)
+        if self.damage is None:
+            self.damage = (entry,)
+        elif entry not in self.damage:
+            self.damage = tuple(sorted((*self.damage, entry)))
+
+    # ---- reading ----------------------------------------------------------------------------------------------------
+
+    cdef int slice(self, int64_t offset, int64_t size_max, bint whole_first, int64_t upper_offset, int64_t size_limit,
+                   int64_t* start, int64_t* end) except? -2000:
+        """The positions of whole batches from the one that holds `offset`, all below upper_offset; pinned.
+
+        0 with start == end when none may be given; PAST_END; READ_DEFER; CORRUPT_MESSAGE inside quarantined bytes.
+        """
+        cdef IndexView view
+        cdef BatchInfo info
+        cdef int64_t i, position, granule_end, target, first_end, boundary
+        cdef int result
+        cdef RecordFormat format = self.format
+        cdef const unsigned char* map = self.map
+        start[0] = end[0] = 0
+        if self.index is None:
+            return READ_DEFER
+        if self.damage is not None:
+            return self._slice_damaged(offset, size_max, whole_first, upper_offset, size_limit, start, end)
+        owner = self.index.view(&view)
+        i = bisect_last(view.offsets, view.count, offset)
+        position = view.positions[i] if i >= 0 else 0
+        granule_end = view.positions[i + 1] if i + 1 < view.count else size_limit
+        if not self.is_verified(position, granule_end):
+            return READ_DEFER
+        with nogil:
+            result = find_offset(format, map, position, size_limit, offset, &info)
+        if result == PASSED_END:
+            return PAST_END
+        if result == MET_INVALID or not self.is_verified(info.position, info.position + info.size):
+            return CORRUPT_MESSAGE if self.is_verified(position, size_limit) else READ_DEFER
+        if info.next_offset > upper_offset:
+            return 0
+        first_end = info.position + info.size
+        target = min(info.position + min(size_max, INT64_MAX - info.position), size_limit)
+        start[0] = info.position
+        if target < first_end:
+            end[0] = first_end if whole_first else info.position
+            return 0
+        if not self.is_verified(info.position, target):
+            return READ_DEFER
+        if target == size_limit and upper_offset == INT64_MAX:
+            end[0] = size_limit
+            return 0
+        with nogil:
+            i = bisect_last(view.positions, view.count, target)
+            if upper_offset != INT64_MAX:
+                i = min(i, bisect_last(view.offsets, view.count, upper_offset))
+            boundary = max(first_end, view.positions[i]) if i >= 0 else first_end
+            boundary = last_boundary(format, map, boundary, size_limit, target, upper_offset)
+        end[0] = boundary
+        return 0
+
+    cdef int _slice_damaged(self, int64_t offset, int64_t size_max, bint whole_first, int64_t upper_offset,
+                            int64_t size_limit, int64_t* start, int64_t* end) except? -2000:
+        """slice() where bytes are quarantined: steps over them, ends before them. Rare, so simple rather than fast."""
+        cdef BatchInfo info
+        cdef int64_t position, bound, target, first_end
+        cdef int result
+        cdef tuple damage = self.damage
+        for _, _, damage_offset, damage_next in damage:
+            if damage_offset <= offset < damage_next:
+                return CORRUPT_MESSAGE
+        position = self.index.position_of_offset(offset)
+        while True:
+            bound = size_limit
+            for damage_start, damage_end, _, _ in damage:
+                if damage_start <= position < damage_end:
+                    position = damage_end
+                elif damage_start > position and damage_end > damage_start:
+                    bound = min(bound, <int64_t>damage_start)
+            if position >= size_limit:
+                return PAST_END
+            if not self.is_verified(position, min(position + 1, size_limit)):
+                return READ_DEFER
+            result = find_offset(self.format, self.map, position, bound, offset, &info)
+            if result == FOUND:
+                break
+            if result == MET_INVALID:
+                return CORRUPT_MESSAGE if self.is_verified(position, bound) else READ_DEFER
+            position = bound
+        first_end = info.position + info.size
+        target = min(info.position + min(size_max, INT64_MAX - info.position), bound)
+        if not self.is_verified(info.position, max(target, first_end)):
+            return READ_DEFER
+        if self.damage is not damage:
+            return READ_DEFER               # found meanwhile: look again
+        start[0] = end[0] = info.position
+        if info.next_offset > upper_offset:
+            return 0
+        if target < first_end:
+            end[0] = first_end if whole_first else info.position
+        else:
+            end[0] = last_boundary(self.format, self.map, first_end, bound, target, upper_offset)
+        return 0
+
+    def read_bytes(self, int64_t position, int64_t size):
+        """A copy of a readable range, whatever is in it."""
+        if position < 0 or size < 0 or position + size > self.size:
+            raise ValueError(f"range {position}+{size} is outside a segment of {self.size} bytes")
+        self.pin()
+        try:
+            return <bytes>self.map[position:position + size]
+        finally:
+            self.unpin()

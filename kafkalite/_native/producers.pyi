@@ -1,0 +1,38 @@
+from collections.abc import Iterator, Sequence
+
+from typing import TypeAlias
+
+Span: TypeAlias = tuple[int, int, int, int, int]
+
+class ProducerEntry:
+    producer_id: int
+    epoch: int
+    coordinator_epoch: int
+    transaction_offset: int
+    last_offset: int
+    last_timestamp: int
+    seen_ms: int
+    span_count: int
+    def __init__(self, producer_id: int, epoch: int) -> None: ...
+    @property
+    def last_sequence(self) -> int: ...
+    def batches(self) -> list[Span]: ...
+
+class ProducerTable:
+    dirty: bool
+    def restore(
+        self,
+        producer_id: int,
+        epoch: int,
+        spans: Sequence[Span],
+        *,
+        coordinator_epoch: int = -1,
+        transaction_offset: int = -1,
+        last_offset: int = -1,
+        last_timestamp: int = -1,
+        seen_ms: int = 0,
+    ) -> None: ...
+    def expire(self, now_ms: int, idle_max_ms: int) -> int: ...
+    def get(self, producer_id: int) -> ProducerEntry | None: ...
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[ProducerEntry]: ...

@@ -1,0 +1,9 @@
+class RecordFormat:
+    @property
+    def name(self) -> str: ...
+    @property
+    def suffix(self) -> str: ...
+
+class V2Format(RecordFormat): ...
+
+v2: RecordFormat
