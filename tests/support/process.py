@@ -133,8 +133,9 @@ class BrokerProcess:
         ready_file = self.directory / "ready"
         ready_file.unlink(missing_ok=True)
         arguments = [*self.prefix, *self.command, "--data-dir", str(self.data_dir)]
-        arguments += ["--listeners", f"kafka://127.0.0.1:{self.port}", "--ready-file", str(ready_file)]
-        for key, value in {**self.settings, **(extra_settings or {})}.items():
+        arguments += ["--ready-file", str(ready_file)]
+        listener = {"listeners": f"kafka://127.0.0.1:{self.port}"}
+        for key, value in {**listener, **self.settings, **(extra_settings or {})}.items():
             arguments += ["--set", f"{key}={value}"]
         python_path = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH", "")]))
         with self.log_path.open("ab") as log:

@@ -1,8 +1,8 @@
 """A TCP proxy between a client and the broker that delays, stalls, drops and cuts connections on command.
 
 Each direction of each connection is pumped by a thread of its own. Faults are set by attribute and hold for bytes
-that arrive afterwards: `delay_s` holds each piece back, `drop` swallows everything (the peer sees silence), `cut()` closes all
-connections at once, half of a frame possibly sent. Faults that hit are counted.
+that arrive afterwards: `delay_s` holds each piece back, `drop` swallows everything (the peer sees silence), `cut()`
+closes all connections at once, half of a frame possibly sent. Faults that hit are counted.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Written from the protocol's field lists only, without kafkalite's codec, so that a mistake in one is not repeated in the
 other. Only non-flexible versions, which are enough to produce, fetch, ask for offsets, make topics and get a producer
-id: Produce 3-7, Fetch 4-11, ListOffsets 2, CreateTopics 2, DeleteTopics 1, InitProducerId 1. `Connection` is one blocking socket; not thread-safe.
+id: Produce 3-7, Fetch 4-11, ListOffsets 2, CreateTopics 2, DeleteTopics 1, InitProducerId 1. `Connection` is one
+blocking socket; not thread-safe.
 """
 
 from __future__ import annotations

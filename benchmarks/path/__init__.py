@@ -1,0 +1,1 @@
+"""Benchmarks of a whole broker process against a yardstick in the same run; `python -m benchmarks.path --help`."""

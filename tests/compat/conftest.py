@@ -1,0 +1,70 @@
+"""One broker for all clients of a run, and a loud word about each client that could not run.
+
+KAFKALITE_COMPAT_BOOTSTRAP=host:port runs the same tests against another broker, such as Apache Kafka, to tell a fault
+of ours from a habit of the client. KAFKALITE_COMPAT_REQUIRE=1 turns 'not run' into a failure (CI).
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from tests.support.process import BrokerProcess
+
+_not_run: dict[str, str] = {}
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """host:port of the broker under test."""
+    foreign = os.environ.get("KAFKALITE_COMPAT_BOOTSTRAP")
+    if foreign:
+        yield foreign
+        return
+    broker = BrokerProcess(tmp_path_factory.mktemp("compat"), {"message.max.bytes": "4194304", "num.partitions": "1"})
+    broker.start()
+    yield broker.bootstrap
+    broker.stop()
+
+
+@pytest.fixture(scope="session")
+def port(bootstrap: str) -> int:
+    return int(bootstrap.rsplit(":", 1)[1])
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A name nobody used before."""
+    stem = "".join(letter if letter.isalnum() else "-" for letter in request.node.name)[:80]
+    return f"{stem}-{os.getpid()}-{next(_numbers)}"
+
+
+@pytest.fixture(scope="session")
+def not_run() -> Callable[[str, str], NoReturn]:
+    """`not_run(client, reason)`: ends the test as skipped, and says so at the end of the run."""
+
+    def report(client: str, reason: str) -> NoReturn:
+        _not_run[client] = reason
+        if os.environ.get("KAFKALITE_COMPAT_REQUIRE") == "1":
+            pytest.fail(f"{client} could not run: {reason}")
+        pytest.skip(f"{client} could not run: {reason}")
+
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for client, reason in _not_run.items():
+        terminalreporter.write_line(f"COMPATIBILITY NOT CHECKED: {client}: {reason}", red=True, bold=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.compat)

@@ -1,0 +1,255 @@
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collection;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.AlterConfigOp;
+import org.apache.kafka.clients.admin.ConfigEntry;
+import org.apache.kafka.clients.admin.NewPartitions;
+import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.admin.OffsetSpec;
+import org.apache.kafka.clients.admin.RecordsToDelete;
+import org.apache.kafka.clients.admin.TopicDescription;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.errors.TopicExistsException;
+import org.apache.kafka.common.header.internals.RecordHeader;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
+
+/**
+ * Apache Kafka's own Java client against the broker named on the command line; one check per name.
+ *
+ * Usage: CompatClient host:port check topic [argument]. Exit status 0 and "ok" when the check holds, else the exception.
+ */
+public final class CompatClient {
+    private static final long TIMEOUT_S = 30;
+    private static final int LARGE_SIZE = 1 << 20;
+
+    private final String bootstrap;
+    private final String topic;
+
+    private CompatClient(String bootstrap, String topic) {
+        this.bootstrap = bootstrap;
+        this.topic = topic;
+    }
+
+    public static void main(String[] args) throws Exception {
+        CompatClient client = new CompatClient(args[0], args[2]);
+        String argument = args.length > 3 ? args[3] : "";
+        switch (args[1]) {
+            case "codec" -> client.checkCodec(argument);
+            case "edges" -> client.checkEdges();
+            case "idempotent" -> client.checkIdempotent();
+            case "positions" -> client.checkPositions();
+            case "times" -> client.checkTimes();
+            case "admin" -> client.checkAdmin();
+            case "records" -> client.checkDeleteRecords();
+            default -> throw new IllegalArgumentException(args[1]);
+        }
+        System.out.println("ok");
+        System.exit(0); // daemon threads of the clients need not be waited for
+    }
+
+    private KafkaProducer<byte[], byte[]> producer(String... pairs) {
+        Properties settings = new Properties();
+        settings.put("bootstrap.servers", bootstrap);
+        settings.put("key.serializer", ByteArraySerializer.class);
+        settings.put("value.serializer", ByteArraySerializer.class);
+        settings.put("max.request.size", 4_000_000);
+        settings.put("delivery.timeout.ms", 40_000);
+        for (int i = 0; i < pairs.length; i += 2) settings.put(pairs[i], pairs[i + 1]);
+        return new KafkaProducer<>(settings);
+    }
+
+    private KafkaConsumer<byte[], byte[]> consumer(long offset) {
+        Properties settings = new Properties();
+        settings.put("bootstrap.servers", bootstrap);
+        settings.put("key.deserializer", ByteArrayDeserializer.class);
+        settings.put("value.deserializer", ByteArrayDeserializer.class);
+        settings.put("enable.auto.commit", "false");
+        settings.put("auto.offset.reset", "none");
+        KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(settings);
+        TopicPartition partition = new TopicPartition(topic, 0);
+        consumer.assign(List.of(partition));
+        consumer.seek(partition, offset);
+        return consumer;
+    }
+
+    private Admin admin() {
+        return Admin.create(Map.of("bootstrap.servers", bootstrap));
+    }
+
+    private List<ConsumerRecord<byte[], byte[]>> read(long offset, int count) {
+        List<ConsumerRecord<byte[], byte[]>> found = new ArrayList<>();
+        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(TIMEOUT_S);
+        try (KafkaConsumer<byte[], byte[]> consumer = consumer(offset)) {
+            while (found.size() < count) {
+                require(System.nanoTime() < deadline, found.size() + " of " + count + " records");
+                consumer.poll(Duration.ofMillis(200)).forEach(found::add);
+            }
+        }
+        return found;
+    }
+
+    private static byte[] text(String value) {
+        return value.getBytes(StandardCharsets.UTF_8);
+    }
+
+    private static void require(boolean condition, String what) {
+        if (!condition) throw new AssertionError(what);
+    }
+
+    private ProducerRecord<byte[], byte[]> record(byte[] key, byte[] value) {
+        return new ProducerRecord<>(topic, 0, key, value);
+    }
+
+    private List<RecordMetadata> send(List<ProducerRecord<byte[], byte[]>> records, String... settings) throws Exception {
+        List<RecordMetadata> answers = new ArrayList<>();
+        try (KafkaProducer<byte[], byte[]> producer = producer(settings)) {
+            List<Future<RecordMetadata>> sent = new ArrayList<>();
+            for (ProducerRecord<byte[], byte[]> record : records) sent.add(producer.send(record));
+            for (Future<RecordMetadata> answer : sent) answers.add(answer.get(TIMEOUT_S, TimeUnit.SECONDS));
+        }
+        return answers;
+    }
+
+    private List<ProducerRecord<byte[], byte[]>> numbered(int count) {
+        List<ProducerRecord<byte[], byte[]>> records = new ArrayList<>();
+        for (int i = 0; i < count; i++) records.add(record(text("key-" + i), text(("value-" + i + ";").repeat(10))));
+        return records;
+    }
+
+    private void requireSame(List<ProducerRecord<byte[], byte[]>> sent, List<ConsumerRecord<byte[], byte[]>> found, long first) {
+        require(sent.size() == found.size(), "sent " + sent.size() + ", found " + found.size());
+        for (int i = 0; i < sent.size(); i++) {
+            require(found.get(i).offset() == first + i, "offset " + found.get(i).offset() + " at " + (first + i));
+            require(Arrays.equals(sent.get(i).key(), found.get(i).key()), "key " + i);
+            require(Arrays.equals(sent.get(i).value(), found.get(i).value()), "value " + i);
+            require(Arrays.equals(sent.get(i).headers().toArray(), found.get(i).headers().toArray()), "headers " + i);
+        }
+    }
+
+    private void checkCodec(String codecAndAcks) throws Exception {
+        String[] parts = codecAndAcks.split("/");
+        try (Admin admin = admin()) {
+            admin.createTopics(List.of(new NewTopic(topic, 1, (short) 1))).all().get();
+        }
+        List<ProducerRecord<byte[], byte[]>> records = numbered(300);
+        send(records, "compression.type", parts[0], "acks", parts[1], "enable.idempotence", "false", "linger.ms", "50");
+        requireSame(records, read(0, records.size()), 0);
+    }
+
+    private void checkEdges() throws Exception {
+        byte[] large = new byte[LARGE_SIZE];
+        for (int i = 0; i < large.length; i++) large[i] = (byte) i;
+        List<ProducerRecord<byte[], byte[]>> records = new ArrayList<>(List.of(
+            record(text("key"), text("value")), record(null, text("no key")), record(text("no value"), null),
+            record(null, null), record(new byte[0], new byte[0]), record(text("large"), large)));
+        ProducerRecord<byte[], byte[]> headed = record(text("headers"), text("v"));
+        headed.headers().add(new RecordHeader("same", text("1"))).add(new RecordHeader("same", text("2")));
+        headed.headers().add(new RecordHeader("empty", new byte[0])).add(new RecordHeader("null", (byte[]) null));
+        records.add(headed);
+        send(records);
+        requireSame(records, read(0, records.size()), 0);
+    }
+
+    private void checkIdempotent() throws Exception {
+        List<ProducerRecord<byte[], byte[]>> records = numbered(5000);
+        List<RecordMetadata> answers = send(records, "enable.idempotence", "true", "acks", "all");
+        for (int i = 0; i < answers.size(); i++) require(answers.get(i).offset() == i, "offset of " + i);
+        requireSame(records, read(0, records.size()), 0);
+    }
+
+    private void checkPositions() throws Exception {
+        List<ProducerRecord<byte[], byte[]>> records = numbered(500);
+        send(records, "compression.type", "lz4", "batch.size", "4000");
+        for (int first : new int[] {0, 1, 137, 499})
+            requireSame(records.subList(first, 500), read(first, 500 - first), first);
+    }
+
+    private void checkTimes() throws Exception {
+        long base = System.currentTimeMillis() - 100_000;
+        List<ProducerRecord<byte[], byte[]>> records = new ArrayList<>();
+        for (int i = 0; i < 100; i++) records.add(new ProducerRecord<>(topic, 0, base + i * 10, null, text("" + i)));
+        send(records, "linger.ms", "200");
+        TopicPartition partition = new TopicPartition(topic, 0);
+        try (KafkaConsumer<byte[], byte[]> consumer = consumer(0); Admin admin = admin()) {
+            long[][] table = {{0, 0}, {1, 1}, {505, 51}, {990, 99}};
+            for (long[] row : table) {
+                OffsetAndTimestamp found = consumer.offsetsForTimes(Map.of(partition, base + row[0])).get(partition);
+                require(found.offset() == row[1] && found.timestamp() == base + row[1] * 10, "time " + row[0] + ": " + found);
+            }
+            require(consumer.offsetsForTimes(Map.of(partition, base + 991)).get(partition) == null, "time after the end");
+            require(consumer.beginningOffsets(List.of(partition)).get(partition) == 0, "beginning");
+            require(consumer.endOffsets(List.of(partition)).get(partition) == 100, "end");
+            long largest = admin.listOffsets(Map.of(partition, OffsetSpec.maxTimestamp())).partitionResult(partition).get().offset();
+            require(largest == 99, "largest timestamp at " + largest);
+        }
+    }
+
+    private TopicDescription describe(Admin admin) throws Exception {
+        return admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic);
+    }
+
+    private void checkAdmin() throws Exception {
+        try (Admin admin = admin()) {
+            admin.createTopics(List.of(new NewTopic(topic, 3, (short) 1).configs(Map.of("retention.ms", "1234567")))).all().get();
+            TopicDescription description = describe(admin);
+            require(description.partitions().size() == 3, "3 partitions");
+            require(!description.topicId().toString().equals("AAAAAAAAAAAAAAAAAAAAAA"), "a topic id");
+            try {
+                admin.createTopics(List.of(new NewTopic(topic, 3, (short) 1))).all().get();
+                throw new AssertionError("created twice");
+            } catch (ExecutionException exception) {
+                require(exception.getCause() instanceof TopicExistsException, "" + exception.getCause());
+            }
+            ConfigResource resource = new ConfigResource(ConfigResource.Type.TOPIC, topic);
+            require(config(admin, resource, "retention.ms").equals("1234567"), "retention.ms as created");
+            Collection<AlterConfigOp> change =
+                List.of(new AlterConfigOp(new ConfigEntry("retention.ms", "7654321"), AlterConfigOp.OpType.SET));
+            admin.incrementalAlterConfigs(Map.of(resource, change)).all().get();
+            require(config(admin, resource, "retention.ms").equals("7654321"), "retention.ms as altered");
+            admin.createPartitions(Map.of(topic, NewPartitions.increaseTo(5))).all().get();
+            require(describe(admin).partitions().size() == 5, "5 partitions");
+            require(admin.describeCluster().nodes().get().size() == 1, "1 node");
+            require(admin.describeCluster().controller().get().id() >= 0, "a controller");
+            int node = admin.describeCluster().controller().get().id();
+            require(!admin.describeLogDirs(List.of(node)).allDescriptions().get().get(node).isEmpty(), "a log directory");
+            admin.deleteTopics(List.of(topic)).all().get();
+            require(!admin.listTopics().names().get().contains(topic), "deleted");
+        }
+    }
+
+    private static String config(Admin admin, ConfigResource resource, String key) throws Exception {
+        return admin.describeConfigs(List.of(resource)).all().get().get(resource).get(key).value();
+    }
+
+    private void checkDeleteRecords() throws Exception {
+        send(numbered(100), "batch.size", "1000");
+        TopicPartition partition = new TopicPartition(topic, 0);
+        try (Admin admin = admin()) {
+            Map<TopicPartition, RecordsToDelete> request = new HashMap<>();
+            request.put(partition, RecordsToDelete.beforeOffset(42));
+            require(admin.deleteRecords(request).lowWatermarks().get(partition).get().lowWatermark() == 42, "low watermark");
+            long start = admin.listOffsets(Collections.singletonMap(partition, OffsetSpec.earliest())).partitionResult(partition).get().offset();
+            require(start == 42, "log start " + start);
+        }
+        require(read(42, 58).get(0).offset() == 42, "first record left");
+    }
+}

@@ -1,0 +1,91 @@
+// KafkaJS against the broker named on the command line: client.js host:port check topic [argument].
+// Exit status 0 when the check holds. KafkaJS cannot assign partitions, so reading is the caller's business.
+'use strict'
+
+const { Kafka, CompressionTypes, logLevel } = require('kafkajs')
+const assert = require('node:assert')
+
+const [bootstrap, check, topic, argument] = process.argv.slice(2)
+const kafka = new Kafka({ brokers: [bootstrap], logLevel: logLevel.NOTHING, retry: { retries: 5 } })
+
+async function send (messages, options = {}, producerOptions = {}) {
+  const producer = kafka.producer({ allowAutoTopicCreation: false, ...producerOptions })
+  await producer.connect()
+  const answer = await producer.send({ topic, messages, ...options })
+  await producer.disconnect()
+  return answer
+}
+
+async function create (config = {}) {
+  const admin = kafka.admin()
+  await admin.connect()
+  await admin.createTopics({ topics: [{ topic, numPartitions: 1, ...config }] })
+  await admin.disconnect()
+}
+
+const numbered = count =>
+  Array.from({ length: count }, (_, i) => ({ key: `key-${i}`, value: `${i};`.repeat(20), partition: 0 }))
+
+const checks = {
+  async codec () {
+    const [codec, acks] = argument.split('/')
+    const compression = { none: CompressionTypes.None, gzip: CompressionTypes.GZIP }[codec]
+    await create()
+    await send(numbered(200), { acks: Number(acks), compression })
+  },
+
+  async edges () {
+    await create()
+    await send([
+      { key: 'key', value: 'value', partition: 0 },
+      { key: null, value: 'no key', partition: 0 },
+      { key: 'no value', value: null, partition: 0 },
+      { key: '', value: '', partition: 0 },
+      { key: 'headers', value: 'v', headers: { same: ['1', '2'], one: 'x' }, partition: 0 },
+      { key: 'large', value: Buffer.alloc(1 << 20, 'l'), partition: 0 }
+    ])
+  },
+
+  async idempotent () {
+    await create()
+    await send(numbered(500), { acks: -1 }, { idempotent: true, maxInFlightRequests: 1 })
+  },
+
+  async admin () {
+    const admin = kafka.admin()
+    await admin.connect()
+    const configEntries = [{ name: 'retention.ms', value: '1234567' }]
+    assert.strictEqual(await admin.createTopics({ topics: [{ topic, numPartitions: 3, configEntries }] }), true)
+    assert.strictEqual(await admin.createTopics({ topics: [{ topic, numPartitions: 3 }] }), false)
+    const metadata = await admin.fetchTopicMetadata({ topics: [topic] })
+    assert.strictEqual(metadata.topics[0].partitions.length, 3)
+    const resources = [{ type: 2, name: topic, configNames: ['retention.ms'] }]
+    const described = await admin.describeConfigs({ resources, includeSynonyms: false })
+    assert.strictEqual(described.resources[0].configEntries[0].configValue, '1234567')
+    await admin.alterConfigs({
+      validateOnly: false,
+      resources: [{ type: 2, name: topic, configEntries: [{ name: 'retention.ms', value: '7654321' }] }]
+    })
+    const altered = await admin.describeConfigs({ resources, includeSynonyms: false })
+    assert.strictEqual(altered.resources[0].configEntries[0].configValue, '7654321')
+    await admin.createPartitions({ topicPartitions: [{ topic, count: 5 }] })
+    await send(numbered(10))
+    const offsets = await admin.fetchTopicOffsets(topic)
+    assert.deepStrictEqual(offsets.find(row => row.partition === 0), { partition: 0, offset: '10', high: '10', low: '0' })
+    await admin.deleteTopicRecords({ topic, partitions: [{ partition: 0, offset: '4' }] })
+    assert.strictEqual((await admin.fetchTopicOffsets(topic)).find(row => row.partition === 0).low, '4')
+    assert.ok((await admin.listTopics()).includes(topic))
+    assert.strictEqual((await admin.describeCluster()).brokers.length, 1)
+    await admin.deleteTopics({ topics: [topic] })
+    assert.ok(!(await admin.listTopics()).includes(topic))
+    await admin.disconnect()
+  }
+}
+
+checks[check]().then(
+  () => process.exit(0),
+  error => {
+    console.error(error)
+    process.exit(1)
+  }
+)

@@ -1,0 +1,67 @@
+"""The records every client has to carry unharmed, and a neutral reader for what arrived."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+from tests.support import wire
+
+CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+LARGE = bytes(range(256)) * 4096  # 1 MiB
+
+
+class Row(NamedTuple):
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+EDGES = [
+    Row(b"key", b"value"),
+    Row(None, b"no key"),
+    Row(b"no value", None),
+    Row(None, None),
+    Row(b"", b""),
+    Row(b"\0\xff", "grüße, мир, 世界".encode()),
+    Row(b"one header", b"v", (("name", b"value"),)),
+    Row(b"headers", b"v", (("same", b"1"), ("same", b"2"), ("empty", b""), ("null", None), ("ü", b"\0\1"))),
+    Row(b"large", LARGE),
+]
+
+
+def plain(count: int, size: int = 100) -> list[Row]:
+    """`count` compressible records that differ."""
+    return [Row(f"key-{number}".encode(), f"{number};".encode() * (size // 5)) for number in range(count)]
+
+
+def read_back(bootstrap: str, topic: str, count: int, timeout_s: float = 30.0) -> list[Row]:
+    """The first `count` records of partition 0, read by librdkafka with CRC checks, in offset order from 0."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    settings = {"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False, "check.crcs": True}
+    consumer = Consumer(settings)
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    rows: list[Row] = []
+    deadline = time.monotonic() + timeout_s
+    while len(rows) < count:
+        assert time.monotonic() < deadline, f"{len(rows)} of {count} records of {topic} in {timeout_s} s"
+        for message in consumer.consume(500, 0.2):
+            assert message.error() is None, message.error()
+            assert message.offset() == len(rows)
+            headers = tuple((name, value) for name, value in message.headers() or [])
+            rows.append(Row(message.key(), message.value(), headers))
+    consumer.close()
+    return rows
+
+
+def stored_codecs(port: int, topic: str) -> set[int]:
+    """Codec numbers of the batches as stored: what the client compressed must have stayed so."""
+    with wire.Connection(port) as connection:
+        offset, found = 0, set()
+        while records := connection.fetch(topic, 0, offset, partition_max_bytes=16 << 20).records:
+            for batch in wire.split_batches(records):
+                assert batch.crc_is_right
+                found.add(batch.attributes & 7)
+                offset = batch.next_offset
+    return found
