@@ -1,0 +1,73 @@
+"""What an API is: its key, its name, the versions its messages are known in, and since when they are flexible.
+
+Known is not served: the broker's range is in `kafkalite.handlers.table`, the client's in the client. Only numbers and
+names live here, so that importing it costs nothing; messages are loaded by `kafkalite.protocol` when first used.
+"""
+
+from typing import Final, NamedTuple
+
+from kafkalite.protocol.api_table import ROWS
+
+
+class Api(NamedTuple):
+    key: int
+    name: str
+    """As Kafka spells it: "ListOffsets"."""
+    module: str
+    """Its module in kafkalite.protocol.messages."""
+    oldest: int
+    newest: int
+    flexible_from: int
+    """First version with compact types and tag buffers (KIP-482); -1 never."""
+
+    def is_flexible(self, version: int) -> bool:
+        return 0 <= self.flexible_from <= version
+
+
+APIS: Final[dict[int, Api]] = {row[0]: Api(*row) for row in ROWS}
+
+PRODUCE: Final = 0
+FETCH: Final = 1
+LIST_OFFSETS: Final = 2
+METADATA: Final = 3
+OFFSET_COMMIT: Final = 8
+OFFSET_FETCH: Final = 9
+FIND_COORDINATOR: Final = 10
+JOIN_GROUP: Final = 11
+HEARTBEAT: Final = 12
+LEAVE_GROUP: Final = 13
+SYNC_GROUP: Final = 14
+DESCRIBE_GROUPS: Final = 15
+LIST_GROUPS: Final = 16
+SASL_HANDSHAKE: Final = 17
+API_VERSIONS: Final = 18
+CREATE_TOPICS: Final = 19
+DELETE_TOPICS: Final = 20
+DELETE_RECORDS: Final = 21
+INIT_PRODUCER_ID: Final = 22
+OFFSET_FOR_LEADER_EPOCH: Final = 23
+ADD_PARTITIONS_TO_TXN: Final = 24
+ADD_OFFSETS_TO_TXN: Final = 25
+END_TXN: Final = 26
+WRITE_TXN_MARKERS: Final = 27
+TXN_OFFSET_COMMIT: Final = 28
+DESCRIBE_ACLS: Final = 29
+CREATE_ACLS: Final = 30
+DELETE_ACLS: Final = 31
+DESCRIBE_CONFIGS: Final = 32
+ALTER_CONFIGS: Final = 33
+DESCRIBE_LOG_DIRS: Final = 35
+SASL_AUTHENTICATE: Final = 36
+CREATE_PARTITIONS: Final = 37
+DELETE_GROUPS: Final = 42
+INCREMENTAL_ALTER_CONFIGS: Final = 44
+LIST_PARTITION_REASSIGNMENTS: Final = 46
+OFFSET_DELETE: Final = 47
+DESCRIBE_CLUSTER: Final = 60
+DESCRIBE_PRODUCERS: Final = 61
+DESCRIBE_TRANSACTIONS: Final = 65
+LIST_TRANSACTIONS: Final = 66
+CONSUMER_GROUP_HEARTBEAT: Final = 68
+CONSUMER_GROUP_DESCRIBE: Final = 69
+LIST_CONFIG_RESOURCES: Final = 74
+DESCRIBE_TOPIC_PARTITIONS: Final = 75

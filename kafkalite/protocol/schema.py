@@ -1,0 +1,26 @@
+"""What a generated message module is made of: the spelling of its field tables.
+
+A table row is (name, type, versions[, nullable[, tag[, "must fit"]]]):
+  type      a wire type ("int8" "int16" "int32" "int64" "uint16" "uint32" "float64" "bool" "uuid" "string" "bytes"
+            "records"), a struct's name, or either behind "[]"
+  versions  "3+", "0-7" or "4": the message versions that carry the field
+  nullable  the same, for the versions in which null is legal; "" never
+  tag       "0:12+": tag number and the versions in which the field travels in the tag buffer (KIP-482); "" never
+  must fit  the field changes the meaning: encoding another value than the default in a version without it is an error
+
+The newest version stands behind "+", so a table needs no editing when a message grows.
+"""
+
+FieldTable = tuple[tuple[str, ...], ...]
+
+ZERO_UUID = bytes(16)
+
+
+def covers(versions: str, version: int) -> bool:
+    """Whether a range spelt as above contains a version."""
+    if not versions:
+        return False
+    if versions.endswith("+"):
+        return version >= int(versions[:-1])
+    first, _, last = versions.partition("-")
+    return int(first) <= version <= int(last or first)
