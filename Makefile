@@ -62,7 +62,7 @@ lint: $(VENV)/.built $(VENV)/.tested  ## style, types, layers, spelling
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/cython-lint ext
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cython-lint ext  # it looks for pycodestyle on PATH
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 

@@ -1,8 +1,8 @@
 """What a setting is: one row of a settings table, read from text, checked, written back as text and described.
 
 The tables are the dataclasses in `kafkalite.config`; a row hangs on each of their fields as metadata. Values
-come as text from a .properties file, the command line or an AlterConfigs request, and `Setting.parse` is the one way in.
-Everything here is immutable, so any thread may use it. It leaves to others which settings exist and what they do.
+come as text from a .properties file, the command line or an AlterConfigs request, and `Setting.parse` is the only way
+in. Everything here is immutable, so any thread may use it. Which settings exist and what they do is left to others.
 """
 
 import difflib
