@@ -1,0 +1,185 @@
+"""Columns as Python sees them, and what a reader leaves out."""
+
+import numpy as np
+import pytest
+
+from kafkalite._native.batch import BatchError
+from kafkalite.record.batches import BatchReader, Producer, decode, encode_batch, whole_batches
+from kafkalite.record.columns import BytesColumn, HeaderColumns, Record, RecordColumns
+from tests.support import record_oracle as oracle
+from tests.support.record_oracle import OracleBatch, OracleRecord
+
+ITEMS = [b"a", None, b"", b"longer", None]
+
+
+def test_bytes_column_is_a_sequence() -> None:
+    column = BytesColumn.from_items(ITEMS)
+    assert list(column) == ITEMS
+    assert [column[i] for i in range(5)] == ITEMS
+    assert (len(column), column[-2], column.size) == (5, b"longer", 7)
+    assert list(column[1:4]) == [None, b"", b"longer"]
+    assert column.offsets.tolist() == [0, 1, 1, 1, 7, 7]
+    assert None in column
+    assert column.index(b"longer") == 3
+
+
+def test_empty_column() -> None:
+    column = BytesColumn.from_items([])
+    assert list(column) == []
+    assert (column.size, column.offsets.tolist()) == (0, [0])
+
+
+def test_column_with_gaps() -> None:
+    column = BytesColumn(b"one\ntwo\n", np.array([0, 4]), np.array([3, 7]))
+    assert list(column) == [b"one", b"two"]
+    assert column.size == 6
+    with pytest.raises(ValueError, match="gaps"):
+        _ = column.offsets
+
+
+def test_headers_per_record() -> None:
+    items = [(), (("a", b"1"), ("b", None)), (), (("c", b""),)]
+    headers = HeaderColumns.from_items(items)
+    assert [headers[i] for i in range(len(headers))] == items
+    assert len(HeaderColumns.from_items([])) == 0
+
+
+def test_header_key_that_is_not_utf8_is_shown_not_refused() -> None:
+    raw = oracle.encode_batch(OracleBatch([OracleRecord(headers=[(b"\xff", b"v")])]))
+    assert decode(raw).record(0).headers == (("\ufffd", b"v"),)
+
+
+def run_of(*counts: int) -> bytes:
+    """Batches of so many records, dense offsets from 0, the value being the offset."""
+    out = b""
+    offset = 0
+    for count in counts:
+        records = [Record(-1, offset + i, None, b"%d" % (offset + i)) for i in range(count)]
+        raw, _ = encode_batch(RecordColumns.from_records(records), base_offset=offset)
+        out += raw
+        offset += count
+    return out
+
+
+@pytest.mark.parametrize(
+    ("offset", "end", "wanted", "following"),
+    [
+        (0, None, range(9), 9),
+        (4, None, range(4, 9), 9),
+        (3, 4, range(3, 4), 4),
+        (0, 5, range(5), 5),
+        (8, 9, range(8, 9), 9),
+        (9, None, range(0), 9),
+        (20, None, range(0), 20),
+        (2, 2, range(0), 2),
+    ],
+)
+def test_only_the_asked_offsets(offset: int, end: int | None, wanted: range, following: int) -> None:
+    with BatchReader() as reader:
+        assert reader.read(run_of(3, 1, 5), offset, end) == following
+        assert reader.take().offsets.tolist() == list(wanted)
+        assert len(reader.take()) == 0
+
+
+def test_several_reads_collect_into_one() -> None:
+    first, second = run_of(3), run_of(3, 4)[len(run_of(3)) :]
+    with BatchReader() as reader:
+        position = reader.read(first, 0)
+        position = reader.read(second, position)
+        assert (position, reader.count) == (7, 7)
+        columns = reader.take()
+    assert [record.value for record in columns.records()] == [b"%d" % i for i in range(7)]
+
+
+def test_taken_columns_outlive_the_reader() -> None:
+    with BatchReader() as reader:
+        reader.read(run_of(1000), 0)
+        columns = reader.take()
+    assert columns.values[999] == b"999"
+
+
+def test_wrong_crc_stops_behind_the_good_batches() -> None:
+    raw = bytearray(run_of(2, 3))
+    raw[-2] ^= 1  # the last byte of the last value
+    with BatchReader() as reader:
+        with pytest.raises(BatchError, match="CRC"):
+            reader.read(raw, 0)
+        assert reader.take().offsets.tolist() == [0, 1]
+    with BatchReader(check_crcs=False) as reader:
+        assert reader.read(raw, 0) == 5
+
+
+def test_a_compacted_batch_moves_on_to_its_last_offset() -> None:
+    raw = oracle.encode_batch(
+        OracleBatch([OracleRecord(0, 3, None, b"x")], base_offset=10, last_offset_delta=9, record_count=1)
+    )
+    with BatchReader() as reader:
+        assert reader.read(raw, 10) == 20
+        assert reader.take().offsets.tolist() == [13]
+
+
+def test_an_emptied_batch_moves_on_too() -> None:
+    raw = oracle.encode_batch(OracleBatch([], base_offset=10, last_offset_delta=4, max_timestamp=0))
+    with BatchReader() as reader:
+        assert reader.read(raw, 10) == 15
+        assert reader.count == 0
+
+
+def marker(offset: int, producer_id: int, kind: int) -> bytes:
+    key = (0).to_bytes(2, "big") + kind.to_bytes(2, "big")
+    return oracle.encode_batch(
+        OracleBatch(
+            [OracleRecord(0, 0, key, bytes(6))],
+            base_offset=offset,
+            attributes=0x30,
+            producer_id=producer_id,
+            producer_epoch=0,
+        )
+    )
+
+
+def data(offset: int, producer_id: int, count: int = 2) -> bytes:
+    records = [Record(-1, 0, None, b"%d" % (offset + i)) for i in range(count)]
+    producer = Producer(producer_id, 0, 0, transactional=producer_id >= 0)
+    return bytes(encode_batch(RecordColumns.from_records(records), base_offset=offset, producer=producer)[0])
+
+
+ABORT, COMMIT = 0, 1
+TRANSACTIONS = b"".join(
+    [
+        data(0, 7),  # aborted at 6
+        data(2, 8),  # committed at 7
+        data(4, -1),
+        marker(6, 7, ABORT),
+        marker(7, 8, COMMIT),
+        data(8, 7),  # a later transaction of the same producer, committed
+        marker(10, 7, COMMIT),
+    ]
+)
+
+
+def test_read_committed_drops_aborted_records_only() -> None:
+    with BatchReader() as reader:
+        assert reader.read(TRANSACTIONS, 0, aborted=[(7, 0)]) == 11
+        assert reader.take().offsets.tolist() == [2, 3, 4, 5, 8, 9]
+
+
+def test_read_uncommitted_drops_markers_only() -> None:
+    with BatchReader() as reader:
+        assert reader.read(TRANSACTIONS, 0) == 11
+        assert reader.take().offsets.tolist() == [0, 1, 2, 3, 4, 5, 8, 9]
+
+
+def test_whole_batches_positions() -> None:
+    raw = run_of(1, 2, 3)
+    found = [(position, info.base_offset) for position, info in whole_batches(raw + raw[:30])]
+    assert [offset for _, offset in found] == [0, 1, 3]
+    assert found[0][0] == 0
+
+
+def test_records_without_offsets_and_timestamps() -> None:
+    columns = RecordColumns.from_records([Record(1, 2, b"k", b"v")])
+    bare = RecordColumns(np.empty(0, np.int64), np.empty(0, np.int64), columns.keys, columns.values)
+    assert bare.record(0) == Record(-1, -1, b"k", b"v")
+    assert list(bare.records()) == [Record(-1, -1, b"k", b"v")]
+    assert (len(bare), bare.size) == (1, 2)
