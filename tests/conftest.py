@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytest_plugins = ["kafkalite.testing"]
+pytest_plugins = ["kafkalite.testing", "pytester"]
 
 NATIVE = Path(__file__).resolve().parent.parent / "ext" / "kafkalite" / "_native"
 
