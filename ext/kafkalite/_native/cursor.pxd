@@ -201,6 +201,22 @@ cdef inline int32_t read_compact_count(Cursor* c, Py_ssize_t item_size_min) noex
         return 0
     return <int32_t>(raw - 1)
 
+cdef inline const unsigned char* read_string(Cursor* c, bint compact, Py_ssize_t* size) noexcept nogil:
+    """A nullable string field: its address and size; null gives NULL and -1."""
+    cdef Py_ssize_t n
+    if compact:
+        n = <Py_ssize_t>read_uvarint(c) - 1
+    else:
+        n = read_i16(c)
+    size[0] = n
+    if c.status != OK:
+        return NULL
+    if n < 0:
+        if n < -1:
+            c.status = NEGATIVE
+        return NULL
+    return read_raw(c, n)
+
 cdef inline void skip_tags(Cursor* c) noexcept nogil:
     """Steps over a tag buffer whose fields nobody here reads (KIP-482)."""
     cdef uint32_t count = read_uvarint(c)

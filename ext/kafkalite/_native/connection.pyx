@@ -1,0 +1,508 @@
+"""One client connection: receives into a shared buffer, cuts frames, serves Produce and Fetch in C, answers in order.
+
+    readable ─▶ receive ─▶ frames ─▶ serve ─┬─ answered at once, nothing owed before it ─▶ out buffer ─▶ one send
+                                            └─ parked, or behind a parked one ─▶ queue ─▶ drained head first
+
+Receiving: a frame that arrives whole is served from the worker's scratch buffer, so an idle connection owns no
+buffer; the rest of a cut frame moves to the connection's own, which grows as bytes arrive (never by what a length
+field claims), stays while the connection is busy, so that large frames land where they are parsed, and is given back
+by trim().
+
+Back-pressure: while a connection is owed more than `in_flight_max` answers or `output_bytes_max` bytes, it is not read.
+
+Thread rule: everything here runs on the owning worker; other threads reach a connection only through Answer and
+Mailbox.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport int16_t, int32_t, int64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy, memmove
+
+import heapq
+import logging
+from collections import deque
+
+from kafkalite._native.cursor cimport Cursor, cursor_init, load_i16, load_i32, read_string, skip_tags
+from kafkalite._native.fetch cimport FETCH_READY, FetchPlan, FetchServer
+from kafkalite._native.produce cimport MALFORMED, PARKED, SERVED, PendingProduce, ProduceServer
+from kafkalite._native.status cimport OK
+from kafkalite._native.transfer cimport Answer, Mailbox, OutBuffer
+
+cdef object logger = logging.getLogger("kafkalite.net")
+
+cdef extern from "<sys/socket.h>" nogil:
+    ssize_t send(int fd, const void* buf, size_t size, int flags)
+    ssize_t recv(int fd, void* buf, size_t size, int flags)
+    enum: MSG_NOSIGNAL
+    enum: MSG_DONTWAIT
+
+cdef enum:
+    EVENT_READ = 1                      # selectors.EVENT_READ and EVENT_WRITE
+    EVENT_WRITE = 2
+    API_PRODUCE = 0
+    API_FETCH = 1
+    PRODUCE_MIN = 3
+    PRODUCE_MAX = 11
+    PRODUCE_FLEXIBLE_FROM = 9
+    FETCH_MIN = 4
+    FETCH_MAX = 12
+    FETCH_FLEXIBLE_FROM = 12
+    HEADER_SIZE_MIN = 10                # key, version, correlation id and the length of the client id
+    RECEIVE_CAPACITY = 262144
+    PENDING_CAPACITY_MIN = 4096
+    GATHER_SIZE_MAX = 16384             # ready answers up to this size are joined into one send
+    TURN_BYTES_MAX = 4194304            # one connection's share of a loop turn, in either direction
+    TIMERS_PURGE_MIN = 256
+
+
+@cython.final
+cdef class WorkerIo:
+    """Buffers, servers and limits that the connections of one worker share."""
+
+    def __cinit__(self, Mailbox mailbox not None, OutBuffer out not None, ProduceServer produce not None,
+                  FetchServer fetch not None, dispatch, on_interest, on_close, *, int request_size_max,
+                  int64_t output_bytes_max, int in_flight_max):
+        self.mailbox = mailbox
+        self.out = out
+        self.produce = produce
+        self.fetch = fetch
+        self.dispatch = dispatch
+        self.on_interest = on_interest
+        self.on_close = on_close
+        self.request_size_max = request_size_max
+        self.output_bytes_max = output_bytes_max
+        self.in_flight_max = in_flight_max
+        self.timers = []
+        self.timers_purge_at = TIMERS_PURGE_MIN
+        self.receive_capacity = RECEIVE_CAPACITY
+        self.receive = <unsigned char*>malloc(RECEIVE_CAPACITY)
+        if self.receive == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.receive)
+
+    cdef int add_timer(self, object plan, double deadline) except -1:
+        self.timer_number += 1
+        heapq.heappush(self.timers, (deadline, self.timer_number, plan))
+        if len(self.timers) > self.timers_purge_at:
+            # Most fetches end before their deadline; what is left of them must not pile up.
+            self.timers = [entry for entry in self.timers if not (<FetchPlan>entry[2]).done]
+            heapq.heapify(self.timers)
+            self.timers_purge_at = max(<Py_ssize_t>TIMERS_PURGE_MIN, 2 * len(self.timers))
+        return 0
+
+    def next_deadline(self):
+        """Monotonic seconds of the earliest parked fetch, or None."""
+        while self.timers and (<FetchPlan>self.timers[0][2]).done:
+            heapq.heappop(self.timers)
+        return self.timers[0][0] if self.timers else None
+
+    def expire_timers(self, bint everything=False):
+        """Answers the fetches whose time is over; with `everything`, every parked one (the broker stops)."""
+        cdef FetchPlan plan
+        while self.timers and (everything or self.timers[0][0] <= self.now):
+            plan = heapq.heappop(self.timers)[2]
+            plan.expire(self.now)
+
+    def handle_posted(self):
+        """Does what other threads left in the mailbox; callables are called, which is how connections arrive."""
+        cdef Connection connection
+        for item in self.mailbox.take():
+            try:
+                if type(item) is Answer:
+                    connection = (<Answer>item).connection
+                    if connection is not None:
+                        connection.count(item)
+                        connection.settle()
+                elif type(item) is FetchPlan:
+                    (<FetchPlan>item).resume(self.now)
+                elif type(item) is tuple:
+                    (<Connection>item[0]).close(item[1])
+                else:
+                    item()
+            except Exception:
+                logger.exception("finishing parked work failed: %r", item)
+
+
+@cython.final
+cdef class Connection:
+    """One accepted socket, non-blocking. `on_event` is called by the worker's loop with selector events."""
+
+    def __cinit__(self, WorkerIo io not None, socket, str client_host not None, int client_port, listener):
+        self.io = io
+        self.socket = socket
+        self.fd = socket.fileno()
+        self.client_host = client_host
+        self.client_port = client_port
+        self.listener = listener
+        self.software_name = ""
+        self.software_version = ""
+        self.queue = deque()
+        self.plans = []
+        self.interest = EVENT_READ
+        self.last_active = io.now
+
+    def __dealloc__(self):
+        free(self.pending)
+
+    def __repr__(self):
+        return f"<Connection {self.client_host}:{self.client_port}>"
+
+    def on_event(self, int events):
+        """Called with the selector's events when the socket is ready."""
+        if events & EVENT_WRITE and not self.closed:
+            self.settle()
+        if events & EVENT_READ and not self.closed and not self.paused:
+            self.on_readable()
+
+    def idle(self, double since):
+        """True when nothing moved since `since` and the broker owes this client no work."""
+        if self.last_active > since or self.closed:
+            return False
+        return not self.queue or (<Answer>self.queue[0]).ready
+
+    def trim(self, double since):
+        """Gives the receive buffer back when nothing was received since `since` and nothing waits in it."""
+        if self.pending != NULL and self.pending_size == 0 and self.last_active <= since:
+            free(self.pending)
+            self.pending = NULL
+            self.pending_capacity = 0
+
+    def park(self):
+        """The place of the current request in the order of answers; complete it from any thread."""
+        return self.enqueue()
+
+    cdef int on_readable(self) except -1:
+        cdef WorkerIo io = self.io
+        cdef Py_ssize_t capacity, n, used, total = 0
+        while not self.closed and not self.paused and total < TURN_BYTES_MAX:
+            if self.pending_size > 0 or self.pending_capacity > RECEIVE_CAPACITY:
+                if self.pending_capacity - self.pending_size < PENDING_CAPACITY_MIN:
+                    self.grow_pending(self.pending_capacity * 2)
+                capacity = self.pending_capacity - self.pending_size
+                n = self.receive_some(self.pending + self.pending_size, capacity)
+                if n <= 0:
+                    break
+                self.pending_size += n
+                self.serve_pending()
+            else:
+                capacity = io.receive_capacity
+                n = self.receive_some(io.receive, capacity)
+                if n <= 0:
+                    break
+                used = self.serve_frames(io.receive, n)
+                if used < n and not self.closed:
+                    self.keep(io.receive + used, n - used)
+            total += n
+            if n < capacity:
+                break
+        return self.settle()
+
+    cdef int serve_pending(self) except -1:
+        """Serves the whole frames in the connection's own buffer and moves the rest to its front."""
+        cdef Py_ssize_t used = self.serve_frames(self.pending, self.pending_size)
+        if self.closed:
+            return 0
+        self.pending_size -= used
+        if used > 0 and self.pending_size > 0:
+            memmove(self.pending, self.pending + used, <size_t>self.pending_size)
+        return 0
+
+    cdef Py_ssize_t receive_some(self, unsigned char* target, Py_ssize_t size) except -2:
+        """Bytes received; 0 when there is nothing now or the connection is closed."""
+        cdef ssize_t n
+        cdef int error
+        while True:
+            with nogil:
+                n = recv(self.fd, target, <size_t>size, MSG_DONTWAIT)
+                error = errno
+            if n > 0:
+                self.last_active = self.io.now
+                self.io.bytes_in += n
+                return n
+            if n == 0:
+                self.close(None)
+                return 0
+            if error == EINTR:
+                continue
+            if error != EAGAIN:
+                self.close(None)
+            return 0
+
+    cdef Py_ssize_t serve_frames(self, unsigned char* data, Py_ssize_t size) except -1:
+        """Serves every whole frame; returns how many bytes are done with."""
+        cdef Py_ssize_t at = 0
+        cdef int32_t frame_size
+        while size - at >= 4 and not self.closed and not self.paused:
+            frame_size = load_i32(data + at)
+            if frame_size < HEADER_SIZE_MIN or frame_size > self.io.request_size_max:
+                self.refuse(f"request of {frame_size} bytes (socket.request.max.bytes is {self.io.request_size_max})")
+                return at
+            if size - at - 4 < frame_size:
+                break
+            self.serve(data + at + 4, frame_size)
+            at += 4 + frame_size
+            if self.in_flight >= self.io.in_flight_max or self.queued_bytes > self.io.output_bytes_max:
+                self.paused = True
+                self.set_interest(self.interest & ~EVENT_READ)
+            elif self.io.out.size > RECEIVE_CAPACITY:
+                self.write_out()
+        return at
+
+    cdef int serve(self, unsigned char* frame, Py_ssize_t size) except -1:
+        cdef Cursor c
+        cdef int16_t key = load_i16(frame)
+        cdef int16_t version = load_i16(frame + 2)
+        cdef int32_t correlation_id = load_i32(frame + 4)
+        cdef const unsigned char* client_id
+        cdef Py_ssize_t client_id_size
+        self.io.requests += 1
+        cursor_init(&c, frame + 8, size - 8)
+        client_id = read_string(&c, False, &client_id_size)
+        if c.status == OK and key == API_PRODUCE and PRODUCE_MIN <= version <= PRODUCE_MAX:
+            if version >= PRODUCE_FLEXIBLE_FROM:
+                skip_tags(&c)
+            if c.status == OK:
+                return self.serve_produce(version, correlation_id, <unsigned char*>c.pos, c.end - c.pos)
+        elif c.status == OK and key == API_FETCH and FETCH_MIN <= version <= FETCH_MAX:
+            if version >= FETCH_FLEXIBLE_FROM:
+                skip_tags(&c)
+            if c.status == OK:
+                return self.serve_fetch(version, correlation_id, <unsigned char*>c.pos, c.end - c.pos)
+        if c.status != OK:
+            self.refuse("a request header that does not follow its schema")
+            return 0
+        return self.serve_other(
+            key, version, correlation_id,
+            None if client_id_size < 0 else PyBytes_FromStringAndSize(<const char*>client_id, client_id_size),
+            <unsigned char*>c.pos, c.end - c.pos)
+
+    cdef int serve_produce(self, int16_t version, int32_t correlation_id, unsigned char* body,
+                           Py_ssize_t size) except -1:
+        cdef ProduceServer server = self.io.produce
+        cdef Py_ssize_t start = self.io.out.size
+        cdef int result = server.serve(version, correlation_id, body, size)
+        cdef PendingProduce pending
+        if result == SERVED:
+            self.requeue_out(start)
+        elif result == PARKED:
+            pending = server.pending
+            server.pending = None
+            pending.start(self.enqueue(), server.pool)
+        elif result == MALFORMED:
+            self.refuse("a Produce request that is malformed, over a limit, or failed without an answer (acks=0)")
+        return 0
+
+    cdef int serve_fetch(self, int16_t version, int32_t correlation_id, unsigned char* body, Py_ssize_t size) except -1:
+        cdef FetchServer server = self.io.fetch
+        cdef FetchPlan plan = server.parse(version, correlation_id, body, size)
+        cdef Answer answer
+        cdef int result
+        if plan is None:
+            self.refuse("a Fetch request that is malformed or over a limit")
+            return 0
+        result = plan.evaluate()
+        if result == FETCH_READY:
+            if not self.queue and plan.size <= server.copy_size_max:
+                return plan.answer_into(self.io.out)
+            answer = self.enqueue()
+            plan.fill(answer)
+            return self.count(answer)
+        answer = self.enqueue()
+        if len(self.plans) >= 8:
+            self.plans = [other for other in self.plans if not (<FetchPlan>other).done]
+        self.plans.append(plan)
+        plan.park(answer, self.io.now, result)
+        if not plan.done:
+            self.io.add_timer(plan, plan.deadline)
+        return 0
+
+    cdef int serve_other(self, int16_t key, int16_t version, int32_t correlation_id, bytes client_id,
+                         unsigned char* body, Py_ssize_t size) except -1:
+        cdef Py_ssize_t start = self.io.out.size
+        cdef bytes response = self.io.dispatch(
+            self, key, version, correlation_id, client_id, PyBytes_FromStringAndSize(<const char*>body, size))
+        if response is not None:
+            self.io.out.put(<const unsigned char*>PyBytes_AS_STRING(response), PyBytes_GET_SIZE(response))
+            self.requeue_out(start)
+        return 0
+
+    cdef int keep(self, const unsigned char* data, Py_ssize_t size) except -1:
+        """Copies what was received and not served into the connection's own buffer."""
+        if self.pending_capacity < size + PENDING_CAPACITY_MIN:
+            self.grow_pending(size + max(<Py_ssize_t>PENDING_CAPACITY_MIN, size))
+        memcpy(self.pending, data, <size_t>size)
+        self.pending_size = size
+        return 0
+
+    cdef int grow_pending(self, Py_ssize_t capacity) except -1:
+        cdef unsigned char* grown = <unsigned char*>realloc(self.pending, <size_t>capacity)
+        if grown == NULL:
+            raise MemoryError
+        self.pending = grown
+        self.pending_capacity = capacity
+        return 0
+
+    cdef Answer enqueue(self):
+        cdef Answer answer = Answer.__new__(Answer)
+        answer.connection = self
+        answer.mailbox = self.io.mailbox
+        self.queue.append(answer)
+        self.in_flight += 1
+        return answer
+
+    cdef int requeue_out(self, Py_ssize_t start) except -1:
+        """A frame written to the out buffer at `start` goes behind the answers still owed, if there are any."""
+        cdef OutBuffer out = self.io.out
+        cdef Answer answer
+        if not self.queue:
+            return 0
+        answer = self.enqueue()
+        answer.fill(PyBytes_FromStringAndSize(<const char*>out.data + start, out.size - start), None, None)
+        out.size = start
+        return self.count(answer)
+
+    cdef int count(self, Answer answer) except -1:
+        """Adds a ready answer to the bytes this connection keeps in memory for its client."""
+        if not answer.counted and not answer.silent:
+            answer.counted = True
+            self.queued_bytes += PyBytes_GET_SIZE(answer.data)
+        return 0
+
+    cdef int write_out(self) except -1:
+        """Sends the out buffer; what the socket does not take becomes the head of the queue."""
+        cdef OutBuffer out = self.io.out
+        cdef Py_ssize_t sent = 0
+        cdef ssize_t n
+        cdef int error
+        cdef Answer rest
+        while sent < out.size and not self.closed:
+            with nogil:
+                n = send(self.fd, out.data + sent, <size_t>(out.size - sent), MSG_NOSIGNAL | MSG_DONTWAIT)
+                error = errno
+            if n >= 0:
+                sent += n
+                self.last_active = self.io.now
+            elif error == EAGAIN:
+                rest = Answer.__new__(Answer)
+                rest.connection = self
+                rest.mailbox = self.io.mailbox
+                rest.fill(PyBytes_FromStringAndSize(<const char*>out.data + sent, out.size - sent), None, None)
+                self.queue.appendleft(rest)
+                self.in_flight += 1
+                self.count(rest)
+                self.set_interest(self.interest | EVENT_WRITE)
+                break
+            elif error != EINTR:
+                self.close(None)
+        out.size = 0
+        return 0
+
+    cdef int settle(self) except -1:
+        """Ends a turn: sends what can be sent, and goes on serving received frames once enough of it has left."""
+        while not self.closed:
+            self.write_out()
+            self.drain_queue()
+            if self.closed or not self.paused or self.in_flight > self.io.in_flight_max // 2 \
+                    or self.queued_bytes > self.io.output_bytes_max // 2:
+                break
+            self.paused = False
+            self.set_interest(self.interest | EVENT_READ)
+            if self.pending_size > 0:
+                self.serve_pending()
+            if self.io.out.size == 0 and not self.paused:
+                break
+        self.io.out.size = 0
+        return 0
+
+    cdef int refuse(self, str reason) except -1:
+        """Closes on a client's mistake, after the answers it has already earned."""
+        self.write_out()
+        if not self.closed:
+            self.close(reason)
+        return 0
+
+    cdef int gather(self) except -1:
+        """Moves small ready answers from the head of the queue into the out buffer, so that one send takes them all."""
+        cdef OutBuffer out = self.io.out
+        cdef Answer answer
+        while self.queue and out.size < RECEIVE_CAPACITY:
+            answer = <Answer>self.queue[0]
+            if not answer.ready:
+                break
+            if not answer.silent:
+                if answer.slices is not None or answer.sent > 0 or answer.size > GATHER_SIZE_MAX:
+                    break
+                out.put(<const unsigned char*>PyBytes_AS_STRING(answer.data), PyBytes_GET_SIZE(answer.data))
+            self.forget_head(answer)
+        return 0
+
+    cdef int drain_queue(self) except -1:
+        """Sends ready answers from the head of the queue: until one is not ready, or the socket is full."""
+        cdef Answer answer
+        cdef int result
+        cdef int64_t budget = TURN_BYTES_MAX
+        while self.queue and not self.closed:
+            self.gather()
+            if self.io.out.size > 0:
+                self.write_out()
+                if self.interest & EVENT_WRITE:
+                    return 0
+                continue
+            if not self.queue:
+                break
+            answer = <Answer>self.queue[0]
+            if not answer.ready:
+                break
+            result = answer.send_some(self.fd, budget)
+            if result < 0:
+                self.close(None)
+                return 0
+            self.last_active = self.io.now
+            if result == 0:
+                return self.set_interest(self.interest | EVENT_WRITE)
+            budget -= answer.size
+            self.forget_head(answer)
+        if not self.closed:
+            self.set_interest(self.interest & ~EVENT_WRITE)
+        return 0
+
+    cdef int forget_head(self, Answer answer) except -1:
+        self.queue.popleft()
+        self.in_flight -= 1
+        if answer.counted:
+            self.queued_bytes -= PyBytes_GET_SIZE(answer.data)
+        answer.drop()
+        return 0
+
+    cdef int set_interest(self, int events) except -1:
+        if events != self.interest and not self.closed:
+            self.interest = events
+            self.io.on_interest(self, events)
+        return 0
+
+    def close(self, str reason=None):
+        """Ends the connection; `reason`, when given, is logged as the client's mistake. Owner worker only."""
+        cdef Answer answer
+        cdef FetchPlan plan
+        if self.closed:
+            return
+        self.closed = True
+        if reason is not None:
+            logger.warning("closed %s:%d (%s): %s", self.client_host, self.client_port,
+                           self.software_name or "unknown client", reason)
+        for plan in self.plans:
+            plan.cancel()
+        self.plans = []
+        for answer in self.queue:
+            answer.drop()
+        self.queue.clear()
+        free(self.pending)
+        self.pending = NULL
+        self.pending_size = self.pending_capacity = 0
+        self.io.on_close(self)
+        self.socket.close()

@@ -1,0 +1,497 @@
+"""Serves Fetch: finds whole batches, answers at once or parks until there are enough, sends copies or file ranges.
+
+    parse ─▶ evaluate ─┬─ enough bytes, an error, or no wait asked ─▶ answer
+                       ├─ too few bytes ─▶ parked: woken by an append, a deadline, a deletion ─▶ evaluate
+                       └─ bytes nobody verified yet ─▶ I/O pool checks their CRC ─▶ evaluate
+
+Up to `copy_size_max` bytes of records are copied into the response and leave in one send; more leave by sendfile.
+Sessions (KIP-227) are declined: session id 0 and every partition in every answer, as section 4.1 of the wire contract
+allows; a request for a session that cannot exist gets FETCH_SESSION_ID_NOT_FOUND.
+
+Versions: 4-12 (v12 flexible). Thread rule: a FetchPlan belongs to its worker; `on_advance` only counts and posts.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.errno cimport EINTR, errno
+from libc.stdint cimport int16_t, int32_t, int64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memset
+from posix.types cimport off_t
+
+import logging
+
+from kafkalite._native.cursor cimport (
+    Cursor, cursor_init, read_compact_count, read_count, read_i8, read_i32, read_i64, read_string, skip_tags,
+)
+from kafkalite._native.log_core cimport LogCore, LogListener, LogSlice
+from kafkalite._native.segment cimport READ_DEFER
+from kafkalite._native.status cimport OK
+from kafkalite._native.topic_table cimport Topic, TopicTable
+from kafkalite._native.transfer cimport Answer, Mailbox, OutBuffer
+
+cdef object logger = logging.getLogger("kafkalite.fetch")
+
+cdef extern from "<unistd.h>" nogil:
+    ssize_t pread(int fd, void* buf, size_t count, off_t offset)
+
+cdef enum:
+    FLEXIBLE_FROM = 12
+    ERROR_OFFSET_OUT_OF_RANGE = 1
+    ERROR_UNKNOWN_TOPIC_OR_PARTITION = 3
+    ERROR_KAFKA_STORAGE_ERROR = 56
+    ERROR_FETCH_SESSION_ID_NOT_FOUND = 70
+    ERROR_FENCED_LEADER_EPOCH = 74
+    ERROR_UNKNOWN_LEADER_EPOCH = 75
+    PARTS_AT_FIRST = 4
+    PARTITION_SIZE_MIN = 16     # index, offset and size limit: what every version has
+    TOPIC_SIZE_MIN = 2
+    READ_COMMITTED = 1
+
+
+@cython.final
+cdef class FetchServer:
+    """What all fetches of one worker share."""
+
+    def __cinit__(self, TopicTable table not None, OutBuffer out not None, Mailbox mailbox not None, pool, *,
+                  int partitions_max, int response_size_max, Py_ssize_t copy_size_max):
+        self.table = table
+        self.out = out
+        self.mailbox = mailbox
+        self.pool = pool
+        self.partitions_max = partitions_max
+        self.response_size_max = response_size_max
+        self.copy_size_max = copy_size_max
+
+    cdef FetchPlan parse(self, int16_t version, int32_t correlation_id, const unsigned char* body, Py_ssize_t size):
+        """The request as a plan, or None when it does not follow its schema or passes a limit."""
+        cdef FetchPlan plan = FetchPlan.__new__(FetchPlan)
+        plan.server = self
+        plan.version = version
+        plan.correlation_id = correlation_id
+        plan.body = PyBytes_FromStringAndSize(<const char*>body, size)
+        if not plan.parse_body():
+            return None
+        return plan
+
+
+@cython.final
+cdef class FetchPlan(LogListener):
+    """One Fetch request from parsing to its answer."""
+
+    def __cinit__(self):
+        self.parts = NULL
+
+    def __dealloc__(self):
+        free(self.parts)
+
+    cdef FetchPart* next_part(self) except NULL:
+        cdef int32_t capacity
+        cdef FetchPart* grown
+        if self.part_count == self.part_capacity:
+            capacity = max(<int32_t>PARTS_AT_FIRST, self.part_capacity * 2)
+            grown = <FetchPart*>realloc(self.parts, <size_t>capacity * sizeof(FetchPart))
+            if grown == NULL:
+                raise MemoryError
+            self.parts = grown
+            self.part_capacity = capacity
+        memset(&self.parts[self.part_count], 0, sizeof(FetchPart))
+        self.part_count += 1
+        return &self.parts[self.part_count - 1]
+
+    cdef int parse_body(self) except -1:
+        """1 when the request follows its schema."""
+        cdef Cursor c
+        cdef bint flexible = self.version >= FLEXIBLE_FROM
+        cdef int32_t session_id = 0, session_epoch = -1
+        cdef int32_t _i, _j, count, inner
+        cdef Py_ssize_t ignored
+        cursor_init(&c, <const unsigned char*>PyBytes_AS_STRING(self.body), len(self.body))
+        read_i32(&c)                                    # replica_id: nobody follows a single node
+        self.wait_ms_max = read_i32(&c)
+        self.size_min = read_i32(&c)
+        self.size_max = read_i32(&c)
+        self.isolation = read_i8(&c)
+        if self.version >= 7:
+            session_id = read_i32(&c)
+            session_epoch = read_i32(&c)
+        if not self.parse_topics(&c):
+            return 0
+        if self.version >= 7:
+            count = read_compact_count(&c, TOPIC_SIZE_MIN) if flexible else read_count(&c, TOPIC_SIZE_MIN)
+            for _i in range(count):                     # forgotten topics: without a session there is nothing to forget
+                if c.status != OK:
+                    return 0
+                read_string(&c, flexible, &ignored)
+                inner = read_compact_count(&c, 4) if flexible else read_count(&c, 4)
+                for _j in range(inner):
+                    read_i32(&c)
+                if flexible:
+                    skip_tags(&c)
+        if self.version >= 11:
+            read_string(&c, flexible, &ignored)         # rack_id
+        if flexible:
+            skip_tags(&c)
+        if c.status != OK or c.pos != c.end:
+            return 0
+        if session_id != 0 and session_epoch > 0:
+            self.error = ERROR_FETCH_SESSION_ID_NOT_FOUND
+            self.part_count = 0
+            self.topic_count = 0
+        self.size_max = min(self.size_max, self.server.response_size_max)
+        self.size_min = min(self.size_min, self.size_max)
+        return 1
+
+    cdef int parse_topics(self, void* cursor) except -1:
+        cdef Cursor* c = <Cursor*>cursor
+        cdef bint flexible = self.version >= FLEXIBLE_FROM
+        cdef const unsigned char* topic
+        cdef Py_ssize_t topic_size
+        cdef int32_t _i, j, count
+        cdef FetchPart* part
+        self.topic_count = read_compact_count(c, TOPIC_SIZE_MIN) if flexible else read_count(c, TOPIC_SIZE_MIN)
+        if c.status != OK or self.topic_count < 0:
+            return 0
+        for _i in range(self.topic_count):
+            topic = read_string(c, flexible, &topic_size)
+            count = read_compact_count(c, PARTITION_SIZE_MIN) if flexible else read_count(c, PARTITION_SIZE_MIN)
+            if c.status != OK or topic_size < 0 or count < 0:
+                return 0
+            if self.part_count + count > self.server.partitions_max:
+                return 0
+            if count == 0:
+                part = self.next_part()
+                part.topic, part.topic_size, part.first_of_topic = topic, topic_size, True
+            for j in range(count):
+                part = self.next_part()
+                part.topic, part.topic_size = topic, topic_size
+                part.first_of_topic = j == 0
+                part.parts_of_topic = count
+                part.index = read_i32(c)
+                part.current_leader_epoch = read_i32(c) if self.version >= 9 else -1
+                part.offset = read_i64(c)
+                part.last_fetched_epoch = read_i32(c) if self.version >= 12 else -1
+                if self.version >= 5:
+                    read_i64(c)                         # log_start_offset: only followers fill it
+                part.size_max = read_i32(c)
+                if flexible:
+                    skip_tags(c)
+                if c.status != OK:
+                    return 0
+            if flexible:
+                skip_tags(c)
+        return c.status == OK
+
+    cdef int evaluate(self) except -1:
+        """Looks at every partition in request order (KIP-74). Returns a FetchResult; READY holds slices."""
+        cdef int32_t i
+        cdef FetchPart* part
+        cdef bint failed = self.error != 0
+        cdef int64_t left = self.size_max
+        self.size = 0
+        self.advanced = 0
+        self.logs = [None] * self.part_count
+        self.slices = [None] * self.part_count
+        for i in range(self.part_count):
+            part = &self.parts[i]
+            if part.parts_of_topic == 0:
+                continue
+            if self.examine(part, i, left - self.size) == FETCH_BLOCKED:
+                self.release_slices()
+                return FETCH_BLOCKED
+            failed = failed or part.error != 0 or part.diverging_epoch >= 0
+        if failed or self.size >= self.size_min or self.part_count == 0 or self.wait_ms_max <= 0:
+            return FETCH_READY
+        return FETCH_WAITS
+
+    cdef int examine(self, FetchPart* part, int32_t i, int64_t size_left) except -1:
+        """Fills one partition's part of the answer."""
+        cdef Topic topic = self.server.table.find(part.topic, part.topic_size)
+        cdef LogCore log
+        cdef LogSlice piece
+        cdef int64_t upper
+        cdef int error = 0
+        part.error = 0
+        part.diverging_epoch = -1
+        part.high_watermark = part.last_stable_offset = part.log_start_offset = -1
+        if topic is None or part.index < 0 or part.index >= len(<tuple>topic.partitions):
+            part.error = ERROR_UNKNOWN_TOPIC_OR_PARTITION
+            return FETCH_READY
+        log = <LogCore>(<tuple>topic.partitions)[part.index]
+        self.logs[i] = log
+        if part.current_leader_epoch >= 0 and part.current_leader_epoch != log.leader_epoch:
+            part.error = (ERROR_FENCED_LEADER_EPOCH if part.current_leader_epoch < log.leader_epoch
+                          else ERROR_UNKNOWN_LEADER_EPOCH)
+            return FETCH_READY
+        if part.last_fetched_epoch >= 0:
+            epoch, end_offset = log.epoch_end(part.last_fetched_epoch)
+            if epoch < 0:
+                part.error = ERROR_OFFSET_OUT_OF_RANGE
+                return FETCH_READY
+            if epoch < part.last_fetched_epoch or end_offset < part.offset:
+                part.diverging_epoch, part.diverging_end_offset = epoch, end_offset
+        part.high_watermark = log.high_watermark
+        part.last_stable_offset = min(log.last_stable_offset, part.high_watermark)
+        part.log_start_offset = log.log_start_offset
+        if part.diverging_epoch >= 0:
+            return FETCH_READY
+        upper = part.last_stable_offset if self.isolation == READ_COMMITTED else part.high_watermark
+        size_left = max(0, min(<int64_t>part.size_max, size_left))
+        piece = log.read_slice(part.offset, size_left, self.size == 0, upper, &error)
+        if error == READ_DEFER:
+            return FETCH_BLOCKED
+        if error != 0:
+            part.error = error
+            part.high_watermark = part.last_stable_offset = part.log_start_offset = -1
+        elif piece is not None:
+            self.slices[i] = piece
+            self.size += piece.size
+        return FETCH_READY
+
+    cdef int encode(self, OutBuffer out, bint copy, list cuts) except -1:
+        """Writes the response frame; with `copy` the records too, else `cuts` gets the place of each range."""
+        cdef bint flexible = self.version >= FLEXIBLE_FROM
+        cdef Py_ssize_t start = out.begin_frame(self.correlation_id, flexible)
+        cdef FetchPart* part
+        cdef LogSlice piece
+        cdef int32_t i
+        cdef int64_t size
+        out.put_i32(0)                                  # throttle_time_ms
+        if self.version >= 7:
+            out.put_i16(self.error)
+            out.put_i32(0)                              # session_id: none
+        out.put_array_size(self.topic_count, flexible)
+        for i in range(self.part_count):
+            part = &self.parts[i]
+            if part.first_of_topic:
+                if i > 0 and flexible:
+                    out.put_i8(0)
+                out.put_string(part.topic, part.topic_size, flexible)
+                out.put_array_size(part.parts_of_topic, flexible)
+            if part.parts_of_topic == 0:
+                continue
+            encode_part_head(out, self.version, self.isolation, part)
+            piece = self.slices[i]
+            size = 0 if piece is None else piece.size
+            if flexible:
+                out.put_uvarint(<unsigned int>(size + 1))
+            else:
+                out.put_i32(<int32_t>size)
+            if size > 0:
+                if copy:
+                    copy_records(out, piece)
+                else:
+                    cuts.append(out.size - start)
+            if flexible:
+                encode_part_tags(out, part)
+        if flexible:
+            if self.part_count > 0:
+                out.put_i8(0)
+            out.put_i8(0)
+        out.end_frame(start)
+        return 0
+
+    cdef int answer_into(self, OutBuffer out) except -1:
+        """Writes the whole answer into `out`: for small answers only."""
+        cdef Py_ssize_t start = out.size
+        try:
+            self.encode(out, True, None)
+        except OSError:
+            out.size = start
+            raise
+        finally:
+            self.release_slices()
+        self.done = True
+        return 0
+
+    cdef int fill(self, Answer answer) except -1:
+        """Gives `answer` the evaluated response."""
+        cdef OutBuffer out = OutBuffer.__new__(OutBuffer)
+        cdef list cuts = []
+        cdef list slices = None
+        cdef int64_t total
+        cdef bint copy = self.size <= self.server.copy_size_max
+        try:
+            self.encode(out, copy, cuts)
+            if not copy:
+                slices = [piece for piece in self.slices if piece is not None]
+                self.slices = None
+        finally:
+            self.release_slices()
+        if slices:
+            total = out.size + self.size
+            out.data[0] = <unsigned char>((total - 4) >> 24 & 0xFF)
+            out.data[1] = <unsigned char>((total - 4) >> 16 & 0xFF)
+            out.data[2] = <unsigned char>((total - 4) >> 8 & 0xFF)
+            out.data[3] = <unsigned char>((total - 4) & 0xFF)
+        answer.fill(PyBytes_FromStringAndSize(<const char*>out.data, out.size), slices, cuts)
+        self.done = True
+        return 0
+
+    cdef int listen(self) except -1:
+        cdef LogCore log
+        if not self.listening:
+            self.listening = True
+            for log in self.logs:
+                if log is not None:
+                    log.add_listener(self)
+        return 0
+
+    cdef int unlisten(self) except -1:
+        cdef LogCore log
+        if self.listening:
+            self.listening = False
+            for log in self.logs:
+                if log is not None:
+                    log.remove_listener(self)
+        return 0
+
+    cdef int release_slices(self) except -1:
+        cdef LogSlice piece
+        if self.slices is not None:
+            for piece in self.slices:
+                if piece is not None:
+                    piece.release()
+            self.slices = None
+        return 0
+
+    cdef int on_advance(self, LogCore log, int64_t appended_bytes) except -1:
+        """From the appending thread: enough new bytes, or a change to look at, wakes the worker once."""
+        self.advanced += appended_bytes
+        if not self.posted and not self.done and (appended_bytes == 0 or self.size + self.advanced >= self.size_min):
+            self.posted = True
+            self.server.mailbox.post(self)
+        return 0
+
+    cdef int park(self, Answer answer, double now, int result) except -1:
+        """Keeps the plan until resume() completes `answer`."""
+        self.answer = answer
+        self.deadline = now + <double>self.wait_ms_max / 1000.0
+        if result == FETCH_BLOCKED:
+            return self.verify()
+        self.release_slices()
+        self.listen()
+        # An append between evaluate() and listen() told nobody: look once more.
+        return self.resume(now)
+
+    cdef int verify(self) except -1:
+        """Lets the I/O pool check what this fetch wants to send, then comes back to the worker."""
+        cdef int32_t i
+        cdef FetchPart* part
+        cdef list work = []
+        self.blocked = True
+        for i in range(self.part_count):
+            part = &self.parts[i]
+            if self.logs[i] is not None and part.error == 0:
+                work.append((self.logs[i], part.offset, part.size_max))
+        self.server.pool.submit(self.verify_on_pool, work)
+        return 0
+
+    def verify_on_pool(self, list work):
+        """Runs on the I/O pool: makes the bytes of this fetch servable, or quarantines them."""
+        for log, offset, size_max in work:
+            try:
+                log.verify_blocking(offset, min(size_max, self.size_max))
+            except Exception:
+                logger.exception("verifying %s-%d at offset %d failed", log.topic, log.partition, offset)
+        self.blocked = False
+        self.posted = True
+        self.server.mailbox.post(self)
+
+    cdef int resume(self, double now) except -1:
+        """Evaluates again; completes the answer or keeps waiting. Owner worker only."""
+        cdef int result
+        self.posted = False
+        if self.done or self.blocked:
+            return 0
+        if self.listening:
+            # The set of logs may change under a plan (topic deleted, created): listen to what evaluate() finds.
+            self.unlisten()
+        result = self.evaluate()
+        if result == FETCH_BLOCKED:
+            return self.verify()
+        if result == FETCH_WAITS and now < self.deadline:
+            self.release_slices()
+            self.listen()
+            if self.changed():
+                self.posted = True
+                self.server.mailbox.post(self)
+            return 0
+        self.unlisten()
+        self.fill(self.answer)
+        self.answer.announce()
+        return 0
+
+    cdef bint changed(self) except -1:
+        """True when a log moved between evaluate() and listen()."""
+        cdef int32_t i
+        cdef LogCore log
+        for i in range(self.part_count):
+            log = self.logs[i]
+            if log is not None and (log.high_watermark != self.parts[i].high_watermark
+                                    or log.log_start_offset != self.parts[i].log_start_offset):
+                return True
+        return False
+
+    cdef int cancel(self) except -1:
+        """The connection is gone: nobody will read this answer."""
+        self.done = True
+        self.unlisten()
+        self.release_slices()
+        return 0
+
+    def expire(self, double now):
+        """The deadline passed, or the broker stops: answers with what there is."""
+        # While its bytes are being verified the answer follows as soon as that is done.
+        self.deadline = now
+        self.resume(now)
+
+
+cdef int encode_part_head(OutBuffer out, int16_t version, int isolation, FetchPart* part) except -1:
+    """PartitionData up to the records field."""
+    cdef bint flexible = version >= FLEXIBLE_FROM
+    out.put_i32(part.index)
+    out.put_i16(<int16_t>part.error)
+    out.put_i64(part.high_watermark)
+    out.put_i64(part.last_stable_offset)
+    if version >= 5:
+        out.put_i64(part.log_start_offset)
+    out.put_array_size(0 if isolation == READ_COMMITTED else -1, flexible)
+    if version >= 11:
+        out.put_i32(-1)                                 # preferred_read_replica
+    return 0
+
+
+cdef int encode_part_tags(OutBuffer out, FetchPart* part) except -1:
+    """The tag buffer of a partition: empty, or the diverging epoch (tag 0: epoch, end offset, own tags)."""
+    if part.diverging_epoch < 0:
+        return out.put_i8(0)
+    out.put_uvarint(1)
+    out.put_uvarint(0)
+    out.put_uvarint(13)
+    out.put_i32(part.diverging_epoch)
+    out.put_i64(part.diverging_end_offset)
+    return out.put_i8(0)
+
+
+cdef int copy_records(OutBuffer out, LogSlice piece) except -1:
+    cdef int fd = piece.segment.fd
+    cdef off_t position = piece.position
+    cdef Py_ssize_t left = piece.size
+    cdef ssize_t n
+    cdef int error
+    cdef unsigned char* target
+    out.reserve(left)
+    while left > 0:
+        target = out.data + out.size
+        with nogil:
+            n = pread(fd, target, <size_t>left, position)
+            error = errno
+        if n < 0 and error == EINTR:
+            continue
+        if n <= 0:
+            raise OSError(error if n < 0 else 5, "reading a segment")
+        out.size += n
+        position += n
+        left -= n
+    return 0

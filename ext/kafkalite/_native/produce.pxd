@@ -1,0 +1,56 @@
+"""Serving Produce 3-11 without a Python object per request."""
+
+from libc.stdint cimport int16_t, int32_t, int64_t
+from kafkalite._native.log_core cimport AppendResult, LogCore
+from kafkalite._native.topic_table cimport TopicTable
+from kafkalite._native.transfer cimport Answer, OutBuffer
+
+cdef enum ServeResult:
+    SERVED = 0          # the response frame is in the out buffer
+    NO_ANSWER = 1       # acks=0, all appended
+    PARKED = 2          # `pending` waits for its Answer
+    MALFORMED = 3       # the connection has to be closed
+
+
+cdef struct ProducePart:
+    const unsigned char* topic      # into the request
+    Py_ssize_t topic_size
+    int32_t index
+    unsigned char* records          # into the request; patched in place by the append
+    Py_ssize_t records_size         # -1: null
+    bint first_of_topic
+    int32_t parts_of_topic          # valid in the first part of a topic
+    int error
+    int64_t record_error_index
+    AppendResult result
+
+
+cdef class ProduceServer:
+    cdef TopicTable table
+    cdef object pool
+    cdef OutBuffer out
+    cdef ProducePart* parts
+    cdef int32_t part_count
+    cdef int32_t part_capacity
+    cdef int32_t topic_count
+    cdef int32_t partitions_max
+    cdef int64_t deferred_bytes_max
+    cdef bint flush_on_acks_all
+    cdef PendingProduce pending
+
+    cdef int serve(self, int16_t version, int32_t correlation_id, unsigned char* body, Py_ssize_t size) except -1
+    cdef int parse(self, int16_t version, unsigned char* body, Py_ssize_t size, int16_t* acks) except -1
+    cdef ProducePart* next_part(self) except NULL
+    cdef int encode(self, int16_t version, int32_t correlation_id) except -1
+
+
+cdef class PendingProduce:
+    cdef int16_t version
+    cdef int32_t correlation_id
+    cdef int16_t acks
+    cdef list parts                 # PendingPart, in request order
+    cdef int remaining              # parts not finished yet, plus one until start() has run
+    cdef readonly Answer answer
+    cdef int start(self, Answer answer, object pool) except -1
+    cdef int part_done(self) except -1
+    cdef int finish(self) except -1

@@ -1,0 +1,387 @@
+"""Serves Produce: parses the request where it was received, appends each batch, writes the response.
+
+The ordinary case (acks 0 or 1, every log ready) runs to the end on the network worker without an object per request.
+A part that would have to block (first file of a log, roll, decompression) is copied and appended on the I/O pool, in
+order per log; with acks=all the answer waits for the group commit. Both make the request a PendingProduce that
+completes its Answer from another thread.
+
+Versions: 3-11 (v9+ flexible). 0-2 are advertised but refused by the dispatcher (KAFKA-18659). Version 10's tagged
+leader fields are never written: a single node has nothing to say there.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport int16_t, int32_t, int64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memset
+
+import logging
+
+from kafkalite._native.cursor cimport (
+    Cursor, cursor_init, read_compact_count, read_count, read_i16, read_i32, read_raw, read_string, read_uvarint,
+    skip_tags,
+)
+from kafkalite._native.log_core cimport APPEND_DEFER, AppendResult, LogCore
+from kafkalite._native.status cimport OK
+from kafkalite._native.topic_table cimport Topic, TopicTable
+from kafkalite._native.transfer cimport Answer, OutBuffer
+
+cdef object logger = logging.getLogger("kafkalite.produce")
+
+cdef enum:
+    FLEXIBLE_FROM = 9
+    ERROR_UNKNOWN_SERVER = -1
+    ERROR_UNKNOWN_TOPIC_OR_PARTITION = 3
+    ERROR_REQUEST_TIMED_OUT = 7
+    ERROR_INVALID_REQUIRED_ACKS = 21
+    ERROR_INVALID_RECORD = 87
+    PARTS_AT_FIRST = 64
+    PARTITION_SIZE_MIN = 5      # an int32 index and a null records field in its shortest form
+    TOPIC_SIZE_MIN = 2
+
+# Bytes of batches copied for the I/O pool and not appended yet, over all connections. Guarded by the GIL.
+cdef int64_t deferred_bytes = 0
+
+
+def deferred_bytes_now():
+    """Bytes of produced batches that wait for the I/O pool at this moment."""
+    return deferred_bytes
+
+
+@cython.final
+cdef class ProduceServer:
+    """One worker's Produce path. `out` is that worker's; the topic table and the pool are shared."""
+
+    def __cinit__(self, TopicTable table not None, OutBuffer out not None, pool, *, int partitions_max,
+                  int64_t deferred_bytes_max, bint flush_on_acks_all):
+        self.table = table
+        self.out = out
+        self.pool = pool
+        self.partitions_max = partitions_max
+        self.deferred_bytes_max = deferred_bytes_max
+        self.flush_on_acks_all = flush_on_acks_all
+        self.parts = NULL
+        self.part_capacity = 0
+
+    def __dealloc__(self):
+        free(self.parts)
+
+    cdef ProducePart* next_part(self) except NULL:
+        cdef int32_t capacity
+        cdef ProducePart* grown
+        if self.part_count == self.part_capacity:
+            capacity = max(<int32_t>PARTS_AT_FIRST, self.part_capacity * 2)
+            grown = <ProducePart*>realloc(self.parts, <size_t>capacity * sizeof(ProducePart))
+            if grown == NULL:
+                raise MemoryError
+            self.parts = grown
+            self.part_capacity = capacity
+        memset(&self.parts[self.part_count], 0, sizeof(ProducePart))
+        self.part_count += 1
+        return &self.parts[self.part_count - 1]
+
+    cdef int parse(self, int16_t version, unsigned char* body, Py_ssize_t size, int16_t* acks) except -1:
+        """Fills `parts`; 0 when the request does not follow its schema or passes a limit."""
+        cdef Cursor c
+        cdef bint flexible = version >= FLEXIBLE_FROM
+        cdef Py_ssize_t ignored
+        cdef int32_t _topic_index, partition_index, partition_count
+        cdef const unsigned char* topic
+        cdef Py_ssize_t topic_size
+        cdef ProducePart* part
+        self.part_count = 0
+        cursor_init(&c, body, size)
+        read_string(&c, flexible, &ignored)                     # transactional_id
+        acks[0] = read_i16(&c)
+        read_i32(&c)                                            # timeout_ms: the disk answers or fails, see D6
+        self.topic_count = read_compact_count(&c, TOPIC_SIZE_MIN) if flexible else read_count(&c, TOPIC_SIZE_MIN)
+        if c.status != OK or self.topic_count < 0:
+            return 0
+        for _topic_index in range(self.topic_count):
+            topic = read_string(&c, flexible, &topic_size)
+            if flexible:
+                partition_count = read_compact_count(&c, PARTITION_SIZE_MIN)
+            else:
+                partition_count = read_count(&c, PARTITION_SIZE_MIN)
+            if c.status != OK or topic_size < 0 or partition_count < 0:
+                return 0
+            if self.part_count + partition_count > self.partitions_max:
+                return 0
+            if partition_count == 0:
+                # A topic without partitions still has its place in the response.
+                part = self.next_part()
+                part.topic, part.topic_size, part.first_of_topic, part.parts_of_topic = topic, topic_size, True, 0
+            for partition_index in range(partition_count):
+                part = self.next_part()
+                part.topic, part.topic_size = topic, topic_size
+                part.first_of_topic = partition_index == 0
+                part.parts_of_topic = partition_count
+                part.index = read_i32(&c)
+                part.records_size = <Py_ssize_t>read_uvarint(&c) - 1 if flexible else read_i32(&c)
+                part.records = NULL
+                if part.records_size > 0:
+                    part.records = <unsigned char*>read_raw(&c, part.records_size)
+                if flexible:
+                    skip_tags(&c)
+                if c.status != OK:
+                    return 0
+            if flexible:
+                skip_tags(&c)
+        if flexible:
+            skip_tags(&c)
+        return c.status == OK and c.pos == c.end
+
+    cdef int serve(self, int16_t version, int32_t correlation_id, unsigned char* body, Py_ssize_t size) except -1:
+        """Appends what the request holds. Returns a ServeResult; PARKED leaves the work in `pending`."""
+        cdef int16_t acks
+        cdef int32_t i
+        cdef ProducePart* part
+        cdef Topic topic
+        cdef LogCore log
+        cdef PendingProduce pending = None
+        cdef bint failed = False
+        cdef bint flush
+        if not self.parse(version, body, size, &acks):
+            return MALFORMED
+        flush = acks == -1 and self.flush_on_acks_all
+        for i in range(self.part_count):
+            part = &self.parts[i]
+            if part.parts_of_topic == 0:
+                continue
+            part.record_error_index = -1
+            part.result.base_offset = -1
+            part.result.append_time_ms = -1
+            part.result.log_start_offset = -1
+            log = None
+            if acks < -1 or acks > 1:
+                part.error = ERROR_INVALID_REQUIRED_ACKS
+            else:
+                topic = self.table.find(part.topic, part.topic_size)
+                if topic is None or part.index < 0 or part.index >= len(<tuple>topic.partitions):
+                    part.error = ERROR_UNKNOWN_TOPIC_OR_PARTITION
+                elif part.records_size <= 0:
+                    part.error = ERROR_INVALID_RECORD
+                else:
+                    log = <LogCore>(<tuple>topic.partitions)[part.index]
+                    part.error = log.append(part.records, part.records_size, False, &part.result)
+                    if part.error == ERROR_INVALID_RECORD:
+                        part.record_error_index = part.result.record_error_index
+            if part.error == APPEND_DEFER or (part.error == 0 and (part.result.flush_due or flush)):
+                if part.error == APPEND_DEFER and deferred_bytes + part.records_size > self.deferred_bytes_max:
+                    part.error = ERROR_REQUEST_TIMED_OUT
+                else:
+                    if pending is None:
+                        pending = PendingProduce.__new__(PendingProduce)
+                        pending.parts = [None] * self.part_count
+                    pending.parts[i] = pending_part(part, log, flush)
+                    continue
+            if part.error != 0:
+                failed = True
+        if pending is not None:
+            pending.version = version
+            pending.correlation_id = correlation_id
+            pending.acks = acks
+            for i in range(self.part_count):
+                if pending.parts[i] is None:
+                    pending.parts[i] = pending_part(&self.parts[i], None, False)
+            self.pending = pending
+            return PARKED
+        if acks == 0:
+            return MALFORMED if failed else NO_ANSWER
+        self.encode(version, correlation_id)
+        return SERVED
+
+    cdef int encode(self, int16_t version, int32_t correlation_id) except -1:
+        cdef bint flexible = version >= FLEXIBLE_FROM
+        cdef OutBuffer out = self.out
+        cdef ProducePart* part
+        cdef int32_t i
+        cdef Py_ssize_t start = out.begin_frame(correlation_id, flexible)
+        out.put_array_size(self.topic_count, flexible)
+        for i in range(self.part_count):
+            part = &self.parts[i]
+            if part.first_of_topic:
+                if i > 0 and flexible:
+                    out.put_i8(0)
+                out.put_string(part.topic, part.topic_size, flexible)
+                out.put_array_size(part.parts_of_topic, flexible)
+            if part.parts_of_topic > 0:
+                encode_part(out, version, part.index, part.error, &part.result, part.record_error_index)
+        if self.part_count > 0 and flexible:
+            out.put_i8(0)
+        out.put_i32(0)                                          # throttle_time_ms, last in this API
+        if flexible:
+            out.put_i8(0)
+        out.end_frame(start)
+        return 0
+
+
+cdef int encode_part(OutBuffer out, int16_t version, int32_t index, int error, AppendResult* result,
+                     int64_t record_error_index) except -1:
+    """One PartitionProduceResponse."""
+    cdef bint flexible = version >= FLEXIBLE_FROM
+    cdef bytes text
+    out.put_i32(index)
+    out.put_i16(<int16_t>error)
+    out.put_i64(result.base_offset if error == 0 else -1)
+    out.put_i64(result.append_time_ms if error == 0 else -1)
+    if version >= 5:
+        out.put_i64(result.log_start_offset if error == 0 else -1)
+    if version >= 8:
+        if record_error_index >= 0:
+            out.put_array_size(1, flexible)
+            out.put_i32(<int32_t>record_error_index)
+            text = b"this record is not valid for the topic"
+            out.put_string(<const unsigned char*>PyBytes_AS_STRING(text), len(text), flexible)
+            if flexible:
+                out.put_i8(0)
+            text = b"one or more records were rejected"
+            out.put_string(<const unsigned char*>PyBytes_AS_STRING(text), len(text), flexible)
+        else:
+            out.put_array_size(0, flexible)
+            if flexible:
+                out.put_i8(0)
+            else:
+                out.put_i16(-1)
+    if flexible:
+        out.put_i8(0)
+    return 0
+
+
+@cython.final
+cdef class PendingPart:
+    """One partition of a request that could not be answered at once."""
+    cdef bytes topic
+    cdef int32_t index
+    cdef bint first_of_topic
+    cdef int32_t parts_of_topic
+    cdef int error
+    cdef int64_t record_error_index
+    cdef AppendResult result
+    cdef LogCore log                # None: this part is finished
+    cdef bytearray records          # a copy, while an append is owed
+    cdef bint wants_flush
+
+
+cdef PendingPart pending_part(ProducePart* part, LogCore log, bint wants_flush):
+    cdef PendingPart pending = PendingPart.__new__(PendingPart)
+    global deferred_bytes
+    pending.topic = PyBytes_FromStringAndSize(<const char*>part.topic, part.topic_size)
+    pending.index = part.index
+    pending.first_of_topic = part.first_of_topic
+    pending.parts_of_topic = part.parts_of_topic
+    pending.error = part.error
+    pending.record_error_index = part.record_error_index
+    pending.result = part.result
+    pending.log = log
+    pending.wants_flush = wants_flush
+    pending.records = None
+    if part.error == APPEND_DEFER:
+        pending.records = bytearray((<const unsigned char*>part.records)[:part.records_size])
+        deferred_bytes += part.records_size
+        log.deferred_appends += 1
+    return pending
+
+
+@cython.final
+cdef class PendingProduce:
+    """A Produce request whose answer waits for the I/O pool or the disk. Counters change under the GIL only."""
+
+    cdef int start(self, Answer answer, object pool) except -1:
+        cdef PendingPart part
+        cdef int i
+        self.answer = answer
+        self.remaining = 1
+        for part in self.parts:
+            if part.log is not None:
+                self.remaining += 1
+        for i, part in enumerate(self.parts):
+            if part.log is None:
+                continue
+            if part.records is not None:
+                pool.submit_ordered(part.log, self.append_on_pool, i)
+            else:
+                part.log.flush_async(part.result.end_offset, FlushWaiter(self, i))
+        return self.part_done()
+
+    def append_on_pool(self, int i):
+        """The deferred append of part i, on the I/O pool."""
+        cdef PendingPart part = self.parts[i]
+        cdef unsigned char[::1] view = part.records
+        cdef LogCore log = part.log
+        global deferred_bytes
+        try:
+            part.error = log.append(&view[0], view.shape[0], True, &part.result)
+            if part.error == ERROR_INVALID_RECORD:
+                part.record_error_index = part.result.record_error_index
+        except Exception:
+            logger.exception("append to %s-%d failed", log.topic, log.partition)
+            part.error = ERROR_UNKNOWN_SERVER
+        finally:
+            log.deferred_appends -= 1
+            deferred_bytes -= view.shape[0]
+            view = None
+            part.records = None
+        if part.error == 0 and (part.wants_flush or part.result.flush_due):
+            log.flush_async(part.result.end_offset, FlushWaiter(self, i))
+        else:
+            self.part_done()
+
+    cdef int part_done(self) except -1:
+        self.remaining -= 1
+        if self.remaining == 0:
+            self.finish()
+        return 0
+
+    cdef int finish(self) except -1:
+        cdef bint flexible = self.version >= FLEXIBLE_FROM
+        cdef OutBuffer out
+        cdef PendingPart part
+        cdef Py_ssize_t start
+        cdef int topic_count = 0
+        cdef bint failed = False
+        for part in self.parts:
+            topic_count += part.first_of_topic
+            failed = failed or part.error != 0
+        if self.acks == 0:
+            if failed:
+                self.answer.fail()
+            else:
+                self.answer.complete_silently()
+            return 0
+        out = OutBuffer.__new__(OutBuffer)
+        start = out.begin_frame(self.correlation_id, flexible)
+        out.put_array_size(topic_count, flexible)
+        for i, part in enumerate(self.parts):
+            if part.first_of_topic:
+                if i > 0 and flexible:
+                    out.put_i8(0)
+                out.put_string(<const unsigned char*>PyBytes_AS_STRING(part.topic), len(part.topic), flexible)
+                out.put_array_size(part.parts_of_topic, flexible)
+            if part.parts_of_topic > 0:
+                encode_part(out, self.version, part.index, part.error, &part.result, part.record_error_index)
+        if self.parts and flexible:
+            out.put_i8(0)
+        out.put_i32(0)
+        if flexible:
+            out.put_i8(0)
+        out.end_frame(start)
+        self.answer.complete(PyBytes_FromStringAndSize(<const char*>out.data, out.size))
+        return 0
+
+
+@cython.final
+cdef class FlushWaiter:
+    """The callback that the group commit calls with 0 or an error code once a part is on the disk."""
+    cdef PendingProduce pending
+    cdef int index
+
+    def __cinit__(self, PendingProduce pending not None, int index):
+        self.pending = pending
+        self.index = index
+
+    def __call__(self, int error):
+        cdef PendingPart part = self.pending.parts[self.index]
+        if error != 0:
+            part.error = error
+        self.pending.part_done()

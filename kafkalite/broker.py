@@ -1,0 +1,275 @@
+"""The composition root: builds every part, joins them, and knows the order of start and stop.
+
+    start: descriptors ─▶ log directory (lock, recovery) ─▶ I/O pool ─▶ listeners ─▶ workers ─▶ acceptor ─▶ ready
+    stop:  acceptor ─▶ workers (parked answers, then connections) ─▶ I/O pool ─▶ log directory (flush, marker)
+
+Nothing else imports this module. A Broker is started once and stopped once, from any one thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import resource
+import shutil
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from kafkalite._native.connection import Connection, WorkerIo
+from kafkalite._native.fetch import FetchServer
+from kafkalite._native.produce import ProduceServer
+from kafkalite._native.transfer import Mailbox, OutBuffer
+from kafkalite.clock import SystemClock
+from kafkalite.config import BrokerConfig
+from kafkalite.dispatch import BrokerServices, ClusterView, Dispatcher
+from kafkalite.log.manager import LogManager
+from kafkalite.net.acceptor import Acceptor, BoundListener, bind
+from kafkalite.net.worker import Worker
+from kafkalite.pool import IoPool
+from kafkalite.settings import key_of, to_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+
+    from kafkalite.clock import Clock
+    from kafkalite.listeners import Listener
+
+logger = logging.getLogger("kafkalite.broker")
+
+COPY_SIZE_MAX = 32 * 1024
+"""Bytes of records that a fetch answer copies; more leave by sendfile (design D4; benchmarks/path)."""
+DEFERRED_BYTES_MAX = 256 * 1024 * 1024
+"""Bytes of produced batches that may wait for the I/O pool before clients are asked to try again."""
+DRAIN_S = 0.5
+"""How long clients have to take their last answers at a stop."""
+POOL_CLOSE_S = 5.0
+
+
+class Broker:
+    """A Kafka broker inside this process.
+
+    `Broker()` alone listens on a free port of 127.0.0.1 and keeps its data in a temporary directory that stop()
+    removes. Settings come as a BrokerConfig, as a mapping of Kafka's names, or as keyword arguments with underscores:
+    `Broker(num_partitions=3, log_dirs="/var/lib/kafkalite")`. Usable as a context manager.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig | Mapping[str, object] | None = None,
+        *,
+        clock: Clock | None = None,
+        **settings: object,
+    ) -> None:
+        self._temporary: str | None = None
+        if isinstance(config, BrokerConfig):
+            if settings:
+                raise TypeError("give either a BrokerConfig or single settings")
+            self.config = config
+        else:
+            texts = dict(config or {}) | {key_of(name): value for name, value in settings.items()}
+            texts.setdefault("listeners", "kafka://127.0.0.1:0")
+            if not {"log.dirs", "log.dir"} & texts.keys():
+                self._temporary = tempfile.mkdtemp(prefix="kafkalite-")
+                texts["log.dirs"] = self._temporary
+            try:
+                self.config = BrokerConfig.load(overrides=texts)
+            except BaseException:
+                self._remove_temporary()
+                raise
+        self.clock: Clock = clock or SystemClock()
+        self.failed = threading.Event()
+        self._workers: list[Worker] = []
+        self._acceptor: Acceptor | None = None
+        self._pool: IoPool | None = None
+        self._logs: LogManager | None = None
+        self._listeners: list[BoundListener] = []
+
+    @property
+    def logs(self) -> LogManager:
+        """The log directory of a started broker."""
+        if self._logs is None:
+            raise RuntimeError("the broker is not running")
+        return self._logs
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What a client's `bootstrap.servers` takes: host:port of every listener."""
+        return ",".join(str(bound.endpoint) for bound in self._listeners)
+
+    @property
+    def port(self) -> int:
+        """The port of the first listener."""
+        return self._listeners[0].port
+
+    @property
+    def connection_count(self) -> int:
+        """Client connections open now."""
+        return 0 if self._acceptor is None else self._acceptor.connection_count
+
+    def create_topic(self, name: str, partitions: int = 1, **settings: object) -> None:
+        """Creates a topic; settings are Kafka's with underscores: `retention_ms=1000`. KafkaError when it cannot be."""
+        overrides = {key_of(attribute): to_text(value) for attribute, value in settings.items()}
+        self.logs.create_topic(name, partitions, overrides)
+
+    def delete_topic(self, name: str) -> None:
+        """Deletes a topic and everything in it."""
+        self.logs.delete_topic(name)
+
+    def start(self) -> Self:
+        """Serves clients when it returns; StartupError says in one sentence why it cannot."""
+        if self._acceptor is not None:
+            raise RuntimeError("the broker is running")
+        raise_descriptor_limit()
+        try:
+            self._start()
+        except BaseException:
+            self._stop_parts()
+            self._remove_temporary()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Answers what is parked, closes every connection, flushes every log. Idempotent."""
+        self._stop_parts()
+        self._remove_temporary()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _start(self) -> None:
+        began = time.monotonic()
+        config = self.config
+        for note in config.notes:
+            logger.info("%s", note)
+        self._logs = logs = LogManager(config, self.clock, on_fatal=self._on_fatal)
+        logs.open()
+        self._pool = pool = IoPool(config.num_io_threads)
+        self._listeners = [self._bind(wanted) for wanted in config.bound_listeners]
+        cluster = ClusterView(
+            logs.cluster_id,
+            config.node_id,
+            config.broker_rack,
+            {bound.name: bound.endpoint for bound in self._listeners},
+        )
+        services = BrokerServices(config, logs, cluster, self.clock, pool)
+        dispatcher = Dispatcher(services)
+        self._workers = [self._make_worker(i, logs, pool, dispatcher) for i in range(config.num_network_threads)]
+        self._acceptor = Acceptor(
+            self._listeners,
+            self._workers,
+            connections_max=config.max_connections,
+            connections_per_address_max=config.max_connections_per_ip,
+            per_address_overrides=config.connections_per_ip_overrides(),
+            send_buffer_bytes=config.socket_send_buffer_bytes,
+            receive_buffer_bytes=config.socket_receive_buffer_bytes,
+        )
+        for worker in self._workers:
+            worker.start()
+        self._acceptor.start()
+        logger.info(
+            "serving %s from %s, %d partitions, after %.3f s",
+            self.bootstrap_servers,
+            config.data_directory,
+            sum(len(topic.partitions) for topic in logs.topics.values()),
+            time.monotonic() - began,
+        )
+
+    def _bind(self, wanted: Listener) -> BoundListener:
+        listening = bind(wanted.host, wanted.port, self.config.socket_listen_backlog_size)
+        port = int(listening.getsockname()[1])
+        return BoundListener(wanted.name, listening, self.config.advertised_endpoint(wanted, port))
+
+    def _make_worker(self, number: int, logs: LogManager, pool: IoPool, dispatcher: Dispatcher) -> Worker:
+        config = self.config
+        mailbox = Mailbox()
+
+        def make_io(on_interest: Callable[[Connection, int], None], on_close: Callable[[Connection], None]) -> WorkerIo:
+            out = OutBuffer()
+            produce = ProduceServer(
+                logs.table,
+                out,
+                pool,
+                partitions_max=config.request_max_partitions,
+                deferred_bytes_max=DEFERRED_BYTES_MAX,
+                flush_on_acks_all=config.flush_on_acks_all,
+            )
+            fetch = FetchServer(
+                logs.table,
+                out,
+                mailbox,
+                pool,
+                partitions_max=config.request_max_partitions,
+                response_size_max=config.fetch_max_bytes,
+                copy_size_max=COPY_SIZE_MAX,
+            )
+            return WorkerIo(
+                mailbox,
+                out,
+                produce,
+                fetch,
+                dispatcher,
+                on_interest,
+                on_close,
+                request_size_max=config.socket_request_max_bytes,
+                output_bytes_max=config.connection_output_buffer_max_bytes,
+                in_flight_max=config.connection_max_in_flight_requests,
+            )
+
+        return Worker(
+            number,
+            mailbox,
+            make_io,
+            idle_s_max=config.connections_max_idle_ms / 1000,
+            on_closed=self._on_connection_closed,
+        )
+
+    def _on_connection_closed(self, connection: Connection) -> None:
+        if self._acceptor is not None:
+            self._acceptor.released(connection)
+
+    def _on_fatal(self, reason: str) -> None:
+        logger.critical("the broker cannot go on: %s", reason)
+        self.failed.set()
+
+    def _stop_parts(self) -> None:
+        if self._acceptor is not None:
+            self._acceptor.stop()
+        else:
+            for bound in self._listeners:
+                bound.socket.close()
+        for worker in self._workers:
+            worker.stop(DRAIN_S)
+        self._workers = []
+        self._acceptor = None
+        self._listeners = []
+        if self._pool is not None:
+            if not self._pool.close(POOL_CLOSE_S):
+                logger.warning("background work did not end within %.0f s", POOL_CLOSE_S)
+            self._pool = None
+        if self._logs is not None:
+            self._logs.close()
+            self._logs = None
+
+    def _remove_temporary(self) -> None:
+        if self._temporary is not None:
+            shutil.rmtree(Path(self._temporary), ignore_errors=True)
+            self._temporary = None
+
+
+def raise_descriptor_limit() -> int:
+    """Lifts the soft limit of open files to the hard one; returns what is allowed now."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError):
+            return soft
+    return hard

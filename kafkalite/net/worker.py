@@ -1,0 +1,165 @@
+"""A network worker: one thread, one selector, the connections it owns.
+
+    select ─▶ events ─▶ Connection.on_event      mailbox ─▶ answers completed elsewhere, new connections
+       ▲                                              │
+       └──────── nearest deadline of a parked fetch ◀─┘
+
+The loop only picks who is ready; everything about a connection happens in its Cython object. Another thread reaches a
+worker through `mailbox.put` alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import selectors
+import threading
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from kafkalite._native.connection import Connection, WorkerIo
+    from kafkalite._native.transfer import Mailbox
+    from kafkalite.net.acceptor import BoundListener
+
+logger = logging.getLogger("kafkalite.net")
+
+HOUSEKEEPING_INTERVAL_S = 1.0
+RECEIVE_BUFFER_IDLE_S = 2.0
+
+
+class Worker:
+    """Owns its connections from `adopt` to their close."""
+
+    def __init__(
+        self,
+        number: int,
+        mailbox: Mailbox,
+        make_io: Callable[[Callable[[Connection, int], None], Callable[[Connection], None]], WorkerIo],
+        *,
+        idle_s_max: float,
+        on_closed: Callable[[Connection], None],
+    ) -> None:
+        self.mailbox = mailbox
+        self.io = make_io(self._change_interest, self._forget)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(mailbox.wake_fd, selectors.EVENT_READ, None)
+        self._connections: dict[int, Connection] = {}
+        self._idle_s_max = idle_s_max
+        self._on_closed = on_closed
+        self._stopping = False
+        self._drain_until = 0.0
+        self._next_housekeeping = 0.0
+        self._thread = threading.Thread(target=self._run, name=f"kafkalite-net-{number}", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def stop(self, drain_s: float) -> None:
+        """Answers what is parked, gives clients `drain_s` to take it, closes all; returns when it is done."""
+
+        def begin() -> None:
+            self._drain_until = time.monotonic() + drain_s
+            self._stopping = True
+            self.io.expire_timers(everything=True)
+
+        if self._thread.is_alive():
+            self.mailbox.put(begin)
+            self._thread.join(drain_s + 5.0)
+
+    def adopt(self, sock: socket.socket, address: tuple[str, int], listener: BoundListener) -> None:
+        """Takes over an accepted socket. Any thread."""
+
+        def register() -> None:
+            from kafkalite._native.connection import Connection
+
+            connection = Connection(self.io, sock, address[0], address[1], listener)
+            self._connections[connection.fd] = connection
+            self._selector.register(connection.fd, selectors.EVENT_READ, connection)
+
+        self.mailbox.put(register)
+
+    @property
+    def connection_count(self) -> int:
+        """Connections owned now."""
+        return len(self._connections)
+
+    def _run(self) -> None:
+        io, mailbox, selector = self.io, self.mailbox, self._selector
+        while True:
+            timeout = self._timeout()
+            if not mailbox.begin_sleep():
+                timeout = 0.0
+            events = selector.select(timeout)
+            mailbox.end_sleep()
+            io.now = time.monotonic()
+            for key, mask in events:
+                connection = key.data
+                if connection is None:
+                    mailbox.clear_wake()
+                    continue
+                try:
+                    connection.on_event(mask)
+                except Exception:
+                    logger.exception("serving %r failed; its connection is closed", connection)
+                    connection.close()
+            if mailbox:
+                self._handle_posted()
+            io.expire_timers()
+            if io.now >= self._next_housekeeping:
+                self._housekeeping(io.now)
+            if self._stopping and self._drained(io.now):
+                break
+        self._close_all()
+
+    def _timeout(self) -> float:
+        deadline = self.io.next_deadline()
+        if self._stopping:
+            return 0.02
+        until = self._next_housekeeping if deadline is None else min(deadline, self._next_housekeeping)
+        return max(0.0, until - time.monotonic())
+
+    def _handle_posted(self) -> None:
+        try:
+            self.io.handle_posted()
+        except Exception:
+            logger.exception("finishing parked work failed")
+
+    def _housekeeping(self, now: float) -> None:
+        """Closes connections that were idle too long and gives back receive buffers nobody uses."""
+        self._next_housekeeping = now + HOUSEKEEPING_INTERVAL_S
+        for connection in list(self._connections.values()):
+            if connection.idle(now - self._idle_s_max):
+                logger.info("closed %r: idle", connection)
+                connection.close()
+            else:
+                connection.trim(now - RECEIVE_BUFFER_IDLE_S)
+
+    def _drained(self, now: float) -> bool:
+        return now >= self._drain_until or not any(c.in_flight for c in self._connections.values())
+
+    def _close_all(self) -> None:
+        for connection in list(self._connections.values()):
+            connection.close()
+        self._handle_posted()
+        for connection in list(self._connections.values()):
+            connection.close()
+        self._selector.close()
+
+    def _change_interest(self, connection: Connection, events: int) -> None:
+        if events == 0:
+            if connection.fd in self._selector.get_map():
+                self._selector.unregister(connection.fd)
+        elif connection.fd in self._selector.get_map():
+            self._selector.modify(connection.fd, events, connection)
+        else:
+            self._selector.register(connection.fd, events, connection)
+
+    def _forget(self, connection: Connection) -> None:
+        if connection.fd in self._selector.get_map():
+            self._selector.unregister(connection.fd)
+        self._connections.pop(connection.fd, None)
+        self._on_closed(connection)

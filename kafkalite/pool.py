@@ -1,0 +1,109 @@
+"""The I/O pool: a few threads for work that may wait for a disk, so that a network worker never does.
+
+Jobs given with a key run one after another in the order given; jobs without a key, and jobs of different keys, run
+side by side. The queue is bounded by its callers: a connection may be owed a limited number of answers, and deferred
+produce batches are bounded in bytes. A job's exception is logged and ends that job alone.
+
+Thread rule: submit from any thread. Jobs finish their request through an Answer, which wakes the owning worker.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+logger = logging.getLogger("kafkalite.pool")
+
+
+class IoPool:
+    """`size` daemon threads, started when the first job arrives."""
+
+    def __init__(self, size: int, name: str = "kafkalite-io") -> None:
+        self._size = size
+        self._name = name
+        self._jobs: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self._ready = threading.Condition(threading.Lock())
+        self._strands: dict[Hashable, deque[tuple[Callable[..., object], tuple[Any, ...]]]] = {}
+        self._threads: list[threading.Thread] = []
+        self._idle = 0
+        self._closed = False
+
+    def submit(self, job: Callable[..., object], *args: Any) -> None:
+        """Runs `job(*args)` on some thread of the pool, soon."""
+        with self._ready:
+            self._submit_locked(job, args)
+
+    def submit_ordered(self, key: Hashable, job: Callable[..., object], *args: Any) -> None:
+        """Runs `job(*args)` after every job given before with the same key."""
+        with self._ready:
+            strand = self._strands.get(key)
+            if strand is not None:
+                strand.append((job, args))
+                return
+            self._strands[key] = deque([(job, args)])
+            self._submit_locked(self._run_strand, (key,))
+
+    def close(self, timeout_s: float) -> bool:
+        """Takes no more jobs, lets the queued ones finish; False when some are still running after `timeout_s`."""
+        with self._ready:
+            self._closed = True
+            self._ready.notify_all()
+            threads = list(self._threads)
+        for thread in threads:
+            thread.join(timeout_s)
+        return not any(thread.is_alive() for thread in threads)
+
+    @property
+    def queued(self) -> int:
+        """Jobs that no thread has taken yet."""
+        return len(self._jobs)
+
+    def _submit_locked(self, job: Callable[..., object], args: tuple[Any, ...]) -> None:
+        if self._closed:
+            raise RuntimeError("the I/O pool is closed")
+        self._jobs.append((job, args))
+        if self._idle == 0 and len(self._threads) < self._size:
+            thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads)}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        else:
+            self._ready.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._ready:
+                self._idle += 1
+                while not self._jobs and not self._closed:
+                    self._ready.wait()
+                self._idle -= 1
+                if not self._jobs:
+                    return
+                job, args = self._jobs.popleft()
+            self._call(job, args)
+            del job, args
+
+    def _run_strand(self, key: Hashable) -> None:
+        """Runs one job of a strand and queues the strand again, so that a long strand cannot hold a thread for ever."""
+        with self._ready:
+            job, args = self._strands[key][0]
+        self._call(job, args)
+        with self._ready:
+            strand = self._strands[key]
+            strand.popleft()
+            if not strand:
+                del self._strands[key]
+                return
+            self._jobs.append((self._run_strand, (key,)))
+            self._ready.notify()
+
+    @staticmethod
+    def _call(job: Callable[..., object], args: tuple[Any, ...]) -> None:
+        try:
+            job(*args)
+        except Exception:
+            logger.exception("a job of the I/O pool failed")

@@ -1,0 +1,260 @@
+"""One connection without a worker thread: frames in over a socket pair, answers out, events given by hand."""
+
+import selectors
+import socket
+import struct
+
+import pytest
+
+from kafkalite._native.connection import Connection, WorkerIo
+from kafkalite._native.fetch import FetchServer
+from kafkalite._native.produce import ProduceServer
+from kafkalite._native.topic_table import TopicTable
+from kafkalite._native.transfer import Mailbox, OutBuffer
+
+READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+ECHO, PARK, BIG, FAIL = 100, 101, 102, 103
+BIG_SIZE = 100_000
+IN_FLIGHT_MAX = 8
+OUTPUT_MAX = 1_000_000
+REQUEST_MAX = 1_000_000
+
+
+class Harness:
+    """A connection with a dispatcher that echoes, parks or answers at length, and the client's end of its socket."""
+
+    def __init__(self):
+        self.interest = READ
+        self.closed = 0
+        self.parked = []
+        self.served = []
+        self.client, server = socket.socketpair()
+        server.setblocking(False)
+        self.client.settimeout(20.0)
+        out, self.mailbox, table = OutBuffer(), Mailbox(), TopicTable()
+        self.io = WorkerIo(
+            self.mailbox,
+            out,
+            ProduceServer(table, out, None, partitions_max=100, deferred_bytes_max=1 << 20, flush_on_acks_all=True),
+            FetchServer(
+                table, out, self.mailbox, None, partitions_max=100, response_size_max=1 << 20, copy_size_max=1 << 15
+            ),
+            self.dispatch,
+            self.on_interest,
+            self.on_close,
+            request_size_max=REQUEST_MAX,
+            output_bytes_max=OUTPUT_MAX,
+            in_flight_max=IN_FLIGHT_MAX,
+        )
+        self.connection = Connection(self.io, server, "127.0.0.1", 1, None)
+
+    def dispatch(self, connection, key, version, correlation_id, client_id, body):
+        self.served.append(correlation_id)
+        if key == PARK:
+            self.parked.append((correlation_id, connection.park()))
+            return None
+        if key == FAIL:
+            raise ValueError("on purpose")
+        return answer(correlation_id, bytes(BIG_SIZE) if key == BIG else body)
+
+    def on_interest(self, connection, events):
+        self.interest = events
+
+    def on_close(self, connection):
+        self.closed += 1
+
+    def turn(self):
+        """One loop turn: whatever the client sent is readable, the socket is writable, the mailbox is emptied."""
+        events = self.interest & (READ | WRITE)
+        if events and not self.connection.closed:
+            self.connection.on_event(events)
+        self.io.handle_posted()
+
+    def complete(self, index):
+        correlation_id, place = self.parked[index]
+        place.complete(answer(correlation_id, b"late"))
+        self.io.handle_posted()
+
+    def receive(self, size):
+        data = b""
+        while len(data) < size:
+            piece = self.client.recv(size - len(data))
+            assert piece, f"closed after {len(data)} of {size} bytes"
+            data += piece
+        return data
+
+    def receive_frame(self):
+        size = struct.unpack(">i", self.receive(4))[0]
+        data = self.receive(size)
+        return struct.unpack(">i", data[:4])[0], data[4:]
+
+    def nothing_to_receive(self):
+        self.client.setblocking(False)
+        try:
+            return self.client.recv(1) is None
+        except BlockingIOError:
+            return True
+        finally:
+            self.client.settimeout(20.0)
+
+    def client_sees_the_end(self):
+        try:
+            return self.client.recv(1) == b""
+        except ConnectionResetError:
+            return True
+
+
+@pytest.fixture
+def harness():
+    harness = Harness()
+    yield harness
+    harness.connection.close()
+    harness.client.close()
+
+
+def request(key, correlation_id, body=b"", client_id=b"me"):
+    frame = struct.pack(">hhih", key, 0, correlation_id, len(client_id)) + client_id + body
+    return struct.pack(">i", len(frame)) + frame
+
+
+def answer(correlation_id, body):
+    return struct.pack(">ii", 4 + len(body), correlation_id) + body
+
+
+def test_request_cut_at_every_byte_is_served_once_and_whole(harness):
+    frame = request(ECHO, 7, b"payload")
+    for cut in range(len(frame) + 1):
+        harness.client.sendall(frame[:cut])
+        harness.turn()
+        if cut < len(frame):
+            assert harness.served == []
+        harness.client.sendall(frame[cut:])
+        harness.turn()
+        assert harness.receive_frame() == (7, b"payload")
+        assert harness.served == [7]
+        harness.served.clear()
+
+
+def test_request_fed_byte_by_byte_with_the_next_one_behind_it(harness):
+    frames = request(ECHO, 1, b"a" * 300) + request(ECHO, 2, b"b")
+    for byte in frames:
+        harness.client.sendall(bytes([byte]))
+        harness.turn()
+    assert harness.receive_frame() == (1, b"a" * 300)
+    assert harness.receive_frame() == (2, b"b")
+
+
+def test_pipelined_requests_are_answered_in_order_by_one_turn(harness):
+    harness.client.sendall(b"".join(request(ECHO, number, bytes([number])) for number in range(200)))
+    harness.turn()
+    assert [harness.receive_frame() for _ in range(200)] == [(number, bytes([number])) for number in range(200)]
+
+
+def test_parked_answer_holds_those_behind_it(harness):
+    harness.client.sendall(
+        request(ECHO, 1) + request(PARK, 2) + request(ECHO, 3) + request(PARK, 4) + request(ECHO, 5)
+    )
+    harness.turn()
+    assert harness.receive_frame() == (1, b"")
+    assert harness.nothing_to_receive()
+    harness.complete(1)
+    assert harness.nothing_to_receive(), "4 is complete, but 2 goes out before it"
+    harness.complete(0)
+    assert [harness.receive_frame()[0] for _ in range(4)] == [2, 3, 4, 5]
+
+
+def test_reading_pauses_at_the_limit_of_answers_owed_and_goes_on_afterwards(harness):
+    count = 3 * IN_FLIGHT_MAX
+    harness.client.sendall(b"".join(request(PARK, number) for number in range(count)))
+    for _ in range(4):
+        harness.turn()
+    assert len(harness.served) == IN_FLIGHT_MAX
+    assert not harness.interest & READ
+    for index in range(count):
+        harness.complete(index)
+        harness.turn()
+    assert [harness.receive_frame()[0] for _ in range(count)] == list(range(count))
+    assert harness.interest & READ
+
+
+def test_client_that_does_not_read_is_owed_a_bounded_amount(harness):
+    count = 100
+    harness.client.sendall(b"".join(request(BIG, number) for number in range(count)))
+    for _ in range(10):
+        harness.turn()
+    assert len(harness.served) < count
+    received = []
+    while len(received) < count:
+        harness.turn()
+        received.append(harness.receive_frame())
+    assert received == [(number, bytes(BIG_SIZE)) for number in range(count)]
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), 0, 9, REQUEST_MAX + 1, 2**31 - 1])
+def test_impossible_frame_length_closes_after_the_answers_already_earned(harness, size):
+    harness.client.sendall(request(ECHO, 1) + struct.pack(">i", size) + bytes(64))
+    harness.turn()
+    assert harness.receive_frame() == (1, b"")
+    assert harness.client_sees_the_end()
+    assert harness.closed == 1
+
+
+def test_claimed_length_alone_keeps_no_buffer_for_it(harness):
+    harness.client.sendall(struct.pack(">i", REQUEST_MAX) + bytes(100))
+    harness.turn()
+    assert not harness.connection.closed
+    harness.client.close()
+    harness.turn()
+    assert harness.connection.closed
+
+
+def test_header_with_a_client_id_beyond_the_frame_closes(harness):
+    frame = struct.pack(">hhih", ECHO, 0, 1, 500) + b"short"
+    harness.client.sendall(struct.pack(">i", len(frame)) + frame)
+    harness.turn()
+    assert harness.client_sees_the_end()
+    assert harness.served == []
+
+
+@pytest.mark.parametrize(("key", "version"), [(0, 9), (1, 12), (0, 3), (1, 4)])
+def test_malformed_produce_or_fetch_closes(harness, key, version):
+    frame = struct.pack(">hhih", key, version, 1, -1) + b"\xff" * 40
+    harness.client.sendall(struct.pack(">i", len(frame)) + frame)
+    harness.turn()
+    assert harness.client_sees_the_end()
+
+
+def test_answer_completed_after_the_connection_is_gone_is_dropped(harness):
+    harness.client.sendall(request(PARK, 1))
+    harness.turn()
+    harness.connection.close()
+    harness.complete(0)
+    assert harness.closed == 1
+
+
+def test_answer_can_be_completed_once(harness):
+    harness.client.sendall(request(PARK, 1))
+    harness.turn()
+    harness.complete(0)
+    with pytest.raises(RuntimeError, match="once"):
+        harness.complete(0)
+
+
+def test_failed_parked_request_closes_the_connection(harness):
+    harness.client.sendall(request(PARK, 1))
+    harness.turn()
+    harness.parked[0][1].fail()
+    harness.turn()
+    assert harness.client_sees_the_end()
+
+
+def test_connection_owed_an_answer_is_not_idle(harness):
+    harness.io.now = 1000.0
+    assert harness.connection.idle(500.0)
+    harness.client.sendall(request(PARK, 1))
+    harness.turn()
+    assert not harness.connection.idle(5000.0)
+    harness.complete(0)
+    harness.receive_frame()
+    assert not harness.connection.idle(999.0)
+    assert harness.connection.idle(1000.0)

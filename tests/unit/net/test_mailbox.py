@@ -1,0 +1,53 @@
+"""The mailbox of a network worker: nothing posted is lost, and an awake worker costs no system call."""
+
+import select
+import threading
+
+from kafkalite._native.transfer import Mailbox
+
+
+def readable(mailbox, timeout=0.0):
+    return bool(select.select([mailbox.wake_fd], [], [], timeout)[0])
+
+
+def test_post_to_an_awake_worker_leaves_the_eventfd_alone():
+    mailbox = Mailbox()
+    mailbox.put("item")
+    assert not readable(mailbox)
+    assert not mailbox.begin_sleep()
+    assert mailbox.take() == ["item"]
+
+
+def test_post_to_a_sleeping_worker_wakes_it_once():
+    mailbox = Mailbox()
+    assert mailbox.begin_sleep()
+    mailbox.put(1)
+    mailbox.put(2)
+    assert readable(mailbox)
+    mailbox.end_sleep()
+    mailbox.clear_wake()
+    assert not readable(mailbox)
+    assert mailbox.take() == [1, 2]
+
+
+def test_no_wake_up_is_lost_between_two_threads():
+    """A poster and a sleeper race 20,000 times; the sleeper may only ever block when a wake-up is still to come."""
+    mailbox = Mailbox()
+    count = 20_000
+    taken = []
+
+    def sleep_and_take():
+        while len(taken) < count:
+            if mailbox.begin_sleep():
+                assert readable(mailbox, 20.0), f"slept for ever after {len(taken)} items"
+            mailbox.end_sleep()
+            if readable(mailbox):
+                mailbox.clear_wake()
+            taken.extend(mailbox.take())
+
+    sleeper = threading.Thread(target=sleep_and_take)
+    sleeper.start()
+    for number in range(count):
+        mailbox.put(number)
+    sleeper.join(60.0)
+    assert taken == list(range(count))

@@ -1,0 +1,71 @@
+"""The I/O pool: order within a key, side by side between keys, failures that stay alone."""
+
+import threading
+from collections import defaultdict
+
+import pytest
+
+from kafkalite.pool import IoPool
+
+WAIT_S = 20.0
+
+
+@pytest.fixture
+def pool():
+    pool = IoPool(3, "test-io")
+    yield pool
+    assert pool.close(WAIT_S)
+
+
+def test_jobs_of_one_key_run_in_order_while_keys_interleave(pool):
+    seen = defaultdict(list)
+    done = threading.Semaphore(0)
+
+    def job(key, number):
+        seen[key].append(number)
+        done.release()
+
+    for number in range(500):
+        for key in ("a", "b", "c", "d"):
+            pool.submit_ordered(key, job, key, number)
+    for _ in range(2000):
+        assert done.acquire(timeout=WAIT_S)
+    assert dict(seen) == {key: list(range(500)) for key in ("a", "b", "c", "d")}
+
+
+def test_jobs_of_different_keys_do_not_wait_for_each_other(pool):
+    first_runs, second_ran = threading.Event(), threading.Event()
+
+    def first():
+        first_runs.set()
+        assert second_ran.wait(WAIT_S)
+
+    pool.submit_ordered("slow", first)
+    assert first_runs.wait(WAIT_S)
+    pool.submit_ordered("quick", second_ran.set)
+    assert second_ran.wait(WAIT_S)
+
+
+def test_failing_job_is_logged_and_its_strand_goes_on(pool, caplog):
+    done = threading.Event()
+
+    def fail():
+        raise ValueError("on purpose")
+
+    pool.submit_ordered("key", fail)
+    pool.submit_ordered("key", done.set)
+    assert done.wait(WAIT_S)
+    assert "a job of the I/O pool failed" in caplog.text
+
+
+def test_close_finishes_what_was_queued_and_refuses_more():
+    pool = IoPool(1)
+    seen = []
+    for number in range(100):
+        pool.submit_ordered("key", seen.append, number)
+        pool.submit(seen.append, -1)
+    assert pool.close(WAIT_S)
+    assert [number for number in seen if number >= 0] == list(range(100))
+    assert seen.count(-1) == 100
+    with pytest.raises(RuntimeError, match="closed"):
+        pool.submit(seen.append, 0)
