@@ -1,0 +1,136 @@
+"""The `kafkalite` command: finds the subcommand, runs it, and turns failures into one sentence and an exit status.
+
+    0    done                                    2    cannot begin: bad flag or configuration, broker not reachable
+    1    failed on the way                       130  interrupted
+
+Each command is a module here with `add_arguments(parser)` and `run(arguments)`; only the one that was asked for is
+imported, since `kafkalite start` has to be quick. argparse for the same reason: it is loaded in a third of the time of
+the alternatives.
+
+Output for people and data goes to stdout, everything else to stderr. A reader that goes away (`| head`) ends a command
+quietly.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+from kafkalite.errors import KafkaError, StartupError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+COMMANDS = {
+    "start": "run a broker",
+}
+"""Name → what it does, as --help shows them; each is the module of that name in this package."""
+
+EXIT_FAILURE = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+
+class CommandError(Exception):
+    """A failure with its own sentence and exit status."""
+
+    def __init__(self, message: str, status: int = EXIT_FAILURE) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class UsageError(CommandError):
+    """The command cannot begin with what it was given: exit status 2."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, EXIT_USAGE)
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with one sentence in place of a usage dump."""
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        kwargs.setdefault("allow_abbrev", False)
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]  # argparse's own parameters
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (see {self.prog} --help)")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; returns its exit status."""
+    try:
+        status = run(sys.argv[1:] if arguments is None else list(arguments))
+        sys.stdout.flush()
+    except CommandError as error:
+        return fail(str(error), error.status)
+    except StartupError as error:
+        return fail(str(error), EXIT_USAGE)
+    except KafkaError as error:
+        return fail(f"{error} ({error.name})", EXIT_FAILURE)
+    except BrokenPipeError:
+        leave_broken_pipe()
+        return EXIT_FAILURE
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except OSError as error:
+        return fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", EXIT_FAILURE)
+    return status
+
+
+def run(arguments: list[str]) -> int:
+    """Parses and runs; raises what main reports."""
+    name = arguments[0] if arguments else "--help"
+    if name in COMMANDS:
+        module = importlib.import_module(f"kafkalite.cli.{name}")
+        parser = Parser(prog=f"kafkalite {name}", description=module.__doc__, formatter_class=Formatter)
+        module.add_arguments(parser)
+        try:
+            parsed = parser.parse_args(arguments[1:])
+        except SystemExit as done:  # --help
+            return int(done.code or 0)
+        status: int = module.run(parsed)
+        return status
+    if name in {"-h", "--help", "help"}:
+        print(overview())
+        return 0 if arguments else EXIT_USAGE
+    if name in {"-V", "--version"}:
+        from kafkalite import __version__
+
+        print(f"kafkalite {__version__}")
+        return 0
+    import difflib
+
+    close = difflib.get_close_matches(name, COMMANDS, n=1)
+    raise UsageError(f"there is no command {name!r}{f', did you mean {close[0]!r}' if close else ''}; try --help")
+
+
+class Formatter(argparse.RawDescriptionHelpFormatter):
+    """Descriptions are docstrings, laid out already."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=32)
+
+
+def overview() -> str:
+    """What `kafkalite --help` prints."""
+    width = max(map(len, COMMANDS))
+    rows = "\n".join(f"  {name:<{width}}  {text}" for name, text in COMMANDS.items())
+    after = "`kafkalite COMMAND --help` says more; -V prints the version."
+    return f"usage: kafkalite COMMAND [OPTION ...]\n\n{rows}\n\n{after}"
+
+
+def fail(message: str, status: int) -> int:
+    """One sentence on stderr."""
+    print(f"kafkalite: {' '.join(message.split())}", file=sys.stderr)
+    return status
+
+
+def leave_broken_pipe() -> None:
+    """Python flushes stdout once more at exit: let it do so into nothing."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)

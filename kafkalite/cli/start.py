@@ -1,0 +1,110 @@
+"""Run a broker until SIGTERM or Ctrl-C.
+
+Settings have Kafka's names. They come from the file given with --config, then from --set over it; --data-dir and
+--listeners are short for the settings log.dirs and listeners.
+
+  kafkalite start
+  kafkalite start --config server.properties --set num.partitions=3
+  kafkalite start --data-dir ./data --listeners kafka://127.0.0.1:0 --ready-file ready
+
+One line on stdout says that the broker serves and where; the log goes to stderr. A second signal ends at once.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kafkalite.cli import EXIT_FAILURE, UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from kafkalite.broker import Broker
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+LEVELS = ("debug", "info", "warning", "error")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", metavar="FILE", type=Path, help="a .properties file with Kafka's names")
+    parser.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[], dest="settings", help="one setting; may be repeated"
+    )
+    parser.add_argument("--data-dir", metavar="DIR", type=Path, help="where the logs are kept (log.dirs)")
+    parser.add_argument("--listeners", metavar="LIST", help="kafka://HOST:PORT, ...; port 0 takes a free one")
+    parser.add_argument(
+        "--ready-file", metavar="FILE", type=Path, help="written with host:port once clients are served"
+    )
+    parser.add_argument("--log-level", choices=LEVELS, default="info", help="default: info")
+    parser.add_argument("--log-format", choices=("text", "json"), default="text", help="default: text")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from kafkalite import logging
+    from kafkalite.config import BrokerConfig
+
+    logging.configure(level=arguments.log_level, json_lines=arguments.log_format == "json")
+    config = BrokerConfig.load(arguments.config, overrides_from(arguments))
+    from kafkalite.broker import Broker
+
+    events: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for number in SIGNALS:
+        signal.signal(number, lambda number, _frame: on_signal(events, number))
+    broker = Broker(config).start()
+    try:
+        threading.Thread(target=watch, args=(broker, events), name="failure-watch", daemon=True).start()
+        announce(broker, config.data_directory, arguments.ready_file)
+        reason = events.get()
+    finally:
+        broker.stop()
+        if arguments.ready_file is not None:
+            arguments.ready_file.unlink(missing_ok=True)
+    return 0 if reason in SIGNALS else EXIT_FAILURE
+
+
+def overrides_from(arguments: argparse.Namespace) -> dict[str, object]:
+    """The settings given on the command line; UsageError for one without a '='."""
+    overrides: dict[str, object] = {}
+    for text in arguments.settings:
+        key, separator, value = text.partition("=")
+        if not separator or not key.strip():
+            raise UsageError(f"--set {text}: expected KEY=VALUE")
+        overrides[key.strip()] = value
+    if arguments.data_dir is not None:
+        overrides["log.dirs"] = str(arguments.data_dir)
+    if arguments.listeners is not None:
+        overrides["listeners"] = arguments.listeners
+    return overrides
+
+
+def on_signal(events: queue.SimpleQueue[int], number: int) -> None:
+    """Runs between two instructions of the main thread; SimpleQueue.put is made for that, Event.set is not."""
+    signal.signal(number, abandon)
+    events.put(number)
+
+
+def abandon(number: int, _frame: object) -> None:
+    """The second signal: whoever sends it does not want to wait. What was acknowledged is safe all the same."""
+    os._exit(128 + number)
+
+
+def watch(broker: Broker, events: queue.SimpleQueue[int]) -> None:
+    """Ends the wait of the main thread when the broker cannot go on."""
+    broker.failed.wait()
+    events.put(0)
+
+
+def announce(broker: Broker, data_directory: Path, ready_file: Path | None) -> None:
+    """The one line, and the file that scripts wait for: complete when it is there."""
+    print(f"kafkalite is ready: bootstrap.servers={broker.bootstrap_servers}, data in {data_directory}")
+    sys.stdout.flush()
+    if ready_file is not None:
+        temporary = ready_file.with_name(f"{ready_file.name}.{os.getpid()}")
+        temporary.write_text(f"{broker.bootstrap_servers}\n", encoding="utf-8")
+        temporary.replace(ready_file)
