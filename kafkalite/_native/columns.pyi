@@ -1,4 +1,4 @@
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ class HeadersLike(Protocol):
     @property
     def values(self) -> ColumnLike: ...
 
-_RawColumn = tuple[memoryview, NDArray[np.int64], NDArray[np.uint8] | None]
+_RawColumn: TypeAlias = tuple[memoryview, NDArray[np.int64], NDArray[np.uint8] | None]
 
 def encode_records(
     values: ColumnLike,

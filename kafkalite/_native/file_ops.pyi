@@ -1,7 +1,8 @@
 from collections.abc import Iterable
-from typing_extensions import Buffer
 from os import PathLike
 from typing import TypeAlias
+
+from typing_extensions import Buffer
 
 _Path: TypeAlias = str | bytes | PathLike[str]
 

@@ -1,5 +1,4 @@
 from collections.abc import Iterator, Sequence
-
 from typing import TypeAlias
 
 Span: TypeAlias = tuple[int, int, int, int, int]
