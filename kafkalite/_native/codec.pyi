@@ -4,6 +4,8 @@ from typing_extensions import Buffer
 
 OBJECTS_MAX: int
 
+def covers(versions: str, version: int) -> bool: ...
+
 class CodecError(ValueError): ...
 
 class DecodeError(CodecError):

@@ -52,6 +52,9 @@ def seal(
     base_sequence: int = -1,
 ) -> None: ...
 
+class ColumnDoor: ...
+class OwnedMemory: ...
+
 class ColumnBuilder:
     count: int
     @property

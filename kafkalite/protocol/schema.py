@@ -11,16 +11,10 @@ A table row is (name, type, versions[, nullable[, tag[, "must fit"]]]):
 The newest version stands behind "+", so a table needs no editing when a message grows.
 """
 
+from kafkalite._native.codec import covers
+
+__all__ = ["ZERO_UUID", "FieldTable", "covers"]
+
 FieldTable = tuple[tuple[str, ...], ...]
 
 ZERO_UUID = bytes(16)
-
-
-def covers(versions: str, version: int) -> bool:
-    """Whether a range spelt as above contains a version."""
-    if not versions:
-        return False
-    if versions.endswith("+"):
-        return version >= int(versions[:-1])
-    first, _, last = versions.partition("-")
-    return int(first) <= version <= int(last or first)

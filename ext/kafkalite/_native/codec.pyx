@@ -33,8 +33,6 @@ from kafkalite._native.status cimport (
     BAD_UTF8, BAD_VALUE, LIMIT, NEGATIVE, OK, OVERLONG, TOO_MANY, TRAILING, TRUNCATED,
 )
 
-from kafkalite.protocol.schema import covers
-
 cdef extern from *:
     """
     #include <structmember.h>
@@ -134,6 +132,16 @@ cdef dict REASONS = {
     TRAILING: "bytes behind the last field",
     BAD_VALUE: "a value the schema forbids",
 }
+
+
+def covers(str versions, int version):
+    """Whether a range as field tables spell it ("3+", "0-7", "4", "" for none) contains a version."""
+    if not versions:
+        return False
+    if versions.endswith("+"):
+        return version >= int(versions[:-1])
+    first, _, last = versions.partition("-")
+    return int(first) <= version <= int(last or first)
 
 
 class CodecError(ValueError):
