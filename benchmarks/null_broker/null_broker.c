@@ -6,6 +6,9 @@
  *   append  the base offset is patched and the batch goes with pwrite() to a file that fallocate() extended before;
  *           Fetch then serves whole batches of that file with sendfile().
  *
+ * --fault forget|double|flip|move|swap makes it cheat at every 50th batch while it acknowledges as ever: tests prove
+ * with it that their checks find a cheating broker.
+ *
  * What it does not do is everything else: recovery, flushing, retention, producer state, limits for hostile clients,
  * more versions than librdkafka needs. It trusts its (loopback, friendly) client except for lengths.
  *
@@ -55,6 +58,9 @@ static const int16_t SERVED[][3] = {{API_PRODUCE, 0, 7}, {API_FETCH, 4, 11},    
 enum { SERVED_COUNT = sizeof SERVED / sizeof SERVED[0] };
 
 typedef enum { MODE_ACK, MODE_CRC, MODE_APPEND } Mode;
+typedef enum { FAULT_NONE, FAULT_FORGET, FAULT_DOUBLE, FAULT_FLIP, FAULT_MOVE, FAULT_SWAP } Fault;
+static const char *const FAULT_NAMES[] = {"none", "forget", "double", "flip", "move", "swap"};
+enum { FAULT_COUNT = sizeof FAULT_NAMES / sizeof FAULT_NAMES[0], FAULT_INTERVAL = 50 };
 
 typedef struct { int64_t offset, position; } IndexEntry;
 
@@ -64,6 +70,9 @@ typedef struct {
     int64_t end_offset, size, allocated;
     IndexEntry *index;          /* one entry per batch */
     size_t index_count, index_capacity;
+    int64_t batch_count;
+    unsigned char *held;        /* a batch that waits for the next one to overtake it (FAULT_SWAP) */
+    int32_t held_size;
 } Partition;
 
 typedef struct { char name[NAME_SIZE_MAX + 1]; int16_t name_size; Partition *partitions; } Topic;
@@ -89,6 +98,7 @@ typedef struct { int epoll_fd; Connection **connections; int count, capacity; pt
 typedef struct { const unsigned char *pos, *end; bool failed; } Reader;
 
 static Mode mode = MODE_ACK;
+static Fault fault = FAULT_NONE;
 static int partition_count = 8, thread_count = 1, port;
 static const char *data_dir = "/tmp";
 static Topic topics[TOPIC_COUNT_MAX];
@@ -224,6 +234,41 @@ static void append_file(Partition *p, const Topic *topic, int32_t index, unsigne
     p->size += size;
 }
 
+static void append_and_count(Partition *p, const Topic *topic, int32_t index, unsigned char *batch, int32_t size) {
+    append_file(p, topic, index, batch, size);
+    p->end_offset += load32(batch + 57);
+}
+
+/* Appends with the fault asked for; the answer is that of an honest append, so it may name an offset that is wrong. */
+static void cheat(Partition *p, const Topic *topic, int32_t index, unsigned char *batch, int32_t size) {
+    bool due = ++p->batch_count % FAULT_INTERVAL == 0;
+    if (due && fault == FAULT_FORGET) return;
+    if (due && fault == FAULT_MOVE) {
+        int32_t other = (index + 1) % partition_count;
+        append_and_count(&topic->partitions[other], topic, other, batch, size); /* one thread: no lock needed */
+        return;
+    }
+    if (due && fault == FAULT_SWAP) {
+        p->held = malloc((size_t)size);
+        if (!p->held) die("malloc");
+        memcpy(p->held, batch, (size_t)size);
+        p->held_size = size;
+        return;
+    }
+    if (due && fault == FAULT_FLIP) {
+        batch[size - 4] ^= 1;
+        uint32_t crc = htobe32(crc32c(batch + 21, (size_t)size - 21));
+        memcpy(batch + 17, &crc, 4);
+    }
+    append_and_count(p, topic, index, batch, size);
+    if (due && fault == FAULT_DOUBLE) append_and_count(p, topic, index, batch, size);
+    if (p->held) {
+        append_and_count(p, topic, index, p->held, p->held_size);
+        free(p->held);
+        p->held = NULL;
+    }
+}
+
 static int16_t append_batch(Partition *p, const Topic *topic, int32_t index, unsigned char *batch, int32_t size,
                             int64_t *base) {
     *base = -1;
@@ -232,8 +277,12 @@ static int16_t append_batch(Partition *p, const Topic *topic, int32_t index, uns
     if (mode != MODE_ACK && crc32c(batch + 21, (size_t)size - 21) != (uint32_t)load32(batch + 17)) return 2;
     pthread_mutex_lock(&p->lock);
     *base = p->end_offset;
-    if (mode == MODE_APPEND) append_file(p, topic, index, batch, size);
-    p->end_offset += record_count;
+    if (fault != FAULT_NONE) {
+        cheat(p, topic, index, batch, size);
+    } else {
+        if (mode == MODE_APPEND) append_file(p, topic, index, batch, size);
+        p->end_offset += record_count;
+    }
     pthread_mutex_unlock(&p->lock);
     return 0;
 }
@@ -658,12 +707,20 @@ static Mode parse_mode(const char *text) {
     exit(2);
 }
 
+static Fault parse_fault(const char *text) {
+    for (int i = 0; i < FAULT_COUNT; i++)
+        if (!strcmp(text, FAULT_NAMES[i])) return (Fault)i;
+    fprintf(stderr, "--fault must be none, forget, double, flip, move or swap, not %s\n", text);
+    exit(2);
+}
+
 int main(int argc, char **argv) {
     const char *ready_file = NULL;
     static const struct option options[] = {
         {"mode", required_argument, 0, 'm'},       {"port", required_argument, 0, 'p'},
-        {"threads", required_argument, 0, 't'},    {"data-dir", required_argument, 0, 'd'},
-        {"partitions", required_argument, 0, 'n'}, {"ready-file", required_argument, 0, 'r'}, {0}};
+        {"threads", required_argument, 0, 't'},    {"fault", required_argument, 0, 'f'},
+        {"data-dir", required_argument, 0, 'd'},   {"partitions", required_argument, 0, 'n'},
+        {"ready-file", required_argument, 0, 'r'}, {0}};
     for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         if (option == 'm') mode = parse_mode(optarg);
         else if (option == 'p') port = atoi(optarg);
@@ -671,7 +728,12 @@ int main(int argc, char **argv) {
         else if (option == 'd') data_dir = optarg;
         else if (option == 'n') partition_count = atoi(optarg);
         else if (option == 'r') ready_file = optarg;
+        else if (option == 'f') fault = parse_fault(optarg);
         else return 2;
+    }
+    if (fault != FAULT_NONE && (mode != MODE_APPEND || thread_count != 1)) {
+        fprintf(stderr, "--fault needs --mode append and one thread\n");
+        return 2;
     }
     signal(SIGPIPE, SIG_IGN);
     crc32c_prepare();

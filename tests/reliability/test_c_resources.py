@@ -1,0 +1,183 @@
+"""C1: a disk that is full, C2: descriptors that run out. (C8 stands with the damage tests, C3 to C5 with the log.)"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import wire
+from tests.support.load import create_topic, read_partition
+from tests.support.process import BrokerProcess, wait_until
+
+STORAGE_ERROR = 56
+MakeBroker = Callable[..., BrokerProcess]
+DISK_SIZE = 64 << 20
+SPACE_LEFT = 2 << 20
+PAYLOAD = os.urandom(900_000)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A tmpfs of 64 MiB, where mounting is allowed."""
+    point = tmp_path / "disk"
+    point.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_SIZE}", "tmpfs", str(point)], capture_output=True)
+    if done.returncode:
+        pytest.skip(f"no right to mount a tmpfs: {done.stderr.decode().strip()} (the RLIMIT_FSIZE test runs instead)")
+    yield point
+    subprocess.run(["umount", "-l", str(point)], check=True)
+
+
+def fill(connection: wire.Connection, topic: str, attempts: int = 400) -> tuple[int, int]:
+    """Produces until the broker says the disk is full; how many records were acknowledged and the error."""
+    acknowledged = 0
+    for _ in range(attempts):
+        answer = connection.produce(topic, 0, wire.batch_of([wire.Record(None, PAYLOAD)]))
+        if answer.error:
+            return acknowledged, answer.error
+        acknowledged += 1
+    return acknowledged, 0
+
+
+def readable(port: int, topic: str) -> list[int]:
+    """Offsets that can be read, each with the value that was sent."""
+    with wire.Connection(port) as connection:
+        records = read_partition(connection, topic, 0)
+    assert all(record.value == PAYLOAD for record in records)
+    return [record.offset for record in records]
+
+
+@pytest.mark.parametrize("rounds", [2, pytest.param(12, marks=pytest.mark.slow)])
+def test_c1_full_disk_is_an_error_and_passes_when_space_returns(
+    make_broker: MakeBroker, small_disk: Path, rounds: int
+) -> None:
+    broker = make_broker()
+    broker.directory = small_disk / "broker"
+    broker.start()
+    create_topic(broker.port, "full", 1)
+    filler = small_disk / "filler"
+    total = 0
+    with wire.Connection(broker.port) as connection:
+        for round_number in range(rounds):
+            leave_free(filler, SPACE_LEFT)
+            acknowledged, error = fill(connection, "full")
+            total += acknowledged
+            assert error == STORAGE_ERROR, f"round {round_number}: error {error} after {acknowledged}"
+            assert readable(broker.port, "full") == list(range(total)), "consumers go on"
+            filler.unlink()
+            answer = connection.produce("full", 0, wire.batch_of([wire.Record(None, PAYLOAD)]))
+            assert (answer.error, answer.base_offset) == (0, total), f"after space returned: {answer}"
+            total += 1
+    broker.kill()
+    broker.start()
+    assert readable(broker.port, "full") == list(range(total)), "an acknowledged record is gone"
+
+
+def leave_free(filler: Path, size: int) -> None:
+    """Writes a file that leaves about `size` bytes on its file system."""
+    space = os.statvfs(filler.parent)
+    filler.write_bytes(bytes(max(0, space.f_bavail * space.f_frsize - size)))
+
+
+def test_c1_topics_made_on_a_full_disk_are_whole_or_absent(make_broker: MakeBroker, small_disk: Path) -> None:
+    broker = make_broker()
+    broker.directory = small_disk / "broker"
+    broker.start()
+    create_topic(broker.port, "full", 1)
+    filler = small_disk / "filler"
+    leave_free(filler, 0)
+    with wire.Connection(broker.port) as connection:
+        names = [f"made-{number}" for number in range(20)]
+        made = [name for name in names if connection.create_topic(name, 3) == 0]
+    filler.unlink()
+    broker.kill()
+    broker.start()
+    with wire.Connection(broker.port) as connection:
+        for topic in made:
+            for partition in range(3):
+                answer = connection.produce(topic, partition, wire.batch_of([wire.Record(None, b"v")]))
+                assert answer.error == 0, f"{topic}-{partition} was acknowledged and is not usable: {answer}"
+
+
+def test_c1_file_size_limit_is_an_error_not_the_end(make_broker: MakeBroker) -> None:
+    """RLIMIT_FSIZE: EFBIG where a full disk gives ENOSPC."""
+    broker = make_broker(file_size_limit=20 << 20).start()
+    create_topic(broker.port, "limited", 1)
+    create_topic(broker.port, "other", 1)
+    with wire.Connection(broker.port) as connection:
+        acknowledged, error = fill(connection, "limited", attempts=40)
+        assert error == STORAGE_ERROR, f"error {error} after {acknowledged}"
+        assert connection.produce("other", 0, wire.batch_of([wire.Record(None, PAYLOAD)])).error == 0
+    assert readable(broker.port, "limited") == list(range(acknowledged))
+    broker.kill()
+    broker.file_size_limit = None
+    broker.start()
+    assert readable(broker.port, "limited") == list(range(acknowledged))
+    with wire.Connection(broker.port) as connection:
+        answer = connection.produce("limited", 0, wire.batch_of([wire.Record(None, PAYLOAD)]))
+    assert (answer.error, answer.base_offset) == (0, acknowledged)
+
+
+@pytest.mark.parametrize("rounds", [1, pytest.param(10, marks=pytest.mark.slow)])
+def test_c2_descriptors_run_out_and_return(make_broker: MakeBroker, rounds: int) -> None:
+    """256 descriptors; 500 partitions written, 1000 connections tried: accepting pauses, and resumes."""
+    broker = make_broker(descriptor_limit=256).start()
+    create_topic(broker.port, "many", 500)
+    control = wire.Connection(broker.port)
+    for partition in range(500):
+        answer = control.produce("many", partition, wire.batch_of([wire.Record(None, b"first")]))
+        assert answer.error == 0, f"partition {partition}: {answer}"
+    for _ in range(rounds):
+        idle = open_many(broker.port, 1000)
+        cpu = broker.usage().cpu_s
+        time.sleep(1.0)
+        assert broker.usage().cpu_s - cpu < 0.7, "the accept loop spins"
+        for partition in range(0, 500, 7):
+            answer = control.produce("many", partition, wire.batch_of([wire.Record(None, b"more")]))
+            assert answer.error in (0, STORAGE_ERROR), answer
+            if answer.error == 0:
+                assert control.fetch("many", partition, answer.base_offset).records, "acknowledged and not there"
+        for connection in idle:
+            connection.close()
+        wait_until(lambda: can_connect(broker.port), 30, "accepting again")
+    control.close()
+    assert broker.alive
+    with wire.Connection(broker.port) as connection:
+        for partition in range(500):
+            found = connection.fetch("many", partition, 0)
+            assert found.error == 0
+            assert found.records
+
+
+def open_many(port: int, count: int) -> list[wire.Connection]:
+    """As many as the backlog and the broker take; each within a second or not at all."""
+    found = []
+    for _ in range(count):
+        try:
+            found.append(wire.Connection(port, timeout_s=0.2))
+        except OSError:
+            break
+    return found
+
+
+def can_connect(port: int) -> bool:
+    with contextlib.suppress(OSError, wire.Closed), wire.Connection(port, timeout_s=2) as connection:
+        connection.call(wire.API_VERSIONS, 0, b"")
+        return True
+    return False
+
+
+def test_broken_pipe_of_the_log_output_does_not_end_the_broker(make_broker: MakeBroker) -> None:
+    """SIGPIPE is a reader of the output going away, not a wish to stop."""
+    broker = make_broker().start()
+    assert broker.process is not None
+    broker.process.send_signal(signal.SIGPIPE)
+    assert can_connect(broker.port)
+    assert broker.alive
