@@ -106,6 +106,8 @@ class Worker:
                 except Exception:
                     logger.exception("serving %r failed; its connection is closed", connection)
                     connection.close()
+            if len(events) == 1 and connection is not None:
+                self._linger(connection)
             if mailbox:
                 self._handle_posted()
             io.expire_timers()
@@ -114,6 +116,13 @@ class Worker:
             if self._stopping and self._drained(io.now):
                 break
         self._close_all()
+
+    def _linger(self, connection: Connection) -> None:
+        try:
+            connection.linger()
+        except Exception:
+            logger.exception("serving %r failed; its connection is closed", connection)
+            connection.close()
 
     def _timeout(self) -> float:
         deadline = self.io.next_deadline()

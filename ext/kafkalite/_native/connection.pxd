@@ -51,8 +51,12 @@ cdef class Connection:
     cdef bint paused                        # too much output or too many answers owed: not reading
     cdef readonly bint closed
     cdef readonly double last_active        # monotonic seconds of the last byte received or sent
+    cdef int64_t answered_ns                # when the last turn ended, 0 unknown
+    cdef bint brisk                         # the client asks again within LINGER_NS of its answer
 
     cdef int on_readable(self) except -1
+    cdef int serve_received(self, Py_ssize_t size) except -1
+    cdef int note_pace(self, Py_ssize_t received) except -1
     cdef Py_ssize_t receive_some(self, unsigned char* target, Py_ssize_t size) except -2
     cdef Py_ssize_t serve_frames(self, unsigned char* data, Py_ssize_t size) except -1
     cdef int serve(self, unsigned char* frame, Py_ssize_t size) except -1

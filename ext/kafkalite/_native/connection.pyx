@@ -39,6 +39,24 @@ cdef extern from "<sys/socket.h>" nogil:
     enum: MSG_NOSIGNAL
     enum: MSG_DONTWAIT
 
+cdef extern from "<time.h>" nogil:
+    ctypedef long time_t
+    cdef struct timespec:
+        time_t tv_sec
+        long tv_nsec
+    int clock_gettime(int clock, timespec* out)
+    int CLOCK_MONOTONIC
+
+cdef inline int64_t now_ns() noexcept nogil:
+    cdef timespec now
+    clock_gettime(CLOCK_MONOTONIC, &now)
+    return <int64_t>now.tv_sec * 1000000000 + now.tv_nsec
+
+cdef enum:
+    LINGER_NS = 50000                   # how long a brisk client's next request is waited for without sleeping
+    LINGER_TURNS_MAX = 16               # requests served in a row before the other connections are looked at
+    LINGER_SIZE_MAX = 2048              # only clients that send little at a time: throughput needs no help
+
 cdef enum:
     EVENT_READ = 1                      # selectors.EVENT_READ and EVENT_WRITE
     EVENT_WRITE = 2
@@ -159,6 +177,40 @@ cdef class Connection:
         if events & EVENT_READ and not self.closed and not self.paused:
             self.on_readable()
 
+    def linger(self):
+        """Waits a moment for the next request of a client that answers each answer at once.
+
+        A sleep and a wake-up cost such a client more than its request does: on a virtual machine ten times more. So the
+        worker, when it has nothing else to do, asks the socket again for up to LINGER_NS, without the GIL, and returns
+        when the client pauses, something is posted, or LINGER_TURNS_MAX requests were served.
+        """
+        cdef WorkerIo io = self.io
+        cdef Mailbox mailbox = io.mailbox
+        cdef unsigned char* target = io.receive
+        cdef int turn
+        cdef ssize_t n
+        cdef int64_t until
+        for turn in range(LINGER_TURNS_MAX):
+            if not self.brisk or self.closed or self.paused or self.queue or self.pending_size > 0:
+                return
+            with nogil:
+                until = now_ns() + LINGER_NS
+                while True:
+                    n = recv(self.fd, target, RECEIVE_CAPACITY, MSG_DONTWAIT)
+                    if n != -1 or errno != EAGAIN or mailbox.waiting or now_ns() > until:
+                        break
+            if n <= 0:
+                # Nothing came in time: from now on the selector is quicker. An error or the end shows up there too.
+                self.brisk = n < 0 and mailbox.waiting
+                if n == 0:
+                    self.close(None)
+                return
+            self.last_active = io.now
+            io.bytes_in += n
+            self.serve_received(n)
+            self.settle()
+            self.note_pace(n)
+
     def idle(self, double since):
         """True when nothing moved since `since` and the broker owes this client no work."""
         if self.last_active > since or self.closed:
@@ -194,13 +246,31 @@ cdef class Connection:
                 n = self.receive_some(io.receive, capacity)
                 if n <= 0:
                     break
-                used = self.serve_frames(io.receive, n)
-                if used < n and not self.closed:
-                    self.keep(io.receive + used, n - used)
+                self.serve_received(n)
             total += n
             if n < capacity:
                 break
-        return self.settle()
+        self.settle()
+        return self.note_pace(total)
+
+    cdef int serve_received(self, Py_ssize_t size) except -1:
+        """Serves what lies in the worker's receive buffer; a cut frame moves to the connection's own."""
+        cdef Py_ssize_t used = self.serve_frames(self.io.receive, size)
+        if used < size and not self.closed:
+            self.keep(self.io.receive + used, size - used)
+        return 0
+
+    cdef int note_pace(self, Py_ssize_t received) except -1:
+        """Learns whether this client sends little and at once, so that lingering for it pays."""
+        cdef int64_t now
+        if received == 0 or received > LINGER_SIZE_MAX or self.closed:
+            self.brisk = False
+            self.answered_ns = 0
+            return 0
+        now = now_ns()
+        self.brisk = now - self.answered_ns < 2 * LINGER_NS
+        self.answered_ns = now
+        return 0
 
     cdef int serve_pending(self) except -1:
         """Serves the whole frames in the connection's own buffer and moves the rest to its front."""

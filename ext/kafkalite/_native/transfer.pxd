@@ -26,6 +26,7 @@ cdef class Mailbox:
     """What other threads leave for one network worker. See the class comment in transfer.pyx."""
     cdef object items            # collections.deque
     cdef bint sleeping
+    cdef volatile int waiting    # items posted and not taken: readable without the GIL
     cdef readonly int wake_fd    # eventfd, registered in the worker's selector
     cdef int post(self, object item) except -1
 

@@ -150,6 +150,7 @@ cdef class Mailbox:
     cdef int post(self, object item) except -1:
         cdef uint64_t one = 1
         self.items.append(item)
+        self.waiting = 1
         if self.sleeping:
             self.sleeping = False
             write(self.wake_fd, &one, 8)
@@ -178,6 +179,7 @@ cdef class Mailbox:
     def take(self):
         """Everything posted so far, in order."""
         cdef list taken = []
+        self.waiting = 0
         while self.items:
             taken.append(self.items.popleft())
         return taken

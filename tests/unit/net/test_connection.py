@@ -256,3 +256,36 @@ def test_connection_owed_an_answer_is_not_idle(harness):
     harness.receive_frame()
     assert not harness.connection.idle(999.0)
     assert harness.connection.idle(1000.0)
+
+
+def test_lingering_serves_each_request_once_and_in_order_whoever_gets_to_it(harness):
+    """Whether the worker lingers depends on the clock; what the client sees must not."""
+    for number in range(500):
+        harness.client.sendall(request(ECHO, number, b"x"))
+        if number % 3:
+            harness.connection.linger()
+        harness.turn()
+        assert harness.receive_frame() == (number, b"x")
+    assert harness.served == list(range(500))
+
+
+def test_lingering_leaves_an_owed_answer_and_a_cut_frame_alone(harness):
+    frame = request(ECHO, 2, b"later")
+    harness.client.sendall(request(PARK, 1) + frame[:9])
+    harness.turn()
+    harness.client.sendall(frame[9:])
+    harness.connection.linger()
+    harness.turn()
+    harness.complete(0)
+    assert [harness.receive_frame() for _ in range(2)] == [(1, b"late"), (2, b"later")]
+
+
+def test_lingering_notices_the_end_of_the_connection(harness):
+    for number in range(20):
+        harness.client.sendall(request(ECHO, number))
+        harness.turn()
+        harness.receive_frame()
+    harness.client.close()
+    harness.connection.linger()
+    harness.turn()
+    assert harness.closed == 1
