@@ -1,0 +1,193 @@
+"""AlterConfigs 0-2 and IncrementalAlterConfigs 0-1: settings of topics, of the broker, and of its loggers.
+
+    AlterConfigs      the given settings become all that the resource has of its own
+    Incremental       SET, DELETE, and for lists APPEND and SUBTRACT, applied to what it has; other settings stay
+
+Each resource for itself, all of its settings or none. A resource or a setting named twice is INVALID_REQUEST. What
+results is checked as a whole; a bad value is INVALID_CONFIG on a topic and INVALID_REQUEST on a broker, as in Kafka.
+Changes are durable before the answer. Broker "" (all brokers) and the broker's own id mean the same on one broker.
+
+Thread rule: runs on the I/O pool; `_changing` makes read, check and write of a resource one step.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.config import BROKER_SETTINGS, TOPIC_SETTINGS, TopicConfig
+from kafkalite.errors import (
+    ConfigError,
+    InvalidConfig,
+    InvalidRequest,
+    InvalidTopic,
+    KafkaError,
+    UnknownTopicOrPartition,
+)
+from kafkalite.handlers import broker_loggers
+from kafkalite.handlers.describe_configs import BROKER, BROKER_LOGGER, TOPIC, check_broker_name
+from kafkalite.model import topic_name_error
+from kafkalite.protocol.messages import alter_configs, incremental_alter_configs
+from kafkalite.settings import ConfigType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kafkalite.dispatch import RequestContext
+    from kafkalite.settings import Setting
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+_OPERATIONS: Final = frozenset({SET, DELETE, APPEND, SUBTRACT})
+
+_changing = threading.Lock()
+
+Overrides = dict[str, str]
+
+
+def replace(context: RequestContext, request: alter_configs.AlterConfigsRequest) -> alter_configs.AlterConfigsResponse:
+    """AlterConfigs."""
+    make = alter_configs.AlterConfigsResourceResponse
+    return alter_configs.AlterConfigsResponse(
+        responses=_answers(context, request.resources, make, _replacement, validate_only=request.validate_only)
+    )
+
+
+def change(
+    context: RequestContext, request: incremental_alter_configs.IncrementalAlterConfigsRequest
+) -> incremental_alter_configs.IncrementalAlterConfigsResponse:
+    """IncrementalAlterConfigs."""
+    make = incremental_alter_configs.AlterConfigsResourceResponse
+    return incremental_alter_configs.IncrementalAlterConfigsResponse(
+        responses=_answers(context, request.resources, make, _changed, validate_only=request.validate_only)
+    )
+
+
+def _answers(
+    context: RequestContext,
+    resources: list[Any],
+    make: Callable[..., Any],
+    result: Callable[..., Overrides],
+    *,
+    validate_only: bool,
+) -> list[Any]:
+    named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    answers = []
+    for resource in resources:
+        answer = make(error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name)
+        try:
+            if named[resource.resource_type, resource.resource_name] > 1:
+                raise InvalidRequest("the resource is in the request more than once")
+            _check_request(resource)
+            _alter(context, resource, result, validate_only=validate_only)
+        except KafkaError as error:
+            answer.error_code = error.code
+            answer.error_message = error.message
+        answers.append(answer)
+    return answers
+
+
+def _check_request(resource: Any) -> None:
+    """What is wrong whatever the resource has now."""
+    named = Counter(item.name for item in resource.configs)
+    twice = sorted(name for name, count in named.items() if count > 1)
+    if twice:
+        raise InvalidRequest(f"settings in the request more than once: {', '.join(twice)}")
+    for item in resource.configs:
+        operation = getattr(item, "config_operation", SET)
+        if operation not in _OPERATIONS:
+            raise InvalidRequest(f"operation {operation} of {item.name} is not known")
+        if item.value is None and operation != DELETE:
+            raise InvalidRequest(f"{item.name} has no value")
+
+
+def _alter(context: RequestContext, resource: Any, result: Callable[..., Overrides], *, validate_only: bool) -> None:
+    with _changing:
+        if resource.resource_type == TOPIC:
+            _alter_topic(context, resource, result, validate_only=validate_only)
+        elif resource.resource_type == BROKER:
+            _alter_broker(context, resource, result, validate_only=validate_only)
+        elif resource.resource_type == BROKER_LOGGER and result is _changed:
+            _alter_loggers(context, resource, validate_only=validate_only)
+        else:
+            raise InvalidRequest(f"settings of resource type {resource.resource_type} cannot be changed this way")
+
+
+def _alter_topic(
+    context: RequestContext, resource: Any, result: Callable[..., Overrides], *, validate_only: bool
+) -> None:
+    name = resource.resource_name
+    problem = topic_name_error(name)
+    if problem is not None:
+        raise InvalidTopic(problem)
+    services = context.broker
+    topic = services.logs.topics.get(name)
+    if topic is None:
+        raise UnknownTopicOrPartition
+    overrides = result(resource.configs, TOPIC_SETTINGS, topic.overrides, topic.config)
+    try:
+        TopicConfig.resolve(services.config, overrides)
+    except ConfigError as error:
+        raise InvalidConfig(str(error)) from error
+    if not validate_only:
+        services.logs.alter_topic(name, overrides)
+
+
+def _alter_broker(
+    context: RequestContext, resource: Any, result: Callable[..., Overrides], *, validate_only: bool
+) -> None:
+    check_broker_name(context, resource.resource_name)
+    services = context.broker
+    overrides = result(resource.configs, BROKER_SETTINGS, services.config.dynamic_texts, services.config)
+    try:
+        changed = services.config.with_dynamic(overrides)
+    except ConfigError as error:
+        raise InvalidRequest(str(error)) from error
+    if not validate_only:
+        services.logs.alter_broker(overrides)
+        services.config = changed
+
+
+def _alter_loggers(context: RequestContext, resource: Any, *, validate_only: bool) -> None:
+    check_broker_name(context, resource.resource_name, cluster_default=False)
+    for item in resource.configs:
+        if item.config_operation not in (SET, DELETE):
+            raise InvalidRequest(f"the level of {item.name} is set or deleted, nothing else")
+    levels = {item.name: item.value if item.config_operation == SET else None for item in resource.configs}
+    for name, level in levels.items():
+        broker_loggers.check(name, level)
+    if not validate_only:
+        for name, level in levels.items():
+            broker_loggers.apply(name, level)
+
+
+def _replacement(configs: list[Any], _table: Mapping[str, Setting], _own: Mapping[str, str], _: object) -> Overrides:
+    return {item.name: item.value for item in configs}
+
+
+def _changed(configs: list[Any], table: Mapping[str, Setting], own: Mapping[str, str], effective: object) -> Overrides:
+    """The resource's own settings after the operations; `effective` has the value a list starts from."""
+    overrides = dict(own)
+    for item in configs:
+        if item.config_operation == SET:
+            overrides[item.name] = item.value
+        elif item.config_operation == DELETE:
+            overrides.pop(item.name, None)
+        else:
+            row = table.get(item.name)
+            if row is None:
+                raise InvalidConfig(f"unknown setting {item.name}")
+            if row.type != ConfigType.LIST:
+                raise InvalidConfig(f"{item.name} is not a list, so nothing is appended to it or taken from it")
+            present = _parts(overrides.get(item.name, row.render(getattr(effective, row.attribute))))
+            given = _parts(item.value)
+            if item.config_operation == APPEND:
+                present += [part for part in given if part not in present]
+            else:
+                present = [part for part in present if part not in given]
+            overrides[item.name] = ",".join(present)
+    return overrides
+
+
+def _parts(text: str | None) -> list[str]:
+    return [part.strip() for part in (text or "").split(",") if part.strip()]

@@ -1,0 +1,73 @@
+"""CreatePartitions 0-3: more partitions for topics that exist; durable before the answer.
+
+`count` is the new total and has to grow. A manual assignment names the replicas of each new partition: this broker.
+A topic named twice is INVALID_REQUEST, answered once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from kafkalite.errors import (
+    InvalidPartitions,
+    InvalidReplicaAssignment,
+    InvalidRequest,
+    KafkaError,
+    UnknownTopicOrPartition,
+)
+from kafkalite.handlers.create_topics import check_replicas
+from kafkalite.handlers.topics import check_room
+from kafkalite.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from kafkalite.dispatch import RequestContext
+
+
+def handle(context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    named = Counter(topic.name for topic in request.topics)
+    unique = {topic.name: topic for topic in request.topics}
+    return CreatePartitionsResponse(
+        results=[
+            _grow(context, topic, count=named[name], validate_only=request.validate_only)
+            for name, topic in unique.items()
+        ]
+    )
+
+
+def _grow(
+    context: RequestContext, topic: CreatePartitionsTopic, *, count: int, validate_only: bool
+) -> CreatePartitionsTopicResult:
+    try:
+        if count > 1:
+            raise InvalidRequest("the topic is in the request more than once")
+        _check(context, topic)
+        if not validate_only:
+            context.broker.logs.add_partitions(topic.name, topic.count)
+    except KafkaError as error:
+        return CreatePartitionsTopicResult(name=topic.name, error_code=error.code, error_message=error.message)
+    return CreatePartitionsTopicResult(name=topic.name)
+
+
+def _check(context: RequestContext, topic: CreatePartitionsTopic) -> None:
+    found = context.broker.logs.topics.get(topic.name)
+    if found is None:
+        raise UnknownTopicOrPartition
+    present = len(found.partitions)
+    if topic.count == present:
+        raise InvalidPartitions(f"the topic has {present} partitions already")
+    if topic.count < present:
+        raise InvalidPartitions(f"the topic has {present} partitions; {topic.count} would be fewer")
+    added = topic.count - present
+    check_room(context.broker, added)
+    if topic.assignments is None:
+        return
+    if len(topic.assignments) != added:
+        raise InvalidReplicaAssignment(f"{added} partitions are added, {len(topic.assignments)} are assigned")
+    for assignment in topic.assignments:
+        check_replicas(context, assignment.broker_ids)

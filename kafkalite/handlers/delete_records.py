@@ -1,0 +1,64 @@
+"""DeleteRecords 0-2: moves the start of partitions up, so that older records are gone.
+
+Offset -1 means the high watermark. An offset below the log start changes nothing and is no error; one above the high
+watermark is OFFSET_OUT_OF_RANGE. A topic that is only compacted refuses (POLICY_VIOLATION), and so do the internal
+topics (INVALID_TOPIC_EXCEPTION). The answer is the new log start, -1 with an error.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.errors import ErrorCode, KafkaError
+from kafkalite.handlers.topics import find_partition
+from kafkalite.model import INTERNAL_TOPICS
+from kafkalite.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from kafkalite.dispatch import RequestContext
+
+HIGH_WATERMARK: Final = -1
+NO_LOW_WATERMARK: Final = -1
+
+
+def handle(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=topic.name, partitions=[_result(context, topic.name, item) for item in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _result(context: RequestContext, topic: str, item: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+    low_watermark, code = _delete(context, topic, item)
+    return DeleteRecordsPartitionResult(
+        partition_index=item.partition_index, low_watermark=low_watermark, error_code=code
+    )
+
+
+def _delete(context: RequestContext, topic_name: str, item: DeleteRecordsPartition) -> tuple[int, ErrorCode]:
+    if topic_name in INTERNAL_TOPICS:
+        return NO_LOW_WATERMARK, ErrorCode.INVALID_TOPIC_EXCEPTION
+    log, error = find_partition(context, topic_name, item.partition_index)
+    if log is None:
+        return NO_LOW_WATERMARK, error
+    policy = context.broker.logs.topics[topic_name].config.cleanup_policy
+    if "compact" in policy and "delete" not in policy:
+        return NO_LOW_WATERMARK, ErrorCode.POLICY_VIOLATION
+    high_watermark = log.high_watermark
+    offset = high_watermark if item.offset == HIGH_WATERMARK else item.offset
+    if not 0 <= offset <= high_watermark:
+        return NO_LOW_WATERMARK, ErrorCode.OFFSET_OUT_OF_RANGE
+    try:
+        return log.delete_records(offset), ErrorCode.NONE
+    except KafkaError as failure:
+        return NO_LOW_WATERMARK, failure.code

@@ -1,0 +1,74 @@
+"""DeleteTopics 1-6: topics with all they hold; gone durably before the answer, their space soon after.
+
+v6 names a topic by name or by id, never both; the answer tells both. A topic named twice is INVALID_REQUEST, answered
+once. delete.topic.enable=false refuses everything: INVALID_REQUEST before v3, TOPIC_DELETION_DISABLED since.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.errors import (
+    InvalidRequest,
+    KafkaError,
+    TopicDeletionDisabled,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from kafkalite.protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from kafkalite.protocol.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from kafkalite.dispatch import RequestContext
+    from kafkalite.log.manager import Topic
+
+_STATES_SINCE: Final = 6
+_DISABLED_SINCE: Final = 3
+
+
+def handle(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    states = request.topics
+    if context.api_version < _STATES_SINCE:
+        states = [DeleteTopicState(name=name) for name in request.topic_names]
+    asked = Counter((state.name, state.topic_id) for state in states)
+    unique = {(state.name, state.topic_id): state for state in states}
+    return DeleteTopicsResponse(responses=[_delete(context, state, count=asked[key]) for key, state in unique.items()])
+
+
+def _delete(context: RequestContext, state: DeleteTopicState, *, count: int) -> DeletableTopicResult:
+    try:
+        if not context.broker.config.delete_topic_enable:
+            refusal = TopicDeletionDisabled if context.api_version >= _DISABLED_SINCE else InvalidRequest
+            raise refusal("delete.topic.enable is false")
+        if count > 1:
+            raise InvalidRequest("the topic is in the request more than once")
+        topic = _find(context, state)
+        context.broker.logs.delete_topic(topic.name)
+    except KafkaError as error:
+        return DeletableTopicResult(
+            name=state.name, topic_id=state.topic_id, error_code=error.code, error_message=error.message
+        )
+    return DeletableTopicResult(name=topic.name, topic_id=topic.id)
+
+
+def _find(context: RequestContext, state: DeleteTopicState) -> Topic:
+    logs = context.broker.logs
+    if state.name is not None and state.topic_id != ZERO_UUID:
+        raise InvalidRequest("a topic is named by name or by id, not by both")
+    if state.name is not None:
+        topic = logs.topics.get(state.name)
+        if topic is None:
+            raise UnknownTopicOrPartition
+        return topic
+    if state.topic_id == ZERO_UUID:
+        raise InvalidRequest("neither a topic's name nor its id is given")
+    topic = logs.topics_by_id.get(state.topic_id)
+    if topic is None:
+        raise UnknownTopicId
+    return topic

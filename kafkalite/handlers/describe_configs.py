@@ -1,0 +1,151 @@
+"""DescribeConfigs 1-4: the settings of topics, of the broker and of its loggers, with where each value comes from.
+
+    v1   source and synonyms in place of "is default"
+    v3   type, and documentation when asked
+
+Null or no keys mean all; keys that do not exist are left out. Broker "" is the cluster-wide default: only what was
+changed while running. Resources of kinds that are not served (client metrics, groups) are INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.errors import (
+    InvalidRequest,
+    InvalidTopic,
+    KafkaError,
+    UnknownTopicOrPartition,
+)
+from kafkalite.handlers import broker_loggers
+from kafkalite.model import topic_name_error
+from kafkalite.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from kafkalite.settings import ConfigSource, ConfigType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from kafkalite.dispatch import RequestContext
+    from kafkalite.settings import ConfigEntry
+
+TOPIC: Final = 2
+BROKER: Final = 4
+BROKER_LOGGER: Final = 8
+CLIENT_METRICS: Final = 16
+GROUP: Final = 32
+CLUSTER_DEFAULT: Final = ""
+"""The broker name that stands for all brokers."""
+
+_INLINE_RESOURCES_MAX: Final = 16
+"""A topic's settings take about 0.1 ms to describe; beyond so many a network worker has better things to do."""
+
+
+def needs_blocking(_context: RequestContext, request: DescribeConfigsRequest) -> bool:
+    """Whether this is long enough to belong on the I/O pool."""
+    return len(request.resources) > _INLINE_RESOURCES_MAX
+
+
+def handle(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(results=[_describe(context, item, request) for item in request.resources])
+
+
+def _describe(
+    context: RequestContext, item: DescribeConfigsResource, request: DescribeConfigsRequest
+) -> DescribeConfigsResult:
+    result = DescribeConfigsResult(
+        error_message=None, resource_type=item.resource_type, resource_name=item.resource_name
+    )
+    try:
+        configs = _configs(context, item, request)
+        keys = frozenset(item.configuration_keys or ())
+        result.configs = [config for config in configs if not keys or config.name in keys]
+    except KafkaError as error:
+        result.error_code = error.code
+        result.error_message = error.message
+    return result
+
+
+def _configs(
+    context: RequestContext, item: DescribeConfigsResource, request: DescribeConfigsRequest
+) -> Iterable[DescribeConfigsResourceResult]:
+    name = item.resource_name
+    if item.resource_type == TOPIC:
+        return [_from_entry(entry, request) for entry in _topic_entries(context, name)]
+    if item.resource_type == BROKER:
+        check_broker_name(context, name)
+        if name == CLUSTER_DEFAULT:
+            return _cluster_defaults(context, request)
+        return [_from_entry(entry, request) for entry in context.broker.config.describe()]
+    if item.resource_type == BROKER_LOGGER:
+        check_broker_name(context, name, cluster_default=False)
+        return _loggers()
+    raise InvalidRequest(f"resources of type {item.resource_type} have no settings here")
+
+
+def check_broker_name(context: RequestContext, name: str, *, cluster_default: bool = True) -> None:
+    """Raises InvalidRequest unless this names this broker or, where that is allowed, all brokers."""
+    node_id = context.broker.cluster.node_id
+    if name != str(node_id) and not (cluster_default and name == CLUSTER_DEFAULT):
+        wanted = f"{node_id}, or nothing for all brokers," if cluster_default else f"{node_id}"
+        raise InvalidRequest(f"the broker is called {wanted} not {name!r}")
+
+
+def _topic_entries(context: RequestContext, name: str) -> Iterable[ConfigEntry]:
+    problem = topic_name_error(name)
+    if problem is not None:
+        raise InvalidTopic(problem)
+    topic = context.broker.logs.topics.get(name)
+    if topic is None:
+        raise UnknownTopicOrPartition
+    entries: Iterable[ConfigEntry] = topic.config.describe(context.broker.config)
+    return entries
+
+
+def _from_entry(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    synonyms = []
+    if request.include_synonyms:
+        synonyms = [
+            DescribeConfigsSynonym(
+                name=synonym.name, value=None if entry.sensitive else synonym.value, source=synonym.source
+            )
+            for synonym in entry.synonyms
+        ]
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=None if entry.sensitive else entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        is_sensitive=entry.sensitive,
+        synonyms=synonyms,
+        config_type=entry.type,
+        documentation=entry.documentation if request.include_documentation else None,
+    )
+
+
+def _cluster_defaults(
+    context: RequestContext, request: DescribeConfigsRequest
+) -> Iterator[DescribeConfigsResourceResult]:
+    config = context.broker.config
+    for entry in config.describe():
+        if entry.name in config.dynamic_texts:
+            described = _from_entry(entry, request)
+            described.config_source = ConfigSource.DYNAMIC_DEFAULT_BROKER
+            yield described
+
+
+def _loggers() -> Iterator[DescribeConfigsResourceResult]:
+    for name, level in broker_loggers.levels():
+        yield DescribeConfigsResourceResult(
+            name=name,
+            value=level,
+            config_source=broker_loggers.DYNAMIC_BROKER_LOGGER,
+            config_type=ConfigType.STRING,
+            documentation=None,
+        )

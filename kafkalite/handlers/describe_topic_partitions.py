@@ -1,0 +1,86 @@
+"""DescribeTopicPartitions 0: Metadata's topics in pages, for tools that describe very many (KIP-966).
+
+Topics come in the order of their names, all of them when none is named. A page ends after `response_partition_limit`
+partitions (at most PAGE_PARTITIONS_MAX), and the cursor in the answer says where the next begins. Kafka's eligible
+leader replicas mean nothing on one broker and stay null. Topics are never created here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.errors import ErrorCode
+from kafkalite.handlers.metadata import partition_rows
+from kafkalite.handlers.topics import TOPIC_OPERATIONS
+from kafkalite.model import INTERNAL_TOPICS, topic_name_error
+from kafkalite.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponseCursor,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from kafkalite.dispatch import RequestContext
+    from kafkalite.protocol.messages.metadata import MetadataResponsePartition
+
+PAGE_PARTITIONS_MAX: Final = 2000
+
+
+def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+    cursor = request.cursor
+    names = sorted({item.name for item in request.topics} or context.broker.logs.topics)
+    room = min(max(request.response_partition_limit, 1), PAGE_PARTITIONS_MAX)
+    response = DescribeTopicPartitionsResponse()
+    for name in names:
+        start = 0
+        if cursor is not None:
+            if name < cursor.topic_name:
+                continue
+            start = max(cursor.partition_index, 0) if name == cursor.topic_name else 0
+        if room == 0:
+            response.next_cursor = DescribeTopicPartitionsResponseCursor(topic_name=name, partition_index=start)
+            break
+        topic, more = _topic(context, name, start, room)
+        response.topics.append(topic)
+        room -= len(topic.partitions)
+        if more:
+            response.next_cursor = DescribeTopicPartitionsResponseCursor(
+                topic_name=name, partition_index=start + len(topic.partitions)
+            )
+            break
+    return response
+
+
+def _topic(
+    context: RequestContext, name: str, start: int, room: int
+) -> tuple[DescribeTopicPartitionsResponseTopic, bool]:
+    """A topic's partitions from `start`, at most `room` of them, and whether there are more."""
+    topic = context.broker.logs.topics.get(name)
+    if topic is None:
+        invalid = topic_name_error(name) is not None
+        code = ErrorCode.INVALID_TOPIC_EXCEPTION if invalid else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        failed = DescribeTopicPartitionsResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
+        return failed, False
+    rows = partition_rows(context, topic)
+    found = DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.internal,
+        partitions=[_partition(row) for row in rows[start : start + room]],
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+    return found, start + room < len(rows)
+
+
+def _partition(row: MetadataResponsePartition) -> DescribeTopicPartitionsResponsePartition:
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=row.error_code,
+        partition_index=row.partition_index,
+        leader_id=row.leader_id,
+        leader_epoch=row.leader_epoch,
+        replica_nodes=row.replica_nodes,
+        isr_nodes=row.isr_nodes,
+        offline_replicas=row.offline_replicas,
+    )

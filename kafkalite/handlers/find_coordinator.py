@@ -1,0 +1,58 @@
+"""FindCoordinator 0-6: which broker keeps a group or a transactional id. There is one broker, so it is this one.
+
+Groups and transactions themselves come with a later release, and their APIs are not advertised. The true address is
+answered all the same: a Java consumer that then finds no JoinGroup says so at once and by name, while
+COORDINATOR_NOT_AVAILABLE would have every client ask again for ever without a word.
+
+    v0      one key, always a group
+    v1-3    one key with its type
+    v4+     many keys of one type; v6 adds share groups, which are not served: INVALID_REQUEST
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.errors import ErrorCode
+from kafkalite.protocol.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+if TYPE_CHECKING:
+    from kafkalite.dispatch import RequestContext
+
+GROUP: Final = 0
+TRANSACTION: Final = 1
+_MANY_KEYS_SINCE: Final = 4
+
+
+def handle(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    many = context.api_version >= _MANY_KEYS_SINCE
+    keys = request.coordinator_keys if many else [request.key]
+    found = [_coordinator(context, key, request.key_type) for key in keys]
+    if many:
+        return FindCoordinatorResponse(coordinators=found)
+    (only,) = found
+    return FindCoordinatorResponse(
+        error_code=only.error_code,
+        error_message=only.error_message,
+        node_id=only.node_id,
+        host=only.host,
+        port=only.port,
+    )
+
+
+def _coordinator(context: RequestContext, key: str, key_type: int) -> Coordinator:
+    if key_type not in (GROUP, TRANSACTION):
+        return Coordinator(
+            key=key,
+            node_id=-1,
+            host="",
+            port=-1,
+            error_code=ErrorCode.INVALID_REQUEST,
+            error_message=f"coordinators of type {key_type} are not known",
+        )
+    endpoint = context.endpoint
+    return Coordinator(key=key, node_id=context.broker.cluster.node_id, host=endpoint.host, port=endpoint.port)

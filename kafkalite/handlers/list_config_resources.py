@@ -1,0 +1,47 @@
+"""ListConfigResources 0-1: the names DescribeConfigs may be asked for.
+
+v0 is the older ListClientMetricsResources: those alone, and there are none. v1 names the types wanted, none named
+meaning all; a type nobody knows is UNSUPPORTED_VERSION.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.errors import ErrorCode
+from kafkalite.handlers.describe_configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from kafkalite.protocol.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kafkalite.dispatch import RequestContext
+
+_KNOWN: Final = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP})
+_TYPES_SINCE: Final = 1
+
+
+def handle(context: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+    if context.api_version < _TYPES_SINCE:
+        return ListConfigResourcesResponse()
+    wanted = frozenset(request.resource_types) or _KNOWN
+    if not wanted <= _KNOWN:
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    return ListConfigResourcesResponse(
+        config_resources=[
+            ConfigResource(resource_name=name, resource_type=kind)
+            for kind in sorted(wanted)
+            for name in _names(context, kind)
+        ]
+    )
+
+
+def _names(context: RequestContext, kind: int) -> Iterator[str]:
+    if kind == TOPIC:
+        yield from sorted(context.broker.logs.topics)
+    elif kind in (BROKER, BROKER_LOGGER):
+        yield str(context.broker.cluster.node_id)

@@ -1,0 +1,119 @@
+"""ListOffsets 1-11: first, last, or first-since-a-time offset of partitions.
+
+    -1 latest (v1)                the readable end: high watermark, or the last stable offset for read_committed (v2)
+    -2 earliest (v1)              the log start
+    -3 of the largest time (v7)   the record's offset and timestamp
+    -4 earliest local (v8)        the log start, since nothing is tiered
+    -5 latest tiered (v9)         offset -1: nothing is tiered
+    -6 earliest to upload (v11)   the same
+    >= 0 a time                   the first record (not batch) of that time or later below the readable end
+
+Special values before their version, and unknown ones, are UNSUPPORTED_VERSION. A partition named twice is
+INVALID_REQUEST each time. Nothing found is offset -1 without an error. Times look into batches, so they block.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.errors import ErrorCode, KafkaError
+from kafkalite.handlers.topics import find_partition
+from kafkalite.model import (
+    OFFSET_EARLIEST,
+    OFFSET_EARLIEST_LOCAL,
+    OFFSET_LATEST,
+    OFFSET_LATEST_TIERED,
+    OFFSET_MAX_TIMESTAMP,
+)
+from kafkalite.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+if TYPE_CHECKING:
+    from kafkalite.dispatch import RequestContext
+    from kafkalite.log.partition_log import PartitionLog
+
+OFFSET_EARLIEST_PENDING_UPLOAD: Final = -6
+READ_COMMITTED: Final = 1
+_SINCE: Final = {
+    OFFSET_LATEST: 1,
+    OFFSET_EARLIEST: 1,
+    OFFSET_MAX_TIMESTAMP: 7,
+    OFFSET_EARLIEST_LOCAL: 8,
+    OFFSET_LATEST_TIERED: 9,
+    OFFSET_EARLIEST_PENDING_UPLOAD: 11,
+}
+"""Special timestamp → the first version that may ask for it."""
+
+
+def needs_blocking(_context: RequestContext, request: ListOffsetsRequest) -> bool:
+    """Whether a log has to be searched."""
+    return any(
+        partition.timestamp >= 0 or partition.timestamp == OFFSET_MAX_TIMESTAMP
+        for topic in request.topics
+        for partition in topic.partitions
+    )
+
+
+def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    named = Counter(
+        (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
+    )
+    committed = request.isolation_level == READ_COMMITTED
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    _failure(partition, ErrorCode.INVALID_REQUEST)
+                    if named[topic.name, partition.partition_index] > 1
+                    else _partition(context, topic.name, partition, committed=committed)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _partition(
+    context: RequestContext, topic: str, partition: ListOffsetsPartition, *, committed: bool
+) -> ListOffsetsPartitionResponse:
+    timestamp = partition.timestamp
+    if timestamp < 0 and context.api_version < _SINCE.get(timestamp, context.api_version + 1):
+        return _failure(partition, ErrorCode.UNSUPPORTED_VERSION)
+    log, error = find_partition(context, topic, partition.partition_index, partition.current_leader_epoch)
+    if log is None:
+        return _failure(partition, error)
+    try:
+        found, offset, epoch = _look_up(log, timestamp, committed=committed)
+    except KafkaError as error:
+        return _failure(partition, error.code)
+    return ListOffsetsPartitionResponse(
+        partition_index=partition.partition_index, timestamp=found, offset=offset, leader_epoch=epoch
+    )
+
+
+def _look_up(log: PartitionLog, timestamp: int, *, committed: bool) -> tuple[int, int, int]:
+    """(timestamp, offset, leader epoch), each -1 where there is none."""
+    readable_end = log.last_stable_offset if committed else log.high_watermark
+    if timestamp == OFFSET_LATEST:
+        return -1, readable_end, log.leader_epoch
+    if timestamp in (OFFSET_EARLIEST, OFFSET_EARLIEST_LOCAL):
+        start = log.log_start_offset
+        return -1, start, log.epoch_at(start)
+    if timestamp in (OFFSET_LATEST_TIERED, OFFSET_EARLIEST_PENDING_UPLOAD):
+        return -1, -1, -1
+    found = log.max_timestamp() if timestamp == OFFSET_MAX_TIMESTAMP else log.find_timestamp(timestamp, readable_end)
+    return (-1, -1, -1) if found is None else (found.timestamp, found.offset, found.leader_epoch)
+
+
+def _failure(partition: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(
+        partition_index=partition.partition_index, error_code=code, timestamp=-1, offset=-1, leader_epoch=-1
+    )

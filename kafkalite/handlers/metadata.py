@@ -1,0 +1,181 @@
+"""Metadata 0-13: brokers, topics, partitions; and the one door through which topics are created by asking (KIP-361).
+
+    v0      an empty list means all topics; since v1 null does, and an empty list means none
+    v4      the request may forbid creation; absent means allowed
+    v8-10   authorised operations of the cluster, of topics since v8
+    v10     topic ids; v12 may ask by id, with a null name
+
+A missing topic is created first and answered finished, so that a client can write to it at once (Kafka answers
+UNKNOWN_TOPIC_OR_PARTITION and is asked again). That blocks, so `needs_blocking` sends such requests to the I/O pool;
+all others are served where they arrive.
+
+An offline partition has no leader, as in Kafka. The internal topics are never created here.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.errors import ErrorCode, KafkaError, TopicAlreadyExists
+from kafkalite.handlers.topics import (
+    CLUSTER_OPERATIONS,
+    OPERATIONS_NOT_ASKED,
+    TOPIC_OPERATIONS,
+    USE_DEFAULT,
+    check_new_name,
+    check_replication_factor,
+    partition_count,
+)
+from kafkalite.model import INTERNAL_TOPICS, topic_name_error
+from kafkalite.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from kafkalite.protocol.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from kafkalite.dispatch import RequestContext
+    from kafkalite.log.manager import Topic
+    from kafkalite.log.partition_log import PartitionLog
+
+logger = logging.getLogger(__name__)
+
+NO_LEADER: Final = -1
+_NULL_NAMES_SINCE: Final = 12
+_NULL_TOPICS_SINCE: Final = 1
+_ROWS_MAX: Final = 100_000
+
+_rows: dict[tuple[int, int, int], MetadataResponsePartition] = {}
+"""(node id, partition index, leader epoch) → the row that says so. The same few rows describe all partitions of all
+topics, so an answer for 10,000 partitions makes no objects for them. Nobody may change a row. Any thread may add."""
+
+
+def needs_blocking(context: RequestContext, request: MetadataRequest) -> bool:
+    """Whether a topic has to be created first."""
+    if not _may_create(context, request):
+        return False
+    topics = context.broker.logs.topics
+    return any(topic.name not in topics and topic.topic_id == ZERO_UUID for topic in request.topics or ())
+
+
+def handle(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+    cluster = context.broker.cluster
+    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else OPERATIONS_NOT_ASKED
+    return MetadataResponse(
+        brokers=[this_broker(context)],
+        cluster_id=cluster.cluster_id,
+        controller_id=cluster.controller_id,
+        topics=[_answer(context, item, operations) for item in _asked(context, request)],
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
+        ),
+    )
+
+
+def this_broker(context: RequestContext) -> MetadataResponseBroker:
+    """The one broker there is, under the address of the listener that was asked."""
+    endpoint = context.endpoint
+    cluster = context.broker.cluster
+    return MetadataResponseBroker(node_id=cluster.node_id, host=endpoint.host, port=endpoint.port, rack=cluster.rack)
+
+
+def partition_rows(context: RequestContext, topic: Topic) -> list[MetadataResponsePartition]:
+    """What is said about each partition of a topic."""
+    node_id = context.broker.cluster.node_id
+    return [_partition_row(node_id, index, log) for index, log in enumerate(topic.partitions)]
+
+
+def _partition_row(node_id: int, index: int, log: PartitionLog) -> MetadataResponsePartition:
+    if log.offline:
+        return MetadataResponsePartition(
+            error_code=ErrorCode.LEADER_NOT_AVAILABLE,
+            partition_index=index,
+            leader_id=NO_LEADER,
+            leader_epoch=log.leader_epoch,
+            replica_nodes=[node_id],
+            isr_nodes=[node_id],
+            offline_replicas=[node_id],
+        )
+    key = (node_id, index, log.leader_epoch)
+    row = _rows.get(key)
+    if row is None:
+        if len(_rows) >= _ROWS_MAX:
+            _rows.clear()
+        row = _rows[key] = MetadataResponsePartition(
+            partition_index=index,
+            leader_id=node_id,
+            leader_epoch=log.leader_epoch,
+            replica_nodes=[node_id],
+            isr_nodes=[node_id],
+        )
+    return row
+
+
+def _may_create(context: RequestContext, request: MetadataRequest) -> bool:
+    return request.allow_auto_topic_creation and context.broker.config.auto_create_topics_enable
+
+
+def _asked(context: RequestContext, request: MetadataRequest) -> list[Topic | MetadataResponseTopic]:
+    """The topics to describe, and finished answers for those that cannot be; each once, in the order asked."""
+    if request.topics is None or (not request.topics and context.api_version < _NULL_TOPICS_SINCE):
+        return list(context.broker.logs.topics.values())
+    may_create = _may_create(context, request)
+    unique = {(item.topic_id, item.name): item for item in request.topics}
+    return [_find(context, item, may_create=may_create) for item in unique.values()]
+
+
+def _find(context: RequestContext, item: MetadataRequestTopic, *, may_create: bool) -> Topic | MetadataResponseTopic:
+    logs = context.broker.logs
+    if item.topic_id != ZERO_UUID:
+        found = logs.topics_by_id.get(item.topic_id)
+        return found or _failure(context, ErrorCode.UNKNOWN_TOPIC_ID, None, item.topic_id)
+    name = item.name
+    if name is None:
+        return _failure(context, ErrorCode.INVALID_TOPIC_EXCEPTION, None)
+    found = logs.topics.get(name)
+    if found is not None:
+        return found
+    if topic_name_error(name) is not None:
+        return _failure(context, ErrorCode.INVALID_TOPIC_EXCEPTION, name)
+    if not may_create or name in INTERNAL_TOPICS:
+        return _failure(context, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+    try:
+        return _create(context, name)
+    except KafkaError as error:
+        logger.warning("topic %s was asked for and not created: %s", name, error)
+        return _failure(context, error.code, name)
+
+
+def _create(context: RequestContext, name: str) -> Topic:
+    services = context.broker
+    try:
+        check_new_name(services, name)
+        check_replication_factor(services, USE_DEFAULT)
+        return services.logs.create_topic(name, partition_count(services, USE_DEFAULT), {})
+    except TopicAlreadyExists:  # another request made it in the meantime
+        return services.logs.topics[name]
+
+
+def _answer(context: RequestContext, item: Topic | MetadataResponseTopic, operations: int) -> MetadataResponseTopic:
+    if isinstance(item, MetadataResponseTopic):
+        return item
+    return MetadataResponseTopic(
+        name=item.name,
+        topic_id=item.id,
+        is_internal=item.internal,
+        partitions=partition_rows(context, item),
+        topic_authorized_operations=operations,
+    )
+
+
+def _failure(
+    context: RequestContext, code: ErrorCode, name: str | None, topic_id: bytes = ZERO_UUID
+) -> MetadataResponseTopic:
+    if name is None and context.api_version < _NULL_NAMES_SINCE:
+        name = ""
+    return MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id, is_internal=name in INTERNAL_TOPICS)

@@ -1,0 +1,39 @@
+"""OffsetForLeaderEpoch 2-4: where a leader epoch ended in this log, so that a consumer can tell it was cut (KIP-320).
+
+The epoch is kept per partition and rises only when a start was unclean. The current epoch ends at the log end; one this
+log never had, or a younger one, is answered -1/-1. librdkafka speaks only v2.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalite.handlers.topics import find_partition
+from kafkalite.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+if TYPE_CHECKING:
+    from kafkalite.dispatch import RequestContext
+
+
+def handle(context: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[_partition(context, topic.topic, partition) for partition in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _partition(context: RequestContext, topic: str, partition: OffsetForLeaderPartition) -> EpochEndOffset:
+    log, error = find_partition(context, topic, partition.partition, partition.current_leader_epoch)
+    epoch, end_offset = (-1, -1) if log is None else log.epoch_end(partition.leader_epoch)
+    return EpochEndOffset(error_code=error, partition=partition.partition, leader_epoch=epoch, end_offset=end_offset)

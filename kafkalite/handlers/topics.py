@@ -1,0 +1,100 @@
+"""What several handlers ask about topics and partitions: look-up with the protocol's codes, and may one be created.
+
+Nothing here blocks or changes anything.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.errors import (
+    ErrorCode,
+    InvalidPartitions,
+    InvalidReplicationFactor,
+    InvalidTopic,
+    PolicyViolation,
+    TopicAlreadyExists,
+)
+from kafkalite.model import topic_name_error, topic_names_collide
+
+if TYPE_CHECKING:
+    from kafkalite.dispatch import BrokerServices, RequestContext
+    from kafkalite.log.partition_log import PartitionLog
+
+NO_LEADER_EPOCH: Final = -1
+USE_DEFAULT: Final = -1
+"""In CreateTopics: take the broker's number."""
+
+# Bits of operations (AclOperation numbers) that nobody is refused while there is no authoriser.
+_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE = (1 << bit for bit in (3, 4, 5, 6, 7, 8))
+_CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = (1 << bit for bit in (9, 10, 11, 12))
+TOPIC_OPERATIONS: Final = _READ | _WRITE | _CREATE | _DELETE | _ALTER | _DESCRIBE | _DESCRIBE_CONFIGS | _ALTER_CONFIGS
+CLUSTER_OPERATIONS: Final = (
+    _CREATE | _ALTER | _DESCRIBE | _CLUSTER_ACTION | _DESCRIBE_CONFIGS | _ALTER_CONFIGS | _IDEMPOTENT_WRITE
+)
+OPERATIONS_NOT_ASKED: Final = -(1 << 31)
+
+
+def find_partition(
+    context: RequestContext, topic_name: str, index: int, current_leader_epoch: int = NO_LEADER_EPOCH
+) -> tuple[PartitionLog | None, ErrorCode]:
+    """The log and NONE, or None and the code that says why not. -1 as leader epoch skips that check (KIP-320)."""
+    topic = context.broker.logs.topics.get(topic_name)
+    if topic is None or not 0 <= index < len(topic.partitions):
+        return None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    log = topic.partitions[index]
+    if log.offline:
+        return None, ErrorCode.KAFKA_STORAGE_ERROR
+    if current_leader_epoch not in (NO_LEADER_EPOCH, log.leader_epoch):
+        if current_leader_epoch < log.leader_epoch:
+            return None, ErrorCode.FENCED_LEADER_EPOCH
+        return None, ErrorCode.UNKNOWN_LEADER_EPOCH
+    return log, ErrorCode.NONE
+
+
+def check_new_name(services: BrokerServices, name: str) -> None:
+    """Raises InvalidTopic or TopicAlreadyExists unless a topic of this name may be created."""
+    problem = topic_name_error(name, services.config.topic_name_max_length)
+    if problem is not None:
+        raise InvalidTopic(problem)
+    topics = services.logs.topics
+    if name in topics:
+        raise TopicAlreadyExists(f"topic {name} exists already")
+    size = len(name)
+    for other in topics:  # same length first: it is the cheapest test, and thousands of topics may be there
+        if len(other) == size and topic_names_collide(name, other):
+            raise InvalidTopic(f"topic {name} collides with {other}: '.' and '_' count as the same character")
+
+
+def partition_count(services: BrokerServices, wanted: int) -> int:
+    """How many partitions a new topic gets; raises InvalidPartitions or PolicyViolation."""
+    if wanted == USE_DEFAULT:
+        wanted = services.config.num_partitions
+    if wanted < 1:
+        raise InvalidPartitions(f"{wanted} partitions: a topic has at least 1")
+    check_room(services, wanted)
+    return wanted
+
+
+def check_room(services: BrokerServices, added: int) -> None:
+    """Raises PolicyViolation when max.partitions leaves no room for so many more."""
+    limit = services.config.max_partitions
+    if added <= limit:
+        present = sum(len(topic.partitions) for topic in services.logs.topics.values())
+        if present + added <= limit:
+            return
+    raise PolicyViolation(f"{added} more partitions would pass max.partitions={limit}")
+
+
+def check_replication_factor(services: BrokerServices, wanted: int) -> bool:
+    """Raises InvalidReplicationFactor, or returns whether a factor is taken that cannot be kept."""
+    if wanted == USE_DEFAULT:
+        wanted = services.config.default_replication_factor
+    if wanted < 1:
+        raise InvalidReplicationFactor(f"replication factor {wanted}: at least 1, or -1 for the default")
+    if wanted > 1 and not services.config.replication_factor_accept_any:
+        raise InvalidReplicationFactor(
+            f"replication factor {wanted} cannot be reached, there is 1 broker"
+            " (replication.factor.accept.any=true takes it, and keeps one copy)"
+        )
+    return wanted > 1
