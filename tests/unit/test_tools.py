@@ -1,0 +1,74 @@
+"""The tools that `make` runs, where they decide something."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tools import generate_config_docs, make_venv, native_warnings, pip_install, whitespace
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def test_extra_follows_our_own_extras_and_nothing_else() -> None:
+    project = {"optional-dependencies": {"test": ["pytest>=8", "kio"], "dev": ["ruff", "kafkalite[test]", "other[x]"]}}
+    assert pip_install.extra_requirements(project, "dev") == ["ruff", "pytest>=8", "kio", "other[x]"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("a  \nb\n\n\n", "a\nb\n", id="blanks and empty lines"),
+        pytest.param("a", "a\n", id="no end"),
+        pytest.param("\n\n", "", id="nothing"),
+        pytest.param("a\n\nb\n", "a\n\nb\n", id="clean"),
+    ],
+)
+def test_whitespace_is_cleaned(text: str, expected: str) -> None:
+    assert whitespace.cleaned(text) == expected
+
+
+def test_warnings_are_ours_when_their_line_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    output = (
+        "kafkalite/_native/index.pyx:107:69: warning: conversion may change the sign\n"
+        "build/cython/ext/kafkalite/_native/index.c:9:1: warning: unused function\n"
+        "ext/c/crc32c.c:3:1: warning: comparison of integers\n"
+    )
+    assert [where for where, _ in native_warnings.OURS.findall(output)] == [
+        "kafkalite/_native/index.pyx:107",
+        "ext/c/crc32c.c:3",
+    ]
+
+
+def test_a_machine_without_compiler_is_told_which_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(make_venv.shutil, "which", lambda name: None)
+    with pytest.raises(SystemExit, match=r"missing: a C compiler \(gcc\)\. On Debian or Ubuntu: apt install git make"):
+        make_venv.main("unused")
+
+
+def test_check_finds_a_stale_reference(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    target = tmp_path / "configuration.md"
+    monkeypatch.setattr(generate_config_docs, "TARGET", target)
+    assert generate_config_docs.main([]) == 0
+    assert generate_config_docs.main(["--check"]) == 0
+    target.write_text("old")
+    assert generate_config_docs.main(["--check"]) == 1
+
+
+def test_reference_reads_round_numbers_in_large_units() -> None:
+    text = generate_config_docs.document()
+    assert "| `segment.bytes` | int, bytes | 1073741824 (1 GiB) |" in text
+    assert "| 9223372036854775807 (no limit) |" in text
+
+
+def test_packages_are_named_when_they_cannot_be_installed(tmp_path: Path) -> None:
+    """Neither root nor sudo: one line to copy, status 1, nothing installed."""
+    for name in ("sh", "sort", "tr"):
+        (tmp_path / name).symlink_to(f"/usr/bin/{name}")
+    (tmp_path / "id").write_text("#!/bin/sh\necho 1000\n")
+    (tmp_path / "id").chmod(0o755)
+    script = ROOT / "tools" / "test_packages.sh"
+    result = subprocess.run(["/bin/sh", script], env={"PATH": str(tmp_path)}, capture_output=True, text=True)
+    assert result.returncode == 1
+    assert "apt install" in result.stderr
+    assert "kcat" in result.stderr
