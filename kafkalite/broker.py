@@ -9,6 +9,7 @@ Nothing else imports this module. A Broker is started once and stopped once, fro
 from __future__ import annotations
 
 import logging
+import math
 import resource
 import shutil
 import tempfile
@@ -39,10 +40,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("kafkalite.broker")
 
-COPY_SIZE_MAX = 32 * 1024
-"""Bytes of records that a fetch answer copies; more leave by sendfile (design D4; benchmarks/path)."""
-DEFERRED_BYTES_MAX = 256 * 1024 * 1024
-"""Bytes of produced batches that may wait for the I/O pool before clients are asked to try again."""
 DRAIN_S = 0.5
 """How long clients have to take their last answers at a stop."""
 POOL_CLOSE_S = 5.0
@@ -198,7 +195,7 @@ class Broker:
                 out,
                 pool,
                 partitions_max=config.request_max_partitions,
-                deferred_bytes_max=DEFERRED_BYTES_MAX,
+                deferred_bytes_max=config.queued_append_max_bytes,
                 flush_on_acks_all=config.flush_on_acks_all,
             )
             fetch = FetchServer(
@@ -208,7 +205,7 @@ class Broker:
                 pool,
                 partitions_max=config.request_max_partitions,
                 response_size_max=config.fetch_max_bytes,
-                copy_size_max=COPY_SIZE_MAX,
+                copy_size_max=config.fetch_copy_max_bytes,
             )
             return WorkerIo(
                 mailbox,
@@ -227,7 +224,7 @@ class Broker:
             number,
             mailbox,
             make_io,
-            idle_s_max=config.connections_max_idle_ms / 1000,
+            idle_s_max=math.inf if config.connections_max_idle_ms < 0 else config.connections_max_idle_ms / 1000,
             on_closed=self._on_connection_closed,
         )
 

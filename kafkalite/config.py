@@ -140,21 +140,31 @@ class BrokerConfig:
     )
     queued_max_requests: int = setting(
         INT,
-        10_000,
-        "Pieces of work that may wait for num.io.threads; above it connections are not read from until it drains.",
+        500,
+        "Kafka's bound on requests that wait for a thread. Here connection.max.in.flight.requests, max.connections and"
+        " queued.append.max.bytes bound them.",
         low=1,
+        effect=NONE,
+    )
+    queued_append_max_bytes: int = setting(
+        LONG,
+        256 * MIB,
+        "Produced batches that wait for num.io.threads (a roll, a new file, unpacking), in all; above it producers are"
+        " asked to try again.",
+        unit="bytes",
+        low=MIB,
     )
     num_recovery_threads_per_data_dir: int = setting(INT, 2, "Threads that check logs after an unclean stop.", low=1)
 
     # Connections
     max_connections: int = setting(
-        INT, 20_000, "Open connections; further ones are closed at once.", low=0, high=INT32_MAX, dynamic=True
+        INT, 20_000, "Open connections; further ones are closed at once.", low=0, high=INT32_MAX
     )
     max_connections_per_ip: int = setting(
-        INT, INT32_MAX, "Open connections from one address; further ones are closed at once.", low=0, dynamic=True
+        INT, INT32_MAX, "Open connections from one address; further ones are closed at once.", low=0
     )
     max_connections_per_ip_overrides: str = setting(
-        STRING, "", "Exceptions to max.connections.per.ip: `address:count`, comma between two.", dynamic=True
+        STRING, "", "Exceptions to max.connections.per.ip: `address:count`, comma between two."
     )
     connections_max_idle_ms: int = setting(
         LONG, 10 * MINUTE_MS, "A connection that says nothing for so long is closed; -1 never.", unit="ms", low=-1
@@ -210,6 +220,13 @@ class BrokerConfig:
     )
     fetch_max_bytes: int = setting(
         INT, 55 * MIB, "The largest fetch answer, one oversized first batch apart.", unit="bytes", low=1024
+    )
+    fetch_copy_max_bytes: int = setting(
+        INT,
+        32 * KIB,
+        "Record bytes that a fetch answer copies to leave in one send; larger ones go straight from the file.",
+        unit="bytes",
+        low=0,
     )
     record_validation: str = setting(
         STRING,
@@ -541,7 +558,7 @@ def _later_notes(known: Mapping[str, str]) -> Iterator[str]:
             case Effect.LATER:
                 yield f"{key} is accepted, and takes effect with a later release"
             case Effect.NONE:
-                yield f"{key} is accepted, and has no effect on a single broker"
+                yield f"{key} is accepted, and has no effect here"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -101,7 +101,7 @@ def topic_rows() -> Iterator[list[str]]:
 
 def without_effect() -> Iterator[str]:
     """The settings of topics that do nothing, by name."""
-    for effect, title in ((Effect.LATER, "with a later release"), (Effect.NONE, "without effect on a single broker")):
+    for effect, title in ((Effect.LATER, "with a later release"), (Effect.NONE, "without effect here")):
         keys = [f"`{key}`" for key, row in TOPIC_SETTINGS.items() if row.effect is effect]
         yield f"- Accepted, {title}: {', '.join(keys)}."
 
