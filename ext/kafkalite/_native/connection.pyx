@@ -187,10 +187,10 @@ cdef class Connection:
         cdef WorkerIo io = self.io
         cdef Mailbox mailbox = io.mailbox
         cdef unsigned char* target = io.receive
-        cdef int turn
+        cdef int _turn
         cdef ssize_t n
         cdef int64_t until
-        for turn in range(LINGER_TURNS_MAX):
+        for _turn in range(LINGER_TURNS_MAX):
             if not self.brisk or self.closed or self.paused or self.queue or self.pending_size > 0:
                 return
             with nogil:
@@ -230,7 +230,7 @@ cdef class Connection:
 
     cdef int on_readable(self) except -1:
         cdef WorkerIo io = self.io
-        cdef Py_ssize_t capacity, n, used, total = 0
+        cdef Py_ssize_t capacity, n, total = 0
         while not self.closed and not self.paused and total < TURN_BYTES_MAX:
             if self.pending_size > 0 or self.pending_capacity > RECEIVE_CAPACITY:
                 if self.pending_capacity - self.pending_size < PENDING_CAPACITY_MIN:
