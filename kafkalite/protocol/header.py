@@ -67,6 +67,12 @@ def decode_request_header(data: bytes | bytearray | memoryview) -> RequestHeader
     return RequestHeader(api_key, api_version, correlation_id, client_id, position)
 
 
+def request_body(api_key: int, api_version: int, data: bytes) -> memoryview:
+    """What is left of a request behind its client id once the header's tag buffer, if it has one, is stepped over."""
+    view = memoryview(data)
+    return view[_skip_tags(view, 0) :] if request_header_version(api_key, api_version) == 2 else view
+
+
 def encode_response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:
     return _CORRELATION_ID.pack(correlation_id) + _NO_TAGS * response_header_version(api_key, api_version)
 
