@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kafkalite.handlers import table
+from kafkalite.protocol import header
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
