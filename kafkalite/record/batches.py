@@ -34,7 +34,7 @@ BATCH_SIZE_MAX = 1024 * 1024 - 1024
 """Records per batch in bytes before compression, unless the caller says otherwise: below Kafka's max.message.bytes."""
 
 MAGIC_AT = 16
-LENGTH_OVERHEAD = 12
+OFFSET_MAX = 2**63 - 1
 ATTRIBUTE_TRANSACTIONAL = 0x10
 STATUS_BAD_CRC = 6
 STATUS_TRUNCATED = 1
@@ -92,19 +92,24 @@ def encode_batch(
     return draft, count
 
 
+def next_whole(buffer: Buffer, position: int) -> BatchInfo | None:
+    """The header of the batch at `position`, None when it is not complete there. BatchError."""
+    left = memoryview(buffer).nbytes - position
+    if left <= MAGIC_AT:
+        return None
+    try:
+        info = read_info(buffer, position)
+    except BatchError as error:
+        if error.status == STATUS_TRUNCATED:
+            return None
+        raise
+    return info if info.size <= left else None
+
+
 def whole_batches(buffer: Buffer) -> Iterator[tuple[int, BatchInfo]]:
     """(position, header) of each complete batch in order; a cut-off last one ends the walk. BatchError."""
-    size = memoryview(buffer).nbytes
     position = 0
-    while size - position > MAGIC_AT:
-        try:
-            info = read_info(buffer, position)
-        except BatchError as error:
-            if error.status == STATUS_TRUNCATED:
-                return
-            raise
-        if info.size > size - position:
-            return
+    while (info := next_whole(buffer, position)) is not None:
         yield position, info
         position += info.size
 
@@ -180,25 +185,33 @@ class BatchReader:
         That one is `offset` itself when the buffer holds no complete batch. BatchError for a batch that is not what was
         written; the records of those before it are kept, so nothing is lost when the caller asks again from there.
         """
-        end = 2**63 - 1 if end_offset is None else end_offset
+        end = OFFSET_MAX if end_offset is None else end_offset
         filter_aborted = None if aborted is None else AbortedTransactions(aborted)
         view = memoryview(buffer)
-        for position, info in whole_batches(buffer):
-            if info.last_offset < offset:
-                continue
-            if info.base_offset >= end:
-                break
-            batch = view[position : position + info.size]
-            if self._check_crcs and not crc_matches(batch):
-                raise BatchError(STATUS_BAD_CRC)
-            dropped = filter_aborted is not None and filter_aborted.drops(info)
-            if info.is_control:
-                if filter_aborted is not None:
-                    filter_aborted.marker(info, self._records(info, batch))
-            elif not dropped:
-                self._builder.add(info, self._records(info, batch), offset, end)
+        position = 0
+        while True:
+            position, offset = self._builder.add_run(
+                view, position, offset, end, check_crcs=self._check_crcs, transactional=filter_aborted is None
+            )
+            info = next_whole(view, position)
+            if info is None or info.base_offset >= end:
+                return offset
+            self._read_one(info, view[position : position + info.size], offset, end, filter_aborted)
             offset = min(info.last_offset + 1, end)
-        return offset
+            position += info.size
+
+    def _read_one(
+        self, info: BatchInfo, batch: memoryview, offset: int, end: int, filter_aborted: AbortedTransactions | None
+    ) -> None:
+        """A batch that add_run leaves to us."""
+        if self._check_crcs and not crc_matches(batch):
+            raise BatchError(STATUS_BAD_CRC)
+        dropped = filter_aborted is not None and filter_aborted.drops(info)
+        if info.is_control:
+            if filter_aborted is not None:
+                filter_aborted.marker(info, self._records(info, batch))
+        elif not dropped:
+            self._builder.add(info, self._records(info, batch), offset, end)
 
     def take(self) -> RecordColumns:
         """What was collected since the last take."""

@@ -23,6 +23,8 @@ from kafkalite._native.batch cimport (
     BASE_SEQUENCE_AT,
     BASE_TIMESTAMP_AT,
     BATCH_LENGTH_AT,
+    CODEC_MASK,
+    CONTROL,
     CRC_AT,
     CRC_FROM,
     HEADER_SIZE,
@@ -36,11 +38,14 @@ from kafkalite._native.batch cimport (
     PRODUCER_ID_AT,
     RECORD_COUNT_AT,
     RECORD_SIZE_MIN,
+    TRANSACTIONAL,
     BatchHeader,
     BatchInfo,
     RecordView,
+    check_crc,
     next_header,
     next_record,
+    parse_header,
     record_timestamp,
 )
 from kafkalite._native.crc32c cimport crc32c
@@ -54,7 +59,7 @@ from kafkalite._native.cursor cimport (
     store_varint,
     store_varlong,
 )
-from kafkalite._native.status cimport LIMIT, OK, TOO_MANY, TRAILING, Status
+from kafkalite._native.status cimport LIMIT, OK, TOO_MANY, TRAILING, TRUNCATED, Status
 
 import numpy as np
 
@@ -479,6 +484,30 @@ cdef void release(GrowingColumn* column) noexcept:
     free(column.nulls.data)
 
 
+cdef int raise_for(Status status, int32_t bad) except -1:
+    if status == LIMIT:
+        raise MemoryError("room for decoded records")
+    if status != OK:
+        raise BatchError(status, bad)
+    return 0
+
+
+cdef inline int64_t last_offset(const BatchHeader* header) noexcept nogil:
+    return header.base_offset + header.last_offset_delta
+
+
+def following_offset(const unsigned char[::1] buffer not None, int64_t offset):
+    """The offset behind the last complete batch in `buffer`, read off the headers alone; at least `offset`."""
+    cdef Py_ssize_t size = buffer.shape[0]
+    cdef const unsigned char* data = &buffer[0] if size else NOTHING
+    cdef Py_ssize_t position = 0
+    cdef BatchHeader header
+    while parse_header(data + position, size - position, &header) == OK and header.size <= size - position:
+        offset = max(offset, last_offset(&header) + 1)
+        position += <Py_ssize_t>header.size
+    return offset
+
+
 @cython.final
 cdef class ColumnBuilder:
     """Collects the records of batches as columns. One thread at a time.
@@ -515,40 +544,86 @@ cdef class ColumnBuilder:
         Returns how many were added.
         """
         cdef Py_ssize_t size = records.shape[0]
-        cdef int32_t count = info.header.record_count
+        cdef const unsigned char* data = &records[0] if size else NOTHING
         cdef Py_ssize_t before = self.count
         cdef int32_t bad = -1
         cdef Status status
+        if size < GIL_RELEASE_SIZE:
+            status = self.collect(data, size, &info.header, first_offset, end_offset, &bad)
+        else:
+            with nogil:
+                status = self.collect(data, size, &info.header, first_offset, end_offset, &bad)
+        raise_for(status, bad)
+        return self.count - before
+
+    def add_run(
+        self, const unsigned char[::1] buffer not None, Py_ssize_t position, int64_t offset, int64_t end_offset, *,
+        bint check_crcs, bint transactional
+    ):
+        """Adds batch after batch from `position` on, as long as nobody has to look at them: compressed and control
+        batches, and transactional ones unless `transactional`, are left to the caller, like an incomplete last one.
+
+        Returns (position, offset) to go on from. BatchError, with all before the bad batch added.
+        """
+        cdef Py_ssize_t size = buffer.shape[0]
+        cdef const unsigned char* data = &buffer[0] if size else NOTHING
+        cdef int16_t stops = CODEC_MASK | CONTROL | (0 if transactional else TRANSACTIONAL)
+        cdef BatchHeader header
+        cdef int32_t bad = -1
+        cdef Status status = OK
+        with nogil:
+            while status == OK and 0 <= position <= size:
+                status = parse_header(data + position, size - position, &header)
+                if status != OK or header.size > size - position:
+                    break
+                if last_offset(&header) >= offset:
+                    if header.base_offset >= end_offset or header.attributes & stops:
+                        break
+                    if check_crcs:
+                        status = check_crc(data + position, &header)
+                    if status == OK:
+                        status = self.collect(
+                            data + position + HEADER_SIZE, <Py_ssize_t>(header.size - HEADER_SIZE), &header, offset,
+                            end_offset, &bad
+                        )
+                    if status != OK:
+                        break
+                    offset = min(last_offset(&header) + 1, end_offset)
+                position += <Py_ssize_t>header.size
+        if status != TRUNCATED or bad >= 0:
+            raise_for(status, bad)
+        return position, offset
+
+    cdef Status collect(
+        self, const unsigned char* records, Py_ssize_t size, const BatchHeader* header, int64_t first_offset,
+        int64_t end_offset, int32_t* bad
+    ) noexcept nogil:
+        """All wanted records of one batch, or none of them."""
+        cdef Py_ssize_t before = self.count
+        cdef Status status
         cdef ColumnMark keys, values, header_keys, header_values
-        if count < 0 or count > size // RECORD_SIZE_MIN:
-            raise BatchError(TOO_MANY)
-        if count == 0:
-            if size:
-                raise BatchError(TRAILING)
-            return 0
-        if not self.reserve_records(<size_t>count):
-            raise MemoryError(f"room for {count} records more")
+        if header.record_count < 0 or header.record_count > size // RECORD_SIZE_MIN:
+            return TOO_MANY
+        if header.record_count == 0:
+            return TRAILING if size else OK
+        if not self.reserve_records(<size_t>header.record_count):
+            return LIMIT
         keys = mark(&self.keys)
         values = mark(&self.values)
         header_keys = mark(&self.header_keys)
         header_values = mark(&self.header_values)
-        if size < GIL_RELEASE_SIZE:
-            status = self.walk(&records[0], size, &info.header, first_offset, end_offset, &bad)
-        else:
-            with nogil:
-                status = self.walk(&records[0], size, &info.header, first_offset, end_offset, &bad)
-        if status != OK:
-            self.count = before
-            self.offsets.size = self.timestamps.size = 8 * <size_t>before
-            self.header_ends.size = 8 * <size_t>(before + 1)
-            reset(&self.keys, keys)
-            reset(&self.values, values)
-            reset(&self.header_keys, header_keys)
-            reset(&self.header_values, header_values)
-            if status == LIMIT:
-                raise MemoryError("room for decoded records")
-            raise BatchError(status, bad)
-        return self.count - before
+        status = self.walk(records, size, header, first_offset, end_offset, bad)
+        if status == OK:
+            bad[0] = -1
+            return OK
+        self.count = before
+        self.offsets.size = self.timestamps.size = 8 * <size_t>before
+        self.header_ends.size = 8 * <size_t>(before + 1)
+        reset(&self.keys, keys)
+        reset(&self.values, values)
+        reset(&self.header_keys, header_keys)
+        reset(&self.header_values, header_values)
+        return status
 
     cdef bint reserve_records(self, size_t count) noexcept nogil:
         """Every array with one entry a record has room for `count` more, and its entry 0."""

@@ -1,0 +1,70 @@
+"""A columnar client: metadata, offsets, fetch to arrays, produce from arrays, administration. Needs no broker code.
+
+    client.py       Client: the front door; look-ups and the way to a leader, with retries
+    reader.py       ranges of partitions as columns, the next fetch under way while one is decoded
+    producer.py     batches from columns, several in flight, idempotent, split and sent again when need be
+    admin.py        topics, partitions, configurations, DeleteRecords
+    connection.py   one socket to one broker, versions negotiated
+    errors.py       what goes wrong without an error code from a broker
+
+    from kafkalite.client import Client
+
+    with Client("127.0.0.1:9092") as client:
+        client.admin.create_topic("greetings")
+        client.produce("greetings", 0, [b"hello", b"world"])
+        for chunk in client.read("greetings", 0):
+            print(chunk.columns.values[0])
+
+Message-at-a-time clients exist and are good (confluent-kafka, kafka-python, aiokafka): this one is for ranges at
+millions of records a second, and for tools. Names are imported when first used.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kafkalite.client.admin import Admin as Admin
+    from kafkalite.client.client import Client as Client
+    from kafkalite.client.errors import BrokerUnreachable as BrokerUnreachable
+    from kafkalite.client.errors import ClientError as ClientError
+    from kafkalite.client.errors import DeliveryFailed as DeliveryFailed
+    from kafkalite.client.errors import RequestTimeout as RequestTimeout
+    from kafkalite.client.errors import UnsupportedApi as UnsupportedApi
+    from kafkalite.client.producer import Producer as Producer
+    from kafkalite.client.reader import Chunk as Chunk
+    from kafkalite.client.reader import Reader as Reader
+
+_WHERE = {
+    "Admin": "admin",
+    "BrokerUnreachable": "errors",
+    "Chunk": "reader",
+    "Client": "client",
+    "ClientError": "errors",
+    "DeliveryFailed": "errors",
+    "Producer": "producer",
+    "Reader": "reader",
+    "RequestTimeout": "errors",
+    "UnsupportedApi": "errors",
+}
+
+__all__ = [
+    "Admin",
+    "BrokerUnreachable",
+    "Chunk",
+    "Client",
+    "ClientError",
+    "DeliveryFailed",
+    "Producer",
+    "Reader",
+    "RequestTimeout",
+    "UnsupportedApi",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    value: object = getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
+    globals()[name] = value
+    return value

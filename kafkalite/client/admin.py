@@ -1,0 +1,311 @@
+"""Administration: topics, partitions, configurations, DeleteRecords.
+
+Each call asks the broker that can answer (controller, leader, the broker itself), raises KafkaError for the first thing
+that was refused, and returns what was done. Nothing is repeated after a lost connection, since it may have been done;
+a code that says "not yet" is.
+
+Thread rule: one thread at a time, that of the Client.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kafkalite.client.client import RETRY_BACKOFF_S_MAX, by_topic, raise_for
+from kafkalite.errors import ErrorCode, KafkaError
+from kafkalite.model import TopicPartition
+from kafkalite.protocol import api
+from kafkalite.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from kafkalite.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kafkalite.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from kafkalite.protocol.messages.delete_topics import DeleteTopicsRequest
+from kafkalite.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kafkalite.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from kafkalite.client.client import Client, TopicDescription
+    from kafkalite.client.connection import Connection
+
+RESOURCE_TOPIC, RESOURCE_BROKER = 2, 4
+KINDS = {RESOURCE_TOPIC: "topic", RESOURCE_BROKER: "broker"}
+OPERATION_SET, OPERATION_DELETE, OPERATION_APPEND, OPERATION_SUBTRACT = 0, 1, 2, 3
+DELETE_BY_NAME_VERSION_MAX = 5
+"""From 6 on DeleteTopics takes structures; names alone do."""
+SOURCES = {
+    0: "unknown",
+    1: "topic",
+    2: "broker, changed while running",
+    3: "all brokers, changed while running",
+    4: "broker",
+    5: "default",
+    6: "broker logger",
+}
+TYPES = {
+    0: "unknown",
+    1: "boolean",
+    2: "string",
+    3: "int",
+    4: "short",
+    5: "long",
+    6: "double",
+    7: "list",
+    8: "class",
+    9: "password",
+}
+
+
+class ConfigEntry(NamedTuple):
+    """One setting of a topic or broker. `value` is None where it is secret or not set."""
+
+    name: str
+    value: str | None
+    source: str
+    """Where the value comes from: one of SOURCES."""
+    read_only: bool
+    sensitive: bool
+    type: str
+    documentation: str | None
+
+
+class Admin:
+    """See the module; `Client.admin` gives one."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = -1,
+        *,
+        replication_factor: int = -1,
+        configs: Mapping[str, str] | None = None,
+        validate_only: bool = False,
+    ) -> None:
+        """Creates a topic and waits until metadata shows it; -1 is the broker's default. TopicAlreadyExists, ..."""
+        request = CreateTopicsRequest(
+            topics=[
+                CreatableTopic(
+                    name=name,
+                    num_partitions=partitions,
+                    replication_factor=replication_factor,
+                    configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
+                )
+            ],
+            timeout_ms=self._timeout_ms,
+            validate_only=validate_only,
+        )
+
+        def ask() -> None:
+            answer = self._client.controller().request(api.CREATE_TOPICS, request)
+            for row in answer.topics:
+                raise_for(row.error_code, f"topic {row.name}", row.error_message)
+
+        self._repeated(ask)
+        if not validate_only:
+            self._wait_for(name, 1)
+
+    def delete_topic(self, name: str) -> None:
+        """Deletes a topic and everything in it. UnknownTopicOrPartition, TopicDeletionDisabled, ..."""
+
+        def ask() -> None:
+            connection = self._client.controller()
+            request = DeleteTopicsRequest(topic_names=[name], timeout_ms=self._timeout_ms)
+            answer = connection.request(api.DELETE_TOPICS, request, version_max=DELETE_BY_NAME_VERSION_MAX)
+            for row in answer.responses:
+                raise_for(row.error_code, f"topic {row.name}", row.error_message)
+
+        self._repeated(ask)
+        self._client.forget(name)
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """Grows a topic to `total` partitions. InvalidPartitions when it has as many."""
+        request = CreatePartitionsRequest(
+            topics=[CreatePartitionsTopic(name=name, count=total, assignments=None)],
+            timeout_ms=self._timeout_ms,
+        )
+
+        def ask() -> None:
+            answer = self._client.controller().request(api.CREATE_PARTITIONS, request)
+            for row in answer.results:
+                raise_for(row.error_code, f"topic {row.name}", row.error_message)
+
+        self._repeated(ask)
+        self._wait_for(name, total)
+
+    def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Gives up all records below these offsets (-1: all there are); the new start offsets."""
+        starts: dict[TopicPartition, int] = {}
+
+        def ask() -> None:
+            for connection, keys in self._client.by_leader(key for key in offsets if key not in starts):
+                answer = connection.request(api.DELETE_RECORDS, self._delete_records_request(keys, offsets))
+                for topic in answer.topics:
+                    for row in topic.partitions:
+                        key = TopicPartition(topic.name, row.partition_index)
+                        raise_for(row.error_code, str(key))
+                        starts[key] = row.low_watermark
+
+        self._client.with_retries(ask)
+        return starts
+
+    def describe_topic_configs(self, topic: str, names: Iterable[str] | None = None) -> list[ConfigEntry]:
+        """The settings of a topic, by name; all of them, or those asked for."""
+        return self._describe(self._client.any_connection, RESOURCE_TOPIC, topic, names)
+
+    def describe_broker_configs(self, node_id: int, names: Iterable[str] | None = None) -> list[ConfigEntry]:
+        """The settings of a broker, by name; all of them, or those asked for."""
+        return self._describe(lambda: self._broker(node_id), RESOURCE_BROKER, str(node_id), names)
+
+    def alter_topic_configs(self, topic: str, values: Mapping[str, str | None], *, validate_only: bool = False) -> None:
+        """Sets some settings of a topic; None takes the topic's own value away. Others stay."""
+        self._alter(self._client.controller, RESOURCE_TOPIC, topic, values, validate_only)
+
+    def alter_broker_configs(
+        self, node_id: int, values: Mapping[str, str | None], *, validate_only: bool = False
+    ) -> None:
+        """Sets some dynamic settings of a broker; None takes a change back."""
+        self._alter(lambda: self._broker(node_id), RESOURCE_BROKER, str(node_id), values, validate_only)
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    @property
+    def _timeout_ms(self) -> int:
+        return int(self._client.request_timeout_s * 1000)
+
+    def _broker(self, node_id: int) -> Connection:
+        if node_id not in {broker.node_id for broker in self._client.brokers()}:
+            raise_for(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {node_id}")
+        return self._client.connection_to(node_id)
+
+    def _delete_records_request(
+        self, keys: list[TopicPartition], offsets: Mapping[TopicPartition, int]
+    ) -> DeleteRecordsRequest:
+        topics = [
+            DeleteRecordsTopic(
+                name=topic,
+                partitions=[
+                    DeleteRecordsPartition(partition_index=partition, offset=offsets[TopicPartition(topic, partition)])
+                    for partition in partitions
+                ],
+            )
+            for topic, partitions in by_topic(keys)
+        ]
+        return DeleteRecordsRequest(topics=topics, timeout_ms=self._timeout_ms)
+
+    def _describe(
+        self, connect: Callable[[], Connection], kind: int, name: str, names: Iterable[str] | None
+    ) -> list[ConfigEntry]:
+        request = DescribeConfigsRequest(
+            resources=[
+                DescribeConfigsResource(
+                    resource_type=kind,
+                    resource_name=name,
+                    configuration_keys=None if names is None else list(names),
+                )
+            ],
+        )
+
+        def ask() -> list[ConfigEntry]:
+            connection = connect()
+            request.include_documentation = connection.version_for(api.DESCRIBE_CONFIGS) >= DOCUMENTATION_VERSION
+            (result,) = connection.request(api.DESCRIBE_CONFIGS, request).results
+            raise_for(result.error_code, f"{KINDS[kind]} {name}", result.error_message)
+            return sorted(map(entry_of, result.configs))
+
+        return self._client.with_retries(ask)
+
+    def _alter(
+        self,
+        connect: Callable[[], Connection],
+        kind: int,
+        name: str,
+        values: Mapping[str, str | None],
+        validate_only: bool,
+    ) -> None:
+        request = IncrementalAlterConfigsRequest(
+            resources=[
+                AlterConfigsResource(
+                    resource_type=kind,
+                    resource_name=name,
+                    configs=[
+                        AlterableConfig(
+                            name=key,
+                            config_operation=OPERATION_DELETE if value is None else OPERATION_SET,
+                            value=value,
+                        )
+                        for key, value in values.items()
+                    ],
+                )
+            ],
+            validate_only=validate_only,
+        )
+
+        def ask() -> None:
+            answer = connect().request(api.INCREMENTAL_ALTER_CONFIGS, request)
+            for row in answer.responses:
+                raise_for(row.error_code, f"{KINDS[kind]} {name}", row.error_message)
+
+        self._repeated(ask)
+
+    def _repeated(self, ask: Callable[[], None]) -> None:
+        """Asks until the answer is not "not yet"; an unknown outcome is the caller's to look into."""
+        deadline = time.monotonic() + self._client.retry_timeout_s
+        backoff = self._client.retry_backoff_s
+        while True:
+            try:
+                ask()
+            except KafkaError as error:
+                passing = self._client.is_passing(error) or error.code == ErrorCode.NOT_CONTROLLER
+                if not passing or time.monotonic() + backoff > deadline:
+                    raise
+            else:
+                return
+            self._client.refresh([])
+            time.sleep(backoff)
+            backoff = min(2 * backoff, RETRY_BACKOFF_S_MAX)
+
+    def _wait_for(self, name: str, partitions: int) -> TopicDescription | None:
+        """Until metadata shows the topic with so many partitions, each with a leader; a slow cluster may not yet."""
+        deadline = time.monotonic() + self._client.retry_timeout_s
+        backoff = self._client.retry_backoff_s
+        while True:
+            try:
+                topic = self._client.topic(name)
+                if len(topic.partitions) >= partitions and all(p.leader >= 0 for p in topic.partitions):
+                    return topic
+            except KafkaError as error:
+                if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise
+            if time.monotonic() + backoff > deadline:
+                return None
+            time.sleep(backoff)
+            backoff = min(2 * backoff, RETRY_BACKOFF_S_MAX)
+
+
+DOCUMENTATION_VERSION = 3
+"""DescribeConfigs carries the settings' texts since then."""
+
+
+def entry_of(row: Any) -> ConfigEntry:
+    """A setting out of a DescribeConfigs answer."""
+    return ConfigEntry(
+        row.name,
+        row.value,
+        SOURCES.get(row.config_source, "unknown"),
+        row.read_only,
+        row.is_sensitive,
+        TYPES.get(row.config_type, "unknown"),
+        row.documentation or None,
+    )

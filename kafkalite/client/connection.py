@@ -1,0 +1,254 @@
+"""One blocking socket to one broker: requests out, answers back in the same order.
+
+    unconnected ──connect──▶ ApiVersions asked ──▶ ready ──lost, timeout, nonsense──▶ closed (for good)
+
+Requests may be pipelined: `send` returns at once, `receive` gives the answer of the oldest request that expects one.
+A version is chosen for each request: the newest that both sides know, capped where the caller says so.
+
+Thread rule: one thread at a time. The bytes of an answer's records live in the connection's buffer: they are valid
+until the next `receive`.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kafkalite import protocol
+from kafkalite.client.errors import (
+    BrokerUnreachable,
+    ClientError,
+    ConnectionLost,
+    ProtocolError,
+    RequestTimeout,
+    UnsupportedApi,
+)
+from kafkalite.errors import ErrorCode
+from kafkalite.protocol import header
+from kafkalite.protocol.api import API_VERSIONS, APIS
+from kafkalite.protocol.messages.api_versions import ApiVersionsRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CONNECT_TIMEOUT_S = 10.0
+REQUEST_TIMEOUT_S = 40.0
+RESPONSE_SIZE_MAX = 512 * 1024 * 1024
+"""An answer larger than this is not read: the connection is closed."""
+OVERDUE_S = 0.001
+BUFFER_SIZE_MIN = 64 * 1024
+BUFFER_SIZE_KEPT = 16 * 1024 * 1024
+"""A receive buffer that had to grow beyond this is not kept for the next answer."""
+SOFTWARE_NAME = "kafkalite"
+
+_SIZE = struct.Struct(">i")
+
+
+class Sent(NamedTuple):
+    """A request under way."""
+
+    correlation_id: int
+    api_key: int
+    version: int
+    deadline: float
+    """When its answer is overdue, by time.monotonic()."""
+
+
+class Connection:
+    """See the module. Use `connect` to get one."""
+
+    def __init__(self, host: str, port: int, sock: socket.socket, client_id: str, request_timeout_s: float) -> None:
+        self.host = host
+        self.port = port
+        self._socket = sock
+        self._client_id = client_id
+        self._request_timeout_s = request_timeout_s
+        self._correlation_id = 0
+        self._under_way: deque[Sent] = deque()
+        self._buffer = bytearray(BUFFER_SIZE_MIN)
+        self._versions: Mapping[int, tuple[int, int]] = {}
+        self.closed = False
+
+    @classmethod
+    def connect(
+        cls,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        request_timeout_s: float = REQUEST_TIMEOUT_S,
+    ) -> Connection:
+        """A connection ready for use; BrokerUnreachable when nobody there speaks Kafka."""
+        try:
+            sock = socket.create_connection((host, port), timeout=connect_timeout_s)
+        except OSError as error:
+            raise BrokerUnreachable(f"cannot connect to {host}:{port}: {error.strerror or error}") from error
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = cls(host, port, sock, client_id, request_timeout_s)
+        try:
+            connection._negotiate(connect_timeout_s)
+        except ClientError as error:
+            connection.close()
+            raise BrokerUnreachable(f"{host}:{port} does not answer as a Kafka broker: {error}") from error
+        return connection
+
+    @property
+    def under_way(self) -> int:
+        """Requests whose answer has not been received."""
+        return len(self._under_way)
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def fileno(self) -> int:
+        """For select."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Drops what is under way. Idempotent."""
+        self.closed = True
+        self._under_way.clear()
+        self._socket.close()
+
+    def supports(self, api_key: int) -> bool:
+        """Whether both sides know a version of this request."""
+        return self._range(api_key, None) is not None
+
+    def version_for(self, api_key: int, version_max: int | None = None) -> int:
+        """The newest version both sides know, at most `version_max`; UnsupportedApi when there is none."""
+        found = self._range(api_key, version_max)
+        if found is None:
+            name = APIS[api_key].name
+            if api_key not in self._versions:
+                raise UnsupportedApi(f"the broker at {self.address} does not serve {name}")
+            oldest, newest = self._versions[api_key]
+            raise UnsupportedApi(
+                f"the broker at {self.address} serves {name} {oldest} to {newest}, "
+                f"this client speaks {APIS[api_key].oldest} to {APIS[api_key].newest}"
+            )
+        return found
+
+    def _range(self, api_key: int, version_max: int | None) -> int | None:
+        if api_key not in self._versions:
+            return None
+        oldest, newest = self._versions[api_key]
+        api = APIS[api_key]
+        chosen = min(newest, api.newest) if version_max is None else min(newest, api.newest, version_max)
+        return chosen if chosen >= max(oldest, api.oldest) else None
+
+    def request(
+        self, api_key: int, message: object, *, version_max: int | None = None, timeout_s: float | None = None
+    ) -> Any:
+        """Sends one request and waits for its answer; nothing else may be under way."""
+        assert not self._under_way, "requests are under way: their answers would come first"
+        self.send(api_key, message, version_max=version_max, timeout_s=timeout_s)
+        return self.receive()[1]
+
+    def send(
+        self,
+        api_key: int,
+        message: object,
+        *,
+        version_max: int | None = None,
+        timeout_s: float | None = None,
+        answered: bool = True,
+    ) -> Sent:
+        """Sends a request; `answered` is false for a Produce with acks=0, to which brokers say nothing."""
+        version = self.version_for(api_key, version_max)
+        return self._send(api_key, version, message, timeout_s, answered=answered)
+
+    def _send(self, api_key: int, version: int, message: object, timeout_s: float | None, *, answered: bool) -> Sent:
+        if self.closed:
+            raise ConnectionLost(f"the connection to {self.address} is closed")
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        frame = protocol.encode_request_frame(api_key, version, self._correlation_id, self._client_id, message)
+        timeout = self._request_timeout_s if timeout_s is None else timeout_s
+        sent = Sent(self._correlation_id, api_key, version, time.monotonic() + timeout)
+        try:
+            self._socket.settimeout(timeout)
+            self._socket.sendall(frame)
+        except TimeoutError as error:
+            self.close()
+            raise RequestTimeout(f"{self.address} took no {len(frame)} bytes within {timeout:g} s") from error
+        except OSError as error:
+            self.close()
+            raise ConnectionLost(f"the connection to {self.address} broke: {error.strerror or error}") from error
+        if answered:
+            self._under_way.append(sent)
+        return sent
+
+    def receive(self) -> tuple[Sent, Any]:
+        """The answer to the oldest request under way. ConnectionLost, RequestTimeout, ProtocolError: closed then."""
+        sent = self._under_way[0]
+        try:
+            frame = self._receive_frame(sent)
+            correlation_id, position = header.decode_response_header(sent.api_key, sent.version, frame)
+            if correlation_id != sent.correlation_id:
+                raise ProtocolError(f"{self.address} answered request {correlation_id}, not {sent.correlation_id}")
+            answer = self._decode(sent, frame[position:])
+        except protocol.CodecError as error:
+            self.close()
+            name = APIS[sent.api_key].name
+            raise ProtocolError(f"{self.address} sent a {name} {sent.version} answer that is none: {error}") from error
+        except ClientError:
+            self.close()
+            raise
+        self._under_way.popleft()
+        return sent, answer
+
+    def _decode(self, sent: Sent, body: memoryview) -> Any:
+        if sent.api_key == API_VERSIONS and sent.version > 0 and int.from_bytes(body[:2], "big") == 35:
+            # A broker that does not know the version asked answers in the oldest form (KIP-511).
+            return protocol.decode_response(API_VERSIONS, 0, body)
+        return protocol.decode_response(sent.api_key, sent.version, body, views=True)
+
+    def _receive_frame(self, sent: Sent) -> memoryview:
+        prefix = memoryview(bytearray(_SIZE.size))
+        self._receive_into(prefix, sent)
+        (size,) = _SIZE.unpack(prefix)
+        if size < _SIZE.size or size > RESPONSE_SIZE_MAX:
+            raise ProtocolError(f"{self.address} announced an answer of {size} bytes")
+        if size > len(self._buffer) or len(self._buffer) > BUFFER_SIZE_KEPT:
+            # A new one: somebody may still look at the old one's bytes.
+            self._buffer = bytearray(max(size, BUFFER_SIZE_MIN))
+        frame = memoryview(self._buffer)[:size]
+        self._receive_into(frame, sent)
+        return frame
+
+    def _receive_into(self, view: memoryview, sent: Sent) -> None:
+        position = 0
+        try:
+            while position < len(view):
+                # Zero would mean non-blocking; what is overdue has a last moment to be there already.
+                self._socket.settimeout(max(sent.deadline - time.monotonic(), OVERDUE_S))
+                count = self._socket.recv_into(view[position:])
+                if count == 0:
+                    raise ConnectionLost(f"{self.address} closed the connection")
+                position += count
+        except TimeoutError as error:
+            name = APIS[sent.api_key].name
+            raise RequestTimeout(f"{self.address} did not answer {name} in time") from error
+        except OSError as error:
+            raise ConnectionLost(f"the connection to {self.address} broke: {error.strerror or error}") from error
+
+    def _negotiate(self, timeout_s: float) -> None:
+        """Asks in the newest form; the answer to an unknown form says which one to ask in instead."""
+        from kafkalite import __version__
+
+        message = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=__version__)
+        version = APIS[API_VERSIONS].newest
+        for _ in range(2):
+            self._send(API_VERSIONS, version, message, timeout_s, answered=True)
+            answer = self.receive()[1]
+            if answer.error_code != ErrorCode.UNSUPPORTED_VERSION:
+                break
+            offered = [row.max_version for row in answer.api_keys if row.api_key == API_VERSIONS]
+            version = min(offered[0] if offered else 0, version - 1)
+        if answer.error_code:
+            raise ProtocolError(f"ApiVersions was refused with error {answer.error_code}")
+        self._versions = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}

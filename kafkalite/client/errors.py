@@ -1,0 +1,42 @@
+"""What goes wrong between client and broker without an error code: those are kafkalite.errors.
+
+ClientError
+    BrokerUnreachable       no broker of the list could be connected to, or one could not be again
+    ConnectionLost          a connection broke, or the peer closed it; the request may or may not have been served
+    RequestTimeout          no answer in time; the same doubt
+    UnsupportedApi          client and broker have no version of a request in common
+    ProtocolError           the peer sent what is not an answer
+    DeliveryFailed          records were not acknowledged; says how many and why
+"""
+
+
+class ClientError(Exception):
+    """Base of the client's own failures; the message is one sentence."""
+
+
+class BrokerUnreachable(ClientError):
+    """Nobody listens, or nobody that speaks Kafka."""
+
+
+class ConnectionLost(ClientError):
+    """The connection is gone; whether the broker still served what was under way is not known."""
+
+
+class RequestTimeout(ClientError):
+    """The broker did not answer in time; whether it served the request is not known."""
+
+
+class UnsupportedApi(ClientError):
+    """The broker is too old or too new, or does not serve this request at all."""
+
+
+class ProtocolError(ClientError):
+    """An answer that cannot be read; the connection is closed."""
+
+
+class DeliveryFailed(ClientError):
+    """Some records were not written, or nobody can tell. `unacknowledged` counts them; `__cause__` says why."""
+
+    def __init__(self, message: str, unacknowledged: int) -> None:
+        super().__init__(message)
+        self.unacknowledged = unacknowledged

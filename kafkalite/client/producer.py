@@ -1,0 +1,430 @@
+"""Columns to batches to leaders: several requests in flight, in order per partition, sent again when need be.
+
+    send ─▶ encode ─▶ waiting ──room in flight──▶ on the wire ──acknowledged──▶ delivery
+                         ▲                            │
+                         └── retriable, lost, late ◀──┤        in sequence order, after a pause
+                         └── halves, MESSAGE_TOO_LARGE┘
+
+With acks=all the producer is idempotent (KIP-98): each batch carries producer id and sequence, so that what is sent
+twice is stored once, and order holds whatever fails. Without, a failure on the way may store a batch twice, and with
+several in flight out of order; acks=0 hears of no failure but a lost connection.
+
+After a batch of a partition has failed, those sent behind it are refused (OUT_OF_ORDER_SEQUENCE_NUMBER); that is no
+failure of theirs. So a failure first collects all that is in flight to that leader, then sends again what is left.
+
+Thread rule: one thread at a time, that of the Client.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from kafkalite.client.client import RETRY_BACKOFF_S_MAX
+from kafkalite.client.errors import BrokerUnreachable, ClientError, ConnectionLost, DeliveryFailed, RequestTimeout
+from kafkalite.errors import ErrorCode, KafkaError, error_class, error_for
+from kafkalite.model import TopicPartition
+from kafkalite.protocol.api import INIT_PRODUCER_ID, PRODUCE
+from kafkalite.protocol.messages.init_producer_id import InitProducerIdRequest
+from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkalite.record.batches import BATCH_SIZE_MAX, decode, encode_batch, no_items
+from kafkalite.record.batches import Producer as ProducerId
+from kafkalite.record.columns import BytesColumn, HeaderColumns, RecordColumns
+from kafkalite.record.compression import Codec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kafkalite.client.client import Client
+    from kafkalite.client.connection import Connection
+
+PRODUCE_VERSION_MAX = 11
+"""The last version without new transaction rules; topics by name."""
+IN_FLIGHT_MAX = 5
+"""Requests to one leader that are not answered yet; a broker remembers five batches of an idempotent producer."""
+DELIVERY_TIMEOUT_S = 120.0
+ACKS_ALL, ACKS_LEADER, ACKS_NONE = -1, 1, 0
+SEQUENCE_COUNT = 2**31
+
+
+@dataclass(slots=True)
+class Delivery:
+    """What became of the records of one partition."""
+
+    partition: TopicPartition
+    first_offset: int = -1
+    """Of the first record acknowledged; -1 while none is, and for acks=0."""
+    end_offset: int = -1
+    """Behind the last record acknowledged."""
+    record_count: int = 0
+    """Acknowledged; with acks=0: handed to the operating system."""
+    batch_count: int = 0
+
+
+@dataclass(slots=True)
+class Batch:
+    """One encoded batch on its way."""
+
+    partition: TopicPartition
+    raw: bytearray
+    count: int
+    sequence: int
+    deadline: float
+
+
+@dataclass(slots=True)
+class Stream:
+    """One partition's batches that are not on the wire, in order, and its next sequence."""
+
+    waiting: deque[Batch] = field(default_factory=deque)
+    sequence: int = 0
+
+
+class Producer:
+    """See the module. `send` as often as you like, then `flush`; leaving the `with` block flushes.
+
+    `acks`              -1 all (on the disk, where the broker says so), 1 leader, 0 none
+    `codec`, `level`    compression of whole batches
+    `idempotent`        default: with acks=all
+    `batch_size`        bytes of records in a batch before compression, at most
+    `in_flight_max`     requests to one leader not answered yet
+    `delivery_timeout_s`   how long a batch may be tried before DeliveryFailed
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        acks: int = ACKS_ALL,
+        codec: int = Codec.NONE,
+        level: int | None = None,
+        idempotent: bool | None = None,
+        batch_size: int = BATCH_SIZE_MAX,
+        in_flight_max: int = IN_FLIGHT_MAX,
+        delivery_timeout_s: float = DELIVERY_TIMEOUT_S,
+    ) -> None:
+        if acks not in {ACKS_ALL, ACKS_LEADER, ACKS_NONE}:
+            raise ValueError(f"acks is {acks}; it may be -1 (all), 1 or 0")
+        if idempotent and acks != ACKS_ALL:
+            raise ValueError("an idempotent producer needs acks=-1 (all)")
+        self._client = client
+        self._acks = acks
+        self._codec = codec
+        self._level = level
+        self._idempotent = acks == ACKS_ALL if idempotent is None else idempotent
+        self._batch_size = batch_size
+        self._in_flight_max = min(in_flight_max, IN_FLIGHT_MAX) if self._idempotent else in_flight_max
+        self._delivery_timeout_s = delivery_timeout_s
+        self._producer_id = -1
+        self._producer_epoch = -1
+        self._streams: dict[TopicPartition, Stream] = {}
+        self._in_flight: dict[Connection, deque[Batch]] = {}
+        self._deliveries: dict[TopicPartition, Delivery] = {}
+        self._failure: DeliveryFailed | None = None
+        self._lane = f"producer-{id(self)}"
+        self._backoff_s = client.retry_backoff_s
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        try:
+            if kind is None:
+                self.flush()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Drops what is not delivered, and the connections. `flush` first."""
+        self._streams.clear()
+        self._in_flight.clear()
+        self._client.close_lane(self._lane)
+
+    @property
+    def deliveries(self) -> dict[TopicPartition, Delivery]:
+        """By partition, as far as acknowledged."""
+        return self._deliveries
+
+    @property
+    def record_count(self) -> int:
+        """Records acknowledged so far."""
+        return sum(delivery.record_count for delivery in self._deliveries.values())
+
+    def delivery(self, topic: str, partition: int) -> Delivery:
+        """What became of one partition's records."""
+        key = TopicPartition(topic, partition)
+        return self._deliveries.setdefault(key, Delivery(key))
+
+    def send(
+        self,
+        topic: str,
+        partition: int,
+        records: RecordColumns | Sequence[bytes | None],
+        *,
+        timestamp: int | None = None,
+    ) -> None:
+        """Encodes and sends; waits only while too many requests are in flight.
+
+        `timestamp` (ms, default now) is for records without one. DeliveryFailed when an earlier batch could not be
+        delivered, KafkaError when the topic cannot be written to at all.
+        """
+        self._raise_failure()
+        columns = records if isinstance(records, RecordColumns) else columns_of(records)
+        key = TopicPartition(topic, partition)
+        now = int(time.time() * 1000) if timestamp is None else timestamp
+        if self._idempotent and self._producer_id < 0:
+            self._client.with_retries(self._initialise)
+        stream = self._streams.setdefault(key, Stream())
+        first = 0
+        while first < len(columns):
+            identity = ProducerId(self._producer_id, self._producer_epoch, stream.sequence)
+            raw, count = encode_batch(
+                columns,
+                first,
+                codec=self._codec,
+                level=self._level,
+                size_max=self._batch_size,
+                timestamp=now,
+                producer=identity if self._idempotent else ProducerId(),
+            )
+            deadline = time.monotonic() + self._delivery_timeout_s
+            stream.waiting.append(Batch(key, raw, count, stream.sequence, deadline))
+            stream.sequence = (stream.sequence + count) % SEQUENCE_COUNT
+            first += count
+            self._push(key)
+
+    def flush(self) -> None:
+        """Waits until everything is acknowledged. DeliveryFailed, KafkaError."""
+        while self._pending():
+            for key, stream in self._streams.items():
+                if stream.waiting:
+                    self._push(key)
+            for connection in list(self._in_flight):
+                self._collect(connection)
+        self._raise_failure()
+
+    # --- sending -----------------------------------------------------------------------------------------------------
+
+    def _pending(self) -> bool:
+        return any(self._in_flight.values()) or any(stream.waiting for stream in self._streams.values())
+
+    def _initialise(self) -> None:
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+        answer = self._client.any_connection().request(INIT_PRODUCER_ID, request)
+        if answer.error_code:
+            raise error_for(answer.error_code)
+        self._producer_id, self._producer_epoch = answer.producer_id, answer.producer_epoch
+
+    def _push(self, key: TopicPartition) -> None:
+        """Puts the waiting batches of a partition on the wire, collecting answers where there is no room."""
+        stream = self._streams[key]
+        while stream.waiting:
+            try:
+                connection = self._client.leader(key, self._lane)
+                self._finish_elsewhere(key, connection)
+                while len(self._in_flight.get(connection, ())) >= self._in_flight_max:
+                    self._collect_one(connection)
+                if stream.waiting:  # collecting may have put batches back, or given them up
+                    self._put_on_wire(connection, stream)
+            except (KafkaError, ConnectionLost, RequestTimeout, BrokerUnreachable) as error:
+                self._recover(key, error)
+
+    def _finish_elsewhere(self, key: TopicPartition, connection: Connection) -> None:
+        """A partition whose leader moved: what the old one owes comes first, or the new one meets a gap."""
+        for other, batches in list(self._in_flight.items()):
+            if other is not connection:
+                while any(batch.partition == key for batch in batches):
+                    self._collect_one(other)
+                    batches = self._in_flight.get(other, deque())
+
+    def _put_on_wire(self, connection: Connection, stream: Stream) -> None:
+        batch = stream.waiting[0]
+        raw: Any = batch.raw  # a bytearray is bytes enough for the codec
+        request = ProduceRequest(
+            acks=self._acks,
+            timeout_ms=int(self._client.request_timeout_s * 1000),
+            topic_data=[
+                TopicProduceData(
+                    name=batch.partition.topic,
+                    partition_data=[PartitionProduceData(index=batch.partition.partition, records=raw)],
+                )
+            ],
+        )
+        answered = self._acks != ACKS_NONE
+        connection.send(PRODUCE, request, version_max=PRODUCE_VERSION_MAX, answered=answered)
+        stream.waiting.popleft()
+        if answered:
+            self._in_flight.setdefault(connection, deque()).append(batch)
+        else:
+            self._delivered(batch, -1)
+
+    # --- answers -----------------------------------------------------------------------------------------------------
+
+    def _collect(self, connection: Connection) -> None:
+        """Takes every answer that is owed on one connection."""
+        try:
+            while self._in_flight.get(connection):
+                self._collect_one(connection)
+        except (ConnectionLost, RequestTimeout) as error:
+            self._recover(None, error)
+
+    def _collect_one(self, connection: Connection) -> None:
+        """Takes one answer; a failed batch makes it take all, and puts back what is to be sent again."""
+        try:
+            code, message, base_offset = answer_of(connection.receive()[1])
+        except ClientError:
+            self._put_back(self._in_flight.pop(connection))
+            raise
+        batch = self._in_flight[connection].popleft()
+        if not code or code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            self._delivered(batch, -1 if code else base_offset)
+            return
+        self._refused(connection, batch, code, message)
+
+    def _refused(self, connection: Connection, batch: Batch, code: int, message: str | None) -> None:
+        """Collects all that follows, so that nothing sent again can overtake it, then decides about this batch."""
+        again = [batch]
+        failed = {batch.partition}
+        others = self._in_flight.pop(connection)
+        while others:
+            try:
+                following_code, following_message, base_offset = answer_of(connection.receive()[1])
+            except ClientError:
+                again += others
+                break
+            following = others.popleft()
+            if not following_code or following_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+                self._delivered(following, -1 if following_code else base_offset)
+            elif following.partition in failed or is_worth_repeating(following_code):
+                again.append(following)
+                failed.add(following.partition)
+            else:
+                self._give_up(following, error_for(following_code, following_message))
+        if code == ErrorCode.MESSAGE_TOO_LARGE and batch.count > 1:
+            again[:1] = self._halves(batch)
+            self._put_back(deque(again))
+            return
+        if error_class(code).retriable and batch.deadline > time.monotonic():
+            self._put_back(deque(again))
+            self._client.forget(batch.partition.topic)
+            self._pause()
+            return
+        self._put_back(deque(again[1:]))
+        self._give_up(batch, error_for(code, message))
+
+    def _halves(self, batch: Batch) -> list[Batch]:
+        """The same records in two batches, with the same sequences."""
+        columns = decode(batch.raw)
+        middle = batch.count // 2
+        halves = []
+        for first, end in ((0, middle), (middle, batch.count)):
+            part = slice_of(columns, first, end)
+            sequence = (batch.sequence + first) % SEQUENCE_COUNT
+            identity = ProducerId(self._producer_id, self._producer_epoch, sequence)
+            raw, count = encode_batch(
+                part,
+                codec=self._codec,
+                level=self._level,
+                size_max=2**31 - 1,
+                producer=identity if self._idempotent else ProducerId(),
+            )
+            assert count == end - first, "a half fits where the whole did"
+            halves.append(Batch(batch.partition, raw, count, sequence, batch.deadline))
+        return halves
+
+    def _put_back(self, batches: deque[Batch]) -> None:
+        """In front of what waits, each partition's in their order."""
+        while batches:
+            batch = batches.pop()
+            self._streams[batch.partition].waiting.appendleft(batch)
+
+    def _delivered(self, batch: Batch, base_offset: int) -> None:
+        delivery = self.delivery(*batch.partition)
+        delivery.record_count += batch.count
+        delivery.batch_count += 1
+        if base_offset >= 0:
+            delivery.first_offset = base_offset if delivery.first_offset < 0 else delivery.first_offset
+            delivery.end_offset = base_offset + batch.count
+        self._backoff_s = self._client.retry_backoff_s
+
+    # --- failures ----------------------------------------------------------------------------------------------------
+
+    def _recover(self, key: TopicPartition | None, error: Exception) -> None:
+        """After a lost connection or a missing leader: a pause, then again, as long as the batches may wait."""
+        for connection in [connection for connection in self._in_flight if connection.closed]:
+            self._put_back(self._in_flight.pop(connection))
+        for waiting_key, stream in self._streams.items():
+            if stream.waiting:
+                self._client.forget(waiting_key.topic)
+        now = time.monotonic()
+        first = [stream.waiting[0] for stream in self._streams.values() if stream.waiting]
+        overdue = [batch for batch in first if batch.deadline < now]
+        if not self._client.is_passing(error) and key is not None:
+            self._give_up(self._streams[key].waiting.popleft(), error)
+        for batch in overdue:
+            if self._streams[batch.partition].waiting and self._streams[batch.partition].waiting[0] is batch:
+                self._streams[batch.partition].waiting.popleft()
+                self._give_up(batch, error)
+        self._pause()
+
+    def _pause(self) -> None:
+        time.sleep(self._backoff_s)
+        self._backoff_s = min(2 * self._backoff_s, RETRY_BACKOFF_S_MAX)
+
+    def _give_up(self, batch: Batch, error: Exception) -> None:
+        """Remembers the first failure and drops the partition's later batches, whose order would not hold."""
+        waiting = self._streams[batch.partition].waiting
+        lost = batch.count + sum(following.count for following in waiting)
+        waiting.clear()
+        if self._failure is None:
+            name = f" ({error.name})" if isinstance(error, KafkaError) else ""
+            text = f"{lost} records for {batch.partition} were not acknowledged: {error}{name}"
+            self._failure = DeliveryFailed(text, lost)
+            self._failure.__cause__ = error
+        else:
+            self._failure.unacknowledged += lost
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+
+def is_worth_repeating(code: int) -> bool:
+    """Whether a batch refused with this code may be taken later, whole or in halves."""
+    return code == ErrorCode.MESSAGE_TOO_LARGE or error_class(code).retriable
+
+
+def answer_of(answer: Any) -> tuple[int, str | None, int]:
+    """(error code, message, base offset) of the one partition in a Produce answer."""
+    row = answer.responses[0].partition_responses[0]
+    message = row.error_message
+    if row.record_errors and row.record_errors[0].batch_index_error_message:
+        first = row.record_errors[0]
+        message = f"record {first.batch_index} of the batch: {first.batch_index_error_message}"
+    return row.error_code, message, row.base_offset
+
+
+def columns_of(values: Sequence[bytes | None]) -> RecordColumns:
+    """Values alone, with neither keys nor timestamps."""
+    none = np.empty(0, np.int64)
+    return RecordColumns(none, none, no_items(), BytesColumn.from_items(values))
+
+
+def slice_of(columns: RecordColumns, first: int, end: int) -> RecordColumns:
+    """Some of the records, nothing copied."""
+    headers = columns.headers
+    part = None
+    if headers is not None:
+        starts, ends = headers.record_starts[first:end], headers.record_ends[first:end]
+        part = HeaderColumns(starts, ends, headers.keys, headers.values)
+    return RecordColumns(
+        columns.offsets[first:end],
+        columns.timestamps[first:end],
+        columns.keys[first:end],
+        columns.values[first:end],
+        part,
+    )
