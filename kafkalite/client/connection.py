@@ -11,6 +11,7 @@ until the next `receive`.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 import time
@@ -29,7 +30,7 @@ from kafkalite.client.errors import (
 from kafkalite.errors import ErrorCode
 from kafkalite.protocol import header
 from kafkalite.protocol.api import API_VERSIONS, APIS
-from kafkalite.protocol.messages.api_versions import ApiVersionsRequest
+from kafkalite.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -202,9 +203,11 @@ class Connection:
         return sent, answer
 
     def _decode(self, sent: Sent, body: memoryview) -> Any:
-        if sent.api_key == API_VERSIONS and sent.version > 0 and int.from_bytes(body[:2], "big") == 35:
-            # A broker that does not know the version asked answers in the oldest form (KIP-511).
-            return protocol.decode_response(API_VERSIONS, 0, body)
+        if sent.api_key == API_VERSIONS and sent.version > 0 and is_refusal(body):
+            # A broker that does not know the version asked answers in the oldest form (KIP-511); some in another.
+            with contextlib.suppress(protocol.CodecError):
+                return protocol.decode_response(API_VERSIONS, 0, body)
+            return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         return protocol.decode_response(sent.api_key, sent.version, body, views=True)
 
     def _receive_frame(self, sent: Sent) -> memoryview:
@@ -242,13 +245,18 @@ class Connection:
 
         message = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=__version__)
         version = APIS[API_VERSIONS].newest
-        for _ in range(2):
+        while True:
             self._send(API_VERSIONS, version, message, timeout_s, answered=True)
             answer = self.receive()[1]
-            if answer.error_code != ErrorCode.UNSUPPORTED_VERSION:
+            if answer.error_code != ErrorCode.UNSUPPORTED_VERSION or version == 0:
                 break
             offered = [row.max_version for row in answer.api_keys if row.api_key == API_VERSIONS]
-            version = min(offered[0] if offered else 0, version - 1)
+            version = max(0, min(version - 1, offered[0] if offered else version))
         if answer.error_code:
             raise ProtocolError(f"ApiVersions was refused with error {answer.error_code}")
         self._versions = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
+
+
+def is_refusal(body: memoryview) -> bool:
+    """Whether an ApiVersions answer begins with UNSUPPORTED_VERSION: the only thing sure about its form."""
+    return int.from_bytes(body[:2], "big") == ErrorCode.UNSUPPORTED_VERSION
