@@ -1,27 +1,35 @@
 """How fast is one 200-byte message a request answered, with one and with five in flight, beside the C yardstick?
 
-Compare only within a run: with both ends asleep between messages the rate is the machine's wake-up time. Target: ≥ 0.9
-of the yardstick's rate, p99 ≤ 1.5 times its p99. The acks=all case says what an fdatasync for each answer costs.
+With both ends asleep between messages the rate is the machine's wake-up time, and it jumps when the scheduler puts both
+on one core; so the cases are run on one core, on two, and where the scheduler likes. Target: ≥ 0.9 of the yardstick's
+rate, p99 ≤ 1.5 times its p99. The acks=all case says what an fdatasync for each answer costs.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.path.harness import Case, Kafkalite, NullBroker, Row, Server, client, run_suite
+from benchmarks.path.harness import Case, Kafkalite, NullBroker, Row, Server, client, pin, run_suite
+
+PLACES = {"same-core": ({0}, {0}), "two-cores": ({0}, {1}), "free": (None, None)}
+"""Name → cores of the server and of the client. With one request in flight the scheduler's choice is the result."""
 
 
-def case(in_flight: int, connections: int, acks: int, count: int) -> Case:
+def case(in_flight: int, connections: int, acks: int, count: int, place: str = "free") -> Case:
+    server_cores, client_cores = PLACES[place]
+
+    def prepare(server: Server, _: int) -> None:
+        pin(server.pid, server_cores or set(range(os.cpu_count() or 1)))
+
     def run(server: Server, repeat: int) -> Row:
         load = ["--count", count, "--in-flight", in_flight, "--connections", connections, "--acks", acks]
-        topic = f"lat{in_flight}-{connections}-{acks + 1}-{repeat}"
-        return client(
-            "raw_bench", "produce", "--port", server.port, "--topic", topic, *load, "--partitions", connections
-        )
+        target = ["--port", server.port, "--topic", f"{place}-{in_flight}-{connections}-{acks + 1}-{repeat}"]
+        return client("raw_bench", "produce", *target, *load, "--partitions", connections, cores=client_cores)
 
     name = {1: "acks-1", -1: "acks-all"}[acks]
-    return Case(f"{name}-in-flight-{in_flight}-connections-{connections}", run)
+    return Case(f"{name}-in-flight-{in_flight}-connections-{connections}-{place}", run, prepare)
 
 
 def servers(folder: Path) -> Sequence[Server]:
@@ -34,6 +42,7 @@ def servers(folder: Path) -> Sequence[Server]:
 
 def main(*, small: bool) -> list[Path]:
     count, repeat_count = (2_000, 1) if small else (100_000, 5)
-    cases = [case(1, 1, 1, count), case(5, 1, 1, count), case(5, 4, 1, count)]
-    cases += [case(1, 1, -1, max(count // 20, 500)), case(5, 4, -1, max(count // 10, 500))]
+    cases = [case(1, 1, 1, count, place) for place in PLACES]
+    cases += [case(5, 1, 1, count, place) for place in PLACES]
+    cases += [case(5, 4, 1, count), case(1, 1, -1, max(count // 20, 500)), case(5, 4, -1, max(count // 10, 500))]
     return [run_suite("latency", cases, servers, repeat_count)]

@@ -1,0 +1,60 @@
+"""What does one append and one read cost in the log, without network: batches of 1 and of 50 records of 200 bytes?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kafkalite.clock import SystemClock
+from kafkalite.config import BrokerConfig
+from kafkalite.log.manager import LogManager
+
+if TYPE_CHECKING:
+    from kafkalite.log.partition_log import PartitionLog
+
+COUNTS = [1, 50]
+RETENTION = {"retention.ms": "-1"}
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[PartitionLog]:
+    config = BrokerConfig.load(None, {"log.dirs": str(tmp_path / "data")})
+    manager = LogManager(config, SystemClock(), on_fatal=print)
+    manager.open()
+    yield manager.create_topic("bench", 1, RETENTION).partitions[0]
+    manager.close()
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_append(
+    benchmark: Callable[..., object], make_batch: Callable[..., bytearray], log: PartitionLog, count: int
+) -> None:
+    data = make_batch(count, 200)
+    before = log.log_end_offset
+
+    def append() -> None:
+        data[:8] = bytes(8)
+        log.append_batch(data)
+
+    benchmark(append)
+    assert (log.log_end_offset - before) % count == 0
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_read_slice(
+    benchmark: Callable[..., object], make_batch: Callable[..., bytearray], log: PartitionLog, count: int
+) -> None:
+    """Locating 64 KiB of whole batches in the middle of 1,000; no byte is copied."""
+    data = bytes(make_batch(count, 200))
+    for _ in range(1000):
+        log.append_batch(bytearray(data))
+
+    def read() -> None:
+        _, found = log.slice_at(500 * count, 65_536)
+        assert found is not None
+        found.release()
+
+    benchmark(read)

@@ -1,0 +1,38 @@
+"""What does the codec cost for a Metadata answer of many partitions, and for small requests, there and back?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kafkalite import protocol
+from tests.support.messages import REQUEST, RESPONSE, MessageMaker
+
+METADATA, METADATA_VERSION = 3, 12
+SMALL = [
+    pytest.param(18, 3, id="ApiVersions"),
+    pytest.param(2, 9, id="ListOffsets"),
+    pytest.param(3, 12, id="Metadata"),
+]
+
+
+def metadata_answer(partition_count: int) -> object:
+    answer = MessageMaker(1).make(METADATA, METADATA_VERSION, RESPONSE)
+    while not answer.topics or not answer.topics[0].partitions:
+        answer = MessageMaker(id(answer) % 1000).make(METADATA, METADATA_VERSION, RESPONSE)
+    answer.topics = answer.topics[:1]
+    answer.topics[0].partitions = answer.topics[0].partitions[:1] * partition_count
+    return answer
+
+
+@pytest.mark.parametrize("partition_count", [10, 10_000])
+def test_encode_metadata_answer(benchmark: Callable[..., bytes], partition_count: int) -> None:
+    answer = metadata_answer(partition_count)
+    assert benchmark(protocol.encode_response, METADATA, METADATA_VERSION, answer)
+
+
+@pytest.mark.parametrize(("key", "version"), SMALL)
+def test_decode_request(benchmark: Callable[..., object], key: int, version: int) -> None:
+    data = protocol.encode_request(key, version, MessageMaker(3).make(key, version, REQUEST))
+    assert benchmark(protocol.decode_request, key, version, data) is not None
