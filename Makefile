@@ -13,7 +13,7 @@ SOURCES := $(wildcard ext/c/* ext/kafkalite/*.pxd ext/kafkalite/_native/*.pyx ex
 BUILD := $(BIN)/python setup.py -q build_ext --inplace -j $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help run build debug test test-all test-debug packages bench lint format docs warnings build-check clean
+.PHONY: help run build test test-all test-debug test-asan packages bench lint format docs warnings build-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
@@ -49,9 +49,17 @@ test: $(VENV)/.built $(VENV)/.tested packages  ## everything but the slow tests
 test-all: $(VENV)/.built $(VENV)/.tested packages  ## the slow tests too, at a release's counts
 	$(BIN)/python -m pytest -m "not zookeeper and not spark" $(PYTEST_ARGS)
 
+# Both rebuild in place, and put the release build back whatever the tests say.
 test-debug: $(VENV)/.tested  ## the tests on the debug build: bounds checks and assertions on
 	KAFKALITE_DEBUG=1 $(BUILD) --force
 	KAFKALITE_DEBUG=1 $(BIN)/python -m pytest -m "not slow and not zookeeper and not spark" $(PYTEST_ARGS); \
+	status=$$?; $(BUILD) --force; exit $$status
+
+test-asan: $(VENV)/.tested  ## the unit and parity tests on a debug build with the address sanitiser
+	KAFKALITE_DEBUG=1 KAFKALITE_SANITIZE=address $(BUILD) --force
+	KAFKALITE_DEBUG=1 LD_PRELOAD=$$(gcc -print-file-name=libasan.so) PYTHONMALLOC=malloc \
+	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 \
+	$(BIN)/python -m pytest tests/unit tests/parity -m "not slow" $(PYTEST_ARGS); \
 	status=$$?; $(BUILD) --force; exit $$status
 
 bench: $(VENV)/.built $(VENV)/.tested packages  ## micro benchmarks, then kafkalite beside the null broker

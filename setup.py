@@ -1,6 +1,6 @@
 """Builds ext/kafkalite/_native/*.pyx into kafkalite._native; everything else about the package is in pyproject.toml.
 
-KAFKALITE_DEBUG=1 gives the debug build: bounds checks, line tracing and KL_DEBUG assertions on.
+KAFKALITE_DEBUG=1 gives the debug build: bounds and initialisation checks and KL_DEBUG assertions on.
 KAFKALITE_SANITIZE=address adds the address sanitiser to it.
 KAFKALITE_WARNINGS=1 turns on the strict warnings that `make warnings` sifts (Cython's own output cannot pass them).
 """
@@ -24,7 +24,6 @@ link_args: list[str] = []
 macros = [("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")]
 if debug:
     compile_args += ["-O1", "-g", "-UNDEBUG", "-DKL_DEBUG=1"]
-    macros += [("CYTHON_TRACE_NOGIL", "0")]
 else:
     compile_args += ["-O3"]
 if warnings:

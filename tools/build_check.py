@@ -65,7 +65,8 @@ def main() -> None:
         venv.create(scratch / "venv", with_pip=True)
         python = scratch / "venv" / "bin" / "python"
         run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(wheel), cwd=scratch)
-        run(python, "-c", SMOKE, cwd=scratch)
+        (scratch / "smoke.py").write_text(SMOKE, encoding="utf-8")
+        run(python, "smoke.py", cwd=scratch)
     print("sdist and wheel are whole, and the wheel works outside the tree")
 
 
