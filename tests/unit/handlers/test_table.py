@@ -1,0 +1,104 @@
+"""The table of APIs: what is advertised is what is served, and every row leads to a handler."""
+
+import pytest
+
+from kafkalite import protocol
+from kafkalite.errors import ErrorCode
+from kafkalite.handlers import table
+from kafkalite.protocol import api, header
+from kafkalite.protocol.messages.api_versions import ApiVersionsRequest
+from tests.support.handler_calls import versions
+
+SERVED = {
+    "Produce": (0, 3, 11),
+    "Fetch": (4, 4, 12),
+    "ListOffsets": (1, 1, 11),
+    "Metadata": (0, 0, 13),
+    "FindCoordinator": (0, 0, 6),
+    "ApiVersions": (0, 0, 4),
+    "CreateTopics": (2, 2, 7),
+    "DeleteTopics": (1, 1, 6),
+    "DeleteRecords": (0, 0, 2),
+    "InitProducerId": (0, 0, 5),
+    "OffsetForLeaderEpoch": (2, 2, 4),
+    "DescribeAcls": (1, 1, 3),
+    "CreateAcls": (1, 1, 3),
+    "DeleteAcls": (1, 1, 3),
+    "DescribeConfigs": (1, 1, 4),
+    "AlterConfigs": (0, 0, 2),
+    "DescribeLogDirs": (1, 1, 4),
+    "CreatePartitions": (0, 0, 3),
+    "IncrementalAlterConfigs": (0, 0, 1),
+    "ListPartitionReassignments": (0, 0, 0),
+    "DescribeCluster": (0, 0, 2),
+    "ListConfigResources": (0, 0, 1),
+    "DescribeTopicPartitions": (0, 0, 0),
+}
+"""Name → advertised from, served from, up to."""
+
+
+def test_table_is_what_the_documentation_says():
+    assert {row.name: (row.advertised, row.oldest, row.newest) for row in table.ROWS} == SERVED
+
+
+@pytest.mark.parametrize("row", table.ROWS, ids=lambda row: row.name)
+def test_row_leads_to_a_handler(row):
+    if row.key not in (api.PRODUCE, api.FETCH):
+        assert callable(table._load(row._path))
+    if isinstance(row._blocking, str):
+        assert callable(table._load(row._blocking))
+    assert not row.serves(row.oldest - 1)
+    assert not row.serves(row.newest + 1)
+
+
+@pytest.mark.parametrize("version", versions(api.API_VERSIONS))
+def test_api_versions_tells_the_table(broker, version):
+    response = broker.call(api.API_VERSIONS, version, software_request(version))
+    assert response.error_code == ErrorCode.NONE
+    told = {api.APIS[row.api_key].name: (row.min_version, row.max_version) for row in response.api_keys}
+    assert told == {name: (advertised, newest) for name, (advertised, _, newest) in SERVED.items()}
+    assert (response.supported_features, response.finalized_features, response.finalized_features_epoch) == ([], [], -1)
+    assert not broker.blocked
+
+
+def software_request(version, name="apache-kafka-java", number="4.1.0"):
+    if version < 3:
+        return ApiVersionsRequest()
+    return ApiVersionsRequest(client_software_name=name, client_software_version=number)
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        pytest.param("", "1", id="no-name"),
+        pytest.param("a", "", id="no-version"),
+        pytest.param("-a", "1", id="leading-dash"),
+        pytest.param("a", "1.", id="trailing-dot"),
+        pytest.param("a b", "1", id="blank"),
+        pytest.param("a", "1\n", id="newline"),
+        pytest.param("ä", "1", id="not-ascii"),
+    ],
+)
+@pytest.mark.parametrize("version", [3, 4])
+def test_client_software_that_is_no_name_is_refused(broker, version, name, number):
+    response = broker.call(api.API_VERSIONS, version, software_request(version, name, number))
+    assert (response.error_code, response.api_keys) == (ErrorCode.INVALID_REQUEST, [])
+
+
+@pytest.mark.parametrize("name", ["a", "librdkafka", "sarama", "a.b-c", "9"])
+def test_client_software_names_in_use_are_accepted(broker, name):
+    response = broker.call(api.API_VERSIONS, 3, software_request(3, name))
+    assert response.error_code == ErrorCode.NONE
+
+
+def test_unknown_api_versions_version_is_answered_in_v0():
+    frame = table.unsupported_api_versions(5)
+    assert header.decode_response_header(api.API_VERSIONS, 0, frame[4:]) == (5, 4)
+    response = protocol.decode_response(api.API_VERSIONS, 0, frame[8:])
+    assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+    (row,) = response.api_keys
+    assert (row.api_key, row.min_version, row.max_version) == (api.API_VERSIONS, 0, 4)
+
+
+def test_unknown_key_has_no_row():
+    assert table.find(9999) is None
