@@ -105,7 +105,8 @@ class Dispatcher:
         if row is None or not row.serves(version):
             return self._refuse(connection, key, version, correlation_id)
         try:
-            request = row.decode(version, header.request_body(key, version, body))
+            partitions_max = self._services.config.request_max_partitions
+            request = row.decode(version, header.request_body(key, version, body), partitions_max)
             name = None if client_id is None else client_id.decode()
         except ValueError as error:
             connection.close(f"{row.name} v{version} that does not follow its schema: {error}")

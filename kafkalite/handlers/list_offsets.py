@@ -18,7 +18,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.errors import ErrorCode, KafkaError
-from kafkalite.handlers.topics import find_partition
+from kafkalite.handlers.topics import NO_LEADER_EPOCH, find_partition
 from kafkalite.model import (
     OFFSET_EARLIEST,
     OFFSET_EARLIEST_LOCAL,
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 OFFSET_EARLIEST_PENDING_UPLOAD: Final = -6
 READ_COMMITTED: Final = 1
+_LEADER_EPOCH_SINCE: Final = 4
 _SINCE: Final = {
     OFFSET_LATEST: 1,
     OFFSET_EARLIEST: 1,
@@ -94,6 +95,8 @@ def _partition(
         found, offset, epoch = _look_up(log, timestamp, committed=committed)
     except KafkaError as error:
         return _failure(partition, error.code)
+    if context.api_version < _LEADER_EPOCH_SINCE:
+        epoch = NO_LEADER_EPOCH
     return ListOffsetsPartitionResponse(
         partition_index=partition.partition_index, timestamp=found, offset=offset, leader_epoch=epoch
     )

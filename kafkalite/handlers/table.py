@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 
 API_VERSIONS_KEY: Final = api.API_VERSIONS
 
+PARTITIONS_MAX: Final = 100_000
+"""request.max.partitions where nobody says otherwise."""
+OBJECTS_PER_PARTITION: Final = 5
+"""What one partition may decode to at most in an honest request: its struct, a topic of its own, the topic's name, and
+room for short lists. The codec counts structs and list items, not partitions."""
+
 
 class Row:
     """One API as this broker serves it."""
@@ -56,9 +62,9 @@ class Row:
             self._decide = _load(self._blocking)
         return bool(self._decide(context, request))
 
-    def decode(self, version: int, body: bytes | bytearray | memoryview) -> Any:
-        """The request; ValueError (DecodeError) if the bytes are not one."""
-        return protocol.decode_request(self.key, version, body)
+    def decode(self, version: int, body: bytes | bytearray | memoryview, partitions_max: int = PARTITIONS_MAX) -> Any:
+        """The request; ValueError (DecodeError) if the bytes are not one, or name far more partitions than allowed."""
+        return protocol.decode_request(self.key, version, body, objects_max=partitions_max * OBJECTS_PER_PARTITION)
 
     def handler(self, context: RequestContext, request: Any) -> Any:
         """The response to a request."""

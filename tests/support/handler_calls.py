@@ -1,7 +1,7 @@
 """Calls handlers the way dispatch does, without sockets: request object in, bytes both ways, response object out.
 
-`LogsInMemory` stands in for the log manager where a test needs to say exactly what a partition holds, or to make storage
-fail; `HandlerCalls` takes it or a real one.
+`LogsInMemory` stands in for the log manager where a test needs to say exactly what a partition holds, or to make
+storage fail; `HandlerCalls` takes it or a real one.
 """
 
 from __future__ import annotations
@@ -169,7 +169,8 @@ class HandlerCalls:
 
     def call(self, key: int, version: int, request: object) -> Any:
         row = table.find(key)
-        assert row is not None and row.serves(version)
+        assert row is not None
+        assert row.serves(version)
         decoded = row.decode(version, protocol.encode_request(key, version, request))
         context = self.context(key, version)
         self.blocked = row.blocks(context, decoded)

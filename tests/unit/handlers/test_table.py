@@ -7,6 +7,7 @@ from kafkalite.errors import ErrorCode
 from kafkalite.handlers import table
 from kafkalite.protocol import api, header
 from kafkalite.protocol.messages.api_versions import ApiVersionsRequest
+from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.support.handler_calls import versions
 
 SERVED = {
@@ -98,6 +99,15 @@ def test_unknown_api_versions_version_is_answered_in_v0():
     assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
     (row,) = response.api_keys
     assert (row.api_key, row.min_version, row.max_version) == (api.API_VERSIONS, 0, 4)
+
+
+def test_request_that_names_far_too_many_partitions_is_refused():
+    names = MetadataRequest(topics=[MetadataRequestTopic(name="t") for _ in range(60)])
+    body = protocol.encode_request(api.METADATA, 4, names)
+    row = table.find(api.METADATA)
+    assert len(row.decode(4, body, 13).topics) == 60
+    with pytest.raises(protocol.DecodeError, match="too many items"):
+        row.decode(4, body, 12)
 
 
 def test_unknown_key_has_no_row():
