@@ -19,6 +19,8 @@ class ProducerEntry:
 
 class ProducerTable:
     dirty: bool
+    count_max: int
+    def __init__(self, count_max: int = 50000) -> None: ...
     def restore(
         self,
         producer_id: int,

@@ -60,7 +60,7 @@ cdef class LogCore:
     # Topic settings, live:
     cdef readonly int64_t segment_size_max, segment_ms, index_interval, index_count_max, message_size_max
     cdef readonly int64_t timestamp_before_max_ms, timestamp_after_max_ms, flush_messages
-    cdef readonly bint log_append_time, compacted, validate_records
+    cdef readonly bint log_append_time, compacted, validate_records, preallocate
     cdef readonly int16_t codec             # -1: keep the producer's
     cdef readonly int64_t roll_jitter_ms
 
@@ -68,8 +68,9 @@ cdef class LogCore:
     cdef int lock_acquire(self) except -1
     cdef int lock_release(self) except -1
     cdef int _check_header(self, unsigned char* batch, int64_t size, BatchInfo* info) except? -32000
-    cdef int _check_records(self, const unsigned char* batch, const BatchInfo* info, bint may_block, int64_t now_ms,
+    cdef int _check_records(self, unsigned char* batch, BatchInfo* info, bint may_block, int64_t now_ms,
                             AppendResult* out) except? -32000
+    cdef int _append_recoded(self, unsigned char* batch, BatchInfo* info, int64_t now_ms, AppendResult* out) except? -32000
     cdef int _append_locked(self, unsigned char* batch, BatchInfo* info, bint may_block, int64_t now_ms,
                             AppendResult* out) except? -32000
     cdef int _write_locked(self, Segment segment, unsigned char* batch, BatchInfo* info, int64_t now_ms,

@@ -27,11 +27,16 @@ from cpython.pythread cimport (
     PyThread_release_lock,
     WAIT_LOCK,
 )
-from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
-from libc.string cimport memcpy
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t
 
 from kafkalite._native.producers cimport CHECK_DUPLICATE, ProducerTable, SequenceSpan
-from kafkalite._native.record_format cimport ATTRIBUTE_CODEC, ATTRIBUTE_TRANSACTIONAL, BatchInfo, RecordFormat
+from kafkalite._native.record_format cimport (
+    ATTRIBUTE_CODEC,
+    ATTRIBUTE_TRANSACTIONAL,
+    BatchInfo,
+    RecordFormat,
+    RecordsVerdict,
+)
 from kafkalite._native.segment cimport PAST_END, READ_DEFER, Segment
 
 import time as _time
@@ -48,7 +53,6 @@ cdef enum:
     OFFSET_OUT_OF_RANGE = 1
     CORRUPT_MESSAGE = 2
     UNKNOWN_TOPIC_OR_PARTITION = 3
-    INVALID_TIMESTAMP = 32
     INVALID_TXN_STATE = 48
     KAFKA_STORAGE_ERROR = 56
 
@@ -176,11 +180,18 @@ cdef class LogCore:
         error = self._check_records(batch, &info, may_block, now_ms, out)
         if error != 0:
             return error
-        self.lock_acquire()
-        try:
-            error = self._append_locked(batch, &info, may_block, now_ms, out)
-        finally:
-            self.lock_release()
+        if info.attributes & ATTRIBUTE_TRANSACTIONAL:
+            return INVALID_TXN_STATE            # no transaction can be open: this release has no coordinator
+        if self.codec >= 0 and (info.attributes & ATTRIBUTE_CODEC) != self.codec:
+            if not may_block:
+                return APPEND_DEFER
+            error = self._append_recoded(batch, &info, now_ms, out)
+        else:
+            self.lock_acquire()
+            try:
+                error = self._append_locked(batch, &info, may_block, now_ms, out)
+            finally:
+                self.lock_release()
         if error == 0:
             out.log_start_offset = self.log_start_offset
             if info.size > 0:               # 0: it was a duplicate
@@ -202,26 +213,60 @@ cdef class LogCore:
             return CORRUPT_MESSAGE
         return self.format.check_fields(info)
 
-    cdef int _check_records(self, const unsigned char* batch, const BatchInfo* info, bint may_block, int64_t now_ms,
+    cdef int _check_records(self, unsigned char* batch, BatchInfo* info, bint may_block, int64_t now_ms,
                             AppendResult* out) except? -32000:
         """The checks that may need a look at records; header and checksum are known to be right."""
-        cdef bint late = False
-        cdef bint early = False
-        if not self.log_append_time:
-            late = info.max_timestamp > now_ms and info.max_timestamp - now_ms > self.timestamp_after_max_ms
-            early = self.timestamp_before_max_ms != INT64_MAX
-        if late or early or self.compacted or self.validate_records:
-            if not may_block and info.attributes & ATTRIBUTE_CODEC:
+        cdef RecordsVerdict verdict
+        cdef int64_t timestamp_min = INT64_MIN
+        cdef int64_t timestamp_max = INT64_MAX
+        cdef bint key_required = self.compacted
+        cdef bint stamped = self.log_append_time
+        cdef bint look = self.validate_records or key_required
+        if not stamped:
+            if self.timestamp_after_max_ms < INT64_MAX - now_ms:
+                timestamp_max = now_ms + self.timestamp_after_max_ms
+            if self.timestamp_before_max_ms != INT64_MAX:
+                timestamp_min = now_ms - self.timestamp_before_max_ms
+            look = look or info.max_timestamp > timestamp_max or timestamp_min != INT64_MIN
+        if not look:
+            return 0
+        format = self.format
+        if info.attributes & ATTRIBUTE_CODEC:
+            if not may_block:
                 return APPEND_DEFER
-            error, index = self._validate_records(<bytes>batch[:info.size], now_ms)
-            if late and not error:
-                error = INVALID_TIMESTAMP       # the header claims a time that no record has: refuse it all the same
-            if error:
-                out.record_error_index = index
-                return error
-        if info.attributes & ATTRIBUTE_TRANSACTIONAL:
-            return INVALID_TXN_STATE
+            error, index, max_timestamp = self._check_compressed(
+                <bytes>batch[:info.size], key_required, timestamp_min, timestamp_max)
+            verdict.error = error
+            verdict.bad_index = index
+            verdict.max_timestamp = max_timestamp
+        elif info.size >= CRC_WITHOUT_GIL_MIN:
+            with nogil:
+                format.check_records(batch, info, key_required, timestamp_min, timestamp_max, &verdict)
+        else:
+            format.check_records(batch, info, key_required, timestamp_min, timestamp_max, &verdict)
+        if verdict.error != 0:
+            out.record_error_index = verdict.bad_index
+            return verdict.error
+        if verdict.max_timestamp != info.max_timestamp and not stamped:
+            format.correct_timestamp(batch, info, verdict.max_timestamp)
         return 0
+
+    cdef int _append_recoded(self, unsigned char* batch, BatchInfo* info, int64_t now_ms,
+                             AppendResult* out) except? -32000:
+        """Appends the batch in the codec that the topic prescribes. It was checked; the new form is ours."""
+        cdef bytearray recoded = self._recode(<bytes>batch[:info.size], self.codec)
+        cdef unsigned char* data = <unsigned char*><char*>recoded
+        cdef int64_t size = len(recoded)
+        cdef int error
+        # Its size may have grown: Kafka holds the stored batch against the limit too.
+        error = self.format.check(data, size, self.message_size_max, info)
+        if error != 0:
+            return error
+        self.lock_acquire()
+        try:
+            return self._append_locked(data, info, True, now_ms, out)
+        finally:
+            self.lock_release()
 
     cdef int _append_locked(self, unsigned char* batch, BatchInfo* info, bint may_block, int64_t now_ms,
                             AppendResult* out) except? -32000:
@@ -288,12 +333,13 @@ cdef class LogCore:
         cdef int64_t offset = self.log_end_offset
         cdef int32_t epoch = self.leader_epoch
         cdef int64_t size_max = self.segment_size_max
+        cdef bint whole = self.preallocate
         # The caller keeps `batch` alive, the pin keeps the descriptor, the lock keeps the end where it is.
         with nogil:
             if stamp:
                 format.stamp(batch, info, now_ms)
             format.place(batch, info, offset, epoch)
-            written = segment.write(batch, info.size, size_max)
+            written = segment.write(batch, info.size, size_max, whole)
         if written < 0:
             self._write_failed_locked(<int>-written)
             return KAFKA_STORAGE_ERROR
@@ -443,7 +489,7 @@ cdef class LogCore:
     def _set_numbers(self, *, int64_t segment_size_max, int64_t segment_ms, int64_t roll_jitter_ms,
                      int64_t index_interval, int64_t index_count_max, int64_t message_size_max, bint log_append_time,
                      int64_t timestamp_before_max_ms, int64_t timestamp_after_max_ms, bint compacted,
-                     bint validate_records, int64_t flush_messages):
+                     bint validate_records, int64_t flush_messages, int16_t codec=-1, bint preallocate=False):
         """The topic's settings; they hold from the next append on."""
         self.segment_size_max = segment_size_max
         self.segment_ms = segment_ms
@@ -457,6 +503,8 @@ cdef class LogCore:
         self.compacted = compacted
         self.validate_records = validate_records
         self.flush_messages = flush_messages
+        self.codec = codec
+        self.preallocate = preallocate
 
     def _set_segments(self, tuple segments):
         """Publishes a new list of segments."""
@@ -520,9 +568,13 @@ cdef class LogCore:
         """Makes `active` writable: loads its index, creates its file, records the epoch, or rolls. None: storage failed."""
         raise TypeError("a bare LogCore has no storage")
 
-    def _validate_records(self, batch, now_ms):
-        """(error code, index of the bad record or -1) of a look into the records."""
-        return 0, -1
+    def _check_compressed(self, batch, key_required, timestamp_min, timestamp_max):
+        """(error code, index of the bad record or -1, largest timestamp) of a compressed batch."""
+        raise TypeError("a bare LogCore has no codecs")
+
+    def _recode(self, batch, codec):
+        """The batch in another codec, as a bytearray with a right header."""
+        raise TypeError("a bare LogCore has no codecs")
 
     def _write_failed_locked(self, error):
         """A write failed with this errno and was cut back."""

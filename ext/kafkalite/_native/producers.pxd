@@ -29,7 +29,9 @@ cdef class ProducerEntry:
 
 cdef class ProducerTable:
     cdef dict entries                           # producer id -> ProducerEntry
+    cdef public int64_t count_max               # above it the producers silent longest are forgotten
     cdef public bint dirty                      # changed since the last snapshot
     cdef int check(self, const BatchInfo* info, SequenceSpan* duplicate) except -1
     cdef int update(self, const BatchInfo* info, int64_t now_ms) except -1
+    cdef ProducerEntry entry_of(self, const BatchInfo* info)
     cdef int update_marker(self, const BatchInfo* info, int64_t now_ms) except -1

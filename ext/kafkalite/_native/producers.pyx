@@ -16,6 +16,7 @@ cdef enum:
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45
     INVALID_PRODUCER_EPOCH = 47
     SEQUENCE_MAX = 0x7FFFFFFF
+    COUNT_MAX = 50000
 
 
 
@@ -79,7 +80,8 @@ cdef class ProducerEntry:
 cdef class ProducerTable:
     """All producers of one partition."""
 
-    def __cinit__(self):
+    def __init__(self, int64_t count_max=COUNT_MAX):
+        self.count_max = count_max
         self.entries = {}
 
     cdef int check(self, const BatchInfo* info, SequenceSpan* duplicate) except -1:
@@ -110,20 +112,30 @@ cdef class ProducerTable:
         cdef ProducerEntry entry
         if info.attributes & ATTRIBUTE_CONTROL:
             return self.update_marker(info, now_ms)
-        entry = <ProducerEntry>self.entries.get(info.producer_id)
-        if entry is None:
-            entry = ProducerEntry(info.producer_id, info.producer_epoch)
-            self.entries[info.producer_id] = entry
+        entry = self.entry_of(info)
         entry.push(info, now_ms)
         self.dirty = True
         return 0
 
-    cdef int update_marker(self, const BatchInfo* info, int64_t now_ms) except -1:
-        """A commit or abort marker: ends the transaction and, as in Kafka, clears the window."""
+    cdef ProducerEntry entry_of(self, const BatchInfo* info):
+        """The entry of the batch's producer, made if need be; then the table may have to make room."""
         cdef ProducerEntry entry = <ProducerEntry>self.entries.get(info.producer_id)
         if entry is None:
+            if len(self.entries) >= self.count_max:
+                self._forget_oldest(max(1, self.count_max // 10))
             entry = ProducerEntry(info.producer_id, info.producer_epoch)
             self.entries[info.producer_id] = entry
+        return entry
+
+    def _forget_oldest(self, count):
+        """Forgets the `count` producers silent longest; those with an open transaction stay."""
+        idle = sorted([(entry.seen_ms, entry.producer_id) for entry in self if entry.transaction_offset < 0])
+        for _, producer_id in idle[:count]:
+            del self.entries[producer_id]
+
+    cdef int update_marker(self, const BatchInfo* info, int64_t now_ms) except -1:
+        """A commit or abort marker: ends the transaction and, as in Kafka, clears the window."""
+        cdef ProducerEntry entry = self.entry_of(info)
         if info.producer_epoch > entry.epoch:
             entry.epoch = info.producer_epoch
         entry.span_count = 0

@@ -37,6 +37,12 @@ cdef enum ParseResult:
     PARSE_INCOMPLETE = 1            # fewer bytes left than the item needs
     PARSE_INVALID = 2               # these bytes are not an item of this format
 
+# What the walk over the uncompressed records of an appended item found.
+cdef struct RecordsVerdict:
+    int error                       # Kafka error code, 0 good
+    int64_t bad_index               # of the first bad record, -1 none
+    int64_t max_timestamp           # ms, over all records
+
 cdef class RecordFormat:
     cdef readonly str name          # value of the topic setting `message.format`
     cdef readonly str suffix        # of segment files
@@ -44,6 +50,9 @@ cdef class RecordFormat:
     cdef bint intact(self, const unsigned char* data, const BatchInfo* info) noexcept nogil
     cdef int check(self, const unsigned char* data, int64_t size, int64_t size_max, BatchInfo* out) noexcept nogil
     cdef int check_fields(self, const BatchInfo* info) noexcept nogil
+    cdef void check_records(self, const unsigned char* data, const BatchInfo* info, bint key_required,
+                            int64_t timestamp_min, int64_t timestamp_max, RecordsVerdict* verdict) noexcept nogil
+    cdef void correct_timestamp(self, unsigned char* data, BatchInfo* info, int64_t max_timestamp) noexcept nogil
     cdef void place(self, unsigned char* data, BatchInfo* info, int64_t base_offset, int32_t leader_epoch) noexcept nogil
     cdef void stamp(self, unsigned char* data, BatchInfo* info, int64_t time_ms) noexcept nogil
 

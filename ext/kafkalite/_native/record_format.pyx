@@ -11,11 +11,20 @@ Record batch v2, big-endian, as it stands on the wire and on the disk:
     23 lastOffsetDelta i32                              61 records
 
 A format object has no state and may be used by any thread, without the GIL. Records inside a batch are the business of
-`batch`; here only headers are read.
+`batch`, whose walk is called here.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 
+from kafkalite._native.batch cimport (
+    FAULT_TIMESTAMP,
+    OK,
+    BatchHeader,
+    RecordFindings,
+    RecordRules,
+    parse_header,
+    walk_records,
+)
 from kafkalite._native.crc32c cimport crc32c
 from kafkalite._native.cursor cimport load_i16, load_i32, load_i64, load_u32, store_i16, store_i32, store_i64, store_u32
 
@@ -51,6 +60,15 @@ cdef class RecordFormat:
     cdef int check_fields(self, const BatchInfo* info) noexcept nogil:
         """What is checked behind the checksum, from the header alone: 0 or a Kafka error code."""
         return INVALID_RECORD
+
+    cdef void check_records(self, const unsigned char* data, const BatchInfo* info, bint key_required,
+                            int64_t timestamp_min, int64_t timestamp_max, RecordsVerdict* verdict) noexcept nogil:
+        """Walks the records of an item that is not compressed; timestamps in ms, both bounds inclusive."""
+        verdict.error = INVALID_RECORD
+        verdict.bad_index = -1
+
+    cdef void correct_timestamp(self, unsigned char* data, BatchInfo* info, int64_t max_timestamp) noexcept nogil:
+        """Makes the header tell the largest timestamp that its records really have."""
 
     cdef void place(self, unsigned char* data, BatchInfo* info, int64_t base_offset, int32_t leader_epoch) noexcept nogil:
         """Puts offset and leader epoch into bytes about to be appended, and into `info`."""
@@ -139,6 +157,30 @@ cdef class V2Format(RecordFormat):
         if info.attributes & ATTRIBUTE_LOG_APPEND_TIME:
             return INVALID_TIMESTAMP            # only the broker may set it
         return 0
+
+    cdef void check_records(self, const unsigned char* data, const BatchInfo* info, bint key_required,
+                            int64_t timestamp_min, int64_t timestamp_max, RecordsVerdict* verdict) noexcept nogil:
+        cdef BatchHeader header
+        cdef RecordRules rules
+        cdef RecordFindings findings
+        parse_header(data, <Py_ssize_t>info.size, &header)
+        rules.dense = True
+        rules.key_required = key_required
+        rules.timestamp_min = timestamp_min
+        rules.timestamp_max = timestamp_max
+        verdict.error = 0
+        verdict.bad_index = -1
+        if walk_records(data + BATCH_HEADER_SIZE, <Py_ssize_t>(info.size - BATCH_HEADER_SIZE), &header, &rules,
+                        &findings) != OK:
+            verdict.error = INVALID_TIMESTAMP if findings.fault == FAULT_TIMESTAMP else INVALID_RECORD
+            verdict.bad_index = findings.bad_index
+        verdict.max_timestamp = findings.max_timestamp
+
+    cdef void correct_timestamp(self, unsigned char* data, BatchInfo* info, int64_t max_timestamp) noexcept nogil:
+        info.max_timestamp = max_timestamp
+        store_i64(data + 35, max_timestamp)
+        info.crc = crc32c(data + CRC_START, <size_t>(info.size - CRC_START))
+        store_u32(data + 17, info.crc)
 
     cdef void place(self, unsigned char* data, BatchInfo* info, int64_t base_offset, int32_t leader_epoch) noexcept nogil:
         store_i64(data, base_offset)

@@ -40,7 +40,7 @@ cdef class Segment:
     cdef int64_t allocated                  # blocks are reserved up to here
     cdef int64_t map_size
     cdef int64_t map_reserve                # address space to map
-    cdef int64_t bytes_since_entry
+    cdef readonly int64_t bytes_since_entry
     cdef int64_t unverified_size            # bytes below were loaded from disk and need their CRC checked once
     cdef bytearray verified                 # one byte a granule of the index; None: no granule is verified yet
     cdef list retired                       # maps replaced while pinned
@@ -55,7 +55,7 @@ cdef class Segment:
     cdef int _take(self, int fd, void* address, int64_t map_size) except -1
     cdef int _close(self) except -1
     cdef int _ensure_map(self) except -1
-    cdef int64_t write(self, const unsigned char* data, int64_t size, int64_t size_max) noexcept nogil
+    cdef int64_t write(self, const unsigned char* data, int64_t size, int64_t size_max, bint whole) noexcept nogil
     cdef int advance(self, const BatchInfo* info, int64_t index_interval) except -1
     cdef bint is_verified(self, int64_t position, int64_t end) noexcept
     cdef int slice(self, int64_t offset, int64_t size_max, bint whole_first, int64_t upper_offset, int64_t size_limit,

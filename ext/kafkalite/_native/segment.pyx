@@ -41,6 +41,8 @@ cdef extern from "<fcntl.h>" nogil:
     int O_CREAT
     int O_EXCL
     int O_CLOEXEC
+    int SYNC_FILE_RANGE_WRITE
+    int sync_file_range(int fd, int64_t position, int64_t size, unsigned int flags)
 
 cdef enum:
     CORRUPT_MESSAGE = 2
@@ -308,17 +310,17 @@ cdef class Segment:
         self.has_file = True
         self.created_ms = created_ms
 
-    cdef int64_t write(self, const unsigned char* data, int64_t size, int64_t size_max) noexcept nogil:
+    cdef int64_t write(self, const unsigned char* data, int64_t size, int64_t size_max, bint whole) noexcept nogil:
         """Puts bytes behind the readable end without making them readable; pinned, under the log's lock.
 
-        Returns size or -errno; a failed write is cut back, so that the file holds whole batches only.
+        Blocks are reserved in doubling steps up to size_max, or (`whole`) all at once. Returns size or -errno; a failed write is cut back, so that the file holds whole batches only.
         """
         cdef int64_t end = self.size + size
         cdef int64_t step
         cdef int64_t written
         if end > self.allocated:
             step = min(max(self.size, ALLOCATE_STEP_MIN), ALLOCATE_STEP_MAX)
-            step = max(min(end + step, size_max), end)
+            step = max(min(end + step, size_max), end) if not whole else max(size_max, end)
             step = (step + PAGE - 1) & ~<int64_t>(PAGE - 1)
             # Reserving is only about speed: where it is impossible the write itself says what is wrong.
             if file_allocate(self.fd, self.allocated, step - self.allocated) == 0:
@@ -360,6 +362,19 @@ cdef class Segment:
             raise OSError(-result, _os.strerror(-result), self.path)
         if size > self.flushed_size:
             self.flushed_size = size
+
+    def start_writeback(self):
+        """Lets the system begin writing what is not on the disk yet, so that several syncs overlap. Never fails."""
+        cdef int64_t start = self.flushed_size
+        cdef int64_t size = self.size - start
+        if size <= 0 or not self.has_file:
+            return
+        self.pin()
+        try:
+            with nogil:
+                sync_file_range(self.fd, start, size, SYNC_FILE_RANGE_WRITE)
+        finally:
+            self.unpin()
 
     def trim(self):
         """Gives back blocks reserved behind the end. OSError."""

@@ -1,0 +1,11 @@
+"""The log engine: partitions as directories of segment files, from the data directory down to the batch.
+
+    manager         opens and closes a data directory; topics, partitions, the threads behind them
+    journal         topics, settings and ids, durably
+    partition_log   one partition: appends, reads, rolls, retention (its hot half is `_native.log_core`)
+    loading         a partition directory → an open log      recovery   what to do with bytes that are no batches
+    flusher         group commit                             retention  which segments may go
+    index_file · snapshots · checkpoints · files             the small files beside the logs, and how they are written
+
+It knows nothing of requests, sockets or the wire; it reports appends through listeners.
+"""

@@ -1,0 +1,88 @@
+"""Partition directories that the journal does not know: leftovers of deleted topics, and logs copied in.
+
+    id is that of a topic the journal deleted             a crash came between the line and the removal: remove it
+    the journal has the topic under another id            somebody else's data under our topic's name: refuse to start
+    the journal has the topic, not so many partitions     the topic grows to hold it
+    otherwise, with segment files                         the topic is adopted: id from partition.metadata, or a new one
+    without segment files                                 left alone, with one log line
+
+Adopted partitions go on above the last leader epoch they have, and the producer ids their snapshots know are never
+given out again. Runs once, at start, on the manager's thread.
+"""
+
+import logging
+import os
+from collections.abc import Mapping
+
+from kafkalite.errors import StartupError
+from kafkalite.log import checkpoints, files
+from kafkalite.log.journal import MetadataState, TopicState
+from kafkalite.logging import fields
+from kafkalite.model import new_uuid, topic_name_error, uuid_text
+
+_LOG = logging.getLogger(__name__)
+
+KAFKA_METADATA_TOPIC = "__cluster_metadata"
+COMPACTED_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+
+
+def sort_out(
+    state: MetadataState, deleted_ids: frozenset[bytes], directories: Mapping[tuple[str, int], str], suffix: str
+) -> tuple[list[TopicState], list[str]]:
+    """(topics to write into the journal, new or grown; directories to remove). StartupError for another's data."""
+    strangers: dict[str, dict[int, str]] = {}
+    leftovers = []
+    for (topic, partition), path in sorted(directories.items()):
+        known = state.topics.get(topic)
+        topic_id = checkpoints.read_partition_topic_id(path)
+        if known is not None and topic_id in {known.topic_id, None} and partition < len(known.epoch_bases):
+            continue
+        if topic_id is not None and topic_id in deleted_ids:
+            leftovers.append(path)
+        elif not has_segments(path, suffix):
+            _LOG.warning("partition directory without a log, ignored", extra=fields(path=path))
+        elif known is not None and topic_id is not None and topic_id != known.topic_id:
+            raise StartupError(
+                f"{path} belongs to topic id {uuid_text(topic_id)}, but topic {topic} has {uuid_text(known.topic_id)}:"
+                " move it away, or write the right id into its partition.metadata"
+            )
+        elif topic == KAFKA_METADATA_TOPIC or topic_name_error(topic) is not None:
+            _LOG.warning("not a topic of this broker, ignored", extra=fields(path=path))
+        else:
+            strangers.setdefault(topic, {})[partition] = path
+    return [_adopt(state, topic, paths) for topic, paths in strangers.items()], leftovers
+
+
+def has_segments(path: str, suffix: str) -> bool:
+    """Whether a directory holds at least one segment file."""
+    try:
+        return any(
+            name.endswith(suffix) and files.SEGMENT_STEM.fullmatch(name[: -len(suffix)]) for name in os.listdir(path)
+        )
+    except OSError:
+        return True  # unreadable is not empty: its partition goes offline rather than being forgotten
+
+
+def _adopt(state: MetadataState, topic: str, paths: Mapping[int, str]) -> TopicState:
+    known = state.topics.get(topic)
+    ids = {checkpoints.read_partition_topic_id(path) for path in paths.values()} - {None}
+    if len(ids) > 1:
+        raise StartupError(f"the partition directories of topic {topic} belong to different topic ids")
+    topic_id = known.topic_id if known is not None else ids.pop() or new_uuid() if ids else new_uuid()
+    bases = list(known.epoch_bases) if known is not None else []
+    bases += [state.unclean_count] * (max(paths) + 1 - len(bases))
+    for partition, path in paths.items():
+        bases[partition] = base_above(path, state.unclean_count)
+        if checkpoints.read_partition_topic_id(path) is None:
+            checkpoints.write_partition_topic_id(path, topic_id)
+    overrides = dict(known.overrides) if known is not None else {}
+    if known is None and topic in COMPACTED_TOPICS:
+        overrides["cleanup.policy"] = "compact"
+    _LOG.info("topic adopted from its directories", extra=fields(topic=topic, partitions=len(bases)))
+    return TopicState(topic, topic_id, overrides, bases)
+
+
+def base_above(path: str, unclean_count: int) -> int:
+    """The epoch base that makes a partition go on one above the last leader epoch in its directory."""
+    entries = checkpoints.read_epochs(f"{path}/{files.EPOCHS_NAME}")
+    return unclean_count - (entries[-1][0] + 1) if entries else unclean_count

@@ -1,0 +1,118 @@
+"""Kafka's small text files: offset checkpoints, leader epochs, partition.metadata, meta.properties, clean shutdown.
+
+    offset checkpoints   version 0 ⏎ count ⏎ then `topic partition offset` lines
+    leader epochs        version 0 ⏎ count ⏎ then `epoch start-offset` lines, both rising
+    partition.metadata   `version: 0` ⏎ `topic_id: <22 characters>`
+
+Reading is forgiving: a file that is missing or not well-formed counts as absent (None) with one log line, since each of
+these only shortens work or repeats what the log says. Writing replaces the file as a whole. All of it may block.
+"""
+
+import itertools
+import logging
+from collections.abc import Iterable, Mapping
+
+from kafkalite.log import files
+from kafkalite.logging import fields
+from kafkalite.model import uuid_bytes, uuid_text
+
+_LOG = logging.getLogger(__name__)
+
+VERSION = 0
+
+
+def _lines(path: str, width: int) -> list[list[str]] | None:
+    """The rows of a checkpoint file, each of `width` words."""
+    data = files.read_bytes(path)
+    if data is None:
+        return None
+    try:
+        lines = data.decode().splitlines()
+        if int(lines[0]) != VERSION:
+            raise ValueError(f"version {lines[0]}")  # noqa: TRY301 - one handler for whatever is wrong with the file
+        rows = [line.split() for line in lines[2:]]
+        if len(rows) != int(lines[1]) or any(len(row) != width for row in rows):
+            raise ValueError("count or shape of its lines")  # noqa: TRY301
+    except (ValueError, IndexError) as error:
+        _LOG.warning("checkpoint file is damaged and ignored", extra=fields(path=path, reason=str(error)))
+        return None
+    return rows
+
+
+def read_offsets(path: str) -> dict[tuple[str, int], int] | None:
+    """(topic, partition) → offset of an offset checkpoint; None when it is missing or damaged."""
+    rows = _lines(path, 3)
+    if rows is None:
+        return None
+    try:
+        offsets = {(topic, int(partition)): int(offset) for topic, partition, offset in rows}
+    except ValueError:
+        _LOG.warning("checkpoint file is damaged and ignored", extra=fields(path=path, reason="not a number"))
+        return None
+    return {key: offset for key, offset in offsets.items() if offset >= 0}
+
+
+def write_offsets(path: str, offsets: Mapping[tuple[str, int], int]) -> None:
+    """Replaces an offset checkpoint, durably."""
+    lines = [str(VERSION), str(len(offsets)), *(f"{topic} {number} {at}" for (topic, number), at in offsets.items())]
+    files.write_atomically(path, "\n".join([*lines, ""]).encode(), durable=True)
+
+
+def read_epochs(path: str) -> list[tuple[int, int]]:
+    """(epoch, start offset) entries in order; none when the file is missing or damaged."""
+    rows = _lines(path, 2)
+    if rows is None:
+        return []
+    try:
+        entries = [(int(epoch), int(offset)) for epoch, offset in rows]
+    except ValueError:
+        entries = []
+    if any(after[0] <= before[0] or after[1] < before[1] for before, after in itertools.pairwise(entries)):
+        _LOG.warning("leader epochs are out of order and ignored", extra=fields(path=path))
+        return []
+    return entries
+
+
+def write_epochs(path: str, entries: Iterable[tuple[int, int]]) -> None:
+    """Replaces a leader-epoch-checkpoint, durably: an epoch must not be forgotten once batches carry it."""
+    rows = [f"{epoch} {offset}" for epoch, offset in entries]
+    files.write_atomically(path, "\n".join([str(VERSION), str(len(rows)), *rows, ""]).encode(), durable=True)
+
+
+def read_partition_topic_id(directory: str) -> bytes | None:
+    """The topic id that a partition directory says it belongs to."""
+    path = f"{directory}/{files.PARTITION_METADATA_NAME}"
+    data = files.read_bytes(path)
+    if data is None:
+        return None
+    try:
+        values = dict(line.split(": ", 1) for line in data.decode().splitlines() if line)
+        if values["version"] != str(VERSION):
+            return None
+        return uuid_bytes(values["topic_id"])
+    except (ValueError, KeyError):
+        _LOG.warning("partition.metadata is damaged and ignored", extra=fields(path=path))
+        return None
+
+
+def write_partition_topic_id(directory: str, topic_id: bytes) -> None:
+    """Writes partition.metadata. Not synced: the journal knows the id, this copy is for who moves the directory."""
+    text = f"version: {VERSION}\ntopic_id: {uuid_text(topic_id)}"
+    files.write_atomically(f"{directory}/{files.PARTITION_METADATA_NAME}", text.encode(), durable=False)
+
+
+def read_properties(path: str) -> dict[str, str] | None:
+    """A file of `key=value` lines; None when there is none."""
+    data = files.read_bytes(path)
+    if data is None:
+        return None
+    lines = (line.strip() for line in data.decode(errors="replace").splitlines())
+    pairs = (line.partition("=") for line in lines if "=" in line and line[0] not in "#!")
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def write_properties(path: str, values: Mapping[str, str]) -> None:
+    """Replaces a properties file, durably."""
+    files.write_atomically(
+        path, "".join(f"{key}={value}\n" for key, value in sorted(values.items())).encode(), durable=True
+    )

@@ -1,0 +1,140 @@
+"""The root of a data directory: one owner at a time, an identity, and whether the last owner stopped cleanly.
+
+`.lock` is held by two kernel locks, since either alone leaves a gap: `flock` also keeps out a second broker inside
+this process, the POSIX lock also keeps out Apache Kafka. Both vanish with the process: kill -9 leaves nothing stale.
+
+`meta.properties` is Kafka's (version, cluster.id, node.id, directory.id) with one line of ours, `kafkalite.format`,
+which says that a journal belongs here: without it the file may be Kafka's and its partitions are adopted.
+
+Everything here blocks; the manager's thread alone uses it.
+"""
+
+import fcntl
+import logging
+import os
+from dataclasses import dataclass
+
+from kafkalite._native import file_ops
+from kafkalite.errors import StartupError
+from kafkalite.log import checkpoints, files
+from kafkalite.logging import fields
+from kafkalite.model import new_uuid, uuid_text
+
+_LOG = logging.getLogger(__name__)
+
+FORMAT_KEY = "kafkalite.format"
+FORMAT_VERSION = 1
+KAFKA_VERSION = "1"
+CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
+"""What Kafka 4 writes into the marker of a clean stop; ours has no broker epoch."""
+
+
+class DirectoryLock:
+    """Ownership of a data directory, from construction to release()."""
+
+    def __init__(self, directory: str) -> None:
+        path = f"{directory}/{files.LOCK_NAME}"
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            owner = os.read(self._fd, 32).decode(errors="replace").strip()
+            os.close(self._fd)
+            who = f" (process {owner})" if owner.isdigit() else ""
+            raise StartupError(
+                f"{directory} is in use by another broker{who}: stop it or choose another log.dirs"
+            ) from None
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        """Lets another process in."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What meta.properties says; `ours` when a journal must be there."""
+
+    cluster_id: str
+    node_id: int
+    ours: bool
+
+
+def prepare(directory: str) -> None:
+    """Makes the directory if need be; StartupError in words when it cannot be used."""
+    try:
+        os.makedirs(directory, exist_ok=True)
+        if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
+            raise PermissionError(13, "permission denied")
+    except OSError as error:
+        raise StartupError(f"log.dirs: {directory} cannot be used: {error.strerror}") from None
+
+
+def read_identity(directory: str, node_id: int) -> Identity | None:
+    """The identity of a directory used before, None for a fresh one; StartupError when it is not for us."""
+    path = f"{directory}/{files.META_PROPERTIES_NAME}"
+    values = checkpoints.read_properties(path)
+    if values is None:
+        return None
+    version = values.get("version", "")
+    ours = values.get(FORMAT_KEY)
+    if version not in {"0", KAFKA_VERSION} or "cluster.id" not in values:
+        raise StartupError(f"{path} is damaged or of an unknown version: restore it, or move it away to start anew")
+    if ours is not None and ours != str(FORMAT_VERSION):
+        raise StartupError(f"{directory} has data format {ours}; this release reads {FORMAT_VERSION}")
+    stored = values.get("node.id", values.get("broker.id", ""))
+    if stored.lstrip("-").isdigit() and int(stored) != node_id:
+        raise StartupError(f"node.id: {directory} belongs to node {stored}, the configuration says {node_id}")
+    return Identity(values["cluster.id"], node_id, ours is not None)
+
+
+def write_identity(directory: str, cluster_id: str, node_id: int) -> None:
+    """Writes meta.properties, keeping lines of Kafka's that we do not know."""
+    path = f"{directory}/{files.META_PROPERTIES_NAME}"
+    values = checkpoints.read_properties(path) or {"directory.id": uuid_text(new_uuid())}
+    wanted = {
+        **values,
+        "version": KAFKA_VERSION,
+        "cluster.id": cluster_id,
+        "node.id": str(node_id),
+        FORMAT_KEY: str(FORMAT_VERSION),
+    }
+    if wanted != values:
+        checkpoints.write_properties(path, wanted)
+
+
+def take_clean_marker(directory: str) -> bool:
+    """Whether the last stop was clean; from now on this start counts as unclean until it ends cleanly."""
+    path = f"{directory}/{files.CLEAN_SHUTDOWN_NAME}"
+    if not os.path.exists(path):
+        return False
+    file_ops.unlink(path)
+    file_ops.sync_directory(directory)
+    return True
+
+
+def leave_clean_marker(directory: str) -> None:
+    """The last act of a clean stop."""
+    files.write_atomically(f"{directory}/{files.CLEAN_SHUTDOWN_NAME}", CLEAN_SHUTDOWN_CONTENT, durable=True)
+
+
+def partition_directories(directory: str) -> tuple[dict[tuple[str, int], str], list[str]]:
+    """((topic, partition) → path, paths of deleted partitions still to be removed)."""
+    found: dict[tuple[str, int], str] = {}
+    deleted = []
+    for entry in os.scandir(directory):
+        if not entry.is_dir(follow_symlinks=True):
+            continue
+        if files.DELETED_DIRECTORY_NAME.fullmatch(entry.name):
+            deleted.append(entry.path)
+            continue
+        parsed = files.parse_directory_name(entry.name)
+        if parsed is None:
+            _LOG.warning("directory is not a partition's, ignored", extra=fields(path=entry.path))
+        else:
+            found[parsed] = entry.path
+    return found, deleted

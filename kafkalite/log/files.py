@@ -1,0 +1,101 @@
+"""Names of the files in a data directory, and how small files are written so that a crash leaves the old or the new.
+
+    <data directory>/                       a partition directory <topic>-<partition>/
+      meta.properties                         00000000000000000000.log        the log, named by its base offset
+      metadata.journal             (ours)     00000000000000000000.klindex    sparse index (ours)
+      recovery-point-offset-checkpoint        00000000000000000042.snapshot   producer state at offset 42
+      log-start-offset-checkpoint             00000000000000000042.producers  all of their batches (ours)
+      .kafka_cleanshutdown  .lock             leader-epoch-checkpoint  partition.metadata
+
+Everything not marked is Apache Kafka's, byte for byte. A file on its way out is renamed to end in `.deleted`, a
+partition directory to end in `-delete`; both are removed later, or at the next start.
+
+Everything here may block. OSError goes to the caller.
+"""
+
+import contextlib
+import os
+import re
+import secrets
+
+from kafkalite._native import file_ops
+
+INDEX_SUFFIX = ".klindex"
+SNAPSHOT_SUFFIX = ".snapshot"
+PRODUCERS_SUFFIX = ".producers"
+DELETED_SUFFIX = ".deleted"
+TEMPORARY_SUFFIX = ".tmp"
+DIRECTORY_DELETED_SUFFIX = "-delete"
+KAFKA_INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
+
+EPOCHS_NAME = "leader-epoch-checkpoint"
+PARTITION_METADATA_NAME = "partition.metadata"
+RECOVERY_POINTS_NAME = "recovery-point-offset-checkpoint"
+LOG_STARTS_NAME = "log-start-offset-checkpoint"
+CLEAN_SHUTDOWN_NAME = ".kafka_cleanshutdown"
+META_PROPERTIES_NAME = "meta.properties"
+JOURNAL_NAME = "metadata.journal"
+LOCK_NAME = ".lock"
+
+DIRECTORY_NAME = re.compile(r"(?P<topic>.+)-(?P<partition>\d{1,10})")
+DELETED_DIRECTORY_NAME = re.compile(r".+-\d{1,10}\.[0-9a-f]{32}-delete")
+SEGMENT_STEM = re.compile(r"\d{20}")
+
+
+def stem(offset: int) -> str:
+    """How a file is named after an offset."""
+    return f"{offset:020d}"
+
+
+def directory_name(topic: str, partition: int) -> str:
+    """The directory of a partition."""
+    return f"{topic}-{partition}"
+
+
+def deleted_directory_name(topic: str, partition: int) -> str:
+    """What a partition directory is renamed to on deletion; unique, cut to what file systems allow, as Kafka does."""
+    suffix = f"-{partition}.{secrets.token_hex(16)}{DIRECTORY_DELETED_SUFFIX}"
+    return topic[: 255 - len(suffix)] + suffix
+
+
+def parse_directory_name(name: str) -> tuple[str, int] | None:
+    """(topic, partition) of a partition directory's name; None for any other name."""
+    match = DIRECTORY_NAME.fullmatch(name)
+    if match is None or name.endswith(DIRECTORY_DELETED_SUFFIX):
+        return None
+    return match["topic"], int(match["partition"])
+
+
+def write_atomically(path: str, data: bytes, *, durable: bool) -> None:
+    """Replaces a file as a whole; `durable`: on the disk, name included, when it returns."""
+    temporary = path + TEMPORARY_SUFFIX
+    fd = file_ops.open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        file_ops.write_all(fd, data, 0)
+        if durable:
+            file_ops.sync_file(fd)
+    finally:
+        os.close(fd)
+    file_ops.rename(temporary, path)
+    if durable:
+        file_ops.sync_directory(os.path.dirname(path) or ".")
+
+
+def read_bytes(path: str) -> bytes | None:
+    """The contents of a small file; None when there is no such file."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
+def remove_tree(path: str) -> None:
+    """Removes a directory and the plain files in it; what cannot be removed stays for the next start."""
+    with contextlib.suppress(FileNotFoundError):
+        for entry in os.scandir(path):
+            if entry.is_dir(follow_symlinks=False):
+                remove_tree(entry.path)
+            else:
+                file_ops.unlink(entry.path, missing_ok=True)
+        os.rmdir(path)

@@ -1,0 +1,95 @@
+"""Group commit: one thread that puts appended records on the disk for everybody who waits for it.
+
+    flush_async(a) ─┐                    ┌─▶ fdatasync(log 1) ─▶ callbacks of log 1
+    flush_async(b) ─┼─▶ queue ─▶ one round ─▶ fdatasync(log 2) ─▶ callbacks of log 2
+    flush_async(c) ─┘      (whoever arrives during a round is served by the next one)
+
+However many producers wait for a partition, a round syncs each of its unsynced files once. Where a round has several
+logs, the system is first asked to begin writing all of them, so that the syncs overlap.
+
+Callbacks run on this thread, outside every lock, with 0 or a Kafka error code; they must not block. A callback that
+raises is logged and does not harm the others. Every callback is called exactly once, also when the flusher stops.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+
+from kafkalite.errors import ErrorCode, KafkaError
+from kafkalite.log.partition_log import PartitionLog
+from kafkalite.logging import fields
+
+_LOG = logging.getLogger(__name__)
+
+Callback = Callable[[int], None]
+
+
+class Flusher:
+    """The group-commit thread of one data directory. Its queue is bounded by what its callers may have in flight."""
+
+    def __init__(self, on_fatal: Callable[[BaseException], None]) -> None:
+        self._on_fatal = on_fatal
+        self._ready = threading.Condition()
+        self._waiting: dict[PartitionLog, list[tuple[int, Callback]]] = {}  # guarded by _ready
+        self._stopping = False  # guarded by _ready
+        self._thread = threading.Thread(target=self._run, name="kafkalite-flusher", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Serves who already waits, then ends the thread; later requests are served by the caller's own thread."""
+        with self._ready:
+            self._stopping = True
+            self._ready.notify()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def submit(self, log: PartitionLog, end_offset: int, callback: Callback | None = None) -> None:
+        """Asks for everything below end_offset to be put on the disk; never blocks while the flusher runs."""
+        with self._ready:
+            if not self._stopping:
+                waiters = self._waiting.setdefault(log, [])
+                if callback is not None:
+                    waiters.append((end_offset, callback))
+                self._ready.notify()
+                return
+        _serve(log, [(end_offset, callback)] if callback is not None else [])
+
+    def _run(self) -> None:
+        try:
+            while True:
+                with self._ready:
+                    while not self._waiting and not self._stopping:
+                        self._ready.wait()
+                    waiting, self._waiting = self._waiting, {}
+                    if not waiting:
+                        return
+                if len(waiting) > 1:
+                    for log in waiting:
+                        log.start_writeback()
+                for log, waiters in waiting.items():
+                    _serve(log, waiters)
+        except BaseException as error:
+            _LOG.critical("the flusher died", exc_info=True)
+            self._on_fatal(error)
+            raise
+
+
+def _serve(log: PartitionLog, waiters: list[tuple[int, Callback]]) -> None:
+    """One flush, and everybody told who waited for it."""
+    code = 0
+    try:
+        if log.flushed_offset < max((end for end, _ in waiters), default=log.log_end_offset):
+            log.flush()
+    except KafkaError as error:
+        code = int(error.code)
+    except Exception:  # noqa: BLE001 - whatever it was, the records are not known to be on the disk
+        _LOG.exception("flush failed", extra=fields(log=log.name))
+        code = int(ErrorCode.KAFKA_STORAGE_ERROR)
+    for end_offset, callback in waiters:
+        try:
+            callback(code if code or log.flushed_offset >= end_offset else int(ErrorCode.KAFKA_STORAGE_ERROR))
+        except Exception:  # noqa: BLE001 - one waiter's fault is not the others'
+            _LOG.exception("a flush callback failed", extra=fields(log=log.name, end_offset=end_offset))

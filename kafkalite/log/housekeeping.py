@@ -1,0 +1,196 @@
+"""What has to be done from time to time: one thread, one table of chores.
+
+    chore               every                                       does
+    flush by age        FLUSH_CHECK_INTERVAL                        logs whose oldest unflushed record is flush.ms old
+    retention           log.retention.check.interval.ms             deletes segments that may go
+    checkpoint          log.flush.offset.checkpoint.interval.ms     syncs what is unsynced, saves indexes that grew,
+                                                                    writes recovery points
+    producer expiry     producer.id.expiration.check.interval.ms    forgets idle producers
+    removal             when due                                    unlinks what was renamed a while ago
+
+A checkpoint syncs although the system would write the pages by itself a little later: it bounds what a start after a
+crash has to read. Chores are measured on the monotonic clock. A chore that fails is logged and tried again at its next
+turn; the thread does not end. `run_due` may also be called by a test with a clock of its own.
+"""
+
+import heapq
+import logging
+import os
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kafkalite._native import file_ops
+from kafkalite.errors import KafkaError
+from kafkalite.log import files
+from kafkalite.logging import fields
+
+if TYPE_CHECKING:
+    from kafkalite.log.manager import LogManager
+    from kafkalite.log.partition_log import PartitionLog
+
+_LOG = logging.getLogger(__name__)
+
+FLUSH_CHECK_INTERVAL = 0.5
+"""Seconds between looks for logs that flush.ms makes due."""
+RETENTION_DELAY = 30.0
+"""Seconds from the start to the first retention, as in Kafka: a start has other things to do."""
+
+
+class Chore:
+    """Something done every `interval` seconds."""
+
+    __slots__ = ("due", "interval", "name", "run")
+
+    def __init__(self, name: str, interval: float, first: float, run: Callable[[], object]) -> None:
+        self.name = name
+        self.interval = interval
+        self.due = first
+        self.run = run
+
+
+class Housekeeper:
+    """The housekeeping thread of one data directory."""
+
+    def __init__(self, manager: "LogManager") -> None:
+        self._manager = manager
+        self._wake = threading.Condition()
+        self._stopping = False  # guarded by _wake
+        self._removals: list[tuple[float, str]] = []  # heap of (due, path), guarded by _wake
+        self._to_notify: list[PartitionLog] = []  # guarded by _wake
+        self._thread = threading.Thread(target=self._run, name="kafkalite-housekeeper", daemon=True)
+        self._chores: list[Chore] = []
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread after the chore it is at; files still to be removed are removed at the next start."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def stopping(self) -> bool:
+        """Whether long work should end early."""
+        return self._stopping
+
+    def remove_later(self, paths: list[str], delay_ms: int) -> None:
+        """Has files or directories removed after a while."""
+        due = self._manager.clock.monotonic() + delay_ms / 1000
+        with self._wake:
+            for path in paths:
+                heapq.heappush(self._removals, (due, path))
+            self._wake.notify()
+
+    def notify_later(self, log: "PartitionLog") -> None:
+        """Tells a log's listeners to look again, from a thread that holds no lock."""
+        with self._wake:
+            self._to_notify.append(log)
+            self._wake.notify()
+
+    def run_due(self) -> float:
+        """Does everything that is due; seconds until something is again."""
+        now = self._manager.clock.monotonic()
+        if not self._chores:
+            self._chores = self._make_chores(now)
+        with self._wake:
+            to_notify, self._to_notify = self._to_notify, []
+            removals = []
+            while self._removals and self._removals[0][0] <= now:
+                removals.append(heapq.heappop(self._removals)[1])
+        for log in to_notify:
+            log._notify(0)
+        for path in removals:
+            _remove(path)
+        for chore in self._chores:
+            if chore.due <= now:
+                chore.due = now + chore.interval
+                self._do(chore)
+        due = min(chore.due for chore in self._chores)
+        with self._wake:
+            if self._removals:
+                due = min(due, self._removals[0][0])
+        return max(0.0, due - self._manager.clock.monotonic())
+
+    def _make_chores(self, now: float) -> list[Chore]:
+        config = self._manager.config
+        retention = config.log_retention_check_interval_ms / 1000
+        checkpoint = max(config.log_flush_offset_checkpoint_interval_ms, 100) / 1000
+        expiry = config.producer_id_expiration_check_interval_ms / 1000
+        return [
+            Chore("flush", FLUSH_CHECK_INTERVAL, now, self.flush_by_age),
+            Chore("retention", retention, now + min(RETENTION_DELAY, retention), self.apply_retention),
+            Chore("checkpoint", checkpoint, now + checkpoint, self.checkpoint),
+            Chore("producer expiry", expiry, now + expiry, self.expire_producers),
+        ]
+
+    def _run(self) -> None:
+        while True:
+            try:
+                wait = self.run_due()
+            except Exception:  # noqa: BLE001 - the thread must live
+                _LOG.exception("housekeeping failed")
+                wait = FLUSH_CHECK_INTERVAL
+            with self._wake:
+                if not self._stopping and not self._to_notify and wait > 0:
+                    self._wake.wait(wait)
+                if self.stopping():
+                    return
+
+    def _do(self, chore: Chore) -> None:
+        try:
+            chore.run()
+        except Exception:  # noqa: BLE001 - the next turn may go better, and the thread must live
+            _LOG.exception("a chore failed and will be tried again", extra=fields(chore=chore.name))
+
+    def flush_by_age(self) -> None:
+        """Hands logs to the flusher whose oldest unflushed record has waited flush.ms."""
+        now = self._manager.clock.monotonic()
+        for log in list(self._manager.dirty_logs):
+            since = log.unflushed_since
+            if since and log.config.flush_ms <= (now - since) * 1000:
+                self._manager.flusher.submit(log, log.log_end_offset)
+
+    def apply_retention(self) -> int:
+        """Deletes what may be deleted; how many segments."""
+        now_ms = self._manager.clock.time_ms()
+        count = 0
+        for log in self._manager.logs():
+            if self.stopping():
+                break
+            try:
+                count += log.apply_retention(now_ms)
+            except (OSError, KafkaError) as error:
+                _LOG.warning("retention failed for a log", extra=fields(log=log.name, reason=str(error)))
+        return count
+
+    def checkpoint(self) -> None:
+        """Puts unsynced logs on the disk and writes down how far each one is."""
+        dirty = list(self._manager.dirty_logs)
+        for log in dirty:
+            try:
+                log.checkpoint()
+            except (OSError, KafkaError) as error:
+                _LOG.warning("checkpoint failed for a log", extra=fields(log=log.name, reason=str(error)))
+        self._manager.write_recovery_points()
+        self._manager.write_log_starts()
+
+    def expire_producers(self) -> int:
+        """Forgets idle producers; how many."""
+        now_ms = self._manager.clock.time_ms()
+        idle_max_ms = self._manager.config.producer_id_expiration_ms
+        return sum(log.expire_producers(now_ms, idle_max_ms) for log in self._manager.logs())
+
+
+def _remove(path: str) -> None:
+    """Removes a file or a directory; what fails is left for the next start."""
+    try:
+        if os.path.isdir(path) and not os.path.islink(path):
+            files.remove_tree(path)
+        else:
+            file_ops.unlink(path, missing_ok=True)
+    except OSError as error:
+        _LOG.warning("could not be removed now, left for the next start", extra=fields(path=path, reason=str(error)))

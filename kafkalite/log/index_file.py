@@ -1,0 +1,216 @@
+"""`NNN.klindex`: the saved sparse index of a segment, so that opening a log does not read it.
+
+    0   magic "KLINDEX1"             56  index interval, bytes          104 CRC-32C of the entries
+    8   version u32 = 1, flags u32   64  max timestamp, ms              108 CRC-32C of bytes 0-107
+    16  topic id, 16 bytes           72  offset of the batch with it    112 offsets i64 × count
+    32  partition u32                80  last batch: position              positions i64 × count
+    36  entry count u32              88  last batch: CRC u32               timestamps i64 × count
+    40  base offset                  92  bytes since the last entry
+    48  covered size, bytes          96  end offset                     little-endian throughout
+
+It describes the first `covered size` bytes of the segment, all of which were on the disk before it was written. What
+lies behind is walked when the index is loaded, so it may also be saved for a segment that still grows. The CRC field of
+the last covered batch ties it to the very bytes it was made from. A file that is missing, torn, of another partition or
+not about these bytes is no index: the log is the truth and the index is built from it again.
+
+Reading and writing may block; nothing here is shared between threads.
+"""
+
+import mmap
+import os
+import struct
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kafkalite._native.crc32c import crc32c
+from kafkalite._native.index import SegmentIndex
+from kafkalite._native.scan import header_at
+from kafkalite._native.segment import Segment
+from kafkalite.log import files
+
+MAGIC = b"KLINDEX1"
+VERSION = 1
+HEADER = struct.Struct("<8sII16sIIqqqqqqIIqI")
+HEADER_SIZE = HEADER.size + 4
+MAPPED_SIZE_MIN = 64 * 1024
+"""Entries of at least so many bytes are mapped rather than read."""
+
+
+class IndexSummary(NamedTuple):
+    """The header of an index file."""
+
+    topic_id: bytes
+    partition: int
+    entry_count: int
+    base_offset: int
+    covered_size: int
+    interval: int
+    max_timestamp: int
+    max_timestamp_offset: int
+    last_position: int
+    last_crc: int
+    bytes_since_entry: int
+    end_offset: int
+    entries_crc: int
+
+
+def path_of(segment: Segment) -> str:
+    """Where a segment's index is saved."""
+    return f"{segment.directory}/{segment.name}{files.INDEX_SUFFIX}"
+
+
+def unpack_header(data: bytes) -> IndexSummary | None:
+    """The header, if these are the first bytes of a whole one of our version."""
+    if len(data) < HEADER_SIZE:
+        return None
+    values = HEADER.unpack_from(data)
+    if values[0] != MAGIC or values[1] != VERSION or crc32c(data[: HEADER.size]) != _header_crc(data):
+        return None
+    (
+        _,
+        _,
+        _,
+        topic_id,
+        partition,
+        count,
+        base_offset,
+        covered,
+        interval,
+        max_timestamp,
+        max_offset,
+        last_position,
+        last_crc,
+        since_entry,
+        end_offset,
+        entries_crc,
+    ) = values
+    return IndexSummary(
+        topic_id,
+        partition,
+        count,
+        base_offset,
+        covered,
+        interval,
+        max_timestamp,
+        max_offset,
+        last_position,
+        last_crc,
+        since_entry,
+        end_offset,
+        entries_crc,
+    )
+
+
+def _header_crc(data: bytes) -> int:
+    crc: int = struct.unpack_from("<I", data, HEADER.size)[0]
+    return crc
+
+
+def read_summary(path: str) -> IndexSummary | None:
+    """The header of an index file, None when there is none that can be read."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return unpack_header(os.read(fd, HEADER_SIZE))
+    finally:
+        os.close(fd)
+
+
+def describes(summary: IndexSummary, segment: Segment, topic_id: bytes, partition: int) -> bool:
+    """Whether the index was made from the bytes that the segment holds now. Opens the segment."""
+    if (
+        summary.topic_id != topic_id
+        or summary.partition != partition
+        or summary.base_offset != segment.base_offset
+        or not 0 <= summary.covered_size <= segment.size
+    ):
+        return False
+    if summary.covered_size == 0:
+        return summary.end_offset == segment.base_offset and summary.entry_count == 0
+    last = header_at(segment, summary.last_position)
+    return (
+        last is not None
+        and last["crc"] == summary.last_crc
+        and last["position"] + last["size"] == summary.covered_size
+        and last["next_offset"] == summary.end_offset
+    )
+
+
+def read_entries(path: str, summary: IndexSummary) -> SegmentIndex | None:
+    """The entries that the header promises; None when they are damaged."""
+    size = summary.entry_count * 24
+    columns: npt.NDArray[np.int64]
+    try:
+        with open(path, "rb") as file:
+            if size >= MAPPED_SIZE_MIN:
+                data: bytes | mmap.mmap = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+                view = memoryview(data)[HEADER_SIZE : HEADER_SIZE + size]
+            else:
+                file.seek(HEADER_SIZE)
+                view = memoryview(file.read(size))
+    except (OSError, ValueError):
+        return None
+    if len(view) != size or crc32c(view) != summary.entries_crc:
+        return None
+    columns = np.frombuffer(view, dtype="<i8").reshape(3, summary.entry_count)
+    if summary.entry_count and not _plausible(columns, summary):
+        return None
+    return SegmentIndex.from_columns(columns, writable=False)
+
+
+def _plausible(columns: npt.NDArray[np.int64], summary: IndexSummary) -> bool:
+    offsets, positions, _ = columns
+    return bool(
+        np.all(np.diff(offsets) > 0)
+        and np.all(np.diff(positions) > 0)
+        and offsets[0] > summary.base_offset
+        and offsets[-1] < summary.end_offset
+        and positions[0] > 0
+        and positions[-1] < summary.covered_size
+    )
+
+
+def save(
+    segment: Segment,
+    columns: npt.NDArray[np.int64],
+    *,
+    topic_id: bytes,
+    partition: int,
+    covered_size: int,
+    end_offset: int,
+    interval: int,
+    bytes_since_entry: int,
+    max_timestamp: int,
+    max_timestamp_offset: int,
+    last_position: int,
+) -> None:
+    """Writes the entries (SegmentIndex.columns) of the first covered_size bytes, which must be on the disk.
+
+    Not synced: it can be rebuilt.
+    """
+    entries = np.ascontiguousarray(columns).astype("<i8", copy=False).tobytes()
+    last = header_at(segment, last_position) if covered_size else None
+    header = HEADER.pack(
+        MAGIC,
+        VERSION,
+        0,
+        topic_id,
+        partition,
+        columns.shape[1],
+        segment.base_offset,
+        covered_size,
+        interval,
+        max_timestamp,
+        max_timestamp_offset,
+        last_position,
+        last["crc"] if last else 0,
+        bytes_since_entry,
+        end_offset,
+        crc32c(entries),
+    )
+    data = header + struct.pack("<I", crc32c(header)) + entries
+    files.write_atomically(path_of(segment), data, durable=False)

@@ -1,0 +1,266 @@
+"""`metadata.journal`: topics, settings, ids, epochs — everything about a data directory that is not in a log.
+
+    <CRC-32C of the JSON, 8 hex digits> SPACE <JSON object> NEWLINE
+
+One line a change, appended and synced before the change is answered; the line is the commit point. Reading replays the
+lines. A last line that is torn or damaged was never answered: the state before it holds, and the line is cut off. A
+damaged line anywhere else means that the file was changed from outside, and the broker refuses to start on it.
+
+    {"op": "format", "version": 1, "cluster_id": ...}         always the first line
+    {"op": "topic", "name", "id", "partitions": count, "overrides": {}, "epoch_bases": [[base, count], ...]}
+    {"op": "partitions", "name", "total", "epoch_base"}       {"op": "delete", "name", "id"}
+    {"op": "overrides", "name", "overrides"}                  {"op": "broker", "overrides"}
+    {"op": "producer_ids", "next"}                            {"op": "unclean", "count"}
+    {"op": "epoch_base", "name", "partition", "base"}
+
+A partition's leader epoch is the count of unclean starts less its base, so that an unclean start is one line however
+many partitions there are. At start the file is rewritten (temporary file, sync, rename, sync of the directory) when it
+holds many more lines than the state needs.
+
+The manager's lock orders writers. Everything here blocks.
+"""
+
+import json
+import logging
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafkalite._native import file_ops
+from kafkalite._native.crc32c import crc32c
+from kafkalite.errors import StartupError
+from kafkalite.log import files
+from kafkalite.logging import fields
+from kafkalite.model import uuid_bytes, uuid_text
+
+_LOG = logging.getLogger(__name__)
+
+VERSION = 1
+SLACK_LINES = 64
+"""Lines a journal may have beyond what its state needs before it is rewritten at start."""
+
+
+@dataclass(slots=True)
+class TopicState:
+    """What the journal knows of a topic."""
+
+    name: str
+    topic_id: bytes
+    overrides: dict[str, str]
+    epoch_bases: list[int]  # one per partition
+
+
+@dataclass(slots=True)
+class MetadataState:
+    """The replayed journal."""
+
+    cluster_id: str
+    topics: dict[str, TopicState] = field(default_factory=dict)
+    broker_overrides: dict[str, str] = field(default_factory=dict)
+    next_producer_id: int = 0
+    unclean_count: int = 0
+    deleted_ids: set[bytes] = field(default_factory=set)  # of topics whose directories may still lie about
+
+
+def encode_line(change: dict[str, Any]) -> bytes:
+    """One line of the journal."""
+    text = json.dumps(change, separators=(",", ":"), sort_keys=True).encode()
+    return b"%08x %s\n" % (crc32c(text), text)
+
+
+def decode_line(line: bytes) -> dict[str, Any] | None:
+    """The change of a line without its newline; None when it is damaged."""
+    try:
+        if line[8:9] != b" " or int(line[:8], 16) != crc32c(line[9:]):
+            return None
+        change = json.loads(line[9:])
+    except ValueError:
+        return None
+    return change if isinstance(change, dict) and "op" in change else None
+
+
+def _run_lengths(values: list[int]) -> list[list[int]]:
+    """[[value, how often], ...]: a topic of ten thousand partitions has one base."""
+    runs: list[list[int]] = []
+    for value in values:
+        if runs and runs[-1][0] == value:
+            runs[-1][1] += 1
+        else:
+            runs.append([value, 1])
+    return runs
+
+
+def topic_change(topic: TopicState) -> dict[str, Any]:
+    """The line that creates a topic."""
+    return {
+        "op": "topic",
+        "name": topic.name,
+        "id": uuid_text(topic.topic_id),
+        "partitions": len(topic.epoch_bases),
+        "overrides": topic.overrides,
+        "epoch_bases": _run_lengths(topic.epoch_bases),
+    }
+
+
+def apply(state: MetadataState, change: dict[str, Any]) -> None:
+    """Takes one line into the state; KeyError, ValueError or TypeError for one that this release cannot read."""
+    op = change["op"]
+    if op == "topic":
+        bases = [int(base) for base, count in change["epoch_bases"] for _ in range(count)]
+        if len(bases) != change["partitions"]:
+            raise ValueError(f"topic {change['name']} has {change['partitions']} partitions and {len(bases)} epochs")
+        state.topics[change["name"]] = TopicState(
+            change["name"], uuid_bytes(change["id"]), dict(change["overrides"]), bases
+        )
+    elif op == "partitions":
+        bases = state.topics[change["name"]].epoch_bases
+        bases += [int(change["epoch_base"])] * (int(change["total"]) - len(bases))
+    elif op == "epoch_base":
+        state.topics[change["name"]].epoch_bases[change["partition"]] = int(change["base"])
+    elif op == "delete":
+        state.topics.pop(change["name"], None)
+        state.deleted_ids.add(uuid_bytes(change["id"]))
+    elif op == "overrides":
+        state.topics[change["name"]].overrides = dict(change["overrides"])
+    elif op == "broker":
+        state.broker_overrides = dict(change["overrides"])
+    elif op == "producer_ids":
+        state.next_producer_id = int(change["next"])
+    elif op == "unclean":
+        state.unclean_count = int(change["count"])
+    else:
+        raise ValueError(f"unknown operation {op!r}")
+
+
+def _snapshot(state: MetadataState) -> list[dict[str, Any]]:
+    """The shortest list of lines that gives this state."""
+    changes: list[dict[str, Any]] = [{"op": "format", "version": VERSION, "cluster_id": state.cluster_id}]
+    if state.unclean_count:
+        changes.append({"op": "unclean", "count": state.unclean_count})
+    if state.next_producer_id:
+        changes.append({"op": "producer_ids", "next": state.next_producer_id})
+    if state.broker_overrides:
+        changes.append({"op": "broker", "overrides": state.broker_overrides})
+    changes += [topic_change(topic) for topic in state.topics.values()]
+    return changes
+
+
+class Journal:
+    """The open journal of a data directory, and the state that its lines give."""
+
+    def __init__(self, path: str, state: MetadataState, fd: int, size: int, line_count: int) -> None:
+        self.path = path
+        self.state = state
+        self._fd = fd
+        self._size = size
+        self._line_count = line_count
+        self._failed: str | None = None
+
+    @classmethod
+    def open(cls, directory: str) -> "Journal | None":
+        """Replays the journal; None when there is none. StartupError when it is damaged or newer than this release."""
+        path = f"{directory}/{files.JOURNAL_NAME}"
+        data = files.read_bytes(path)
+        if data is None:
+            return None
+        state, good_size, line_count = replay(path, data)
+        fd = file_ops.open_file(path, os.O_RDWR)
+        if good_size < len(data):
+            _LOG.warning(
+                "the journal's last line was never completed and is dropped",
+                extra=fields(path=path, size=len(data) - good_size),
+            )
+            file_ops.truncate_file(fd, good_size)
+            file_ops.sync_file(fd)
+        return cls(path, state, fd, good_size, line_count)
+
+    @classmethod
+    def create(cls, directory: str, cluster_id: str) -> "Journal":
+        """A new journal, on the disk when this returns."""
+        journal = cls(f"{directory}/{files.JOURNAL_NAME}", MetadataState(cluster_id), -1, 0, 0)
+        journal.rewrite()
+        return journal
+
+    def rewrite(self) -> None:
+        """Replaces the file by the shortest one of the same meaning."""
+        data = b"".join(encode_line(change) for change in _snapshot(self.state))
+        files.write_atomically(self.path, data, durable=True)
+        self.close()
+        self._fd = file_ops.open_file(self.path, os.O_RDWR)
+        self._size = len(data)
+        self._line_count = len(_snapshot(self.state))
+
+    def compact(self) -> None:
+        """Rewrites the file if that pays. Only once no directory of a deleted topic is left: their ids go too."""
+        if self._line_count > len(_snapshot(self.state)) + SLACK_LINES:
+            self.rewrite()
+            self.state.deleted_ids.clear()
+
+    def record(self, *changes: dict[str, Any]) -> None:
+        """Writes changes and takes them into the state once they are on the disk. OSError: they did not happen.
+
+        After a failed sync the file's content is unknown; nothing more is recorded until the next start reads it.
+        """
+        if self._failed is not None:
+            raise OSError(f"the journal failed before ({self._failed}); restart the broker")
+        data = b"".join(encode_line(change) for change in changes)
+        try:
+            file_ops.write_all(self._fd, data, self._size)
+        except OSError:
+            self._cut_back()
+            raise
+        try:
+            file_ops.sync_file(self._fd)
+        except OSError as error:
+            self._failed = str(error)
+            self._cut_back()
+            raise
+        self._size += len(data)
+        self._line_count += len(changes)
+        for change in changes:
+            apply(self.state, change)
+
+    def _cut_back(self) -> None:
+        """Removes what a failed write left, so that the next line does not follow half a line."""
+        try:
+            file_ops.truncate_file(self._fd, self._size)
+        except OSError as error:
+            self._failed = self._failed or str(error)
+
+    def close(self) -> None:
+        """Closes the descriptor."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def replay(path: str, data: bytes) -> tuple[MetadataState, int, int]:
+    """(state, bytes that are good, lines) of a journal's content; StartupError when it cannot be trusted."""
+    *lines, rest = data.split(b"\n")
+    changes = []
+    good_size = 0
+    for number, line in enumerate(lines, start=1):
+        change = decode_line(line)
+        if change is None:
+            if number == len(lines) and not rest:
+                break
+            if not any(decode_line(later) for later in lines[number:]):
+                break  # nothing good follows: what a power failure leaves of the last write
+            raise StartupError(
+                f"{path} is damaged in line {number} of {len(lines)}: restore it from a copy; the logs are untouched"
+            )
+        changes.append(change)
+        good_size += len(line) + 1
+    if not changes or changes[0]["op"] != "format":
+        raise StartupError(
+            f"{path} does not begin with its format line: restore it from a copy; the logs are untouched"
+        )
+    if changes[0].get("version") != VERSION:
+        raise StartupError(f"{path} has format {changes[0].get('version')}, this release reads {VERSION}")
+    state = MetadataState(str(changes[0]["cluster_id"]))
+    for number, change in enumerate(changes[1:], start=2):
+        try:
+            apply(state, change)
+        except (KeyError, ValueError, TypeError, IndexError) as error:
+            raise StartupError(f"{path} line {number} cannot be understood: {error}") from None
+    return state, good_size, len(changes)

@@ -1,0 +1,312 @@
+"""A partition directory → an open log.
+
+    clean stop      sizes and index headers are enough: nothing of the log is read but the last batch's header
+    otherwise       everything behind the flushed offset is walked and its CRCs are checked; the tail is cut where it
+                    stops being batches, damage below the flushed offset is quarantined (see recovery)
+
+The flushed offset is the recovery point of the last checkpoint or the end of what a saved index covers, whichever is
+higher: both are written only after the bytes were synced. Offsets once flushed are never given out again, even if the
+records are gone. A directory that Kafka wrote to last (its index files lie beside the active segment) has an end that
+our recovery point knows nothing of: there nothing is missing, and nothing with intact batches behind it is cut.
+
+May block; different directories may be loaded by different threads at once.
+"""
+
+import logging
+import os
+from dataclasses import dataclass
+
+from kafkalite._native import file_ops
+from kafkalite._native.index import SegmentIndex
+from kafkalite._native.scan import SegmentScan
+from kafkalite._native.segment import Segment
+from kafkalite.config import TopicConfig
+from kafkalite.log import checkpoints, files, index_file, recovery, snapshots
+from kafkalite.log.formats import format_named
+from kafkalite.log.partition_log import LogServices, PartitionLog
+from kafkalite.logging import fields
+
+_LOG = logging.getLogger(__name__)
+
+LEFTOVER_SUFFIXES = (files.DELETED_SUFFIX, files.TEMPORARY_SUFFIX, ".cleaned")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadPlan:
+    """What the data directory knows about one partition before its directory is looked at."""
+
+    topic: str
+    partition: int
+    topic_id: bytes
+    config: TopicConfig
+    directory: str
+    clean: bool  # the last stop was a clean one
+    recovery_point: int | None  # None: never checkpointed
+    log_start: int | None
+    leader_epoch: int
+
+
+@dataclass(slots=True)
+class Listing:
+    """The files of a partition directory that matter."""
+
+    segment_sizes: dict[int, int]  # base offset → bytes
+    kafka_indexes: set[int]  # base offsets with an index of Kafka's
+
+
+def load(plan: LoadPlan, services: LogServices) -> PartitionLog:
+    """Opens one partition. OSError where its files cannot be read: see load_offline."""
+    log = PartitionLog(
+        plan.topic,
+        plan.partition,
+        format_named(plan.config.message_format),
+        services,
+        directory=plan.directory,
+        topic_id=plan.topic_id,
+        config=plan.config,
+    )
+    listing = list_directory(plan.directory, log.format.suffix)
+    start = max(plan.log_start or 0, 0)
+    if not listing.segment_sizes:
+        _load_empty(log, plan, start)
+        return log
+    bases = sorted(listing.segment_sizes)
+    segments = tuple(
+        Segment(
+            services.cache,
+            log.format,
+            plan.directory,
+            base,
+            map_reserve=max(plan.config.segment_bytes, listing.segment_sizes[base]),
+            size=listing.segment_sizes[base],
+        )
+        for base in bases
+    )
+    for segment in segments[:-1]:
+        segment.mark_sealed()
+    foreign = bases[-1] in listing.kafka_indexes
+    segments, log_end, flushed = _find_end(log, plan, segments, start, foreign=foreign)
+    _open_at(log, plan, segments, start, flushed, log_end)
+    for segment in segments:
+        segment.close()
+    if foreign:
+        _note_producers(log)
+    return log
+
+
+def load_offline(plan: LoadPlan, services: LogServices, error: OSError) -> PartitionLog:
+    """The log of a directory that cannot be read: it answers KAFKA_STORAGE_ERROR, and its files are left alone."""
+    log = PartitionLog(
+        plan.topic,
+        plan.partition,
+        format_named(plan.config.message_format),
+        services,
+        directory=plan.directory,
+        topic_id=plan.topic_id,
+        config=plan.config,
+    )
+    _load_empty(log, plan, max(plan.log_start or 0, 0), quiet=True)
+    log.go_offline(f"its directory cannot be read: {error}")
+    return log
+
+
+def list_directory(directory: str, segment_suffix: str) -> Listing:
+    """Looks at a partition directory, removing what an earlier process was about to remove."""
+    listing = Listing({}, set())
+    try:
+        entries = list(os.scandir(directory))
+    except FileNotFoundError:
+        return listing
+    for entry in entries:
+        stem, suffix = os.path.splitext(entry.name)
+        if entry.name.endswith(LEFTOVER_SUFFIXES):
+            if entry.is_file(follow_symlinks=False):
+                file_ops.unlink(entry.path, missing_ok=True)
+        elif files.SEGMENT_STEM.fullmatch(stem) is None:
+            continue
+        elif suffix == segment_suffix:
+            if entry.is_file():
+                listing.segment_sizes[int(stem)] = entry.stat().st_size
+            else:
+                _LOG.warning("not a file, ignored", extra=fields(path=entry.path))
+        elif suffix in files.KAFKA_INDEX_SUFFIXES:
+            listing.kafka_indexes.add(int(stem))
+    return listing
+
+
+def _load_empty(log: PartitionLog, plan: LoadPlan, start: int, *, quiet: bool = False) -> None:
+    """A partition without segment files: a new one, or one whose records are gone."""
+    end = max(start, plan.recovery_point or 0)
+    if end > start and not quiet:
+        _LOG.error(
+            "records are missing: the partition has no segment files; its offsets are not given out again",
+            extra=fields(log=log.name, first_offset=start, next_offset=end),
+        )
+    segment = Segment(log.services.cache, log.format, plan.directory, end, map_reserve=plan.config.segment_bytes)
+    log._set_segments((segment,))
+    log._set_offsets(end, end, end)
+    log.set_epochs(_read_epochs(plan, end), _epoch_of(plan))
+
+
+def _find_end(
+    log: PartitionLog, plan: LoadPlan, segments: tuple[Segment, ...], start: int, *, foreign: bool
+) -> tuple[tuple[Segment, ...], int, int]:
+    """(segments, log end, flushed offset) by reading as little as the last stop allows."""
+    active = segments[-1]
+    path = index_file.path_of(active)
+    summary = index_file.read_summary(path)
+    if summary is not None and not index_file.describes(summary, active, plan.topic_id, plan.partition):
+        summary = None
+    if plan.clean and summary is not None and summary.covered_size == active.size:
+        active.set_summary(summary.max_timestamp, summary.max_timestamp_offset, summary.last_position)
+        active.indexed_size = summary.covered_size
+        active.created_ms = int(os.stat(active.path).st_mtime * 1000)
+        for segment in segments:
+            segment.set_flushed(segment.size)
+        if foreign or plan.recovery_point is None or summary.end_offset >= max(plan.recovery_point, start):
+            return segments, summary.end_offset, summary.end_offset
+    if plan.clean and active.size == 0 and not foreign and active.base_offset >= (plan.recovery_point or 0):
+        for segment in segments:
+            segment.set_flushed(segment.size)
+        return segments, active.base_offset, active.base_offset
+    return _recover(log, plan, segments, start, foreign=foreign)
+
+
+def _recover(
+    log: PartitionLog, plan: LoadPlan, segments: tuple[Segment, ...], start: int, *, foreign: bool
+) -> tuple[tuple[Segment, ...], int, int]:
+    """Walks everything that is not known to be on the disk."""
+    covered = [_covered_end(plan, segment) for segment in segments]
+    flushed = max([start, 0 if foreign else plan.recovery_point or 0, *(end for end, _ in covered)])
+    end = segments[0].base_offset
+    for i, segment in enumerate(segments):
+        last = i + 1 == len(segments)
+        behind = recovery.OFFSET_MAX if last else segments[i + 1].base_offset
+        if not last and behind <= flushed and not foreign:
+            segment.set_flushed(segment.size)
+            end = behind
+            continue
+        scan = _tail_scan(log, segment, covered[i][1])
+        from_position = scan.position
+        tail = recovery.walk_tail(
+            scan,
+            flushed_offset=flushed,
+            offset_limit=behind,
+            contiguous=last and not foreign,
+            keep_valid=foreign,
+        )
+        end = max(end, scan.next_offset)
+        _take_scan(segment, scan, from_position)
+        if tail.cut_position is not None:
+            segments = _cut(log, segments, i, tail.cut_position)
+            break
+        if tail.quarantined:
+            segment.mark_sealed()
+    active = segments[-1]
+    active.created_ms = int(os.stat(active.path).st_mtime * 1000)
+    if end < flushed:
+        _LOG.error(
+            "records are missing: the log ends before what was flushed; their offsets are not given out again",
+            extra=fields(log=log.name, log_end=end, flushed=flushed),
+        )
+        active.add_damage(active.size, active.size, end, flushed)
+        active.mark_sealed()
+        end = flushed
+    _remove_snapshots_above(plan.directory, end)
+    return segments, end, min(flushed, end)
+
+
+def _covered_end(plan: LoadPlan, segment: Segment) -> tuple[int, index_file.IndexSummary | None]:
+    """(end offset, header) of what a segment's saved index covers; (0, None) without a good one."""
+    summary = index_file.read_summary(index_file.path_of(segment))
+    if summary is None or not index_file.describes(summary, segment, plan.topic_id, plan.partition):
+        return 0, None
+    return summary.end_offset, summary
+
+
+def _tail_scan(log: PartitionLog, segment: Segment, summary: index_file.IndexSummary | None) -> SegmentScan:
+    """A scan that starts behind what the saved index covers, else at the start of the segment."""
+    if summary is not None:
+        index = index_file.read_entries(index_file.path_of(segment), summary)
+        if index is not None:
+            segment.indexed_size = summary.covered_size
+            return SegmentScan(
+                segment,
+                position=summary.covered_size,
+                next_offset=summary.end_offset,
+                index=index,
+                index_interval=log.index_interval,
+                bytes_since_entry=summary.bytes_since_entry,
+                max_timestamp=summary.max_timestamp,
+                max_timestamp_offset=summary.max_timestamp_offset,
+                last_position=summary.last_position,
+            )
+    return SegmentScan(
+        segment, next_offset=segment.base_offset, index=SegmentIndex(), index_interval=log.index_interval
+    )
+
+
+def _take_scan(segment: Segment, scan: SegmentScan, from_position: int) -> None:
+    """What the walk learned is not learned again: index, times, and that the bytes are good."""
+    assert scan.index is not None, "recovery scans build the index"
+    segment.set_index(
+        scan.index,
+        bytes_since_entry=scan.bytes_since_entry,
+        max_timestamp=scan.max_timestamp,
+        max_timestamp_offset=scan.max_timestamp_offset,
+        last_position=scan.last_position,
+    )
+    segment.set_verified_from(from_position)
+
+
+def _cut(log: PartitionLog, segments: tuple[Segment, ...], i: int, position: int) -> tuple[Segment, ...]:
+    """Cuts the log at a position of its i-th segment; segments behind it follow a gap and go."""
+    segment = segments[i]
+    _LOG.warning(
+        "the log's unflushed tail is cut at the first bytes that are no batch",
+        extra=fields(
+            path=segment.path, position=position, size=segment.size - position, segments=len(segments) - i - 1
+        ),
+    )
+    segment.cut(position)
+    for later in segments[i + 1 :]:
+        later.close()
+        for suffix in (log.format.suffix, files.INDEX_SUFFIX, *files.KAFKA_INDEX_SUFFIXES):
+            file_ops.unlink(f"{later.directory}/{later.name}{suffix}", missing_ok=True)
+    return segments[: i + 1]
+
+
+def _remove_snapshots_above(directory: str, log_end: int) -> None:
+    for offset in snapshots.offsets_in(directory):
+        if offset > log_end:
+            snapshots.remove(directory, offset)
+
+
+def _open_at(
+    log: PartitionLog, plan: LoadPlan, segments: tuple[Segment, ...], start: int, flushed: int, log_end: int
+) -> None:
+    log._set_segments(segments)
+    start = max(start, segments[0].base_offset)
+    log_end = max(log_end, start)
+    log._set_offsets(start, min(max(flushed, start), log_end), log_end)
+    log.set_epochs(_read_epochs(plan, log_end), _epoch_of(plan))
+
+
+def _read_epochs(plan: LoadPlan, log_end: int) -> list[tuple[int, int]]:
+    entries = checkpoints.read_epochs(f"{plan.directory}/{files.EPOCHS_NAME}")
+    return [entry for entry in entries if entry[1] < log_end]
+
+
+def _epoch_of(plan: LoadPlan) -> int:
+    """The epoch to write with: what the journal says, but never below what the directory already has."""
+    entries = checkpoints.read_epochs(f"{plan.directory}/{files.EPOCHS_NAME}")
+    return max(plan.leader_epoch, entries[-1][0] if entries else 0)
+
+
+def _note_producers(log: PartitionLog) -> None:
+    """Producer ids that another broker gave out must not be given out again."""
+    log._acquire()
+    try:
+        log._load_producers_locked()
+    finally:
+        log._release()

@@ -1,0 +1,503 @@
+"""A data directory as a whole: opened, served, looked after, closed.
+
+    open    lock ▸ identity ▸ journal ▸ adopt or clean up ▸ load every partition ▸ start the threads
+    close   stop the threads ▸ flush ▸ save indexes and producers ▸ checkpoints ▸ clean-shutdown marker ▸ unlock
+
+Threads: a flusher (group commit), a sealer (full segments: trim, sync, save) and a housekeeper (retention, checkpoints,
+flush.ms, producer expiry, removal of files). Lock order: `_lock` (one change of topics at a time) ▸ a log's lock ▸ that
+log's flush lock ▸ `_journal_lock`. The sealer takes no log's lock, so that a roll may wait for room in its queue.
+
+Topics are published copy-on-write: `topics` and `table` may be read by any thread without a lock. All methods that
+change something block and are for the io pool.
+"""
+
+import logging
+import os
+import queue
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from kafkalite._native import file_ops
+from kafkalite._native.segment import FileCache, Segment
+from kafkalite._native.topic_table import Topic, TopicTable
+from kafkalite.clock import Clock
+from kafkalite.config import BrokerConfig, TopicConfig
+from kafkalite.errors import (
+    ConfigError,
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidTopic,
+    KafkaError,
+    PolicyViolation,
+    StartupError,
+    StorageError,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
+from kafkalite.log import adoption, checkpoints, directory, files, journal
+from kafkalite.log.flusher import Flusher
+from kafkalite.log.formats import FORMATS
+from kafkalite.log.housekeeping import Housekeeper
+from kafkalite.log.journal import Journal, TopicState
+from kafkalite.log.loading import LoadPlan, load, load_offline
+from kafkalite.log.partition_log import LogServices, PartitionLog
+from kafkalite.log.retention import RetentionPolicy
+from kafkalite.logging import fields
+from kafkalite.model import INTERNAL_TOPICS, new_uuid, topic_name_error, topic_names_collide, uuid_text
+
+_LOG = logging.getLogger(__name__)
+
+SEAL_QUEUE_SIZE_MAX = 256
+"""Full segments that may wait to be synced; beyond it rolling waits."""
+
+SealJob = tuple[PartitionLog, Segment, tuple[int, bytes, bytes] | None]
+
+
+class LogManager:
+    """The topics and logs of one data directory. `on_fatal` is told when a thread without which nothing works dies."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        *,
+        on_fatal: Callable[[BaseException], None],
+        policies: Iterable[RetentionPolicy] = (),
+    ) -> None:
+        self.config = config
+        self.clock = clock
+        self.directory = str(config.data_directory)
+        self.table = TopicTable()
+        self.topics: dict[str, Topic] = {}
+        self.topics_by_id: dict[bytes, Topic] = {}
+        self.cluster_id = ""
+        self.clean_start = True
+        self.dirty_logs: set[PartitionLog] = set()
+        self.flusher = Flusher(on_fatal)
+        self._on_fatal = on_fatal
+        self._lock = threading.RLock()
+        self._journal_lock = threading.Lock()
+        self._journal: Journal | None = None
+        self._directory_lock: directory.DirectoryLock | None = None
+        self._offline: dict[PartitionLog, str] = {}
+        self._seal_jobs: queue.Queue[SealJob | None] = queue.Queue(SEAL_QUEUE_SIZE_MAX)
+        self._sealer = threading.Thread(target=self._seal_loop, name="kafkalite-sealer", daemon=True)
+        self._started = False
+        self.services = LogServices(
+            cache=FileCache(config.log_open_files_max),
+            clock=clock,
+            dirty_logs=self.dirty_logs,  # type: ignore[arg-type]  # LogCore declares its own element type
+            seal=self._seal,
+            remove_later=self._remove_later,
+            request_flush=self.flusher.submit,
+            log_start_moved=lambda _log: self.write_log_starts(),
+            went_offline=self._went_offline,
+            producer_id_seen=self._producer_id_seen,
+            sync_root=lambda: file_ops.sync_directory(self.directory),
+            producer_count_max=config.partition_max_producer_ids,
+            decompressed_size_max=config.decompressed_batch_max_bytes,
+            policies=tuple(policies),
+        )
+        self.housekeeper = Housekeeper(self)
+
+    # ---- open and close ---------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Opens the data directory, recovering what needs it. StartupError in words; nothing is harmed by it."""
+        directory.prepare(self.directory)
+        self._directory_lock = directory.DirectoryLock(self.directory)
+        try:
+            self._open_locked()
+        except BaseException:
+            if self._journal is not None:
+                self._journal.close()
+            self._directory_lock.release()
+            raise
+        self._started = True
+        self.flusher.start()
+        self._sealer.start()
+        self.housekeeper.start()
+
+    def _open_locked(self) -> None:
+        identity = directory.read_identity(self.directory, self.config.node_id)
+        found = Journal.open(self.directory)
+        if found is None and identity is not None and identity.ours:
+            raise StartupError(
+                f"{self.directory} has data but its {files.JOURNAL_NAME} is missing: restore it from a copy"
+            )
+        used_before = found is not None or identity is not None
+        if found is None:
+            found = Journal.create(self.directory, identity.cluster_id if identity else uuid_text(new_uuid()))
+        self._journal = found
+        self.cluster_id = found.state.cluster_id
+        if identity is not None and identity.cluster_id != self.cluster_id:
+            raise StartupError(
+                f"{self.directory}: {files.META_PROPERTIES_NAME} and {files.JOURNAL_NAME} name different clusters"
+            )
+        directory.write_identity(self.directory, self.cluster_id, self.config.node_id)
+        self.clean_start = directory.take_clean_marker(self.directory) or not used_before
+        if not self.clean_start:
+            found.record({"op": "unclean", "count": found.state.unclean_count + 1})
+        self._take_broker_overrides(found.state.broker_overrides)
+        present, deleted = directory.partition_directories(self.directory)
+        changed, leftovers = adoption.sort_out(found.state, frozenset(found.state.deleted_ids), present, ".log")
+        if changed:
+            found.record(*(journal.topic_change(topic) for topic in changed))
+        for path in (*deleted, *leftovers):
+            files.remove_tree(path)
+        self._load_all()
+        found.compact()
+
+    def _take_broker_overrides(self, overrides: Mapping[str, str]) -> None:
+        try:
+            self.config = self.config.with_dynamic(overrides)
+        except ConfigError as error:
+            raise StartupError(f"a setting changed earlier while running is no longer valid: {error}") from None
+
+    def _load_all(self) -> None:
+        assert self._journal is not None, "the journal is read before the logs"
+        points = checkpoints.read_offsets(f"{self.directory}/{files.RECOVERY_POINTS_NAME}") or {}
+        starts = checkpoints.read_offsets(f"{self.directory}/{files.LOG_STARTS_NAME}") or {}
+        plans: list[LoadPlan] = []
+        for state in self._journal.state.topics.values():
+            config = self._resolve(state.overrides, state.name)
+            plans += [self._plan(state, config, i, points, starts) for i in range(len(state.epoch_bases))]
+        if self.clean_start:
+            logs = [self._load(plan) for plan in plans]
+        else:
+            with ThreadPoolExecutor(self.config.num_recovery_threads_per_data_dir, "kafkalite-recovery") as pool:
+                logs = list(pool.map(self._load, plans))
+        by_topic: dict[str, list[PartitionLog]] = {}
+        for log in logs:
+            by_topic.setdefault(log.topic, []).append(log)
+        self._correct_epochs(logs)
+        self._publish(*(self._topic(state, by_topic[state.name]) for state in self._journal.state.topics.values()))
+
+    def _plan(
+        self,
+        state: TopicState,
+        config: TopicConfig,
+        partition: int,
+        points: Mapping[tuple[str, int], int],
+        starts: Mapping[tuple[str, int], int],
+    ) -> LoadPlan:
+        assert self._journal is not None, "plans come from the journal"
+        key = (state.name, partition)
+        return LoadPlan(
+            topic=state.name,
+            partition=partition,
+            topic_id=state.topic_id,
+            config=config,
+            directory=f"{self.directory}/{files.directory_name(state.name, partition)}",
+            clean=self.clean_start,
+            recovery_point=points.get(key),
+            log_start=starts.get(key),
+            leader_epoch=max(0, self._journal.state.unclean_count - state.epoch_bases[partition]),
+        )
+
+    def _load(self, plan: LoadPlan) -> PartitionLog:
+        try:
+            return load(plan, self.services)
+        except OSError as error:
+            return load_offline(plan, self.services, error)
+
+    def _correct_epochs(self, logs: Iterable[PartitionLog]) -> None:
+        """Writes down epochs that a directory put in place of ours is ahead of the journal with."""
+        assert self._journal is not None, "called while opening"
+        state = self._journal.state
+        changes = []
+        for log in logs:
+            base = state.topics[log.topic].epoch_bases[log.partition]
+            if log.leader_epoch > state.unclean_count - base:
+                changes.append(
+                    {
+                        "op": "epoch_base",
+                        "name": log.topic,
+                        "partition": log.partition,
+                        "base": state.unclean_count - log.leader_epoch,
+                    }
+                )
+        if changes:
+            self._journal.record(*changes)
+
+    def close(self) -> None:
+        """Clean stop. Nobody may append any more; what fails is logged, and then the next start is an unclean one."""
+        with self._lock:
+            if not self._started:
+                return
+            self._started = False
+            self.housekeeper.stop()
+            self._seal_jobs.put(None)
+            self._sealer.join()
+            self.flusher.stop()
+            logs = list(self.logs())
+            for log in list(self.dirty_logs):
+                log.start_writeback()
+            clean = not self._offline
+            for log in logs:
+                try:
+                    log.close()
+                except KafkaError:
+                    clean = False
+            try:
+                self.write_recovery_points()
+                self.write_log_starts()
+                if clean:
+                    directory.leave_clean_marker(self.directory)
+            except OSError as error:
+                _LOG.error("the data directory could not be closed cleanly", extra=fields(reason=str(error)))
+            assert self._journal is not None, "open until now"
+            self._journal.close()
+            assert self._directory_lock is not None, "held until now"
+            self._directory_lock.release()
+
+    def logs(self) -> Iterable[PartitionLog]:
+        """Every partition's log."""
+        for topic in list(self.topics.values()):
+            yield from topic.partitions
+
+    # ---- topics -----------------------------------------------------------------------------------------------------
+
+    def create_topic(
+        self, name: str, partition_count: int, overrides: Mapping[str, str], topic_id: bytes | None = None
+    ) -> Topic:
+        """Makes a topic that can be written to when this returns; KafkaError says why not."""
+        with self._lock:
+            self.check_new_topic(name, partition_count, overrides)
+            state = TopicState(name, topic_id or new_uuid(), dict(overrides), [self._unclean_count()] * partition_count)
+            config = self._resolve(overrides, name)
+            self._clear_directories(state)
+            self._record(journal.topic_change(state))
+            logs = [self._load(self._plan(state, config, i, {}, {})) for i in range(partition_count)]
+            topic = self._topic(state, logs)
+            self._publish(topic)
+        _LOG.info("topic created", extra=fields(topic=name, partitions=partition_count))
+        return topic
+
+    def check_new_topic(self, name: str, partition_count: int, overrides: Mapping[str, str]) -> None:
+        """Raises what create_topic would refuse these with."""
+        reason = topic_name_error(name)
+        if reason is not None:
+            raise InvalidTopic(reason)
+        if name in self.topics:
+            raise TopicAlreadyExists(f"topic {name} exists")
+        clash = next((other for other in self.topics if topic_names_collide(name, other)), None)
+        if clash is not None:
+            raise InvalidTopic(f"topic {name} differs from {clash} in '.' and '_' only")
+        self._check_count(partition_count, partition_count)
+        self._resolve_or_refuse(overrides)
+
+    def _check_count(self, total: int, added: int) -> None:
+        if total <= 0:
+            raise InvalidPartitions(f"a topic has at least one partition, not {total}")
+        count = sum(len(topic.partitions) for topic in self.topics.values())
+        if count + added > self.config.max_partitions:
+            raise PolicyViolation(f"{count} partitions exist and max.partitions is {self.config.max_partitions}")
+
+    def delete_topic(self, name: str) -> None:
+        """Removes a topic for good; its files go after file.delete.delay.ms."""
+        with self._lock:
+            topic = self._existing(name)
+            self._record({"op": "delete", "name": name, "id": uuid_text(topic.id)})
+            self.topics = {other: kept for other, kept in self.topics.items() if other != name}
+            self._publish()
+            for log in topic.partitions:
+                log.mark_deleted()
+                self.dirty_logs.discard(log)
+                self._remove_directory(log.directory, name, log.partition, topic.config.file_delete_delay_ms)
+        _LOG.info("topic deleted", extra=fields(topic=name))
+
+    def add_partitions(self, name: str, total: int) -> Topic:
+        """Raises a topic's number of partitions to `total`."""
+        with self._lock:
+            topic = self._existing(name)
+            count = len(topic.partitions)
+            if total <= count:
+                raise InvalidPartitions(f"topic {name} has {count} partitions already, {total} is not more")
+            self._check_count(total, total - count)
+            self._record({"op": "partitions", "name": name, "total": total, "epoch_base": self._unclean_count()})
+            state = self._state_of(name)
+            added = [self._load(self._plan(state, topic.config, i, {}, {})) for i in range(count, total)]
+            changed = self._topic(state, [*topic.partitions, *added])
+            self._publish(changed)
+        _LOG.info("partitions added", extra=fields(topic=name, partitions=total))
+        return changed
+
+    def alter_topic(self, name: str, overrides: Mapping[str, str]) -> Topic:
+        """Replaces all of a topic's own settings; they hold at once."""
+        with self._lock:
+            topic = self._existing(name)
+            config = self._resolve_or_refuse(overrides)
+            if config.message_format != topic.config.message_format:
+                raise InvalidConfig("message.format is fixed when a topic is created")
+            self._record({"op": "overrides", "name": name, "overrides": dict(overrides)})
+            for log in topic.partitions:
+                log.configure(config)
+            changed = self._topic(self._state_of(name), list(topic.partitions), config)
+            self._publish(changed)
+        _LOG.info("topic settings changed", extra=fields(topic=name))
+        return changed
+
+    @property
+    def broker_overrides(self) -> dict[str, str]:
+        """The broker settings changed while running."""
+        return dict(self.config.dynamic_texts)
+
+    def alter_broker(self, overrides: Mapping[str, str]) -> BrokerConfig:
+        """Replaces all broker settings changed while running; topics that inherit them follow at once."""
+        with self._lock:
+            try:
+                config = self.config.with_dynamic(overrides)
+            except ConfigError as error:
+                raise InvalidConfig(str(error)) from None
+            self._record({"op": "broker", "overrides": dict(overrides)})
+            self.config = config
+            changed = []
+            for topic in self.topics.values():
+                resolved = TopicConfig.resolve(config, topic.overrides)
+                for log in topic.partitions:
+                    log.configure(resolved)
+                changed.append(self._topic(self._state_of(topic.name), list(topic.partitions), resolved))
+            self._publish(*changed)
+        return config
+
+    def allocate_producer_ids(self, count: int) -> int:
+        """The first of `count` producer ids never given out before, which is on the disk when this returns."""
+        with self._journal_lock:
+            journal_ = self._open_journal()
+            first = journal_.state.next_producer_id
+            self._write(journal_, {"op": "producer_ids", "next": first + count})
+            return first
+
+    def _existing(self, name: str) -> Topic:
+        topic = self.topics.get(name)
+        if topic is None:
+            raise UnknownTopicOrPartition(f"there is no topic {name}")
+        return topic
+
+    def _resolve(self, overrides: Mapping[str, str], name: str) -> TopicConfig:
+        try:
+            return TopicConfig.resolve(self.config, overrides)
+        except ConfigError as error:
+            raise StartupError(f"topic {name} has a setting this release does not take: {error}") from None
+
+    def _resolve_or_refuse(self, overrides: Mapping[str, str]) -> TopicConfig:
+        try:
+            config = TopicConfig.resolve(self.config, overrides)
+        except ConfigError as error:
+            raise InvalidConfig(str(error)) from None
+        if config.message_format not in FORMATS:
+            raise InvalidConfig(f"message.format: this release has no format {config.message_format}")
+        return config
+
+    def _topic(self, state: TopicState, logs: list[PartitionLog], config: TopicConfig | None = None) -> Topic:
+        return Topic(
+            state.name,
+            state.topic_id,
+            logs,
+            config or logs[0].config,
+            state.overrides,
+            internal=state.name in INTERNAL_TOPICS,
+        )
+
+    def _publish(self, *changed: Topic) -> None:
+        """Makes topics visible, each dict replaced as a whole."""
+        self.topics = {**self.topics, **{topic.name: topic for topic in changed}}
+        self.topics_by_id = {topic.id: topic for topic in self.topics.values()}
+        self.table.publish(self.topics.values())
+
+    def _clear_directories(self, state: TopicState) -> None:
+        """Moves stray directories of the new topic's names out of the way."""
+        for partition in range(len(state.epoch_bases)):
+            path = f"{self.directory}/{files.directory_name(state.name, partition)}"
+            if os.path.lexists(path):
+                self._remove_directory(path, state.name, partition, 0)
+
+    def _remove_directory(self, path: str, topic: str, partition: int, delay_ms: int) -> None:
+        target = f"{self.directory}/{files.deleted_directory_name(topic, partition)}"
+        try:
+            file_ops.rename(path, target)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            _LOG.warning("partition directory could not be renamed", extra=fields(path=path, reason=str(error)))
+            target = path
+        self._remove_later([target], delay_ms)
+
+    # ---- journal ----------------------------------------------------------------------------------------------------
+
+    def _open_journal(self) -> Journal:
+        if self._journal is None:
+            raise StorageError("the data directory is not open")
+        return self._journal
+
+    def _write(self, journal_: Journal, *changes: dict[str, object]) -> None:
+        try:
+            journal_.record(*changes)
+        except OSError as error:
+            raise StorageError(f"the change could not be written down: {error}") from error
+
+    def _record(self, *changes: dict[str, object]) -> None:
+        with self._journal_lock:
+            self._write(self._open_journal(), *changes)
+
+    def _state_of(self, name: str) -> TopicState:
+        return self._open_journal().state.topics[name]
+
+    def _unclean_count(self) -> int:
+        return self._open_journal().state.unclean_count
+
+    def _producer_id_seen(self, producer_id: int) -> None:
+        """A log knows a producer id of another broker's: ours go on above it."""
+        with self._journal_lock:
+            journal_ = self._open_journal()
+            if producer_id >= journal_.state.next_producer_id:
+                self._write(journal_, {"op": "producer_ids", "next": producer_id + 1})
+
+    # ---- what the logs ask for --------------------------------------------------------------------------------------
+
+    def _seal(self, log: PartitionLog, segment: Segment, state: tuple[int, bytes, bytes] | None) -> None:
+        self._seal_jobs.put((log, segment, state))
+
+    def _seal_loop(self) -> None:
+        while True:
+            job = self._seal_jobs.get()
+            if job is None:
+                return
+            log, segment, state = job
+            try:
+                log.finish_seal(segment, state)
+            except Exception:  # noqa: BLE001 - the other logs still need this thread
+                _LOG.exception("a full segment could not be finished", extra=fields(path=segment.path))
+
+    def _remove_later(self, paths: list[str], delay_ms: int) -> None:
+        self.housekeeper.remove_later(paths, delay_ms)
+
+    def _went_offline(self, log: PartitionLog, reason: str) -> None:
+        """May be called under the log's lock: who waits for the log is told by another thread."""
+        self._offline[log] = reason
+        self.housekeeper.notify_later(log)
+
+    @property
+    def offline_logs(self) -> dict[PartitionLog, str]:
+        """Partitions that storage failures took away, with the reason."""
+        return dict(self._offline)
+
+    # ---- checkpoints ------------------------------------------------------------------------------------------------
+
+    def write_recovery_points(self) -> None:
+        """Writes down up to where each log is on the disk."""
+        points = {(log.topic, log.partition): log.flushed_offset for log in self.logs() if not log.offline}
+        for log in self._offline:
+            points[log.topic, log.partition] = log.flushed_offset
+        checkpoints.write_offsets(f"{self.directory}/{files.RECOVERY_POINTS_NAME}", points)
+
+    def write_log_starts(self) -> None:
+        """Writes down log start offsets that the names of the segment files do not tell."""
+        starts = {
+            (log.topic, log.partition): log.log_start_offset
+            for log in self.logs()
+            if log.log_start_offset > log.segments[0].base_offset or not log.segments[0].has_file
+        }
+        checkpoints.write_offsets(f"{self.directory}/{files.LOG_STARTS_NAME}", starts)

@@ -1,0 +1,855 @@
+"""One partition's log: what LogCore's hot path leaves to Python.
+
+    create file ─▶ append … append ─▶ roll: new active segment, the old one handed to the sealer
+                                              └▶ trim, fdatasync, index and producer snapshot saved
+
+Thread rule: any thread may call anything. `_..._locked` methods need the log's lock. Two locks, taken in this order:
+`_flush_lock` (one fdatasync at a time, so that a failed one is never overtaken by a later success), then the log's own.
+Nothing that waits for the disk holds the log's lock, except creating a file at a roll and loading producer state before
+the first idempotent append; `append(may_block=False)` runs into neither.
+
+Failures. A full disk refuses appends and nothing else, until a write succeeds again. A failed sync, and any other error
+of a write, takes the partition offline for the life of the process: only what is on the disk counts, and only a fresh
+start reads that.
+"""
+
+import errno
+import logging
+import os
+import random
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kafkalite._native import file_ops
+from kafkalite._native.batch import BatchError, BatchInfo, check_records, first_at, newest, read_info
+from kafkalite._native.index import SegmentIndex
+from kafkalite._native.log_core import LogCore, LogSlice
+from kafkalite._native.producers import ProducerTable
+from kafkalite._native.record_format import RecordFormat
+from kafkalite._native.scan import SegmentScan, batch_headers, header_at
+from kafkalite._native.segment import FileCache, Segment
+from kafkalite.clock import Clock, SystemClock
+from kafkalite.config import TopicConfig
+from kafkalite.errors import (
+    ErrorCode,
+    OffsetOutOfRange,
+    StorageError,
+    UnknownTopicOrPartition,
+    error_for,
+)
+from kafkalite.log import checkpoints, files, index_file, recovery, snapshots
+from kafkalite.log.retention import RetentionPolicy, SegmentAge, SizeRetention, StartRetention, TimeRetention
+from kafkalite.logging import fields
+from kafkalite.model import OffsetAndTimestamp
+from kafkalite.record.compression import CompressionError, Decompressor
+
+_LOG = logging.getLogger(__name__)
+
+READ_DEFER = -1000
+VERIFY_AHEAD = 4 * 1024 * 1024
+"""Bytes checked beyond what a read asked for, so that the next reads of a consumer need not wait again."""
+READ_ATTEMPTS_MAX = 100
+"""Rounds of opening and checking before a blocking read gives up; each round makes progress."""
+INDEX_SAVE_GROWTH_MIN = 1024 * 1024
+"""A checkpoint saves the active segment's index again only after so many bytes, or a quarter of the segment."""
+FULL_DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+PASSING_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+TIMESTAMP_MIN = -(1 << 63)
+TIMESTAMP_MAX = (1 << 63) - 1
+CODECS = {"producer": -1, "uncompressed": 0, "none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+
+
+@dataclass(slots=True, kw_only=True)
+class LogServices:
+    """What the logs of one data directory share; the manager owns it."""
+
+    cache: FileCache
+    clock: Clock
+    dirty_logs: set[LogCore]
+    seal: Callable[["PartitionLog", Segment, tuple[int, bytes, bytes] | None], None]
+    remove_later: Callable[[list[str], int], None]  # paths, delay in ms
+    request_flush: Callable[["PartitionLog", int, Callable[[int], None]], None]
+    log_start_moved: Callable[["PartitionLog"], None]  # writes it down, durably
+    went_offline: Callable[["PartitionLog", str], None]
+    producer_id_seen: Callable[[int], None]
+    sync_root: Callable[[], None]  # makes new partition directories durable
+    producer_count_max: int = 50_000
+    decompressed_size_max: int = 256 * 1024 * 1024
+    policies: Sequence[RetentionPolicy] = ()
+
+
+class AppendInfo(NamedTuple):
+    """Where an append went. Times in ms, -1 unless the topic stamps records."""
+
+    base_offset: int
+    append_time_ms: int
+    log_start_offset: int
+    end_offset: int
+
+
+class PartitionLog(LogCore):
+    """The log of one partition. Made by `loading`; closed by the manager."""
+
+    __slots__ = (
+        "_directory_dirty",
+        "_epochs",
+        "_flush_lock",
+        "config",
+        "directory",
+        "full_reason",
+        "services",
+        "snapshot_offset",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        record_format: RecordFormat,
+        services: LogServices,
+        *,
+        directory: str,
+        topic_id: bytes,
+        config: TopicConfig,
+    ) -> None:
+        super().__init__(
+            topic, partition, record_format, services.clock, system_clock=type(services.clock) is SystemClock
+        )
+        self.services = services
+        self.directory = directory
+        self.topic_id = topic_id
+        self.dirty_logs = services.dirty_logs
+        self._flush_lock = threading.Lock()
+        self._directory_dirty = False
+        self._epochs: list[tuple[int, int]] = []
+        self.snapshot_offset = -1
+        self.configure(config)
+
+    def __repr__(self) -> str:
+        return f"PartitionLog({self.topic}-{self.partition}, {self.log_start_offset}..{self.log_end_offset})"
+
+    @property
+    def name(self) -> str:
+        """`topic-partition`."""
+        return f"{self.topic}-{self.partition}"
+
+    def configure(self, config: TopicConfig) -> None:
+        """Takes over the topic's settings; they hold from the next append, roll or retention check on."""
+        self.config = config
+        jitter_max = min(config.segment_jitter_ms, config.segment_ms)
+        self._set_numbers(
+            segment_size_max=config.segment_bytes,
+            segment_ms=config.segment_ms,
+            roll_jitter_ms=random.randrange(jitter_max) if jitter_max > 0 else 0,
+            index_interval=config.index_interval_bytes,
+            index_count_max=max(1, config.segment_index_bytes // 8),
+            message_size_max=config.max_message_bytes,
+            log_append_time=config.log_append_time,
+            timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+            timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+            compacted=config.compacted,
+            validate_records=config.record_validation == "full",
+            flush_messages=config.flush_messages,
+            codec=CODECS[config.compression_type],
+            preallocate=config.preallocate,
+        )
+
+    # ---- append -----------------------------------------------------------------------------------------------------
+
+    def append(self, batch: bytes | bytearray | memoryview) -> AppendInfo:
+        """Appends one batch, blocking where need be; KafkaError with the code that a producer would get."""
+        error, base_offset, append_time_ms, log_start, end_offset, bad_index = self.append_batch(batch)
+        if error:
+            where = f", record {bad_index}" if bad_index >= 0 else ""
+            raise error_for(error, f"{self.name} refused a batch: {ErrorCode(error).name}{where}")
+        return AppendInfo(base_offset, append_time_ms, log_start, end_offset)
+
+    def _check_compressed(
+        self, batch: bytes, key_required: bool, timestamp_min: int, timestamp_max: int
+    ) -> tuple[int, int, int]:
+        info = read_info(batch)
+        try:
+            with Decompressor(self.services.decompressed_size_max) as decompressor:
+                records = decompressor.decompress(info.codec, memoryview(batch)[61:])
+                try:
+                    _, max_timestamp, _ = check_records(
+                        info,
+                        records,
+                        key_required=key_required,
+                        timestamp_min=timestamp_min,
+                        timestamp_max=timestamp_max,
+                    )
+                except BatchError as error:
+                    return self._fault_of(info, records, key_required, error), error.index, -1
+                finally:
+                    records.release()
+        except CompressionError:
+            return ErrorCode.INVALID_RECORD, -1, -1  # its CRC is right: sending it again would not help
+        return 0, -1, max_timestamp
+
+    @staticmethod
+    def _fault_of(info: BatchInfo, records: memoryview, key_required: bool, error: BatchError) -> int:
+        """Whether it was a record's time that was refused, which without bounds would pass."""
+        try:
+            check_records(info, records, key_required=key_required)
+        except BatchError as other:
+            if other.index == error.index:
+                return ErrorCode.INVALID_RECORD
+        return ErrorCode.INVALID_TIMESTAMP
+
+    def _recode(self, batch: bytes, codec: int) -> bytearray:
+        from kafkalite.log.recode import recode
+
+        return recode(batch, codec, self.config, self.services.decompressed_size_max)
+
+    # ---- making the active segment writable -------------------------------------------------------------------------
+
+    def _prepare_segment_locked(self, roll: bool) -> Segment | None:
+        try:
+            if roll:
+                self._roll_locked()
+            elif not self.active.has_file:
+                self._create_file_locked(self.active)
+            elif self.active.index is None:
+                self._load_index(self.active, locked=True)
+                self._forget_foreign_indexes(self.active)
+            if not self.epoch_recorded:
+                self._record_epoch_locked()
+        except OSError as error:
+            self._storage_error(error, "the next segment could not be made ready")
+            return None
+        return self.active
+
+    def _create_file_locked(self, segment: Segment) -> None:
+        if not os.path.isdir(self.directory):
+            file_ops.make_directory(self.directory)
+            checkpoints.write_partition_topic_id(self.directory, self.topic_id)
+        segment.create_file(self.clock.time_ms())
+        self._directory_dirty = True
+        if self.producers is None and self.log_end_offset == self.segments[0].base_offset:
+            self._set_producers(ProducerTable(self.services.producer_count_max))
+
+    def _roll_locked(self) -> None:
+        """Makes a new active segment at the log end; the old one goes to the sealer."""
+        old = self.active
+        if self.producers is None and not self._load_producers_locked():
+            raise OSError(errno.EIO, "producer state cannot be loaded", self.directory)
+        new = Segment(
+            self.services.cache, self.format, self.directory, self.log_end_offset, map_reserve=self.segment_size_max
+        )
+        self._create_file_locked(new)
+        state = None
+        if self.producers is not None:
+            state = (self.log_end_offset, *snapshots.encode(self.producers))
+            self.producers.dirty = False
+        old.mark_sealed()
+        self._set_segments((*self.segments, new))
+        self.services.seal(self, old, state)
+
+    def roll(self) -> None:
+        """Starts a new segment now, unless the active one is empty."""
+        self._acquire()
+        try:
+            if self.active.size > 0 and not self.offline and not self.deleted:
+                self._roll_locked()
+        except OSError as error:
+            self._storage_error(error, "the next segment could not be created")
+            raise StorageError(f"{self.name} could not roll: {error}") from error
+        finally:
+            self._release()
+
+    def _record_epoch_locked(self) -> None:
+        """Writes down from which offset on batches carry the current leader epoch."""
+        if not self._epochs or self._epochs[-1][0] < self.leader_epoch:
+            entries = [entry for entry in self._epochs if entry[1] < self.log_end_offset]
+            entries.append((self.leader_epoch, self.log_end_offset))
+            checkpoints.write_epochs(f"{self.directory}/{files.EPOCHS_NAME}", entries)
+            self._epochs = entries
+        self._set_epoch(self.leader_epoch, True)
+
+    def set_epochs(self, entries: list[tuple[int, int]], leader_epoch: int) -> None:
+        """The recorded epochs of a log being opened, and the one to write with."""
+        self._epochs = entries
+        self._set_epoch(leader_epoch, bool(entries) and entries[-1][0] == leader_epoch)
+
+    def epoch_end(self, epoch: int) -> tuple[int, int]:
+        """(largest epoch <= epoch, first offset behind it); (-1, -1) for an epoch this log does not know."""
+        if epoch == self.leader_epoch:
+            return epoch, self.log_end_offset
+        entries = self._epochs
+        if epoch > self.leader_epoch or not entries or epoch < entries[0][0]:
+            return -1, -1
+        found = max(i for i, entry in enumerate(entries) if entry[0] <= epoch)
+        return entries[found][0], entries[found + 1][1] if found + 1 < len(entries) else self.log_end_offset
+
+    def _forget_foreign_indexes(self, segment: Segment) -> None:
+        """Kafka's own index files no longer match a segment we append to; Kafka builds missing ones again."""
+        for suffix in files.KAFKA_INDEX_SUFFIXES:
+            file_ops.unlink(f"{segment.directory}/{segment.name}{suffix}", missing_ok=True)
+
+    # ---- producers --------------------------------------------------------------------------------------------------
+
+    def _load_producers_locked(self) -> bool:
+        table = ProducerTable(self.services.producer_count_max)
+        try:
+            start = snapshots.load(self.directory, self.log_end_offset, table)
+            self.snapshot_offset = start
+            for i, segment in enumerate(self.segments):
+                behind = self.segments[i + 1].base_offset if i + 1 < len(self.segments) else self.log_end_offset
+                if segment.size > 0 and behind > start:
+                    self._walk_producers(segment, max(start, 0), table)
+        except OSError as error:
+            self._storage_error(error, "producer state could not be read")
+            return False
+        self.services.producer_id_seen(max((entry.producer_id for entry in table), default=-1))
+        self._set_producers(table)
+        return True
+
+    def _walk_producers(self, segment: Segment, start_offset: int, table: ProducerTable) -> None:
+        if segment.index is None:
+            self._load_index(segment, locked=True)
+        assert segment.index is not None, "the index was just loaded"
+        position = segment.index.position_of_offset(start_offset)
+        scan = SegmentScan(segment, position=position, producers=table, producers_from=start_offset)
+        while not scan.run(segment.size, verify=False):
+            following = scan.resync(segment.size)
+            if following is None:
+                return
+            scan.skip_to(*following)
+
+    def expire_producers(self, now_ms: int, idle_max_ms: int) -> int:
+        """Forgets producers silent for so long; how many."""
+        self._acquire()
+        try:
+            return self.producers.expire(now_ms, idle_max_ms) if self.producers is not None else 0
+        finally:
+            self._release()
+
+    # ---- flush ------------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Puts everything appended before the call on the disk. StorageError: it is not there, partition offline."""
+        with self._flush_lock:
+            if self.offline:
+                raise StorageError(f"{self.name} is offline")
+            target, segments = self._begin_flush()
+            try:
+                for segment in reversed(segments):
+                    if segment.flushed_size == segment.size:
+                        if segment.sealed:
+                            break
+                    elif not segment.deleted:
+                        segment.sync()
+                if self._directory_dirty:
+                    self._directory_dirty = False
+                    self.services.sync_root()
+                    file_ops.sync_directory(self.directory)
+            except OSError as error:
+                if self.deleted:
+                    raise UnknownTopicOrPartition(f"{self.name} was deleted") from error
+                self.go_offline(f"a sync failed: {error}")
+                raise StorageError(f"{self.name} could not be flushed: {error}") from error
+            self._set_flushed(target)
+
+    def flush_async(self, end_offset: int, callback: Callable[[int], None]) -> None:
+        """Calls back with an error code once everything below end_offset is on the disk; at once if it is."""
+        if end_offset <= self.flushed_offset:
+            callback(0)
+        else:
+            self.services.request_flush(self, end_offset, callback)
+
+    def start_writeback(self) -> None:
+        """Lets the system begin what flush() will wait for."""
+        self.active.start_writeback()
+
+    def checkpoint(self) -> None:
+        """Flushes, and saves the active segment's index when enough has been added to make that worth it."""
+        self._acquire()
+        segment = self.active
+        state = self._index_state_locked(segment)
+        self._release()
+        self.flush()
+        if state is not None and segment.size - segment.indexed_size > max(INDEX_SAVE_GROWTH_MIN, segment.size // 4):
+            self._save_index(segment, state)
+
+    def _index_state_locked(self, segment: Segment) -> dict[str, int] | None:
+        """What index_file.save must be told of a segment as it is now; its index may grow afterwards."""
+        if segment.index is None or segment.size == 0 or segment.damage is not None:
+            return None
+        return {
+            "count": len(segment.index),
+            "covered_size": segment.size,
+            "bytes_since_entry": segment.bytes_since_entry,
+            "max_timestamp": segment.max_timestamp,
+            "max_timestamp_offset": segment.max_timestamp_offset,
+            "last_position": segment.last_position,
+        }
+
+    def _save_index(self, segment: Segment, state: dict[str, int]) -> None:
+        """Saves an index whose covered bytes are on the disk. It is a help, not the truth: failure is only logged."""
+        index = segment.index
+        last = header_at(segment, state["last_position"])
+        if index is None or last is None:
+            return
+        try:
+            index_file.save(
+                segment,
+                index.columns()[:, : state.pop("count")],
+                topic_id=self.topic_id,
+                partition=self.partition,
+                end_offset=last["next_offset"],
+                interval=self.index_interval,
+                **state,
+            )
+            segment.indexed_size = state["covered_size"]
+        except OSError as error:
+            _LOG.warning("index could not be saved", extra=fields(path=segment.path, reason=str(error)))
+
+    def finish_seal(self, segment: Segment, state: tuple[int, bytes, bytes] | None) -> None:
+        """The sealer's part of a roll: the old segment trimmed, on the disk, with index and producer snapshot."""
+        if self._is_gone(segment):
+            return
+        try:
+            segment.trim()
+            with self._flush_lock:
+                if self.offline:
+                    return
+                segment.sync()
+        except OSError as error:
+            if not self._is_gone(segment):
+                self.go_offline(f"a full segment could not be synced: {error}")
+            return
+        index_state = self._index_state_locked(segment)
+        if index_state is not None:
+            self._save_index(segment, index_state)
+        if state is not None:
+            try:
+                snapshots.write(self.directory, state[0], state[1:])
+                self.snapshot_offset = state[0]
+            except OSError as error:
+                _LOG.warning("producer snapshot could not be saved", extra=fields(log=self.name, reason=str(error)))
+
+    def _is_gone(self, segment: Segment) -> bool:
+        return segment.deleted or self.deleted
+
+    def close(self) -> None:
+        """Clean stop: everything on the disk, blocks given back, index and producers saved. Appends must have ended."""
+        if self.offline or self.deleted:
+            return
+        if self.flushed_offset < self.log_end_offset or self._directory_dirty:
+            self.flush()
+        segment = self.active
+        try:
+            if segment.has_file:
+                segment.trim()
+            state = self._index_state_locked(segment)
+            if state is not None and segment.indexed_size != segment.size:
+                self._save_index(segment, state)
+            if self.producers is not None and self.producers.dirty and self.snapshot_offset != self.log_end_offset:
+                snapshots.write(self.directory, self.log_end_offset, snapshots.encode(self.producers))
+        except OSError as error:
+            _LOG.warning("log could not be closed tidily", extra=fields(log=self.name, reason=str(error)))
+        for each in self.segments:
+            each.close()
+
+    # ---- failures ---------------------------------------------------------------------------------------------------
+
+    def go_offline(self, reason: str) -> None:
+        """Stops serving the partition until the broker is started again."""
+        if self.offline:
+            return
+        self._set_offline()
+        _LOG.error("partition is offline until the next start", extra=fields(log=self.name, reason=reason))
+        self.services.went_offline(self, reason)
+        self._notify(0)
+
+    def _storage_error(self, error: OSError, what: str) -> None:
+        """An error of a system call: a full disk or a lack of descriptors passes, anything else does not."""
+        if error.errno in FULL_DISK_ERRORS:
+            self._report_full(error)
+        elif error.errno in PASSING_ERRORS:
+            _LOG.error("storage refuses work for now", extra=fields(log=self.name, what=what, reason=str(error)))
+        else:
+            self._set_offline()
+            _LOG.error(
+                "partition is offline until the next start", extra=fields(log=self.name, reason=f"{what}: {error}")
+            )
+            self.services.went_offline(self, str(error))
+
+    def _report_full(self, error: OSError) -> None:
+        if not self.storage_full:
+            self.storage_full = True
+            _LOG.error(
+                "disk is full: appends are refused, reads go on", extra=fields(log=self.name, reason=error.strerror)
+            )
+
+    def _write_failed_locked(self, error: int) -> None:
+        self._storage_error(OSError(error, os.strerror(error), self.active.path), "a write failed")
+
+    def _storage_recovered_locked(self) -> None:
+        self.storage_full = False
+        _LOG.info("appends succeed again", extra=fields(log=self.name))
+
+    # ---- reading ----------------------------------------------------------------------------------------------------
+
+    def read_blocking(
+        self, offset: int, size_max: int, *, whole_first_batch: bool = True
+    ) -> tuple[int, LogSlice | None]:
+        """What read_slice gives, after doing what it could not do without blocking. The caller releases the slice."""
+        error = READ_DEFER
+        for _ in range(READ_ATTEMPTS_MAX):
+            error, found = self.slice_at(offset, size_max, whole_first_batch=whole_first_batch)
+            if error != READ_DEFER:
+                return error, found
+            if not self.prepare_read(offset, size_max):
+                break
+        return ErrorCode.KAFKA_STORAGE_ERROR, None
+
+    def read(self, offset: int, size_max: int, *, whole_first_batch: bool = True) -> bytes:
+        """A copy of whole batches from the one that holds `offset` on; KafkaError."""
+        error, found = self.read_blocking(offset, size_max, whole_first_batch=whole_first_batch)
+        if error:
+            raise error_for(error, f"{self.name} cannot be read at offset {offset}: {ErrorCode(error).name}")
+        if found is None:
+            return b""
+        try:
+            return found.tobytes()
+        finally:
+            found.release()
+
+    def prepare_read(self, offset: int, size_max: int) -> bool:
+        """Opens, indexes and checks what a read at `offset` needs, so that read_slice can. False: it failed."""
+        segments = self.segments
+        try:
+            for i, segment in enumerate(segments):
+                behind = segments[i + 1].base_offset if i + 1 < len(segments) else self.log_end_offset
+                if behind <= offset or segment.size == 0:
+                    continue
+                self._prepare_segment_read(segment, offset, size_max, behind)
+                if segment.size > 0 and self._holds_from(segment, offset):
+                    break
+        except OSError as error:
+            if self.deleted or offset < self.log_start_offset:
+                return True
+            self._storage_error(error, "a segment could not be opened")
+            return False
+        return True
+
+    def _holds_from(self, segment: Segment, offset: int) -> bool:
+        """Whether the segment has a batch at or behind `offset` (a segment may end in a gap)."""
+        last = header_at(segment, segment.last_position)
+        return last is None or last["next_offset"] > offset
+
+    def _prepare_segment_read(self, segment: Segment, offset: int, size_max: int, offset_limit: int) -> None:
+        with segment:
+            if segment.index is None:
+                self._load_index(segment, locked=False)
+            assert segment.index is not None, "the index was just loaded"
+            if segment.unverified:
+                position = segment.index.position_of_offset(offset)
+                granules = segment.unverified_granules(position, position + max(size_max, 0) + VERIFY_AHEAD)
+                recovery.verify_granules(segment, granules, offset_limit)
+
+    def verify_blocking(self, offset: int, size: int) -> None:
+        """Checks `size` bytes from the batch with `offset` on, and quarantines what is damaged."""
+        self.prepare_read(offset, size)
+
+    def _load_index(self, segment: Segment, *, locked: bool) -> None:
+        """Gives a loaded segment its index: from the file beside it if that fits, the rest by walking."""
+        size = segment.size
+        scan = self._index_scan(segment)
+        from_file = scan.position
+        while not scan.run(size, verify=from_file == 0):
+            following = scan.resync(size)
+            offset = scan.first_bad_offset()
+            end, next_offset = following or (size, offset)
+            recovery.quarantine(segment, scan.position, end, offset, next_offset)
+            if following is None:
+                break
+            scan.skip_to(*following)
+        if not locked:
+            self._acquire()
+        try:
+            # Appends need the index, so the segment cannot have grown; but another thread may have been faster.
+            if segment.index is None:
+                assert scan.index is not None, "the scan was made with an index"
+                segment.set_index(
+                    scan.index,
+                    bytes_since_entry=scan.bytes_since_entry,
+                    max_timestamp=scan.max_timestamp,
+                    max_timestamp_offset=scan.max_timestamp_offset,
+                    last_position=scan.last_position,
+                )
+                if from_file == 0:
+                    segment.set_verified_from(0)
+        finally:
+            if not locked:
+                self._release()
+
+    def _index_scan(self, segment: Segment) -> SegmentScan:
+        """A scan that stands behind what the saved index covers, or at the start with an empty index."""
+        path = index_file.path_of(segment)
+        summary = index_file.read_summary(path)
+        if summary is not None and index_file.describes(summary, segment, self.topic_id, self.partition):
+            index = index_file.read_entries(path, summary)
+            if index is not None:
+                segment.indexed_size = summary.covered_size
+                return SegmentScan(
+                    segment,
+                    position=summary.covered_size,
+                    next_offset=summary.end_offset,
+                    index=index,
+                    index_interval=self.index_interval,
+                    bytes_since_entry=summary.bytes_since_entry,
+                    max_timestamp=summary.max_timestamp,
+                    max_timestamp_offset=summary.max_timestamp_offset,
+                    last_position=summary.last_position,
+                )
+        return SegmentScan(
+            segment,
+            next_offset=segment.base_offset,
+            index=SegmentIndex(),
+            index_interval=self.index_interval,
+        )
+
+    def _ensure_summary(self, segment: Segment) -> None:
+        """Makes max_timestamp of a sealed segment known, from its index file's header if possible."""
+        if segment.index is not None or segment.last_position >= 0 or segment.size == 0:
+            return
+        summary = index_file.read_summary(index_file.path_of(segment))
+        if (
+            summary is not None
+            and summary.covered_size == segment.size
+            and index_file.describes(summary, segment, self.topic_id, self.partition)
+        ):
+            segment.set_summary(summary.max_timestamp, summary.max_timestamp_offset, summary.last_position)
+        else:
+            self._load_index(segment, locked=False)
+
+    # ---- look-ups by time -------------------------------------------------------------------------------------------
+
+    def find_timestamp(self, timestamp: int, upper_offset: int | None = None) -> OffsetAndTimestamp | None:
+        """The first record, in offset order, with a timestamp (ms) >= `timestamp`, below upper_offset. May block."""
+        upper = self.high_watermark if upper_offset is None else min(upper_offset, self.high_watermark)
+        segments = self.segments
+        for i, segment in enumerate(segments):
+            behind = segments[i + 1].base_offset if i + 1 < len(segments) else self.log_end_offset
+            if segment.size == 0 or behind <= self.log_start_offset or segment.base_offset >= upper:
+                continue
+            self._ensure_summary(segment)
+            if segment.max_timestamp >= timestamp:
+                found = self._find_timestamp_in(segment, timestamp, upper, behind)
+                if found is not None:
+                    return found
+        return None
+
+    def _find_timestamp_in(
+        self, segment: Segment, timestamp: int, upper: int, offset_limit: int
+    ) -> OffsetAndTimestamp | None:
+        if segment.index is None:
+            self._load_index(segment, locked=False)
+        assert segment.index is not None, "the index was just loaded"
+        position = segment.index.position_of_time(timestamp)
+        position = max(position, segment.index.position_of_offset(self.log_start_offset))
+        size = segment.size
+        while position < size:
+            granules = segment.unverified_granules(position, position + VERIFY_AHEAD)
+            recovery.verify_granules(segment, granules, offset_limit)
+            position = self._behind_damage(segment, position)
+            headers = batch_headers(segment, position, min(size, position + VERIFY_AHEAD), count_max=256)
+            if not headers:
+                return None
+            for header in headers:
+                if header["base_offset"] >= upper:
+                    return None
+                if header["max_timestamp"] >= timestamp and header["next_offset"] > self.log_start_offset:
+                    found = self._first_record(segment, header["position"], header["size"], timestamp)
+                    if found is not None:
+                        return found if found.offset < upper else None
+            position = headers[-1]["position"] + headers[-1]["size"]
+        return None
+
+    @staticmethod
+    def _behind_damage(segment: Segment, position: int) -> int:
+        for start, end, _, _ in segment.damage or ():
+            if start <= position < end:
+                position = end
+        return position
+
+    def _first_record(self, segment: Segment, position: int, size: int, timestamp: int) -> OffsetAndTimestamp | None:
+        """The first record of a batch that is not older; by the header alone where the records cannot be read."""
+        batch = segment.read_bytes(position, size)
+        info = read_info(batch)
+        try:
+            with Decompressor(self.services.decompressed_size_max) as decompressor:
+                records = decompressor.decompress(info.codec, memoryview(batch)[61:])
+                try:
+                    found = first_at(info, records, timestamp, self.log_start_offset)
+                finally:
+                    records.release()
+        except (CompressionError, BatchError):
+            found = (info.max_timestamp, max(info.base_offset, self.log_start_offset))
+        return None if found is None else OffsetAndTimestamp(found[1], found[0], info.leader_epoch)
+
+    def max_timestamp(self) -> OffsetAndTimestamp | None:
+        """The record with the largest timestamp; None in an empty log. May block."""
+        best: OffsetAndTimestamp | None = None
+        segments = self.segments
+        for i, segment in enumerate(segments):
+            behind = segments[i + 1].base_offset if i + 1 < len(segments) else self.log_end_offset
+            if segment.size == 0 or behind <= self.log_start_offset:
+                continue
+            self._ensure_summary(segment)
+            if segment.max_timestamp < 0 or (best is not None and segment.max_timestamp <= best.timestamp):
+                continue
+            found = self._newest_in(segment)
+            if found is not None and (best is None or found.timestamp > best.timestamp):
+                best = found
+        return best
+
+    def _newest_in(self, segment: Segment) -> OffsetAndTimestamp | None:
+        if segment.index is None:
+            self._load_index(segment, locked=False)
+        assert segment.index is not None, "the index was just loaded"
+        cut = segment.base_offset < self.log_start_offset
+        start_offset = self.log_start_offset if cut else segment.max_timestamp_offset
+        position = segment.index.position_of_offset(start_offset)
+        best = None
+        while position < segment.size:
+            headers = batch_headers(segment, self._behind_damage(segment, position), segment.size)
+            if not headers:
+                break
+            for header in headers:
+                if header["next_offset"] > start_offset and (best is None or header["max_timestamp"] > best[0]):
+                    best = (header["max_timestamp"], header["position"], header["size"])
+                if not cut and best is not None:
+                    return self._newest_record(segment, best)
+            position = headers[-1]["position"] + headers[-1]["size"]
+        return self._newest_record(segment, best) if best is not None else None
+
+    def _newest_record(self, segment: Segment, batch_at: tuple[int, int, int]) -> OffsetAndTimestamp | None:
+        batch = segment.read_bytes(batch_at[1], batch_at[2])
+        info = read_info(batch)
+        try:
+            with Decompressor(self.services.decompressed_size_max) as decompressor:
+                records = decompressor.decompress(info.codec, memoryview(batch)[61:])
+                try:
+                    found = newest(info, records, self.log_start_offset)
+                finally:
+                    records.release()
+        except (CompressionError, BatchError):
+            found = (info.max_timestamp, info.last_offset)
+        return None if found is None else OffsetAndTimestamp(found[1], found[0], info.leader_epoch)
+
+    # ---- retention --------------------------------------------------------------------------------------------------
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for segment in self.segments)
+
+    def delete_records(self, offset: int) -> int:
+        """Moves the log start up to `offset` (-1: the high watermark), durably; the new log start. May block."""
+        target = self.high_watermark if offset == -1 else offset
+        if self.deleted:
+            raise UnknownTopicOrPartition(f"{self.name} was deleted")
+        if target < 0 or target > self.high_watermark:
+            raise OffsetOutOfRange(f"{self.name} ends at {self.high_watermark}: cannot delete up to {target}")
+        self._acquire()
+        try:
+            if target > self.log_start_offset:
+                self._set_log_start(target)
+        finally:
+            self._release()
+        self.services.log_start_moved(self)
+        self._remove_front(StartRetention(self.log_start_offset).deletable_count(self._ages(), 0))
+        self._notify(0)
+        return self.log_start_offset
+
+    def apply_retention(self, now_ms: int) -> int:
+        """Deletes segments that the topic's policies allow to go; how many. May block."""
+        if self.offline or self.deleted:
+            return 0
+        policies: list[RetentionPolicy] = [StartRetention(self.log_start_offset), *self.services.policies]
+        if "delete" in self.config.cleanup_policy:
+            policies += [TimeRetention(self.config.retention_ms), SizeRetention(self.config.retention_bytes)]
+        ages = self._ages()
+        count = max(policy.deletable_count(ages, now_ms) for policy in policies)
+        if count == 0:
+            return 0
+        if count >= len(ages):
+            self.roll()
+        self._remove_front(count)
+        self._notify(0)
+        return count
+
+    def _ages(self) -> list[SegmentAge]:
+        segments = self.segments
+        ages = []
+        for i, segment in enumerate(segments):
+            self._ensure_summary(segment)
+            active = i + 1 == len(segments)
+            behind = self.log_end_offset if active else segments[i + 1].base_offset
+            ages.append(
+                SegmentAge(
+                    segment.base_offset, behind, segment.size, segment.max_timestamp, _modified_ms(segment), active
+                )
+            )
+        return ages
+
+    def _remove_front(self, count: int) -> None:
+        """Takes `count` segments out of the log; their files go after file.delete.delay.ms."""
+        if count <= 0:
+            return
+        self._acquire()
+        try:
+            count = min(count, len(self.segments) - 1)
+            removed = self.segments[:count]
+            if not removed:
+                return
+            kept = self.segments[count:]
+            if kept[0].base_offset > self.log_start_offset:
+                self._set_log_start(kept[0].base_offset)
+            self._set_segments(kept)
+        finally:
+            self._release()
+        self.services.log_start_moved(self)
+        for segment in removed:
+            self._remove_files(segment)
+        _LOG.info(
+            "segments deleted", extra=fields(log=self.name, count=len(removed), log_start_offset=self.log_start_offset)
+        )
+
+    def _remove_files(self, segment: Segment) -> None:
+        """Renames a segment's files out of the way; readers that hold it go on."""
+        segment.mark_deleted()
+        paths = []
+        for suffix in (self.format.suffix, files.INDEX_SUFFIX, *files.KAFKA_INDEX_SUFFIXES):
+            path = f"{segment.directory}/{segment.name}{suffix}"
+            try:
+                file_ops.rename(path, path + files.DELETED_SUFFIX)
+                paths.append(path + files.DELETED_SUFFIX)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                _LOG.warning("deleted segment could not be renamed", extra=fields(path=path, reason=str(error)))
+        self.services.remove_later(paths, self.config.file_delete_delay_ms)
+
+    def mark_deleted(self) -> None:
+        """The topic is gone: appends and reads answer UNKNOWN_TOPIC_OR_PARTITION, who waits is told."""
+        self._acquire()
+        self._set_deleted()
+        self._release()
+        for segment in self.segments:
+            segment.mark_deleted()
+        self._notify(0)
+
+
+def _modified_ms(segment: Segment) -> int:
+    try:
+        return os.stat(segment.path).st_mtime_ns // 1_000_000 if segment.has_file else 0
+    except OSError:
+        return 0

@@ -1,0 +1,44 @@
+"""A batch in another codec: what the topic setting `compression.type` asks of the broker.
+
+Only the records block, the codec bits, the length and the CRC change; offsets, times and sequences stay. The batch must
+have been checked. Pure, and slow: it belongs on the io pool.
+"""
+
+import struct
+
+from kafkalite._native.batch import read_info
+from kafkalite._native.crc32c import crc32c
+from kafkalite.config import TopicConfig
+from kafkalite.record.compression import Codec, Decompressor, compress
+
+HEADER_SIZE = 61
+LENGTH_AT = 8
+CRC_AT = 17
+ATTRIBUTES_AT = 21
+LENGTH_OVERHEAD = 12
+CODEC_MASK = 0x07
+
+
+def recode(batch: bytes, codec: int, config: TopicConfig, decompressed_size_max: int) -> bytearray:
+    """The batch with its records in `codec`, at the level that the topic sets. CompressionError for a broken batch."""
+    info = read_info(batch)
+    with Decompressor(decompressed_size_max) as decompressor:
+        records = decompressor.decompress(info.codec, memoryview(batch)[HEADER_SIZE:])
+        try:
+            body = compress(codec, records, level_of(codec, config))
+        finally:
+            records.release()
+    result = bytearray(batch[:HEADER_SIZE]) + body
+    struct.pack_into(">i", result, LENGTH_AT, len(result) - LENGTH_OVERHEAD)
+    struct.pack_into(">h", result, ATTRIBUTES_AT, (info.attributes & ~CODEC_MASK) | codec)
+    struct.pack_into(">I", result, CRC_AT, crc32c(memoryview(result)[ATTRIBUTES_AT:]))
+    return result
+
+
+def level_of(codec: int, config: TopicConfig) -> int | None:
+    """The topic's level for a codec, None where the codec has none."""
+    if codec == Codec.GZIP:
+        return config.compression_gzip_level
+    if codec == Codec.LZ4:
+        return config.compression_lz4_level
+    return config.compression_zstd_level if codec == Codec.ZSTD else None

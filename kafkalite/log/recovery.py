@@ -1,0 +1,119 @@
+"""What to do with bytes that are no batches.
+
+    at or above the flushed offset    nobody was promised them: the log is cut at the first bad byte
+    below it                          quarantined: reported, left in place, reads inside answer CORRUPT_MESSAGE,
+                                      batches behind them are served
+
+The flushed offset is the recovery point of the last checkpoint, or the end of what a saved index covers, whichever is
+higher. A log that ends below it has lost records; their offsets are not given out again.
+
+Both uses share the walk: recovery after an unclean stop (the tail of a log) and the check of bytes from disk before
+they are first served. Everything here may block.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kafkalite._native.scan import SegmentScan
+from kafkalite._native.segment import Segment
+from kafkalite.logging import fields
+
+_LOG = logging.getLogger(__name__)
+
+OFFSET_MAX = (1 << 63) - 1
+
+
+class Tail(NamedTuple):
+    """How a walk to the end of a segment ended."""
+
+    cut_position: int | None  # the first byte to cut, None when nothing is to be cut
+    quarantined: bool  # the bytes at the end are bad and stay: nothing may be appended behind them
+
+
+def walk_tail(
+    scan: SegmentScan,
+    *,
+    flushed_offset: int,
+    offset_limit: int = OFFSET_MAX,
+    contiguous: bool = True,
+    keep_valid: bool = False,
+) -> Tail:
+    """Walks `scan` to the end of its segment, checking every byte.
+
+    With `keep_valid` (a directory that came from elsewhere, whose flushed offset nobody knows) nothing is cut that has
+    an intact batch behind it.
+    """
+    segment = scan.segment
+    end = segment.size
+    while not scan.run(end, verify=True, contiguous=contiguous, offset_limit=offset_limit):
+        offset = scan.first_bad_offset()
+        may_cut = offset >= flushed_offset
+        if may_cut and not keep_valid:
+            return Tail(scan.position, quarantined=False)
+        following = scan.resync(end, offset_limit=offset_limit)
+        if following is None:
+            if may_cut:
+                return Tail(scan.position, quarantined=False)
+            quarantine(segment, scan.position, end, offset, max(offset, min(flushed_offset, offset_limit)))
+            return Tail(None, quarantined=True)
+        quarantine(segment, scan.position, following[0], offset, following[1])
+        scan.skip_to(*following)
+    return Tail(None, quarantined=False)
+
+
+def quarantine(segment: Segment, position: int, end: int, offset: int, next_offset: int) -> None:
+    """Puts bytes [position, end) under quarantine and says so."""
+    segment.add_damage(position, end, offset, next_offset)
+    _LOG.error(
+        "damaged bytes are quarantined: reads inside fail, everything else is served",
+        extra=fields(
+            path=segment.path, position=position, size=end - position, first_offset=offset, next_offset=next_offset
+        ),
+    )
+
+
+def verify_granules(segment: Segment, granules: Sequence[tuple[int, int, int, int, int]], offset_limit: int) -> None:
+    """Checks granules as `Segment.unverified_granules` gave them, marks them, quarantines what is damaged.
+
+    `offset_limit` bounds the offsets of a granule that has no successor in the index.
+    """
+    done = 0
+    while done < len(granules):
+        last = done
+        while last + 1 < len(granules) and granules[last + 1][1] == granules[last][2]:
+            last += 1
+        done = _verify_run(segment, granules[done : last + 1], offset_limit) + done
+
+
+def _verify_run(segment: Segment, run: Sequence[tuple[int, int, int, int, int]], offset_limit: int) -> int:
+    """Checks adjoining granules up to the first damaged one; how many are done."""
+    _, position, _, first_offset, _ = run[0]
+    first_offset = first_offset if first_offset >= 0 else segment.base_offset
+    scan = SegmentScan(segment, position=position, next_offset=first_offset)
+    limit = run[-1][4] if run[-1][4] >= 0 else offset_limit
+    if scan.run(run[-1][2], verify=True, offset_limit=limit):
+        for granule in run:
+            segment.mark_verified(granule[0])
+        return len(run)
+    count = 0
+    for number, _, end, _, next_first in run:
+        count += 1
+        if end <= scan.position:
+            segment.mark_verified(number)
+            continue
+        _quarantine_in_granule(scan, end, next_first if next_first >= 0 else offset_limit)
+        segment.mark_verified(number)
+        break
+    return count
+
+
+def _quarantine_in_granule(scan: SegmentScan, end: int, offset_limit: int) -> None:
+    """Walks on to the end of a granule in which the scan met damage; the index says where the next one starts."""
+    while True:
+        offset = scan.first_bad_offset()
+        following = scan.resync(end, offset_limit=offset_limit) or (end, offset_limit)
+        quarantine(scan.segment, scan.position, following[0], offset, following[1])
+        scan.skip_to(*following)
+        if scan.position >= end or scan.run(end, verify=True, offset_limit=offset_limit):
+            return

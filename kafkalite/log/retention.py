@@ -1,0 +1,96 @@
+"""Which segments of a log may be deleted: by age, by size, and by a policy of one's own.
+
+A policy sees the segments from the oldest on and says how many of them, counted from the front, may go. Policies are
+asked in turn and the largest answer wins. A policy must not keep references to what it is shown.
+
+How old a segment is: as old as its newest record, unless no record has a time, or one claims to come from the future;
+then as old as its file. The active segment is never older than its last append, whatever its records say: a record with
+timestamp 0 must not take the segment with it that is being written.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+
+class SegmentAge(NamedTuple):
+    """What a policy is told of a segment."""
+
+    base_offset: int
+    end_offset: int  # first offset behind it
+    size: int  # bytes
+    max_timestamp: int  # ms, of its records; -1 none
+    modified_ms: int  # when its file was last written
+    active: bool
+
+
+class RetentionPolicy(Protocol):
+    """Decides what a log may forget."""
+
+    def deletable_count(self, segments: Sequence[SegmentAge], now_ms: int) -> int:
+        """How many segments from the front may be deleted."""
+
+
+def time_of(segment: SegmentAge, now_ms: int) -> int:
+    """The moment, in ms, from which a segment's age counts."""
+    newest = segment.max_timestamp if 0 <= segment.max_timestamp <= now_ms else segment.modified_ms
+    return max(newest, segment.modified_ms) if segment.active else newest
+
+
+class TimeRetention:
+    """Segments older than `retention_ms`; -1 keeps all."""
+
+    __slots__ = ("retention_ms",)
+
+    def __init__(self, retention_ms: int) -> None:
+        self.retention_ms = retention_ms
+
+    def deletable_count(self, segments: Sequence[SegmentAge], now_ms: int) -> int:
+        """Counts from the front up to the first one that is young enough."""
+        if self.retention_ms < 0:
+            return 0
+        count = 0
+        for segment in segments:
+            if segment.size == 0 or now_ms - time_of(segment, now_ms) <= self.retention_ms:
+                break
+            count += 1
+        return count
+
+
+class SizeRetention:
+    """The oldest segments of a log that has at least `retention_bytes` without them; -1 keeps all."""
+
+    __slots__ = ("retention_bytes",)
+
+    def __init__(self, retention_bytes: int) -> None:
+        self.retention_bytes = retention_bytes
+
+    def deletable_count(self, segments: Sequence[SegmentAge], now_ms: int) -> int:  # noqa: ARG002 - the protocol's
+        """Counts while what is left is at least the limit."""
+        if self.retention_bytes < 0:
+            return 0
+        excess = sum(segment.size for segment in segments) - self.retention_bytes
+        count = 0
+        for segment in segments:
+            if segment.size == 0 or excess < segment.size:
+                break
+            excess -= segment.size
+            count += 1
+        return count
+
+
+class StartRetention:
+    """Segments that lie wholly below the log start offset (DeleteRecords)."""
+
+    __slots__ = ("log_start_offset",)
+
+    def __init__(self, log_start_offset: int) -> None:
+        self.log_start_offset = log_start_offset
+
+    def deletable_count(self, segments: Sequence[SegmentAge], now_ms: int) -> int:  # noqa: ARG002 - the protocol's
+        """Counts sealed segments whose end is at or below the start."""
+        count = 0
+        for segment in segments:
+            if segment.active or segment.end_offset > self.log_start_offset:
+                break
+            count += 1
+        return count

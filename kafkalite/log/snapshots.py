@@ -1,0 +1,153 @@
+"""Producer state on disk: Kafka's `NNN.snapshot`, and `NNN.producers` beside it with what Kafka's has no room for.
+
+    .snapshot, version 1, big-endian        .producers, JSON lines `crc32c-hex JSON`, one line
+      version i16, CRC-32C u32 of the rest    {"version": 1, "producers": {id: [epoch, seen ms, [[first sequence, last
+      count i32, then per producer              sequence, first offset, last offset, timestamp], ...]]}}
+      id i64, epoch i16, last sequence i32,
+      last offset i64, offset delta i32,
+      timestamp i64, coordinator epoch i32,
+      transaction first offset i64
+
+Kafka remembers one batch of each producer over a restart; five are needed to recognise every retry of a producer with
+five requests in flight, so all of them are kept beside. NNN is the log end that the state belongs to. A snapshot
+without its companion (Kafka wrote it) is good; for a damaged one an older one is used, or the log from its start.
+
+All of it may block.
+"""
+
+import json
+import logging
+import os
+import struct
+from collections.abc import Iterable
+
+from kafkalite._native import file_ops
+from kafkalite._native.crc32c import crc32c
+from kafkalite._native.producers import ProducerEntry, ProducerTable
+from kafkalite.log import files
+from kafkalite.logging import fields
+
+_LOG = logging.getLogger(__name__)
+
+VERSION = 1
+HEADER = struct.Struct(">hI")
+COUNT = struct.Struct(">i")
+ENTRY = struct.Struct(">qhiqiqiq")
+COMPANION_VERSION = 1
+KEPT_COUNT = 2
+"""Snapshots kept in a directory: the newest may be ahead of a log that a power failure shortened."""
+
+
+def offsets_in(directory: str) -> list[int]:
+    """The offsets of the snapshots in a partition directory, newest first."""
+    found = []
+    for name in os.listdir(directory):
+        base, suffix = os.path.splitext(name)
+        if suffix == files.SNAPSHOT_SUFFIX and files.SEGMENT_STEM.fullmatch(base):
+            found.append(int(base))
+    return sorted(found, reverse=True)
+
+
+def encode(entries: Iterable[ProducerEntry]) -> tuple[bytes, bytes]:
+    """The bytes of a snapshot and of its companion."""
+    rows = []
+    companion: dict[str, list[object]] = {}
+    for entry in entries:
+        spans = entry.batches()
+        first_offset, last_offset = (spans[-1][2], spans[-1][3]) if spans else (entry.last_offset, entry.last_offset)
+        rows.append(
+            ENTRY.pack(
+                entry.producer_id,
+                entry.epoch,
+                entry.last_sequence,
+                last_offset,
+                last_offset - first_offset,
+                entry.last_timestamp,
+                entry.coordinator_epoch,
+                entry.transaction_offset,
+            )
+        )
+        companion[str(entry.producer_id)] = [entry.epoch, entry.seen_ms, spans]
+    body = COUNT.pack(len(rows)) + b"".join(rows)
+    text = json.dumps({"version": COMPANION_VERSION, "producers": companion}, separators=(",", ":")).encode()
+    return HEADER.pack(VERSION, crc32c(body)) + body, b"%08x %s\n" % (crc32c(text), text)
+
+
+def write(directory: str, offset: int, encoded: tuple[bytes, bytes]) -> None:
+    """Saves the state at log end `offset`, removes snapshots no longer needed. Not synced: the log can replace it."""
+    snapshot, companion = encoded
+    base = f"{directory}/{files.stem(offset)}"
+    files.write_atomically(base + files.PRODUCERS_SUFFIX, companion, durable=False)
+    files.write_atomically(base + files.SNAPSHOT_SUFFIX, snapshot, durable=False)
+    for old in offsets_in(directory)[KEPT_COUNT:]:
+        remove(directory, old)
+
+
+def remove(directory: str, offset: int) -> None:
+    """Removes the snapshot of one offset."""
+    for suffix in (files.SNAPSHOT_SUFFIX, files.PRODUCERS_SUFFIX):
+        file_ops.unlink(f"{directory}/{files.stem(offset)}{suffix}", missing_ok=True)
+
+
+def load(directory: str, log_end: int, table: ProducerTable) -> int:
+    """Fills `table` from the newest good snapshot at or below log_end; its offset, or -1 where there is none."""
+    for offset in offsets_in(directory):
+        if offset > log_end:
+            continue
+        base = f"{directory}/{files.stem(offset)}"
+        data = files.read_bytes(base + files.SNAPSHOT_SUFFIX)
+        rows = decode(data) if data is not None else None
+        if rows is None:
+            _LOG.warning("producer snapshot is damaged and ignored", extra=fields(directory=directory, offset=offset))
+            continue
+        companion = _decode_companion(files.read_bytes(base + files.PRODUCERS_SUFFIX))
+        for row in rows:
+            _restore(table, row, companion.get(str(row[0])))
+        return offset
+    return -1
+
+
+def decode(data: bytes) -> list[tuple[int, ...]] | None:
+    """The rows of a snapshot as they stand in the file; None when it is damaged or of an unknown version."""
+    if len(data) < HEADER.size + COUNT.size:
+        return None
+    version, crc = HEADER.unpack_from(data)
+    body = data[HEADER.size :]
+    (count,) = COUNT.unpack_from(body)
+    if version != VERSION or crc32c(body) != crc or len(body) != COUNT.size + count * ENTRY.size:
+        return None
+    return list(ENTRY.iter_unpack(body[COUNT.size :]))
+
+
+def _decode_companion(data: bytes | None) -> dict[str, list[object]]:
+    """What stands beside a snapshot; nothing when it is missing, damaged, or of an unknown version."""
+    try:
+        if data is None or int(data[:8], 16) != crc32c(data[9:-1]):
+            return {}
+        values = json.loads(data[9:])
+        return values["producers"] if values["version"] == COMPANION_VERSION else {}
+    except (ValueError, KeyError):
+        return {}
+
+
+def _restore(table: ProducerTable, row: tuple[int, ...], beside: list[object] | None) -> None:
+    producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, transaction_offset = row
+    spans: list[tuple[int, int, int, int, int]] = []
+    seen_ms = timestamp
+    if last_sequence >= 0:
+        first_sequence = last_sequence - delta if last_sequence >= delta else last_sequence - delta + (1 << 31)
+        spans = [(first_sequence, last_sequence, last_offset - delta, last_offset, timestamp)]
+    if beside is not None and beside[0] == epoch:
+        kept = [tuple(span) for span in beside[2]]  # type: ignore[attr-defined]  # JSON we wrote, its CRC is right
+        if not spans or (kept and kept[-1][1] == last_sequence):
+            spans, seen_ms = kept if spans else [], int(beside[1])  # type: ignore[call-overload]
+    table.restore(
+        producer_id,
+        epoch,
+        spans,
+        coordinator_epoch=coordinator_epoch,
+        transaction_offset=transaction_offset,
+        last_offset=last_offset,
+        last_timestamp=timestamp,
+        seen_ms=seen_ms,
+    )
