@@ -6,5 +6,6 @@ where the versions mean different things. What a client did wrong is a code in t
 exception is the broker's own fault and ends the connection (see `kafkalite.dispatch`).
 
 Thread rule: rows marked blocking in the table run on the I/O pool, all others on a network worker, where nothing may
-wait. Handlers keep no state of their own.
+wait. Handlers keep no state of their own but the rest of a block of producer ids (`init_producer_id`) and the rows that
+answers share (`metadata`).
 """

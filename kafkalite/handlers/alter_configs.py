@@ -140,12 +140,11 @@ def _alter_broker(
     services = context.broker
     overrides = result(resource.configs, BROKER_SETTINGS, services.config.dynamic_texts, services.config)
     try:
-        changed = services.config.with_dynamic(overrides)
+        services.config.with_dynamic(overrides)
     except ConfigError as error:
         raise InvalidRequest(str(error)) from error
     if not validate_only:
-        services.logs.alter_broker(overrides)
-        services.config = changed
+        services.config = services.logs.alter_broker(overrides)
 
 
 def _alter_loggers(context: RequestContext, resource: Any, *, validate_only: bool) -> None:

@@ -134,9 +134,11 @@ class LogsInMemory:
         topic.config = TopicConfig.resolve(self.config, overrides)
         return topic
 
-    def alter_broker(self, overrides: dict[str, str]) -> None:
+    def alter_broker(self, overrides: dict[str, str]) -> BrokerConfig:
         self._fail()
         self.broker_overrides = dict(overrides)
+        self.config = self.config.with_dynamic(overrides)
+        return self.config
 
     def allocate_producer_ids(self, count: int) -> int:
         self._fail()

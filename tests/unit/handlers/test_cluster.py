@@ -1,8 +1,11 @@
 """DescribeCluster, FindCoordinator, InitProducerId, DescribeLogDirs, reassignments and ACLs."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from kafkalite.errors import ErrorCode, error_for
+from kafkalite.handlers.init_producer_id import BLOCK_SIZE, next_producer_id
 from kafkalite.handlers.topics import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED
 from kafkalite.protocol import api
 from kafkalite.protocol.messages.create_acls import AclCreation, CreateAclsRequest
@@ -100,6 +103,18 @@ def test_id_and_epoch_come_together(broker, version, producer_id, epoch):
 def test_transactional_ids_are_refused_for_good(broker, version):
     assert init(broker, version, "tx") == (ErrorCode.UNSUPPORTED_VERSION, -1, -1)
     assert init(broker, version, "") == (ErrorCode.INVALID_REQUEST, -1, -1)
+
+
+def test_ids_are_made_durable_in_blocks(broker):
+    given = [init(broker, 4)[1] for _ in range(BLOCK_SIZE + 1)]
+    assert given == list(range(1000, 1000 + BLOCK_SIZE + 1))
+    assert broker.logs.next_producer_id == 1000 + 2 * BLOCK_SIZE
+
+
+def test_threads_never_get_the_same_id(broker):
+    with ThreadPoolExecutor(8) as pool:
+        given = list(pool.map(lambda _: next_producer_id(broker.logs), range(5000)))
+    assert sorted(given) == list(range(1000, 6000))
 
 
 def test_storage_failure_gives_no_producer_id(broker):
