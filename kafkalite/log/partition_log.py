@@ -285,6 +285,13 @@ class PartitionLog(LogCore):
         found = max(i for i, entry in enumerate(entries) if entry[0] <= epoch)
         return entries[found][0], entries[found + 1][1] if found + 1 < len(entries) else self.log_end_offset
 
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch that the record at an offset carries, or would carry; the first known one before that."""
+        entries = self._epochs
+        if not entries or offset >= self.log_end_offset:
+            return self.leader_epoch
+        return max((entry for entry in entries if entry[1] <= offset), default=entries[0])[0]
+
     def _forget_foreign_indexes(self, segment: Segment) -> None:
         """Kafka's own index files no longer match a segment we append to; Kafka builds missing ones again."""
         for suffix in files.KAFKA_INDEX_SUFFIXES:

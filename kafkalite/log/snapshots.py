@@ -39,9 +39,13 @@ KEPT_COUNT = 2
 
 
 def offsets_in(directory: str) -> list[int]:
-    """The offsets of the snapshots in a partition directory, newest first."""
-    found = []
-    for name in os.listdir(directory):
+    """The offsets of the snapshots in a partition directory, newest first; none before its first append made it."""
+    found: list[int] = []
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return found
+    for name in names:
         base, suffix = os.path.splitext(name)
         if suffix == files.SNAPSHOT_SUFFIX and files.SEGMENT_STEM.fullmatch(base):
             found.append(int(base))
