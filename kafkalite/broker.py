@@ -156,7 +156,7 @@ class Broker:
             config.broker_rack,
             {bound.name: bound.endpoint for bound in self._listeners},
         )
-        services = BrokerServices(config, logs, cluster, self.clock, pool)
+        services = BrokerServices(logs.config, logs, cluster, self.clock, pool)
         dispatcher = Dispatcher(services)
         self._workers = [self._make_worker(i, logs, pool, dispatcher) for i in range(config.num_network_threads)]
         self._acceptor = Acceptor(

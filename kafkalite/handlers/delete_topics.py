@@ -25,8 +25,8 @@ from kafkalite.protocol.messages.delete_topics import (
 from kafkalite.protocol.schema import ZERO_UUID
 
 if TYPE_CHECKING:
+    from kafkalite._native.topic_table import Topic
     from kafkalite.dispatch import RequestContext
-    from kafkalite.log.manager import Topic
 
 _STATES_SINCE: Final = 6
 _DISABLED_SINCE: Final = 3

@@ -20,8 +20,8 @@ from kafkalite.protocol.messages.describe_log_dirs import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from kafkalite._native.topic_table import Topic
     from kafkalite.dispatch import RequestContext
-    from kafkalite.log.manager import Topic
 
 
 def handle(context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:

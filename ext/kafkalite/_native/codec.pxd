@@ -30,6 +30,7 @@ cdef struct Reader:               # lives for one decode call
     const unsigned char* start
     int64_t objects_left
     PyObject* view                # memoryview to slice records from, or NULL: copy them
+    bint exact                    # nothing may follow the message
 
 cdef struct Writer:               # lives for one encode call; `data` is the caller's stack until it has grown once
     unsigned char* data

@@ -7,8 +7,8 @@ runs, nothing is interpreted beyond a switch over `kind`.
 
 Bytes come from strangers. A count is checked against the bytes left before anything is allocated for it, and every
 array item and struct against a total (`objects_max`), since a byte on the wire may become 100 bytes of objects. Nesting
-is bounded by the schema, which has no recursion. Unknown tags are skipped; bytes behind the last field, invalid UTF-8,
-a null where none is allowed and strings beyond 32767 bytes are errors.
+is bounded by the schema, which has no recursion. Unknown tags are skipped; invalid UTF-8, a null where none is allowed
+and strings beyond 32767 bytes are errors, and so are bytes behind the last field, unless the caller expects some.
 
 Fields that a version lacks get the schema's default when reading and are dropped when writing. A tagged field that
 equals its default is never written: old librdkafka cannot skip tags it does not know.
@@ -270,14 +270,15 @@ cdef class Program:
 
     # Reading.
 
-    def decode(self, data, *, int64_t objects_max=-1, bint views=False):
-        """The message in `data` (any buffer), all of it; DecodeError otherwise.
+    def decode(self, data, *, int64_t objects_max=-1, bint views=False, bint exact=True):
+        """The message in `data` (any buffer); DecodeError otherwise. Not `exact`, bytes may follow it.
 
         `objects_max` bounds structs and array items together (default OBJECTS_MAX). With `views`, fields of type
         records are memoryviews into `data` rather than copies.
         """
         cdef Reader r
         cdef Py_buffer buffer
+        r.exact = exact
         view = memoryview(data).cast("B") if views else None
         r.objects_left = objects_max if objects_max >= 0 else OBJECTS_MAX
         r.view = <PyObject*>view if views else NULL
@@ -293,7 +294,7 @@ cdef class Program:
         cursor_init(&r.cursor, data, size)
         r.start = data
         message = self.read_struct(r, self.structs_count - 1)
-        if r.cursor.pos != r.cursor.end:
+        if r.exact and r.cursor.pos != r.cursor.end:
             r.cursor.status = TRAILING
             raise self.fail(r, NULL)
         return message

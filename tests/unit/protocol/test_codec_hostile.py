@@ -46,6 +46,12 @@ def test_bytes_behind_the_last_field_are_refused(case):
         program(*case).decode(whole + b"\0")
 
 
+def test_all_topics_as_librdkafka_2_16_asks_for_them():
+    """Its null array takes four bytes in place of one; Kafka reads what it expects and ignores the rest."""
+    request = protocol.decode_request(api.METADATA, 13, bytes.fromhex("00000000 01 00 00"))
+    assert request == MetadataRequest(topics=None, allow_auto_topic_creation=False)
+
+
 @pytest.mark.parametrize("case", EVERY_MESSAGE, ids=message_id)
 def test_flipped_bytes_give_a_message_or_our_error(case):
     rng = random.Random(FLIP_SEED)
