@@ -2,7 +2,8 @@
 
 Topics come in the order of their names, all of them when none is named. A page ends after `response_partition_limit`
 partitions (at most PAGE_PARTITIONS_MAX), and the cursor in the answer says where the next begins. Kafka's eligible
-leader replicas mean nothing on one broker and stay null. Topics are never created here.
+leader replicas mean nothing on one broker: empty lists, since Java's Admin fails on the null the schema allows. Topics
+are never created here.
 """
 
 from __future__ import annotations
@@ -82,5 +83,7 @@ def _partition(row: MetadataResponsePartition) -> DescribeTopicPartitionsRespons
         leader_epoch=row.leader_epoch,
         replica_nodes=row.replica_nodes,
         isr_nodes=row.isr_nodes,
+        eligible_leader_replicas=[],
+        last_known_elr=[],
         offline_replicas=row.offline_replicas,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -31,6 +32,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     broker.start()
     yield broker.bootstrap
     broker.stop()
+    sys.stdout.write(broker.log()[-4000:])
 
 
 @pytest.fixture(scope="session")
