@@ -1,8 +1,12 @@
 """FindCoordinator 0-6: which broker keeps a group or a transactional id. There is one broker, so it is this one.
 
-Groups and transactions themselves come with a later release, and their APIs are not advertised. The true address is
-answered all the same: a Java consumer that then finds no JoinGroup says so at once and by name, while
-COORDINATOR_NOT_AVAILABLE would have every client ask again for ever without a word.
+Groups and transactions themselves come with a later release, and their APIs are not advertised. What is answered here
+decides whether a client says so or hangs (tried with librdkafka 2.16, kafka-python 3.0, aiokafka 0.14):
+
+    group         the true address. A client that then finds no JoinGroup says so at once and by name, while
+                  COORDINATOR_NOT_AVAILABLE would have it ask again for ever without a word
+    transaction   TRANSACTIONAL_ID_AUTHORIZATION_FAILED: no transactional id is authorised. Every client takes it for
+                  final; UNSUPPORTED_VERSION and all others librdkafka retries, by default for ever
 
     v0      one key, always a group
     v1-3    one key with its type
@@ -45,14 +49,17 @@ def handle(context: RequestContext, request: FindCoordinatorRequest) -> FindCoor
 
 
 def _coordinator(context: RequestContext, key: str, key_type: int) -> Coordinator:
-    if key_type not in (GROUP, TRANSACTION):
-        return Coordinator(
-            key=key,
-            node_id=-1,
-            host="",
-            port=-1,
-            error_code=ErrorCode.INVALID_REQUEST,
-            error_message=f"coordinators of type {key_type} are not known",
+    if key_type == TRANSACTION:
+        return _failure(
+            key,
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "this release of kafkalite has no transactions, so no transactional.id may be used",
         )
+    if key_type != GROUP:
+        return _failure(key, ErrorCode.INVALID_REQUEST, f"coordinators of type {key_type} are not known")
     endpoint = context.endpoint
     return Coordinator(key=key, node_id=context.broker.cluster.node_id, host=endpoint.host, port=endpoint.port)
+
+
+def _failure(key: str, code: ErrorCode, message: str) -> Coordinator:
+    return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message)

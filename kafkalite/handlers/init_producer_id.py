@@ -4,8 +4,7 @@ Without a transactional id every request gets a fresh id at epoch 0, also one th
 KIP-360). Ids come from a block that was made durable before its first id is handed out; what is left of it at a stop
 is lost, which costs nothing.
 
-Transactions come with a later release. A transactional id is answered UNSUPPORTED_VERSION: librdkafka and Java both
-take it for final and say so, where COORDINATOR_NOT_AVAILABLE would be retried until a time-out.
+Transactions come with a later release. Until then no transactional id is authorised, see `find_coordinator`.
 
 Thread rule: runs on the I/O pool, since every 1000th request waits for the disk; a lock guards the block.
 """
@@ -39,7 +38,7 @@ def handle(context: RequestContext, request: InitProducerIdRequest) -> InitProdu
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         return _failure(ErrorCode.INVALID_REQUEST)  # id and epoch come together or not at all
     if request.transactional_id is not None:
-        return _failure(ErrorCode.UNSUPPORTED_VERSION)
+        return _failure(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     try:
         producer_id = next_producer_id(context.broker.logs)
     except KafkaError as error:

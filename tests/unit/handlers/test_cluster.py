@@ -60,8 +60,8 @@ def test_this_broker_coordinates_groups(broker, version):
 
 
 @pytest.mark.parametrize("version", versions(api.FIND_COORDINATOR)[1:])
-def test_this_broker_coordinates_transactions(broker, version):
-    assert find(broker, version, 1, "t") == [("t", 0, NODE_ID, *ADDRESS)]
+def test_no_transactional_id_is_authorised(broker, version):
+    assert find(broker, version, 1, "t") == [("t", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, "", -1)]
 
 
 @pytest.mark.parametrize("version", [4, 5, 6])
@@ -101,7 +101,7 @@ def test_id_and_epoch_come_together(broker, version, producer_id, epoch):
 
 @pytest.mark.parametrize("version", versions(api.INIT_PRODUCER_ID))
 def test_transactional_ids_are_refused_for_good(broker, version):
-    assert init(broker, version, "tx") == (ErrorCode.UNSUPPORTED_VERSION, -1, -1)
+    assert init(broker, version, "tx") == (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, -1)
     assert init(broker, version, "") == (ErrorCode.INVALID_REQUEST, -1, -1)
 
 
