@@ -19,6 +19,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
+from kafkalite.client.errors import BrokerUnreachable, ClientError
 from kafkalite.errors import KafkaError, StartupError
 
 if TYPE_CHECKING:
@@ -26,6 +27,13 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "start": "run a broker",
+    "topics": "list, describe, create, delete and change topics",
+    "configs": "describe and change settings of topics and brokers",
+    "produce": "send lines to a topic",
+    "consume": "print the records of a topic",
+    "log": "look into segment files, without a broker",
+    "settings": "list every setting that a broker or a topic takes",
+    "completion": "print a completion script for your shell",
 }
 """Name → what it does, as --help shows them; each is the module of that name in this package."""
 
@@ -71,6 +79,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return fail(str(error), EXIT_USAGE)
     except KafkaError as error:
         return fail(f"{error} ({error.name})", EXIT_FAILURE)
+    except BrokerUnreachable as error:
+        return fail(str(error), EXIT_USAGE)
+    except ClientError as error:
+        return fail(str(error), EXIT_FAILURE)
     except BrokenPipeError:
         leave_broken_pipe()
         return EXIT_FAILURE

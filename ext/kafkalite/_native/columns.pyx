@@ -80,25 +80,9 @@ cdef enum:
     GIL_RELEASE_SIZE = 16384    # bytes of work below which a loop keeps the GIL
 
 
-# One column as C sees it; its arrays have at least as many entries as the caller counts on.
-cdef struct Column:
-    const unsigned char* data
-    int64_t size
-    const int64_t* starts
-    const int64_t* ends
-    const unsigned char* nulls      # NULL when nothing is null
-
-
 @cython.final
 cdef class ColumnDoor:
     """Holds the buffers of one Python column while C reads them."""
-
-    cdef const unsigned char[::1] data
-    cdef const int64_t[::1] starts
-    cdef const int64_t[::1] ends
-    cdef const unsigned char[::1] nulls
-    cdef Column column
-    cdef Py_ssize_t count
 
     def __cinit__(self, source):
         self.data = source.data
@@ -131,18 +115,6 @@ cdef struct Source:
     const Column* header_keys
     const Column* header_values
     int64_t header_count
-
-
-cdef inline int64_t item_size(const Column* column, Py_ssize_t i) noexcept nogil:
-    """The size of item i, -1 for null, -2 when it does not lie inside the data or is larger than the format allows."""
-    cdef int64_t start, end
-    if column.nulls != NULL and column.nulls[i]:
-        return -1
-    start = column.starts[i]
-    end = column.ends[i]
-    if start < 0 or end < start or end > column.size or end - start > INT32_MAX:
-        return -2
-    return end - start
 
 
 cdef inline int64_t nullable_size(const Column* column, Py_ssize_t i) noexcept nogil:
@@ -353,12 +325,6 @@ def seal(
 
 # --- decoding ---------------------------------------------------------------------------------------------------------
 
-cdef struct Growing:
-    char* data
-    size_t size
-    size_t capacity
-
-
 cdef bint grow(Growing* g, size_t more) noexcept nogil:
     """Doubles the room, so that any number of additions copies each byte twice at most; False without memory."""
     cdef size_t capacity = max(2 * g.capacity, g.size + more)
@@ -370,17 +336,9 @@ cdef bint grow(Growing* g, size_t more) noexcept nogil:
     return True
 
 
-cdef inline bint reserve(Growing* g, size_t more) noexcept nogil:
-    """Room for `more` bytes behind what is there; False without memory."""
-    return more <= g.capacity - g.size or grow(g, more)
-
-
 @cython.final
 cdef class OwnedMemory:
     """Bytes from malloc as a read-only buffer, freed with the last array over it."""
-
-    cdef char* data
-    cdef size_t size
 
     def __dealloc__(self):
         free(self.data)

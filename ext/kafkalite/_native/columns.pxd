@@ -1,0 +1,57 @@
+"""What native modules share about columns: a checked view of one, and bytes that grow and are then given away."""
+
+from libc.stdint cimport INT32_MAX, int64_t
+
+
+# One column as C sees it; its arrays have at least as many entries as the caller counts on.
+cdef struct Column:
+    const unsigned char* data
+    int64_t size
+    const int64_t* starts
+    const int64_t* ends
+    const unsigned char* nulls      # NULL when nothing is null
+
+
+cdef class ColumnDoor:              # holds a Python column's buffers while C reads them
+    cdef const unsigned char[::1] data
+    cdef const int64_t[::1] starts
+    cdef const int64_t[::1] ends
+    cdef const unsigned char[::1] nulls
+    cdef Column column
+    cdef Py_ssize_t count
+
+
+cdef inline int64_t item_size(const Column* column, Py_ssize_t i) noexcept nogil:
+    """The size of item i, -1 for null, -2 when it does not lie inside the data or is larger than the format allows."""
+    cdef int64_t start, end
+    if column.nulls != NULL and column.nulls[i]:
+        return -1
+    start = column.starts[i]
+    end = column.ends[i]
+    if start < 0 or end < start or end > column.size or end - start > INT32_MAX:
+        return -2
+    return end - start
+
+
+# Bytes from malloc; all zero is empty. Whoever holds one frees its data.
+cdef struct Growing:
+    char* data
+    size_t size
+    size_t capacity
+
+
+cdef class OwnedMemory:             # bytes from malloc as a read-only buffer
+    cdef char* data
+    cdef size_t size
+
+
+# The slow half of reserve.
+cdef bint grow(Growing* g, size_t more) noexcept nogil
+
+# A view of the grown bytes, which it owns from now on; g is empty again.
+cdef object take_memory(Growing* g)
+
+
+cdef inline bint reserve(Growing* g, size_t more) noexcept nogil:
+    """Room for `more` bytes behind what is there; False without memory."""
+    return more <= g.capacity - g.size or grow(g, more)

@@ -1,0 +1,169 @@
+"""What the commands that talk to a broker share: their flags, the client, tables, sizes, progress."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from kafkalite.cli import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from kafkalite.client import Client
+
+BOOTSTRAP_VARIABLE = "KAFKALITE_BOOTSTRAP"
+BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
+PROGRESS_INTERVAL_S = 1.0
+CLEAR_LINE = "\r\x1b[K"
+
+
+def add_client_arguments(parser: argparse.ArgumentParser, *, json_output: bool = True) -> None:
+    """-b, --timeout and --json."""
+    default = os.environ.get(BOOTSTRAP_VARIABLE) or BOOTSTRAP_DEFAULT
+    parser.add_argument(
+        "-b",
+        "--bootstrap-server",
+        metavar="HOST:PORT",
+        default=default,
+        help=f"brokers to ask first, with commas (default: ${BOOTSTRAP_VARIABLE} or {BOOTSTRAP_DEFAULT})",
+    )
+    parser.add_argument("--timeout", metavar="S", type=seconds, default=30.0, help="for one answer (default: 30)")
+    if json_output:
+        parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def open_client(arguments: argparse.Namespace) -> Client:
+    """The client that the flags ask for; UsageError for an address that is none."""
+    from kafkalite.client import Client
+
+    try:
+        return Client(
+            arguments.bootstrap_server,
+            client_id="kafkalite-cli",
+            connect_timeout_s=min(arguments.timeout, 10.0),
+            request_timeout_s=arguments.timeout,
+            retry_timeout_s=arguments.timeout,
+        )
+    except ValueError as error:
+        raise UsageError(f"--bootstrap-server: {error}") from error
+
+
+def seconds(text: str) -> float:
+    """A positive number of seconds, for argparse."""
+    import argparse
+
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+    return value
+
+
+def count(text: str) -> int:
+    """A whole number from 1 on, for argparse."""
+    import argparse
+
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
+    return int(text)
+
+
+def natural(text: str) -> int:
+    """A whole number from 0 on, for argparse."""
+    import argparse
+
+    if not text.isascii() or not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 on")
+    return int(text)
+
+
+def assignments(flag: str, texts: Iterable[str]) -> dict[str, str]:
+    """KEY=VALUE, repeated; UsageError names the flag."""
+    found = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not separator or not key.strip():
+            raise UsageError(f"{flag} {text}: expected KEY=VALUE")
+        found[key.strip()] = value
+    return found
+
+
+def unescape(text: str, flag: str) -> bytes:
+    """Bytes of a flag that may hold \\n, \\t, \\0, \\\\ and \\xHH."""
+    import re
+
+    def replace(match: re.Match[bytes]) -> bytes:
+        code = match[1]
+        if code[:1] == b"x":
+            return bytes([int(code[1:], 16)])
+        return {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"0": b"\0", b"\\": b"\\"}[code]
+
+    raw = text.encode(errors="surrogateescape")
+    result = re.sub(rb"\\(x[0-9A-Fa-f]{2}|[ntr0\\])", replace, raw)
+    if not result:
+        raise UsageError(f"{flag} is empty")
+    return result
+
+
+def print_json(value: object) -> None:
+    """One JSON document on a line of its own."""
+    print(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Left-aligned columns under their titles."""
+    lines = [[str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(titles, *lines, strict=True)]
+    for line in [list(titles), *lines]:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def quantity(value: float, unit: str = "") -> str:
+    """1234567 → "1.23 M": three digits that matter."""
+    for factor, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= factor:
+            digits = 2 if value < 10 * factor else 1 if value < 100 * factor else 0
+            return f"{value / factor:.{digits}f} {prefix}{unit}"
+    return f"{value:.0f} {unit}".rstrip()
+
+
+class Progress:
+    """A line on stderr that is written over, at most once a second; nothing when stderr is no terminal.
+
+    `shown` forces it on or off. In a file every line stands on its own.
+    """
+
+    def __init__(self, verb: str, *, shown: bool | None = None) -> None:
+        self._verb = verb
+        self._terminal = sys.stderr.isatty()
+        self._shown = self._terminal if shown is None else shown
+        self._began = time.monotonic()
+        self._next = self._began + PROGRESS_INTERVAL_S
+
+    def update(self, records: int, size: int) -> None:
+        """Call as often as you like."""
+        now = time.monotonic()
+        if self._shown and now >= self._next:
+            self._next = now + PROGRESS_INTERVAL_S
+            text = self.summary(records, size)
+            sys.stderr.write(f"{CLEAR_LINE}{text}" if self._terminal else f"{text}\n")
+            sys.stderr.flush()
+
+    def finish(self, records: int, size: int, extra: Mapping[str, object] | None = None) -> None:
+        """The last line, always complete."""
+        if self._shown:
+            more = "".join(f", {name} {value}" for name, value in (extra or {}).items())
+            sys.stderr.write(f"{CLEAR_LINE if self._terminal else ''}{self.summary(records, size)}{more}\n")
+            sys.stderr.flush()
+
+    def summary(self, records: int, size: int) -> str:
+        elapsed = max(time.monotonic() - self._began, 1e-9)
+        rates = f"{quantity(records / elapsed)} records/s, {quantity(size / elapsed, 'B')}/s"
+        return f"{self._verb} {records} records, {quantity(size, 'B')} in {elapsed:.1f} s: {rates}"

@@ -1,0 +1,99 @@
+"""Describe and change settings of topics and brokers while they run.
+
+  kafkalite configs describe topic logs
+  kafkalite configs describe broker 1 --all
+  kafkalite configs alter topic logs --set retention.ms=3600000
+  kafkalite configs alter broker 1 --unset log.retention.ms
+
+Without --all only values that differ from their default are shown.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalite.cli import Parser, UsageError
+from kafkalite.cli.common import add_client_arguments, assignments, open_client, print_json, print_table
+
+if TYPE_CHECKING:
+    import argparse
+
+    from kafkalite.client import Client
+    from kafkalite.client.admin import ConfigEntry
+
+DEFAULT_SOURCE = "default"
+SECRET = "(hidden)"  # noqa: S105  # what is shown in place of one
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
+    describe = actions.add_parser("describe", help="show settings")
+    describe.add_argument("--all", action="store_true", help="defaults too")
+    describe.add_argument("--docs", action="store_true", help="what each setting does")
+    alter = actions.add_parser("alter", help="change settings")
+    alter.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="settings")
+    alter.add_argument("--unset", metavar="KEY", action="append", default=[], help="take a change back")
+    alter.add_argument("--dry-run", action="store_true", help="only ask whether the values are legal")
+    for action in (describe, alter):
+        action.add_argument("kind", choices=("topic", "broker"))
+        action.add_argument("name", metavar="NAME", nargs="?", help="topic, or broker id (default: the only broker)")
+        add_client_arguments(action)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.kind == "topic" and arguments.name is None:
+        raise UsageError("name a topic")
+    if arguments.kind == "broker" and arguments.name is not None and not arguments.name.isdigit():
+        raise UsageError(f"{arguments.name!r} is no broker id")
+    with open_client(arguments) as client:
+        if arguments.kind == "broker" and arguments.name is None:
+            arguments.name = only_broker(client)
+        if arguments.action == "describe":
+            describe(client, arguments)
+        else:
+            alter(client, arguments)
+    return 0
+
+
+def only_broker(client: Client) -> str:
+    """The broker's id where there is one only."""
+    brokers = client.brokers()
+    if len(brokers) != 1:
+        raise UsageError(f"name one of the brokers {', '.join(str(broker.node_id) for broker in brokers)}")
+    return str(brokers[0].node_id)
+
+
+def describe(client: Client, arguments: argparse.Namespace) -> None:
+    admin = client.admin
+    if arguments.kind == "topic":
+        entries = admin.describe_topic_configs(arguments.name)
+    else:
+        entries = admin.describe_broker_configs(int(arguments.name))
+    shown = [entry for entry in entries if arguments.all or entry.source != DEFAULT_SOURCE]
+    if arguments.json:
+        print_json([entry._asdict() for entry in shown])
+    elif arguments.docs:
+        print_table(("setting", "value", "from", "what it does"), [(*row_of(e), e.documentation or "") for e in shown])
+    else:
+        print_table(("setting", "value", "from"), map(row_of, shown))
+
+
+def row_of(entry: ConfigEntry) -> tuple[str, str, str]:
+    value = SECRET if entry.sensitive else "" if entry.value is None else entry.value
+    return entry.name, value, entry.source
+
+
+def alter(client: Client, arguments: argparse.Namespace) -> None:
+    values: dict[str, str | None] = {**assignments("--set", arguments.settings), **dict.fromkeys(arguments.unset)}
+    if not values:
+        raise UsageError("nothing to change: give --set or --unset")
+    admin = client.admin
+    if arguments.kind == "topic":
+        admin.alter_topic_configs(arguments.name, values, validate_only=arguments.dry_run)
+    else:
+        admin.alter_broker_configs(int(arguments.name), values, validate_only=arguments.dry_run)
+    done = "would be altered" if arguments.dry_run else "altered"
+    if arguments.json:
+        print_json({done: f"{arguments.kind} {arguments.name}"})
+    else:
+        print(f"{done}: {arguments.kind} {arguments.name}")

@@ -1,0 +1,116 @@
+"""How `kafkalite consume` and `log dump` write records: a format string, or JSON lines.
+
+Format strings are kcat's:
+
+    %s value    %S its size    %k key    %K its size    %o offset    %T timestamp in ms    %h headers, k=v,k=v
+    %t topic    %p partition   %% a percent sign        \\n \\t \\r \\0 \\\\ \\xHH
+
+A null is written as the text given for it, its size as -1. In JSON a key or value that is not UTF-8 appears as
+`key_base64` or `value_base64`, beside a null under its plain name.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from typing import TYPE_CHECKING
+
+from kafkalite._native.lines import OPERATIONS, render
+from kafkalite.cli import UsageError
+from kafkalite.cli.common import unescape
+
+if TYPE_CHECKING:
+    from kafkalite.model import TopicPartition
+    from kafkalite.record.columns import Record, RecordColumns
+
+FIELDS = {
+    b"s": "value",
+    b"S": "value_size",
+    b"k": "key",
+    b"K": "key_size",
+    b"o": "offset",
+    b"T": "timestamp",
+    b"h": "headers",
+}
+STEPS_MAX = 32
+_PART = re.compile(rb"%(.?)", re.DOTALL)
+
+
+class Format:
+    """A parsed format string."""
+
+    def __init__(self, text: str, null_text: str = "") -> None:
+        self._raw = unescape(text, "--format")
+        self._null = null_text.encode(errors="surrogateescape")
+        self._steps: dict[TopicPartition, list[tuple[int, bytes]]] = {}
+        for match in _PART.finditer(self._raw):
+            if match[1] not in {*FIELDS, b"t", b"p", b"%"}:
+                raise UsageError(f"--format: %{match[1].decode(errors='replace')} is unknown; see --help")
+
+    def write(self, key: TopicPartition, columns: RecordColumns) -> memoryview:
+        """The records' text."""
+        if key not in self._steps:
+            self._steps[key] = self._compile(key)
+        return render(columns, self._steps[key], self._null)
+
+    def _compile(self, key: TopicPartition) -> list[tuple[int, bytes]]:
+        """The format as steps of `render`; what is the same for a whole partition becomes text."""
+        constants = {b"t": key.topic.encode(), b"p": str(key.partition).encode(), b"%": b"%"}
+        steps: list[tuple[int, bytes]] = []
+        text = b""
+        position = 0
+        for match in _PART.finditer(self._raw):
+            text += self._raw[position : match.start()]
+            position = match.end()
+            if match[1] in constants:
+                text += constants[match[1]]
+                continue
+            if text:
+                steps.append((OPERATIONS["literal"], text))
+            steps.append((OPERATIONS[FIELDS[match[1]]], b""))
+            text = b""
+        text += self._raw[position:]
+        if text:
+            steps.append((OPERATIONS["literal"], text))
+        if len(steps) > STEPS_MAX:
+            raise UsageError(f"--format has {len(steps)} parts, {STEPS_MAX} are allowed")
+        return steps
+
+
+class JsonLines:
+    """One JSON object a record."""
+
+    def write(self, key: TopicPartition, columns: RecordColumns) -> bytes:
+        """The records' text."""
+        dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+        return "".join(f"{dumps(as_json(key, record))}\n" for record in columns.records()).encode()
+
+
+def as_json(key: TopicPartition, record: Record) -> dict[str, object]:
+    """A record as JSON shows it."""
+    row: dict[str, object] = {
+        "topic": key.topic,
+        "partition": key.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+    }
+    put_text(row, "key", record.key)
+    put_text(row, "value", record.value)
+    if record.headers:
+        row["headers"] = [header_as_json(name, value) for name, value in record.headers]
+    return row
+
+
+def header_as_json(name: str, value: bytes | None) -> dict[str, object]:
+    row: dict[str, object] = {"key": name}
+    put_text(row, "value", value)
+    return row
+
+
+def put_text(row: dict[str, object], name: str, value: bytes | None) -> None:
+    try:
+        row[name] = None if value is None else value.decode()
+    except UnicodeDecodeError:
+        row[name] = None
+        row[f"{name}_base64"] = base64.b64encode(value or b"").decode()

@@ -1,0 +1,305 @@
+"""Send lines to a topic, from files or stdin.
+
+  kafkalite produce -t logs < access.log
+  kafkalite produce -t users -K : -Z '' --codec zstd users.txt
+  kafkalite produce -t logs -p 0 --acks 1 -H source=web -H "host=$(hostname)" part-1.log part-2.log
+
+A record is a line without its end. With -K the text before the first separator is the key; records with a key go to
+the partition where the Java client puts that key, others fill one partition after the other, batch by batch, unless -p
+names one. Order is kept within a partition, whatever fails on the way, with the default acks=all.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from kafkalite.cli import CommandError, UsageError
+from kafkalite.cli.common import (
+    Progress,
+    add_client_arguments,
+    assignments,
+    count,
+    natural,
+    open_client,
+    print_json,
+    unescape,
+)
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from kafkalite.client import Client, Producer
+    from kafkalite.record.columns import BytesColumn, HeaderColumns, RecordColumns
+
+ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
+READ_SIZE = 4 * 1024 * 1024
+"""Bytes read at once; whole lines of them become records together."""
+LINE_SIZE_MAX = 256 * 1024 * 1024
+"""A line longer than this ends the command; brokers refuse far shorter ones."""
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", metavar="FILE", nargs="*", help='what to send; "-" or nothing: stdin')
+    parser.add_argument("-t", "--topic", required=True)
+    parser.add_argument("-p", "--partition", type=natural, help="default: by key, else one after the other")
+    parser.add_argument("-K", "--key-separator", metavar="TEXT", help="what stands between key and value")
+    parser.add_argument("-D", "--delimiter", metavar="TEXT", default="\\n", help="what ends a record (default: \\n)")
+    parser.add_argument("-Z", "--null", metavar="TEXT", help="a value, or key, of this text is sent as null")
+    parser.add_argument(
+        "-H", "--header", metavar="KEY=VALUE", action="append", default=[], help="on every record; may be repeated"
+    )
+    parser.add_argument("-z", "--codec", choices=CODECS, default="none", help="compression (default: none)")
+    parser.add_argument("--level", type=int, help="the codec's own scale")
+    parser.add_argument("-a", "--acks", choices=tuple(ACKS), default="all", help="default: all")
+    parser.add_argument("--timestamp", metavar="MS", type=natural, help="of every record (default: now)")
+    parser.add_argument("--batch-size", metavar="BYTES", type=count, default=1024 * 1024 - 1024, help="at most")
+    parser.add_argument("--create", action="store_true", help="let the broker create the topic")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary")
+    add_client_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    separator = None if arguments.key_separator is None else unescape(arguments.key_separator, "--key-separator")
+    delimiter = unescape(arguments.delimiter, "--delimiter")
+    check_level(arguments)
+    inputs = [open_input(name) for name in arguments.files or ["-"]]
+    from kafkalite.record.compression import Codec
+
+    with open_client(arguments) as client:
+        partitions = partitions_of(client, arguments)
+        with client.producer(
+            acks=ACKS[arguments.acks],
+            codec=Codec.named(arguments.codec),
+            level=arguments.level,
+            batch_size=arguments.batch_size,
+            delivery_timeout_s=max(arguments.timeout, 1.0) * 4,
+        ) as producer:
+            shaper = Shaper(separator, arguments.null, assignments("--header", arguments.header))
+            sender = Sender(producer, arguments.topic, partitions, arguments.timestamp)
+            progress = Progress("sent", shown=False if arguments.quiet else None)
+            for descriptor in inputs:
+                for lines in read_lines(descriptor, delimiter):
+                    sender.send(shaper.shape(lines))
+                    progress.update(sender.records, sender.size)
+            producer.flush()
+        progress.finish(sender.records, sender.size)
+        if arguments.json:
+            print_json(summary(producer))
+    return 0
+
+
+def check_level(arguments: argparse.Namespace) -> None:
+    """Refuses a level that the codec would refuse at the first batch."""
+    from kafkalite.record.compression import Codec, compress
+
+    if arguments.level is None:
+        return
+    if arguments.codec in {"none", "snappy"}:
+        raise UsageError(f"--level: codec {arguments.codec} has no levels")
+    try:
+        compress(Codec.named(arguments.codec), b"", arguments.level)
+    except (ValueError, OverflowError, RuntimeError) as error:
+        raise UsageError(f"--level {arguments.level}: {error}") from error
+
+
+def open_input(name: str) -> int:
+    """A file descriptor; UsageError when the file cannot be read."""
+    import os
+
+    if name == "-":
+        return sys.stdin.fileno()
+    try:
+        return os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise UsageError(f"{name}: {error.strerror}") from error
+
+
+def partitions_of(client: Client, arguments: argparse.Namespace) -> list[int]:
+    """Where records may go; UsageError when the topic has no such partition."""
+    topic = client.topic(arguments.topic, create=arguments.create)
+    partitions = [part.partition for part in topic.partitions]
+    if arguments.partition is None:
+        return partitions
+    if arguments.partition not in partitions:
+        raise UsageError(f"topic {arguments.topic} has no partition {arguments.partition}, it has {len(partitions)}")
+    return [arguments.partition]
+
+
+def read_lines(descriptor: int, delimiter: bytes) -> Iterator[BytesColumn]:
+    """Complete lines as they come, many at a time; at the end what is left without a delimiter, if anything is.
+
+    A column's data is overwritten by the next one.
+    """
+    import select
+
+    from kafkalite._native.lines import split_lines
+    from kafkalite.record.columns import BytesColumn
+
+    buffer = bytearray(READ_SIZE)
+    filled = 0
+    at_end = False
+    while not at_end:
+        while filled < len(buffer):
+            size = read_into(descriptor, memoryview(buffer)[filled:])
+            filled += size
+            at_end = size == 0
+            # What trickles in is sent as it comes; a fast pipe gives 64 KiB at a time and is worth waiting for.
+            if at_end or not select.select([descriptor], [], [], 0)[0]:
+                break
+        view = memoryview(buffer)[:filled]
+        starts, ends, consumed = split_lines(view, delimiter)
+        if len(starts):
+            yield BytesColumn(view, starts, ends)
+        filled -= consumed
+        if consumed:
+            buffer[:filled] = buffer[consumed : consumed + filled]
+        elif filled == len(buffer):
+            if filled >= LINE_SIZE_MAX:
+                raise CommandError(f"a line is longer than {LINE_SIZE_MAX} bytes")
+            buffer = bytearray(buffer) + bytearray(len(buffer))
+    if filled:
+        yield one_line(memoryview(buffer)[:filled])
+
+
+def read_into(descriptor: int, view: memoryview) -> int:
+    """Like readinto: how many bytes came, 0 at the end."""
+    import os
+
+    return os.readv(descriptor, [view])
+
+
+def one_line(view: memoryview) -> BytesColumn:
+    import numpy as np
+
+    from kafkalite.record.columns import BytesColumn
+
+    return BytesColumn(view, np.zeros(1, np.int64), np.full(1, len(view), np.int64))
+
+
+class Shaper:
+    """Lines to records: keys, nulls, headers."""
+
+    def __init__(self, separator: bytes | None, null: str | None, headers: dict[str, str]) -> None:
+        self._separator = separator
+        self._null = None if null is None else null.encode(errors="surrogateescape")
+        self._headers = [(key, value.encode(errors="surrogateescape")) for key, value in headers.items()]
+
+    def shape(self, lines: BytesColumn) -> RecordColumns:
+        import numpy as np
+
+        from kafkalite._native.lines import equals, split_keys
+        from kafkalite.record.batches import no_items
+        from kafkalite.record.columns import BytesColumn, RecordColumns
+
+        none = np.empty(0, np.int64)
+        keys, values = no_items(), lines
+        if self._separator is not None:
+            key_ends, value_starts, no_key = split_keys(lines, self._separator)
+            keys = BytesColumn(lines.data, lines.starts, key_ends, no_key)
+            values = BytesColumn(lines.data, value_starts, lines.ends)
+        if self._null is not None:
+            values = BytesColumn(values.data, values.starts, values.ends, equals(values, self._null))
+            if keys.nulls is not None and len(keys):
+                nulls = keys.nulls | equals(keys, self._null)
+                keys = BytesColumn(keys.data, keys.starts, keys.ends, nulls)
+        return RecordColumns(none, none, keys, values, self._header_columns(len(lines)))
+
+    def _header_columns(self, rows: int) -> HeaderColumns | None:
+        """All records share the same few headers."""
+        if not self._headers:
+            return None
+        import numpy as np
+
+        from kafkalite.record.columns import BytesColumn, HeaderColumns
+
+        return HeaderColumns(
+            np.zeros(rows, np.int64),
+            np.full(rows, len(self._headers), np.int64),
+            BytesColumn.from_items(key.encode(errors="surrogateescape") for key, _ in self._headers),
+            BytesColumn.from_items(value for _, value in self._headers),
+        )
+
+
+class Sender:
+    """Records to partitions: by key, or the next partition for each portion without keys."""
+
+    def __init__(self, producer: Producer, topic: str, partitions: list[int], timestamp: int | None) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._partitions = partitions
+        self._timestamp = timestamp
+        self._next = 0
+        self.records = 0
+        self.size = 0
+
+    def send(self, columns: RecordColumns) -> None:
+        if len(self._partitions) == 1:
+            self._send(0, columns)
+        elif len(columns.keys) == 0:
+            self._send(self._next, columns)
+            self._next = (self._next + 1) % len(self._partitions)
+        else:
+            self._spread(columns)
+
+    def _spread(self, columns: RecordColumns) -> None:
+        """Each record by its key, order kept; those without a key follow the portion's partition."""
+        import numpy as np
+
+        from kafkalite._native.lines import partitions_of as partitions_by_key
+
+        targets = partitions_by_key(columns.keys, len(self._partitions))
+        targets[targets < 0] = self._next
+        self._next = (self._next + 1) % len(self._partitions)
+        order = np.argsort(targets, kind="stable")
+        bounds = np.searchsorted(targets[order], np.arange(len(self._partitions) + 1))
+        for index in range(len(self._partitions)):
+            picked = order[bounds[index] : bounds[index + 1]]
+            if len(picked):
+                self._send(index, chosen(columns, picked))
+
+    def _send(self, index: int, columns: RecordColumns) -> None:
+        stamp = int(time.time() * 1000) if self._timestamp is None else self._timestamp
+        self._producer.send(self._topic, self._partitions[index], columns, timestamp=stamp)
+        self.records += len(columns)
+        self.size += columns.size
+
+
+def chosen(columns: RecordColumns, picked: NDArray[np.int64]) -> RecordColumns:
+    """Some of the records, by an array of indexes; the bytes stay where they are."""
+    from kafkalite.record.columns import BytesColumn, HeaderColumns, RecordColumns
+
+    def pick(column: BytesColumn) -> BytesColumn:
+        nulls = None if column.nulls is None else column.nulls[picked]
+        return BytesColumn(column.data, column.starts[picked], column.ends[picked], nulls)
+
+    headers = columns.headers
+    if headers is not None:
+        headers = HeaderColumns(
+            headers.record_starts[picked], headers.record_ends[picked], headers.keys, headers.values
+        )
+    return RecordColumns(columns.offsets, columns.timestamps, pick(columns.keys), pick(columns.values), headers)
+
+
+def summary(producer: Producer) -> dict[str, object]:
+    """What --json prints at the end."""
+    return {
+        "records": producer.record_count,
+        "partitions": [
+            {
+                "topic": delivery.partition.topic,
+                "partition": delivery.partition.partition,
+                "records": delivery.record_count,
+                "batches": delivery.batch_count,
+                "first_offset": delivery.first_offset,
+                "end_offset": delivery.end_offset,
+            }
+            for delivery in sorted(producer.deliveries.values(), key=lambda delivery: delivery.partition)
+        ],
+    }

@@ -1,0 +1,197 @@
+"""List, describe, create, delete and change topics.
+
+kafkalite topics create logs --partitions 3 --set retention.ms=86400000
+kafkalite topics list
+kafkalite topics describe logs
+kafkalite topics alter logs --set segment.bytes=1048576 --unset retention.ms
+kafkalite topics add-partitions logs 6
+kafkalite topics delete-records logs --partition 0 --before 1000
+kafkalite topics delete logs
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkalite.cli import Parser, UsageError
+from kafkalite.cli.common import add_client_arguments, assignments, count, natural, open_client, print_json, print_table
+from kafkalite.errors import TopicAlreadyExists, UnknownTopicOrPartition
+from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition, uuid_text
+
+if TYPE_CHECKING:
+    import argparse
+
+    from kafkalite.client import Client
+    from kafkalite.client.client import TopicDescription
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
+
+    listing = actions.add_parser("list", help="names of all topics")
+    listing.add_argument("--internal", action="store_true", help="those that brokers keep for themselves, too")
+
+    describe = actions.add_parser("describe", help="partitions, leaders and offsets")
+    describe.add_argument("topics", metavar="TOPIC", nargs="*", help="default: all")
+
+    create = actions.add_parser("create", help="make topics")
+    create.add_argument("topics", metavar="TOPIC", nargs="+")
+    create.add_argument("-p", "--partitions", type=count, default=-1, help="default: the broker's num.partitions")
+    create.add_argument("--replication-factor", type=count, default=-1, help="default: the broker's")
+    create.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="settings")
+    create.add_argument("--if-not-exists", action="store_true", help="a topic that exists is no error")
+
+    delete = actions.add_parser("delete", help="delete topics and everything in them")
+    delete.add_argument("topics", metavar="TOPIC", nargs="+")
+    delete.add_argument("--if-exists", action="store_true", help="a topic that does not exist is no error")
+
+    alter = actions.add_parser("alter", help="change settings of a topic")
+    alter.add_argument("topic", metavar="TOPIC")
+    alter.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="settings")
+    alter.add_argument("--unset", metavar="KEY", action="append", default=[], help="back to the broker's value")
+
+    grow = actions.add_parser("add-partitions", help="grow a topic")
+    grow.add_argument("topic", metavar="TOPIC")
+    grow.add_argument("total", metavar="TOTAL", type=count, help="how many it has afterwards")
+
+    trim = actions.add_parser("delete-records", help="give up the oldest records of a partition")
+    trim.add_argument("topic", metavar="TOPIC")
+    trim.add_argument("-p", "--partition", type=natural, required=True)
+    trim.add_argument("--before", metavar="OFFSET", required=True, help='an offset, or "end" for all there are')
+
+    for action in (listing, describe, create, delete, alter, grow, trim):
+        add_client_arguments(action)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    action = globals()[arguments.action.replace("-", "_") + "_action"]
+    with open_client(arguments) as client:
+        action(client, arguments)
+    return 0
+
+
+def list_action(client: Client, arguments: argparse.Namespace) -> None:
+    topics = [topic for topic in client.topics().values() if arguments.internal or not topic.is_internal]
+    if arguments.json:
+        print_json([topic.name for topic in topics])
+        return
+    for topic in topics:
+        print(topic.name)
+
+
+def describe_action(client: Client, arguments: argparse.Namespace) -> None:
+    named = [client.topic(name) for name in arguments.topics]
+    described = [description(client, topic) for topic in named or client.topics().values()]
+    if arguments.json:
+        print_json(described)
+        return
+    for number, topic in enumerate(described):
+        if number:
+            print()
+        print(f"{topic['topic']}  id {topic['id']}  {len(topic['partitions'])} partitions")
+        titles = ("partition", "leader", "replicas", "in sync", "start", "end", "records")
+        print_table(titles, [row_of(partition) for partition in topic["partitions"]])
+
+
+def description(client: Client, topic: TopicDescription) -> dict[str, Any]:
+    """Everything about one topic, as JSON shows it."""
+    keys = [TopicPartition(topic.name, part.partition) for part in topic.partitions if part.leader >= 0]
+    starts = client.list_offsets(dict.fromkeys(keys, OFFSET_EARLIEST))
+    ends = client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST))
+    partitions = []
+    for part in topic.partitions:
+        key = TopicPartition(topic.name, part.partition)
+        partitions.append(
+            {
+                "partition": part.partition,
+                "leader": part.leader,
+                "leader_epoch": part.leader_epoch,
+                "replicas": list(part.replicas),
+                "in_sync": list(part.in_sync),
+                "start": starts[key].offset if key in starts else None,
+                "end": ends[key].offset if key in ends else None,
+            }
+        )
+    return {
+        "topic": topic.name,
+        "id": uuid_text(topic.topic_id),
+        "internal": topic.is_internal,
+        "partitions": partitions,
+    }
+
+
+def row_of(partition: dict[str, Any]) -> tuple[object, ...]:
+    start, end = partition["start"], partition["end"]
+    known = isinstance(start, int) and isinstance(end, int)
+    return (
+        partition["partition"],
+        partition["leader"] if known else "none",
+        ",".join(map(str, partition["replicas"])),
+        ",".join(map(str, partition["in_sync"])),
+        start if known else "?",
+        end if known else "?",
+        end - start if isinstance(start, int) and isinstance(end, int) else "?",
+    )
+
+
+def create_action(client: Client, arguments: argparse.Namespace) -> None:
+    configs = assignments("--set", arguments.settings)
+    created = []
+    for name in arguments.topics:
+        try:
+            client.admin.create_topic(
+                name, arguments.partitions, replication_factor=arguments.replication_factor, configs=configs
+            )
+        except TopicAlreadyExists:
+            if not arguments.if_not_exists:
+                raise
+            continue
+        created.append(name)
+    report(arguments, "created", created)
+
+
+def delete_action(client: Client, arguments: argparse.Namespace) -> None:
+    deleted = []
+    for name in arguments.topics:
+        try:
+            client.admin.delete_topic(name)
+        except UnknownTopicOrPartition:
+            if not arguments.if_exists:
+                raise
+            continue
+        deleted.append(name)
+    report(arguments, "deleted", deleted)
+
+
+def alter_action(client: Client, arguments: argparse.Namespace) -> None:
+    values: dict[str, str | None] = {**assignments("--set", arguments.settings), **dict.fromkeys(arguments.unset)}
+    if not values:
+        raise UsageError("nothing to change: give --set or --unset")
+    client.admin.alter_topic_configs(arguments.topic, values)
+    report(arguments, "altered", [arguments.topic])
+
+
+def add_partitions_action(client: Client, arguments: argparse.Namespace) -> None:
+    client.admin.add_partitions(arguments.topic, arguments.total)
+    report(arguments, "grown", [arguments.topic])
+
+
+def delete_records_action(client: Client, arguments: argparse.Namespace) -> None:
+    key = TopicPartition(arguments.topic, arguments.partition)
+    text = arguments.before
+    if text != "end" and not text.isdigit():
+        raise UsageError(f'--before {text}: expected an offset or "end"')
+    starts = client.admin.delete_records({key: -1 if text == "end" else int(text)})
+    if arguments.json:
+        print_json({"topic": key.topic, "partition": key.partition, "start": starts[key]})
+    else:
+        print(f"{key} starts at {starts[key]}")
+
+
+def report(arguments: argparse.Namespace, done: str, names: list[str]) -> None:
+    """What was done, for each topic."""
+    if arguments.json:
+        print_json({done: names})
+        return
+    for name in names:
+        print(f"{done} {name}")
