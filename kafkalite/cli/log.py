@@ -1,0 +1,331 @@
+"""Look into segment files, without a broker: batches, records, checksums, indexes.
+
+  kafkalite log dump data/logs-0
+  kafkalite log dump data/logs-0/00000000000000000000.log --records
+  kafkalite log dump data --summary --json
+
+A PATH is a segment (.log), a partition's directory, or a data directory. Files of Apache Kafka are read as well. Every
+checksum is verified and every index held against its log; exit status 1 says that something is wrong. Nothing is
+written. A broker may be running: then the last batch of a segment may still be on its way.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kafkalite.cli import EXIT_FAILURE, Parser, UsageError
+from kafkalite.cli.common import print_json, quantity
+from kafkalite.model import TopicPartition
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from kafkalite._native.batch import BatchInfo
+    from kafkalite.cli.formats import Format, JsonLines
+
+SEGMENT_SUFFIX = ".log"
+NATIVE_INDEX_SUFFIX = ".klindex"
+KAFKA_INDEX_SUFFIX = ".index"
+KAFKA_INDEX_ENTRY = struct.Struct(">ii")
+ZERO_CHECK_SIZE = 1024 * 1024
+PROBLEMS_MAX = 20
+"""Problems of one file that are told; the others are counted."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
+    dump = actions.add_parser("dump", help="print batches and check them")
+    dump.add_argument("paths", metavar="PATH", nargs="+", type=Path)
+    dump.add_argument("-r", "--records", action="store_true", help="print the records, not the batches")
+    dump.add_argument("-s", "--summary", action="store_true", help="one line a segment")
+    dump.add_argument("-f", "--format", metavar="TEXT", default="%o\\t%T\\t%k\\t%s\\n", help="as in consume")
+    dump.add_argument("--json", action="store_true", help="one JSON object a batch, record or segment")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from kafkalite.cli.formats import Format, JsonLines
+
+    if arguments.records and arguments.summary:
+        raise UsageError("--records and --summary exclude each other")
+    writer = JsonLines() if arguments.json else Format(arguments.format)
+    sound = True
+    for path in segments_of(arguments.paths):
+        segment = Segment(path)
+        dump(segment, arguments, writer)
+        sound = sound and not segment.problem_count
+    return 0 if sound else EXIT_FAILURE
+
+
+def segments_of(paths: list[Path]) -> list[Path]:
+    """The segment files that are meant, in order; UsageError where there is none."""
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = sorted([*path.glob(f"*{SEGMENT_SUFFIX}"), *path.glob(f"*-*/*{SEGMENT_SUFFIX}")])
+            if not inside:
+                raise UsageError(f"{path} holds no segment")
+            found += inside
+        elif path.suffix != SEGMENT_SUFFIX:
+            raise UsageError(f"{path} is neither a segment ({SEGMENT_SUFFIX}) nor a directory")
+        elif not path.is_file():
+            raise UsageError(f"{path} does not exist")
+        else:
+            found.append(path)
+    return found
+
+
+class Batch(NamedTuple):
+    """One batch of a segment, and the bytes behind its header."""
+
+    position: int
+    info: BatchInfo
+    whole: memoryview
+    crc_ok: bool
+
+    def as_json(self) -> dict[str, Any]:
+        from kafkalite.record.compression import Codec
+
+        info = self.info
+        known = info.codec in Codec.__members__.values()
+        return {
+            "position": self.position,
+            "size": info.size,
+            "base_offset": info.base_offset,
+            "last_offset": info.last_offset,
+            "records": info.record_count,
+            "codec": Codec(info.codec).name.lower() if known else info.codec,
+            "crc_ok": self.crc_ok,
+            "leader_epoch": info.leader_epoch,
+            "first_timestamp": info.base_timestamp,
+            "largest_timestamp": info.max_timestamp,
+            "timestamp_type": "LogAppendTime" if info.is_log_append_time else "CreateTime",
+            "producer_id": info.producer_id,
+            "producer_epoch": info.producer_epoch,
+            "base_sequence": info.base_sequence,
+            "transactional": info.is_transactional,
+            "control": info.is_control,
+        }
+
+
+@dataclass
+class Segment:
+    """What a walk through one file found."""
+
+    path: Path
+    batch_count: int = 0
+    record_count: int = 0
+    first_offset: int = -1
+    last_offset: int = -1
+    size: int = 0
+    preallocated: int = 0
+    problems: list[str] = field(default_factory=list)
+    problem_count: int = 0
+    starts: dict[int, int] = field(default_factory=dict)
+    """Position → base offset of every batch, for the indexes."""
+
+    @property
+    def key(self) -> TopicPartition:
+        """From the directory's name, <topic>-<partition>."""
+        topic, _, partition = self.path.resolve().parent.name.rpartition("-")
+        return TopicPartition(topic, int(partition)) if partition.isdigit() else TopicPartition("", -1)
+
+    @property
+    def base_offset(self) -> int:
+        return int(self.path.stem) if self.path.stem.isdigit() else 0
+
+    def problem(self, text: str) -> None:
+        self.problem_count += 1
+        if len(self.problems) < PROBLEMS_MAX:
+            self.problems.append(text)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "segment": str(self.path),
+            "size": self.size,
+            "batches": self.batch_count,
+            "records": self.record_count,
+            "first_offset": self.first_offset,
+            "last_offset": self.last_offset,
+            "preallocated": self.preallocated,
+            "problem_count": self.problem_count,
+            "problems": self.problems,
+        }
+
+
+def dump(segment: Segment, arguments: argparse.Namespace, writer: Format | JsonLines) -> None:
+    """Prints one segment as asked for, and checks it."""
+    import os
+    import sys
+
+    from kafkalite.record.compression import Decompressor
+
+    if not arguments.summary and not arguments.json and not arguments.records:
+        print(segment.path)
+    sys.stdout.flush()
+    with Decompressor() as decompressor:
+        for batch in walk(segment):
+            if arguments.records:
+                text = memoryview(records_text(segment, batch, writer, decompressor))
+                while text:
+                    text = text[os.write(sys.stdout.fileno(), text) :]
+            elif not arguments.summary:
+                print_batch(batch, as_json=arguments.json)
+    check_native_index(segment)
+    check_kafka_index(segment)
+    if arguments.json and not arguments.records:
+        print_json(segment.as_json())
+        return
+    if arguments.summary:
+        print(summary_text(segment))
+    for problem in segment.problems:
+        print(f"{segment.path}: {problem}", file=sys.stderr)
+    hidden = segment.problem_count - len(segment.problems)
+    if hidden:
+        print(f"{segment.path}: {hidden} problems more", file=sys.stderr)
+
+
+def walk(segment: Segment) -> Iterator[Batch]:
+    """Every batch up to the first bytes that are none; notes what is wrong."""
+    from kafkalite._native.batch import BatchError, crc_matches, read_info
+
+    segment.size = segment.path.stat().st_size
+    if segment.size == 0:
+        return
+    with segment.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        view = memoryview(mapped)
+        position = 0
+        try:
+            while position < segment.size:
+                try:
+                    info = read_info(view, position)
+                except BatchError as error:
+                    note_tail(segment, view[position:], position, str(error))
+                    return
+                if info.size > segment.size - position:
+                    note_tail(segment, view[position:], position, "batch: ends beyond the file")
+                    return
+                with view[position : position + info.size] as whole:
+                    batch = Batch(position, info, whole, crc_matches(whole))
+                    note_batch(segment, batch)
+                    yield batch
+                position += info.size
+        finally:
+            view.release()
+
+
+def note_batch(segment: Segment, batch: Batch) -> None:
+    info = batch.info
+    if not batch.crc_ok:
+        segment.problem(f"at {batch.position}: the CRC of the batch with offset {info.base_offset} does not match")
+    if segment.batch_count and info.base_offset <= segment.last_offset:
+        segment.problem(f"at {batch.position}: offset {info.base_offset} after {segment.last_offset}")
+    if info.base_offset < segment.base_offset:
+        segment.problem(f"at {batch.position}: offset {info.base_offset} is below the file's name")
+    if segment.first_offset < 0:
+        segment.first_offset = info.base_offset
+    segment.last_offset = max(segment.last_offset, info.last_offset)
+    segment.batch_count += 1
+    segment.record_count += max(info.record_count, 0)
+    segment.starts[batch.position] = info.base_offset
+
+
+def note_tail(segment: Segment, tail: memoryview, position: int, reason: str) -> None:
+    """Bytes behind the last batch: preallocated zeros are none of our business, others are."""
+    with tail:
+        zeros = bytes(ZERO_CHECK_SIZE)
+        for start in range(0, len(tail), ZERO_CHECK_SIZE):
+            piece = tail[start : start + ZERO_CHECK_SIZE]
+            if piece != zeros[: len(piece)]:
+                segment.problem(f"at {position}: {len(tail)} bytes that are no whole batch ({reason})")
+                return
+        segment.preallocated = len(tail)
+
+
+def records_text(segment: Segment, batch: Batch, writer: Format | JsonLines, decompressor: Any) -> bytes | memoryview:
+    """The batch's records in the writer's form; none, and a problem noted, when they cannot be read."""
+    from kafkalite._native.batch import BatchError
+    from kafkalite._native.columns import ColumnBuilder
+    from kafkalite.record.batches import HEADER_SIZE, columns_from
+    from kafkalite.record.compression import CompressionError
+
+    builder = ColumnBuilder()
+    try:
+        builder.add(batch.info, decompressor.decompress(batch.info.codec, batch.whole[HEADER_SIZE:]))
+    except (BatchError, CompressionError) as error:
+        segment.problem(f"at {batch.position}: the records cannot be read: {error}")
+        return b""
+    return writer.write(segment.key, columns_from(builder))
+
+
+def print_batch(batch: Batch, *, as_json: bool) -> None:
+    row = batch.as_json()
+    if as_json:
+        print_json(row)
+        return
+    marks = [name for name in ("transactional", "control") if row[name]]
+    if row["producer_id"] >= 0:
+        marks.append(f"producer {row['producer_id']}/{row['producer_epoch']} sequence {row['base_sequence']}")
+    if not batch.crc_ok:
+        marks.append("WRONG CRC")
+    print(
+        f"  {row['position']:>12}  {row['size']:>9} B  offsets {row['base_offset']}-{row['last_offset']}  "
+        f"{row['records']} records  {row['codec']}  epoch {row['leader_epoch']}  "
+        f"time {row['first_timestamp']}-{row['largest_timestamp']} {row['timestamp_type']}"
+        f"{''.join(f'  {mark}' for mark in marks)}"
+    )
+
+
+def summary_text(segment: Segment) -> str:
+    offsets = f"offsets {segment.first_offset}-{segment.last_offset}" if segment.batch_count else "empty"
+    tail = f", {quantity(segment.preallocated, 'B')} preallocated" if segment.preallocated else ""
+    wrong = f", {segment.problem_count} PROBLEMS" if segment.problem_count else ""
+    return (
+        f"{segment.path}: {segment.batch_count} batches, {segment.record_count} records, {offsets}, "
+        f"{quantity(segment.size, 'B')}{tail}{wrong}"
+    )
+
+
+def check_native_index(segment: Segment) -> None:
+    """Each entry of our index file must be a batch of the log. A file that does not count is rebuilt, so no problem."""
+    path = segment.path.with_suffix(NATIVE_INDEX_SUFFIX)
+    if not path.is_file():
+        return
+    import numpy as np
+
+    from kafkalite._native.crc32c import crc32c
+    from kafkalite.log.index_file import HEADER_SIZE, unpack_header
+
+    data = path.read_bytes()
+    header = unpack_header(data)
+    if header is None:
+        segment.problem(f"{path.name} has no valid header (a broker builds it again)")
+        return
+    entries = data[HEADER_SIZE : HEADER_SIZE + 24 * header.entry_count]
+    if len(entries) < 24 * header.entry_count or crc32c(entries) != header.entries_crc:
+        segment.problem(f"{path.name} is cut off or damaged (a broker builds it again)")
+        return
+    offsets, positions, _ = np.frombuffer(entries, "<i8").reshape(3, header.entry_count)
+    compare_index(segment, path.name, zip(offsets.tolist(), positions.tolist(), strict=True))
+
+
+def check_kafka_index(segment: Segment) -> None:
+    """Kafka's own .index beside it: relative offset of a batch's last record, position; zeros behind the last entry."""
+    path = segment.path.with_suffix(KAFKA_INDEX_SUFFIX)
+    if not path.is_file():
+        return
+    data = path.read_bytes()
+    whole = len(data) - len(data) % KAFKA_INDEX_ENTRY.size
+    for _, position in KAFKA_INDEX_ENTRY.iter_unpack(data[:whole]):
+        if position and position not in segment.starts:
+            segment.problem(f"{path.name}: no batch begins at {position}")
+
+
+def compare_index(segment: Segment, name: str, entries: Iterator[tuple[int, int]]) -> None:
+    for offset, position in entries:
+        if segment.starts.get(position) != offset:
+            segment.problem(f"{name}: offset {offset} is not at {position}")
