@@ -63,9 +63,10 @@ def run(arguments: argparse.Namespace) -> int:
         limits = ends if arguments.exit else {}
         printer = Printer(writer, arguments.count, Progress("read", shown=None if arguments.verbose else False))
         with client.reader(starts, ends=limits, isolation=isolation, reset=arguments.reset) as reader:
-            while not reader.done and not printer.done:
-                for chunk in reader.poll():
-                    printer.print(chunk.partition, chunk.columns)
+            for chunk in reader:
+                printer.print(chunk.partition, chunk.columns)
+                if printer.done:
+                    break
         printer.finish()
     return 0
 

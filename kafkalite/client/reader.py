@@ -25,7 +25,7 @@ from kafkalite.errors import ErrorCode, KafkaError, error_for
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 from kafkalite.protocol.api import FETCH
 from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from kafkalite.record.batches import BatchReader
+from kafkalite.record.batches import AbortedTransactions, BatchReader
 from kafkalite.record.compression import DECOMPRESSED_SIZE_MAX, CompressionError
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ FETCH_VERSION_MAX = 12
 """The last version that names topics by name."""
 FETCH_SIZE = 8 * 1024 * 1024
 """Bytes asked for at once from one leader, and from one partition; one batch larger than that still comes whole."""
+CHUNK_SIZE = 16 * 1024 * 1024
+"""Bytes of keys and values decompressed before they are handed out."""
 MAX_WAIT_MS = 500
 RETRIED = frozenset(
     {
@@ -149,15 +151,19 @@ class Reader:
 
     def __iter__(self) -> Iterator[Chunk]:
         while not self.done:
-            yield from self.poll()
+            yield from self._answers()
 
     def poll(self) -> list[Chunk]:
-        """Waits for one answer from each of the leaders that have one; the records that came, maybe none."""
+        """Waits for an answer from one leader at least; the records that came, maybe none.
+
+        Iterating needs less memory: it decodes what is compressed piece by piece.
+        """
+        return list(self._answers())
+
+    def _answers(self) -> Iterator[Chunk]:
         self._send_all()
-        chunks: list[Chunk] = []
         for connection in self._ready():
-            chunks += self._take(connection)
-        return chunks
+            yield from self._take(connection)
 
     # --- asking ------------------------------------------------------------------------------------------------------
 
@@ -214,16 +220,16 @@ class Reader:
 
     # --- taking ------------------------------------------------------------------------------------------------------
 
-    def _take(self, connection: Connection) -> list[Chunk]:
+    def _take(self, connection: Connection) -> Iterator[Chunk]:
         positions = self._sent.pop(connection)
         try:
             answer = connection.receive()[1]
         except (ConnectionLost, RequestTimeout) as error:
             self._fail(positions, error)
-            return []
+            return
         if answer.error_code:
             self._fail(positions, error_for(answer.error_code))
-            return []
+            return
         found = []
         for topic in answer.responses:
             for row in topic.partitions:
@@ -242,7 +248,8 @@ class Reader:
                 self._send(connection, keys)
             except (ConnectionLost, RequestTimeout) as error:
                 self._fail(positions, error)
-        return [self._decode(position, offset, row) for position, offset, row in found]
+        for position, offset, row in found:
+            yield from self._decode(position, offset, row)
 
     def _accept(self, position: Position, row: Any) -> bool:
         """Whether this partition's answer has records; its errors are dealt with here."""
@@ -263,17 +270,24 @@ class Reader:
         position.log_start = row.log_start_offset
         return bool(row.records)
 
-    def _decode(self, position: Position, offset: int, row: Any) -> Chunk:
+    def _decode(self, position: Position, offset: int, row: Any) -> Iterator[Chunk]:
+        """The answer's records in chunks of CHUNK_SIZE decompressed bytes or a little more."""
         aborted = None
         if self._isolation == READ_COMMITTED:
-            aborted = [(entry.producer_id, entry.first_offset) for entry in row.aborted_transactions or ()]
-        try:
-            following = self._batches.read(row.records, offset, position.end, aborted)
-        except (BatchError, CompressionError) as error:
-            raise error_for(
-                ErrorCode.CORRUPT_MESSAGE, f"{position.key}: a batch behind offset {offset} cannot be read: {error}"
-            ) from error
-        return Chunk(position.key, self._batches.take(), following, row.high_watermark)
+            aborted = AbortedTransactions(
+                (entry.producer_id, entry.first_offset) for entry in row.aborted_transactions or ()
+            )
+        target = position.offset
+        while offset < target:
+            try:
+                following = self._batches.read(row.records, offset, position.end, aborted, size_max=CHUNK_SIZE)
+            except (BatchError, CompressionError) as error:
+                raise error_for(
+                    ErrorCode.CORRUPT_MESSAGE, f"{position.key}: a batch behind offset {offset} cannot be read: {error}"
+                ) from error
+            assert following > offset, "headers promised records that are not there"
+            offset = following
+            yield Chunk(position.key, self._batches.take(), offset, row.high_watermark)
 
     def _fail(self, positions: list[Position], error: Exception) -> None:
         """Notes a failure that may pass; raises it when it has lasted for the client's retry_timeout_s."""

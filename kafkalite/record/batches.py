@@ -178,38 +178,40 @@ class BatchReader:
         buffer: Buffer,
         offset: int,
         end_offset: int | None = None,
-        aborted: Iterable[tuple[int, int]] | None = None,
+        aborted: AbortedTransactions | None = None,
+        *,
+        size_max: int = OFFSET_MAX,
     ) -> int:
-        """Collects the records with offset <= their offset < end_offset; returns the offset to fetch next.
+        """Collects the records with offset <= their offset < end_offset; returns the offset to go on from.
 
-        That one is `offset` itself when the buffer holds no complete batch. BatchError for a batch that is not what was
+        That one is `offset` itself when the buffer holds no complete batch. Decompressing stops once `size_max` bytes
+        are collected: take them and read on from the offset returned. BatchError for a batch that is not what was
         written; the records of those before it are kept, so nothing is lost when the caller asks again from there.
         """
         end = OFFSET_MAX if end_offset is None else end_offset
-        filter_aborted = None if aborted is None else AbortedTransactions(aborted)
         view = memoryview(buffer)
         position = 0
         while True:
             position, offset = self._builder.add_run(
-                view, position, offset, end, check_crcs=self._check_crcs, transactional=filter_aborted is None
+                view, position, offset, end, check_crcs=self._check_crcs, transactional=aborted is None
             )
             info = next_whole(view, position)
-            if info is None or info.base_offset >= end:
+            if info is None or info.base_offset >= end or self.size >= size_max:
                 return offset
-            self._read_one(info, view[position : position + info.size], offset, end, filter_aborted)
+            self._read_one(info, view[position : position + info.size], offset, end, aborted)
             offset = min(info.last_offset + 1, end)
             position += info.size
 
     def _read_one(
-        self, info: BatchInfo, batch: memoryview, offset: int, end: int, filter_aborted: AbortedTransactions | None
+        self, info: BatchInfo, batch: memoryview, offset: int, end: int, aborted: AbortedTransactions | None
     ) -> None:
         """A batch that add_run leaves to us."""
         if self._check_crcs and not crc_matches(batch):
             raise BatchError(STATUS_BAD_CRC)
-        dropped = filter_aborted is not None and filter_aborted.drops(info)
+        dropped = aborted is not None and aborted.drops(info)
         if info.is_control:
-            if filter_aborted is not None:
-                filter_aborted.marker(info, self._records(info, batch))
+            if aborted is not None:
+                aborted.marker(info, self._records(info, batch))
         elif not dropped:
             self._builder.add(info, self._records(info, batch), offset, end)
 

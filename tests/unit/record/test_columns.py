@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from kafkalite._native.batch import BatchError
-from kafkalite.record.batches import BatchReader, Producer, decode, encode_batch, whole_batches
+from kafkalite.record.batches import AbortedTransactions, BatchReader, Producer, decode, encode_batch, whole_batches
 from kafkalite.record.columns import BytesColumn, HeaderColumns, Record, RecordColumns
+from kafkalite.record.compression import Codec
 from tests.support import record_oracle as oracle
 from tests.support.record_oracle import OracleBatch, OracleRecord
 
@@ -160,7 +161,7 @@ TRANSACTIONS = b"".join(
 
 def test_read_committed_drops_aborted_records_only() -> None:
     with BatchReader() as reader:
-        assert reader.read(TRANSACTIONS, 0, aborted=[(7, 0)]) == 11
+        assert reader.read(TRANSACTIONS, 0, aborted=AbortedTransactions([(7, 0)])) == 11
         assert reader.take().offsets.tolist() == [2, 3, 4, 5, 8, 9]
 
 
@@ -168,6 +169,20 @@ def test_read_uncommitted_drops_markers_only() -> None:
     with BatchReader() as reader:
         assert reader.read(TRANSACTIONS, 0) == 11
         assert reader.take().offsets.tolist() == [0, 1, 2, 3, 4, 5, 8, 9]
+
+
+def test_decompressing_stops_at_the_size_asked_for() -> None:
+    records = [Record(-1, 0, None, bytes(1000))] * 10
+    packed = b""
+    for base in (0, 10, 20):
+        packed += encode_batch(RecordColumns.from_records(records), base_offset=base, codec=Codec.ZSTD)[0]
+    with BatchReader() as reader:
+        seen = []
+        offset = 0
+        while offset < 30:
+            offset = reader.read(packed, offset, size_max=5000)
+            seen.append(reader.take().offsets.tolist())
+    assert seen == [list(range(10)), list(range(10, 20)), list(range(20, 30))]
 
 
 def test_whole_batches_positions() -> None:
