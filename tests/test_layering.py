@@ -16,7 +16,7 @@ NATIVE = ROOT / "ext" / "kafkalite" / "_native"
 RANKS = [
     {"status", "cursor"},
     {"crc32c", "file_ops"},
-    {"batch", "codec", "index", "record_format", "columns"},
+    {"batch", "codec", "index", "record_format", "columns", "lines"},
     {"scan", "segment", "producers"},
     {"log_core"},
     {"topic_table"},
