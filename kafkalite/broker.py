@@ -232,8 +232,8 @@ class Broker:
         if self._acceptor is not None:
             self._acceptor.released(connection)
 
-    def _on_fatal(self, reason: str) -> None:
-        logger.critical("the broker cannot go on: %s", reason)
+    def _on_fatal(self, error: BaseException) -> None:
+        logger.critical("the broker cannot go on: %s", error)
         self.failed.set()
 
     def _stop_parts(self) -> None:

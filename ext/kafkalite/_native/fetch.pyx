@@ -132,7 +132,7 @@ cdef class FetchPlan(LogListener):
             read_string(&c, flexible, &ignored)         # rack_id
         if flexible:
             skip_tags(&c)
-        if c.status != OK or c.pos != c.end:
+        if c.status != OK:                              # bytes behind the request are ignored, as Kafka does
             return 0
         if session_id != 0 and session_epoch > 0:
             self.error = ERROR_FETCH_SESSION_ID_NOT_FOUND

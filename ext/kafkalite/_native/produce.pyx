@@ -129,7 +129,7 @@ cdef class ProduceServer:
                 skip_tags(&c)
         if flexible:
             skip_tags(&c)
-        return c.status == OK and c.pos == c.end
+        return c.status == OK                                   # bytes behind it are ignored, as Kafka does
 
     cdef int serve(self, int16_t version, int32_t correlation_id, unsigned char* body, Py_ssize_t size) except -1:
         """Appends what the request holds. Returns a ServeResult; PARKED leaves the work in `pending`."""
