@@ -1,0 +1,234 @@
+"""Every API in every version served, over a socket: asked in our bytes, the answer read by kio as well as by us.
+
+One embedded broker, one connection per version. Answers are read by somebody else's decoder too, so that what a handler
+fills is not only what our own codec likes to see.
+"""
+
+import socket
+from importlib import import_module
+
+import pytest
+from kio.schema.index import api_key_map, schema_name_map
+from kio.serial import entity_reader
+from kio.static.constants import EntityType
+
+from kafkalite import Broker, protocol
+from kafkalite.errors import ErrorCode
+from kafkalite.handlers import table
+from kafkalite.protocol import api, header
+from kafkalite.protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
+from kafkalite.protocol.messages.api_versions import ApiVersionsRequest
+from kafkalite.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from kafkalite.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from kafkalite.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kafkalite.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from kafkalite.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from kafkalite.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kafkalite.protocol.messages.describe_acls import DescribeAclsRequest
+from kafkalite.protocol.messages.describe_cluster import DescribeClusterRequest
+from kafkalite.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kafkalite.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from kafkalite.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kafkalite.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kafkalite.protocol.messages.incremental_alter_configs import AlterableConfig as Change
+from kafkalite.protocol.messages.incremental_alter_configs import AlterConfigsResource as ChangedResource
+from kafkalite.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from kafkalite.protocol.messages.init_producer_id import InitProducerIdRequest
+from kafkalite.protocol.messages.list_config_resources import ListConfigResourcesRequest
+from kafkalite.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kafkalite.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kafkalite.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.support import wire
+
+pytestmark = pytest.mark.integration
+
+TIMEOUT_S = 10
+CASES = [(row.key, version) for row in table.ROWS for version in range(row.oldest, row.newest + 1)]
+
+
+def case_id(case):
+    return f"{api.APIS[case[0]].name}-v{case[1]}"
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with Broker() as started:
+        started.create_topic("orders", 2)
+        yield started
+
+
+def produce(version):
+    batch = wire.batch_of([wire.Record(value=b"hello")])
+    data = [TopicProduceData(name="orders", partition_data=[PartitionProduceData(index=0, records=batch)])]
+    return ProduceRequest(acks=1, timeout_ms=1000, topic_data=data)
+
+
+def fetch(version):
+    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    session = {"session_id": 0, "session_epoch": -1} if version >= 7 else {}
+    return FetchRequest(
+        replica_id=-1, max_wait_ms=0, topics=[FetchTopic(topic="orders", partitions=[partition])], **session
+    )
+
+
+def list_offsets(version):
+    partitions = [ListOffsetsPartition(partition_index=index, timestamp=-1 - index) for index in range(2)]
+    return ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="orders", partitions=partitions)])
+
+
+def create_topics(version):
+    topic = CreatableTopic(name=f"created-{version}", num_partitions=1, replication_factor=1)
+    return CreateTopicsRequest(topics=[topic])
+
+
+def delete_topics(version):
+    name = f"created-{version}"
+    if version >= 6:
+        return DeleteTopicsRequest(topics=[DeleteTopicState(name=name)])
+    return DeleteTopicsRequest(topic_names=[name])
+
+
+def create_partitions(version):
+    topic = CreatePartitionsTopic(name="orders", count=9, assignments=None)
+    return CreatePartitionsRequest(topics=[topic], validate_only=True)
+
+
+def delete_records(version):
+    partition = DeleteRecordsPartition(partition_index=1, offset=0)
+    return DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="orders", partitions=[partition])])
+
+
+def describe_configs(version):
+    resources = [
+        DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
+        for kind, name in ((2, "orders"), (4, "1"), (8, "1"))
+    ]
+    return DescribeConfigsRequest(resources=resources, include_synonyms=True)
+
+
+def alter_configs(version):
+    resource = AlterConfigsResource(
+        resource_type=2, resource_name="orders", configs=[AlterableConfig(name="retention.ms", value="600000")]
+    )
+    return AlterConfigsRequest(resources=[resource])
+
+
+def incremental_alter_configs(version):
+    change = Change(name="cleanup.policy", config_operation=2, value="delete")
+    return IncrementalAlterConfigsRequest(
+        resources=[ChangedResource(resource_type=2, resource_name="orders", configs=[change])]
+    )
+
+
+def find_coordinator(version):
+    return FindCoordinatorRequest(coordinator_keys=["g"]) if version >= 4 else FindCoordinatorRequest(key="g")
+
+
+def offset_for_leader_epoch(version):
+    partition = OffsetForLeaderPartition(partition=0, leader_epoch=0)
+    return OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="orders", partitions=[partition])])
+
+
+REQUESTS = {
+    api.PRODUCE: produce,
+    api.FETCH: fetch,
+    api.LIST_OFFSETS: list_offsets,
+    api.METADATA: lambda version: MetadataRequest(topics=[MetadataRequestTopic(name="orders")]),
+    api.FIND_COORDINATOR: find_coordinator,
+    api.API_VERSIONS: lambda version: (
+        ApiVersionsRequest(client_software_name="test", client_software_version="1")
+        if version >= 3
+        else ApiVersionsRequest()
+    ),
+    api.CREATE_TOPICS: create_topics,
+    api.DELETE_TOPICS: delete_topics,
+    api.DELETE_RECORDS: delete_records,
+    api.INIT_PRODUCER_ID: lambda version: InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000),
+    api.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch,
+    api.DESCRIBE_ACLS: lambda version: DescribeAclsRequest(),
+    api.CREATE_ACLS: lambda version: CreateAclsRequest(creations=[AclCreation()]),
+    api.DELETE_ACLS: lambda version: DeleteAclsRequest(filters=[DeleteAclsFilter()]),
+    api.DESCRIBE_CONFIGS: describe_configs,
+    api.ALTER_CONFIGS: alter_configs,
+    api.DESCRIBE_LOG_DIRS: lambda version: DescribeLogDirsRequest(topics=None),
+    api.CREATE_PARTITIONS: create_partitions,
+    api.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs,
+    api.LIST_PARTITION_REASSIGNMENTS: lambda version: ListPartitionReassignmentsRequest(topics=None),
+    api.DESCRIBE_CLUSTER: lambda version: DescribeClusterRequest(),
+    api.LIST_CONFIG_RESOURCES: lambda version: ListConfigResourcesRequest(),
+    api.DESCRIBE_TOPIC_PARTITIONS: lambda version: DescribeTopicPartitionsRequest(),
+}
+REFUSED_ON_PURPOSE = {
+    api.DESCRIBE_ACLS: {ErrorCode.SECURITY_DISABLED},
+    api.CREATE_ACLS: {ErrorCode.SECURITY_DISABLED},
+    api.DELETE_ACLS: {ErrorCode.SECURITY_DISABLED},
+    api.DELETE_TOPICS: {ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION},  # v1 has nothing that create made
+}
+
+
+def ask(port, frame):
+    with socket.create_connection(("127.0.0.1", port), TIMEOUT_S) as connection:
+        connection.sendall(frame)
+        size = int.from_bytes(receive(connection, 4), "big")
+        return receive(connection, size)
+
+
+def receive(connection, size):
+    data = b""
+    while len(data) < size:
+        more = connection.recv(size - len(data))
+        assert more, "the broker closed the connection"
+        data += more
+    return data
+
+
+def error_codes(message):
+    """Every error code anywhere in a response."""
+    for name, *_ in message.FIELDS:
+        value = getattr(message, name)
+        if name == "error_code":
+            yield value
+        for item in value if isinstance(value, list) else [value]:
+            if hasattr(item, "FIELDS"):
+                yield from error_codes(item)
+
+
+@pytest.mark.parametrize("case", CASES, ids=case_id)
+def test_answer_follows_the_schema_and_has_no_error(broker, case):
+    key, version = case
+    answer = ask(broker.port, protocol.encode_request_frame(key, version, 77, "test", REQUESTS[key](version)))
+    correlation_id, position = header.decode_response_header(key, version, answer)
+    assert correlation_id == 77
+    response = protocol.decode_response(key, version, answer[position:])
+    assert set(error_codes(response)) <= REFUSED_ON_PURPOSE.get(key, {ErrorCode.NONE})
+    read_by_kio(key, version, answer[position:])
+
+
+def read_by_kio(key, version, body):
+    module, _, name = schema_name_map[api_key_map[key]][version][EntityType.response].partition(":")
+    _, size = entity_reader(getattr(import_module(module), name))(body, 0)
+    assert size == len(body)
+
+
+def test_api_versions_of_a_later_version_is_answered_in_v0(broker):
+    frame = header.encode_request_header(api.API_VERSIONS, 4, 9, "test")[:-1]
+    request = frame[:2] + (99).to_bytes(2, "big") + frame[4:] + b"\x01\x02\x03"
+    answer = ask(broker.port, len(request).to_bytes(4, "big") + request)
+    response = protocol.decode_response(api.API_VERSIONS, 0, answer[4:])
+    assert (answer[:4], response.error_code) == ((9).to_bytes(4, "big"), ErrorCode.UNSUPPORTED_VERSION)
+    assert [(row.api_key, row.min_version, row.max_version) for row in response.api_keys] == [(18, 0, 4)]
+
+
+@pytest.mark.parametrize(("key", "version"), [(api.PRODUCE, 2), (api.METADATA, 14), (api.JOIN_GROUP, 5), (9999, 0)])
+def test_version_that_is_not_served_closes_the_connection(broker, key, version):
+    frame = header.encode_request_header(key, version, 9, "test")
+    with socket.create_connection(("127.0.0.1", broker.port), TIMEOUT_S) as connection:
+        connection.sendall(len(frame).to_bytes(4, "big") + frame)
+        assert connection.recv(1) == b""
