@@ -8,6 +8,7 @@ Nothing else imports this module. A Broker is started once and stopped once, fro
 
 from __future__ import annotations
 
+import importlib
 import logging
 import math
 import resource
@@ -171,6 +172,7 @@ class Broker:
         for worker in self._workers:
             worker.start()
         self._acceptor.start()
+        threading.Thread(target=warm_up, name="kafkalite-warm-up", daemon=True).start()
         logger.info(
             "serving %s from %s, %d partitions, after %.3f s",
             self.bootstrap_servers,
@@ -259,6 +261,12 @@ class Broker:
         if self._temporary is not None:
             shutil.rmtree(Path(self._temporary), ignore_errors=True)
             self._temporary = None
+
+
+def warm_up() -> None:
+    """Loads, once clients can connect, what their first requests would otherwise wait for."""
+    for name in ("kafkalite.handlers.metadata", "kafkalite.handlers.create_topics", "numpy"):
+        importlib.import_module(name)
 
 
 def raise_descriptor_limit() -> int:

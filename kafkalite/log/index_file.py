@@ -16,19 +16,23 @@ not about these bytes is no index: the log is the truth and the index is built f
 Reading and writing may block; nothing here is shared between threads.
 """
 
+from __future__ import annotations
+
 import mmap
 import os
 import struct
-from typing import NamedTuple
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalite._native.crc32c import crc32c
 from kafkalite._native.index import SegmentIndex
 from kafkalite._native.scan import header_at
-from kafkalite._native.segment import Segment
 from kafkalite.log import files
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from kafkalite._native.segment import Segment
 
 MAGIC = b"KLINDEX1"
 VERSION = 1
@@ -142,6 +146,8 @@ def describes(summary: IndexSummary, segment: Segment, topic_id: bytes, partitio
 
 def read_entries(path: str, summary: IndexSummary) -> SegmentIndex | None:
     """The entries that the header promises; None when they are damaged."""
+    import numpy as np
+
     size = summary.entry_count * 24
     columns: npt.NDArray[np.int64]
     try:
@@ -163,6 +169,8 @@ def read_entries(path: str, summary: IndexSummary) -> SegmentIndex | None:
 
 
 def _plausible(columns: npt.NDArray[np.int64], summary: IndexSummary) -> bool:
+    import numpy as np
+
     offsets, positions, _ = columns
     return bool(
         np.all(np.diff(offsets) > 0)
@@ -192,6 +200,8 @@ def save(
 
     Not synced: it can be rebuilt.
     """
+    import numpy as np
+
     entries = np.ascontiguousarray(columns).astype("<i8", copy=False).tobytes()
     last = header_at(segment, last_position) if covered_size else None
     header = HEADER.pack(

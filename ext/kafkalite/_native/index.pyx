@@ -9,15 +9,25 @@ Thread rule: appending and taking a view need the GIL (the log's lock orders the
 points into, so bisecting it needs neither: growing publishes a new array and leaves the old one as it was. Nothing is
 allocated before the first entry.
 
+numpy is imported with the first entry: it takes longer to load than the rest of a broker that starts.
+
 Saving, loading and rebuilding are elsewhere (kafkalite.log.index_file, PartitionLog).
 """
 
 from libc.stdint cimport int64_t
 
-import numpy as np
+cdef object numpy_module = None
 
 cdef enum:
     CAPACITY_FIRST = 8          # entries; an idle partition stays at a few hundred bytes
+
+
+cdef object numpy():
+    global numpy_module
+    if numpy_module is None:
+        import numpy as module
+        numpy_module = module
+    return numpy_module
 
 
 cdef class SegmentIndex:
@@ -45,7 +55,7 @@ cdef class SegmentIndex:
 
     cdef int _reserve(self, int64_t capacity) except -1:
         """Moves the entries to a larger array of our own; views of the old one stay good."""
-        grown = np.empty((3, capacity), np.int64)
+        grown = numpy().empty((3, capacity), numpy().int64)
         if self.count:
             grown[:, :self.count] = self.array[:, :self.count]
         return self._adopt(grown, True)
@@ -85,7 +95,7 @@ cdef class SegmentIndex:
     def columns(self):
         """The entries as an int64 array of shape (3, count): offsets, positions, timestamps. A view; do not write."""
         if self.array is None:
-            return np.empty((3, 0), np.int64)
+            return numpy().empty((3, 0), numpy().int64)
         return self.array[:, :self.count]
 
     def position_of_offset(self, int64_t offset):
