@@ -82,10 +82,10 @@ def load(plan: LoadPlan, services: LogServices) -> PartitionLog:
         )
         for base in bases
     )
-    for segment in segments[:-1]:
-        segment.mark_sealed()
     foreign = bases[-1] in listing.kafka_indexes
     segments, log_end, flushed = _find_end(log, plan, segments, start, foreign=foreign)
+    for segment in segments[:-1]:
+        segment.mark_sealed()
     _open_at(log, plan, segments, start, flushed, log_end)
     for segment in segments:
         segment.close()
@@ -202,6 +202,7 @@ def _recover(
             break
         if tail.quarantined:
             segment.mark_sealed()
+            end = max(end, min(flushed, behind))
     active = segments[-1]
     active.created_ms = int(os.stat(active.path).st_mtime * 1000)
     if end < flushed:

@@ -361,6 +361,9 @@ class PartitionLog(LogCore):
                 raise StorageError(f"{self.name} could not be flushed: {error}") from error
             self._set_flushed(target)
 
+    def _flush_due(self, end_offset: int) -> None:
+        self.services.request_flush(self, end_offset, _nobody_waits)
+
     def flush_async(self, end_offset: int, callback: Callable[[int], None]) -> None:
         """Calls back with an error code once everything below end_offset is on the disk; at once if it is."""
         if end_offset <= self.flushed_offset:
@@ -569,10 +572,11 @@ class PartitionLog(LogCore):
         size = segment.size
         scan = self._index_scan(segment)
         from_file = scan.position
-        while not scan.run(size, verify=from_file == 0):
-            following = scan.resync(size)
+        limit = self._behind(segment)
+        while not scan.run(size, verify=from_file == 0, offset_limit=limit):
+            following = scan.resync(size, offset_limit=limit)
             offset = scan.first_bad_offset()
-            end, next_offset = following or (size, offset)
+            end, next_offset = following or (size, max(offset, limit))
             recovery.quarantine(segment, scan.position, end, offset, next_offset)
             if following is None:
                 break
@@ -595,6 +599,13 @@ class PartitionLog(LogCore):
         finally:
             if not locked:
                 self._release()
+
+    def _behind(self, segment: Segment) -> int:
+        """The first offset that cannot be in a segment: the next one's base, or the log end."""
+        segments = self.segments
+        return next(
+            (other.base_offset for other in segments if other.base_offset > segment.base_offset), self.log_end_offset
+        )
 
     def _index_scan(self, segment: Segment) -> SegmentScan:
         """A scan that stands behind what the saved index covers, or at the start with an empty index."""
@@ -853,6 +864,10 @@ class PartitionLog(LogCore):
         for segment in self.segments:
             segment.mark_deleted()
         self._notify(0)
+
+
+def _nobody_waits(_code: int) -> None:
+    """The callback of a flush that only flush.messages asked for."""
 
 
 def _modified_ms(segment: Segment) -> int:

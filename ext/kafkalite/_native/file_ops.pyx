@@ -132,7 +132,7 @@ cdef int file_truncate(int fd, int64_t size) noexcept nogil:
 
 
 cdef int file_allocate(int fd, int64_t position, int64_t size) noexcept nogil:
-    """Blocks for the range without changing the size of the file, which so stays the truth about how much was written."""
+    """Blocks for the range; the size of the file stays, and so stays the truth about how much was written."""
     cdef int fault = _fault(ALLOCATE)
     if fault and fault != EINTR:
         return -fault
@@ -183,7 +183,7 @@ cdef int _check(int64_t result, object path) except -1:
 
 
 def arm(kinds, *, int64_t after, int error, bint sticky=False, int64_t written=0):
-    """Arms the fault plan: of the calls named in `kinds`, `after` pass, the next fails (with `sticky` all later ones)."""
+    """Arms the fault plan: of the calls named in `kinds`, `after` pass, the next fails (`sticky`: all later ones)."""
     global armed, plan_kinds, plan_left, plan_errno, plan_sticky, plan_written, plan_hits
     plan_kinds = 0
     for kind in kinds:

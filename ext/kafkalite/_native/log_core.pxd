@@ -16,7 +16,7 @@ cdef struct AppendResult:
     bint flush_due              # log.flush.interval.messages asks that the batch be flushed before any acknowledgement
 
 cdef enum:
-    APPEND_DEFER = -1000        # would have to block (create, roll, decompress): again with may_block=True on the io pool
+    APPEND_DEFER = -1000        # would have to block (create, roll, unpack): again with may_block=True on the io pool
 
 cdef class LogSlice:
     # Whole batches inside one segment; keeps it pinned until release() or until it is collected.
@@ -70,7 +70,8 @@ cdef class LogCore:
     cdef int _check_header(self, unsigned char* batch, int64_t size, BatchInfo* info) except? -32000
     cdef int _check_records(self, unsigned char* batch, BatchInfo* info, bint may_block, int64_t now_ms,
                             AppendResult* out) except? -32000
-    cdef int _append_recoded(self, unsigned char* batch, BatchInfo* info, int64_t now_ms, AppendResult* out) except? -32000
+    cdef int _append_recoded(self, unsigned char* batch, BatchInfo* info, int64_t now_ms,
+                             AppendResult* out) except? -32000
     cdef int _append_locked(self, unsigned char* batch, BatchInfo* info, bint may_block, int64_t now_ms,
                             AppendResult* out) except? -32000
     cdef int _write_locked(self, Segment segment, unsigned char* batch, BatchInfo* info, int64_t now_ms,

@@ -4,14 +4,14 @@
     log_start <= high_watermark <= log_end   (equal to log_end while there is one replica and visibility at append)
 
 An append checks the batch in Kafka's order, takes the log's lock, gives offsets, writes, indexes and publishes, lets go
-of the lock and tells the listeners. A read takes no lock: it looks at the offsets and at the immutable tuple of segments
-and lends a range of one of them.
+of the lock and tells the listeners. A read takes no lock: it looks at the offsets and at the immutable tuple of
+segments and lends a range of one of them.
 
 Thread rules. The lock orders everything that changes the log (append, roll, log start, producers, segments). It is
 tried first and waited for without the GIL; a holder may give the GIL away while it writes. It is a leaf but for the
 file cache: under it no other log's lock is taken, no listener called and, with may_block=False, nothing waited for
-except one write to the page cache. Offsets and `segments` are stored with the GIL in one piece (no Python call between),
-so any thread may read them together. Listeners are called with the GIL and without the lock, from whatever thread
+except one write to the page cache. Offsets and `segments` are stored with the GIL in one piece (no Python call
+between), so any thread may read them together. Listeners are called with the GIL and without the lock, from whatever thread
 appended; they must not block.
 
 What a subclass supplies: creating and rolling segments, loading producers, recording a leader epoch, looking into
@@ -196,6 +196,8 @@ cdef class LogCore:
             out.log_start_offset = self.log_start_offset
             if info.size > 0:               # 0: it was a duplicate
                 self.notify(info.size)
+            if out.flush_due:
+                self._flush_due(out.end_offset)
         return error
 
     cdef int _check_header(self, unsigned char* batch, int64_t size, BatchInfo* info) except? -32000:
@@ -382,7 +384,7 @@ cdef class LogCore:
         """Whole batches from the one that holds `offset` (or the next one), below upper_offset, in size_max bytes.
 
         None with error 0: nothing to read. Errors: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE (quarantined bytes),
-        KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION (deleted), READ_DEFER: read_blocking() on the io pool, then again.
+        KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION (deleted); READ_DEFER: read_blocking() on the io pool, then again.
         """
         cdef tuple segments = self.segments
         cdef int64_t log_end = self.log_end_offset
@@ -410,7 +412,8 @@ cdef class LogCore:
                     return None
                 result = READ_DEFER
                 try:
-                    result = segment.slice(offset, size_max, whole_first_batch, upper_offset, segment.size, &start, &end)
+                    result = segment.slice(
+                        offset, size_max, whole_first_batch, upper_offset, segment.size, &start, &end)
                 finally:
                     if result != 0 or start == end:
                         segment.unpin()
@@ -457,7 +460,7 @@ cdef class LogCore:
     # ---- Python's view ----------------------------------------------------------------------------------------------
 
     def append_batch(self, batch, *, bint may_block=True):
-        """Appends a copy of one batch: (error code, base offset, append time ms, log start, end offset, bad record index).
+        """Appends a copy of one batch: (error, base offset, append time ms, log start, end offset, bad record index).
 
         The error code is APPEND_DEFER (-1000) where may_block=False would have had to block.
         """
@@ -559,13 +562,16 @@ cdef class LogCore:
     def _set_deleted(self):
         self.deleted = True
 
+    def _flush_due(self, end_offset):
+        """flush.messages asks for a flush; must not block. Whoever acknowledges waits for it by itself."""
+
     def _load_producers_locked(self):
         """Loads `producers`; False when the storage failed."""
         self.producers = ProducerTable()
         return True
 
     def _prepare_segment_locked(self, roll):
-        """Makes `active` writable: loads its index, creates its file, records the epoch, or rolls. None: storage failed."""
+        """Makes `active` writable: index, file, recorded epoch, or a roll. None: the storage failed."""
         raise TypeError("a bare LogCore has no storage")
 
     def _check_compressed(self, batch, key_required, timestamp_min, timestamp_max):

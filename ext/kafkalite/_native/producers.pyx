@@ -19,7 +19,6 @@ cdef enum:
     COUNT_MAX = 50000
 
 
-
 cdef inline int32_t sequence_after(int32_t sequence, int32_t increment) noexcept:
     """sequence + increment, wrapping behind 2^31-1 to 0."""
     if sequence > SEQUENCE_MAX - increment:
@@ -69,7 +68,7 @@ cdef class ProducerEntry:
         return self.spans[self.span_count - 1].last_sequence if self.span_count else -1
 
     def batches(self):
-        """(first sequence, last sequence, first offset, last offset, timestamp) of the remembered batches, oldest first."""
+        """(first sequence, last sequence, first offset, last offset, timestamp) of the batches, oldest first."""
         return [
             (self.spans[i].first_sequence, self.spans[i].last_sequence, self.spans[i].first_offset,
              self.spans[i].last_offset, self.spans[i].timestamp)

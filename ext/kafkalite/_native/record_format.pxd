@@ -53,7 +53,8 @@ cdef class RecordFormat:
     cdef void check_records(self, const unsigned char* data, const BatchInfo* info, bint key_required,
                             int64_t timestamp_min, int64_t timestamp_max, RecordsVerdict* verdict) noexcept nogil
     cdef void correct_timestamp(self, unsigned char* data, BatchInfo* info, int64_t max_timestamp) noexcept nogil
-    cdef void place(self, unsigned char* data, BatchInfo* info, int64_t base_offset, int32_t leader_epoch) noexcept nogil
+    cdef void place(self, unsigned char* data, BatchInfo* info, int64_t base_offset,
+                    int32_t leader_epoch) noexcept nogil
     cdef void stamp(self, unsigned char* data, BatchInfo* info, int64_t time_ms) noexcept nogil
 
 cdef class V2Format(RecordFormat):

@@ -14,7 +14,7 @@ A format object has no state and may be used by any thread, without the GIL. Rec
 `batch`, whose walk is called here.
 """
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
+from libc.stdint cimport int32_t, int64_t
 
 from kafkalite._native.batch cimport (
     FAULT_TIMESTAMP,
@@ -70,7 +70,8 @@ cdef class RecordFormat:
     cdef void correct_timestamp(self, unsigned char* data, BatchInfo* info, int64_t max_timestamp) noexcept nogil:
         """Makes the header tell the largest timestamp that its records really have."""
 
-    cdef void place(self, unsigned char* data, BatchInfo* info, int64_t base_offset, int32_t leader_epoch) noexcept nogil:
+    cdef void place(self, unsigned char* data, BatchInfo* info, int64_t base_offset,
+                    int32_t leader_epoch) noexcept nogil:
         """Puts offset and leader epoch into bytes about to be appended, and into `info`."""
 
     cdef void stamp(self, unsigned char* data, BatchInfo* info, int64_t time_ms) noexcept nogil:
@@ -182,7 +183,8 @@ cdef class V2Format(RecordFormat):
         info.crc = crc32c(data + CRC_START, <size_t>(info.size - CRC_START))
         store_u32(data + 17, info.crc)
 
-    cdef void place(self, unsigned char* data, BatchInfo* info, int64_t base_offset, int32_t leader_epoch) noexcept nogil:
+    cdef void place(self, unsigned char* data, BatchInfo* info, int64_t base_offset,
+                    int32_t leader_epoch) noexcept nogil:
         store_i64(data, base_offset)
         store_i32(data + 12, leader_epoch)
         info.base_offset = base_offset

@@ -1,7 +1,7 @@
 """Walking the batches of a segment: for recovery, verification, index building, producer state and look-ups by time.
 
-A scan goes from one batch boundary to the next in chunks: the chunk is walked without the GIL (headers always, checksums
-when asked), then taken in with it. It stops at the end it was given or at the first thing that is no batch; deciding
+A scan goes from one batch boundary to the next in chunks: the chunk is walked without the GIL (headers always,
+checksums when asked), then taken in with it. It stops at the end it was given or at the first thing that is no batch; deciding
 what that means (a torn tail to cut, damage to quarantine) is kafkalite.log.recovery's.
 
 What a checksum cannot see is checked by order. The base offset lies outside the CRC, so a batch must not start below
@@ -11,7 +11,7 @@ the next batch. With `contiguous` no gap is allowed at all: nothing is ever comp
 Thread rule: a scan belongs to one thread. The segment is pinned during run() and resync() only.
 """
 
-from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int64_t
 
 from kafkalite._native.index cimport SegmentIndex
 from kafkalite._native.producers cimport ProducerTable
@@ -135,7 +135,7 @@ cdef class SegmentScan:
         return 0
 
     def run(self, int64_t end, *, bint verify, bint contiguous=False, int64_t offset_limit=INT64_MAX):
-        """Walks to position `end`; True when it got there, False when the bytes at `position` are no batch that fits."""
+        """Walks to position `end`; True when it got there, False when what is at `position` is no batch that fits."""
         cdef BatchInfo batches[CHUNK_BATCHES]
         cdef Walk walk
         cdef RecordFormat format = self.segment.format
@@ -162,7 +162,7 @@ cdef class SegmentScan:
         return result == WALKED
 
     def resync(self, int64_t end, *, int64_t offset_limit=INT64_MAX):
-        """Where the next intact batch behind a bad one starts, as (position, base offset); None: nowhere before `end`."""
+        """Where the next intact batch behind a bad one starts: (position, base offset), None if nowhere before `end`."""
         cdef BatchInfo info
         cdef Walk walk
         cdef RecordFormat format = self.segment.format

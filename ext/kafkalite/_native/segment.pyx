@@ -17,12 +17,12 @@ while pinned. The FileCache closes only segments without pins.
 """
 
 from libc.errno cimport errno
-from libc.stdint cimport INT64_MAX, int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int64_t
 from libc.string cimport memchr
 
 from kafkalite._native.file_ops cimport file_allocate, file_datasync, file_open, file_pwrite, file_truncate
 from kafkalite._native.index cimport IndexView, SegmentIndex, bisect_last, bisect_last_below
-from kafkalite._native.record_format cimport PARSED, PARSE_INCOMPLETE, BatchInfo, RecordFormat
+from kafkalite._native.record_format cimport PARSED, BatchInfo, RecordFormat
 
 import os as _os
 
@@ -313,7 +313,8 @@ cdef class Segment:
     cdef int64_t write(self, const unsigned char* data, int64_t size, int64_t size_max, bint whole) noexcept nogil:
         """Puts bytes behind the readable end without making them readable; pinned, under the log's lock.
 
-        Blocks are reserved in doubling steps up to size_max, or (`whole`) all at once. Returns size or -errno; a failed write is cut back, so that the file holds whole batches only.
+        Blocks are reserved in doubling steps up to size_max, or (`whole`) all at once. Returns size
+        or -errno; a failed write is cut back, so that the file holds whole batches only.
         """
         cdef int64_t end = self.size + size
         cdef int64_t step
@@ -519,7 +520,7 @@ cdef class Segment:
             return READ_DEFER
         if self.damage is not None:
             return self._slice_damaged(offset, size_max, whole_first, upper_offset, size_limit, start, end)
-        owner = self.index.view(&view)
+        _owner = self.index.view(&view)     # keeps the columns alive while they are bisected without the GIL
         i = bisect_last(view.offsets, view.count, offset)
         position = view.positions[i] if i >= 0 else 0
         granule_end = view.positions[i + 1] if i + 1 < view.count else size_limit
