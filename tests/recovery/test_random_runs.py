@@ -1,17 +1,20 @@
 """Random operation runs against a plain list: append, roll, flush, checkpoint, close, kill, delete records, read.
 
-After each step the offsets are in order; after each reopening and at the end the log serves exactly what the list holds.
-A failing run prints its seed; `KAFKALITE_SEED` repeats it.
+After each step the offsets are in order; after each reopening and at the end the log serves exactly what the list
+holds. A failing run prints its seed; `KAFKALITE_SEED` repeats it.
 """
 
 import os
 import random
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from kafkalite.log.partition_log import PartitionLog
 from tests.support.log_harness import LogHarness, PlainLog, make_batch, read_all, release
+
+if TYPE_CHECKING:
+    from kafkalite.log.partition_log import PartitionLog
 
 RUNS = 40
 STEPS = 60

@@ -10,15 +10,18 @@ import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kafkalite._native.segment import FileCache, Segment
-from kafkalite.clock import Clock
 from kafkalite.config import BrokerConfig, TopicConfig
 from kafkalite.log.loading import LoadPlan, load
 from kafkalite.log.manager import LogManager
 from kafkalite.log.partition_log import LogServices, PartitionLog
 from tests.support.clock import FakeClock
 from tests.support.record_oracle import HEADER, OracleBatch, OracleRecord, encode_batch
+
+if TYPE_CHECKING:
+    from kafkalite.clock import Clock
 
 TOPIC_ID = bytes(range(1, 17))
 CRC_FROM = 21
@@ -178,7 +181,11 @@ def segment_of(log: PartitionLog, number: int) -> Segment:
 
 
 def make_manager(
-    directory: Path, *, clock: Clock | None = None, on_fatal: Callable[[BaseException], None] | None = None, **settings: object
+    directory: Path,
+    *,
+    clock: Clock | None = None,
+    on_fatal: Callable[[BaseException], None] | None = None,
+    **settings: object,
 ) -> LogManager:
     """A manager over a data directory, not open yet; settings by name with `_` for `.`."""
     texts = {key.replace("_", "."): value for key, value in settings.items()}
