@@ -26,7 +26,7 @@ from kafkalite._native.transfer import Mailbox, OutBuffer
 from kafkalite.clock import SystemClock
 from kafkalite.config import BrokerConfig
 from kafkalite.dispatch import BrokerServices, ClusterView, Dispatcher
-from kafkalite.log.manager import LogManager
+from kafkalite.log.manager import LogManager, open_segments_max
 from kafkalite.net.acceptor import Acceptor, BoundListener, bind
 from kafkalite.net.worker import Worker
 from kafkalite.pool import IoPool
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("kafkalite.broker")
 
+DESCRIPTORS_KEPT = 64
+"""Descriptors left for listeners, wake-ups, directories, journals and files that are being made."""
+CONNECTIONS_ROOM_MIN = 8
 DRAIN_S = 0.5
 """How long clients have to take their last answers at a stop."""
 POOL_CLOSE_S = 5.0
@@ -79,6 +82,7 @@ class Broker:
                 raise
         self.clock: Clock = clock or SystemClock()
         self.failed = threading.Event()
+        self._descriptor_count_max = 0
         self._workers: list[Worker] = []
         self._acceptor: Acceptor | None = None
         self._pool: IoPool | None = None
@@ -120,7 +124,7 @@ class Broker:
         """Serves clients when it returns; StartupError says in one sentence why it cannot."""
         if self._acceptor is not None:
             raise RuntimeError("the broker is running")
-        raise_descriptor_limit()
+        self._descriptor_count_max = raise_descriptor_limit()
         try:
             self._start()
         except BaseException:
@@ -164,6 +168,7 @@ class Broker:
             self._listeners,
             self._workers,
             connections_max=config.max_connections,
+            connections_room=self._connections_room(),
             connections_per_address_max=config.max_connections_per_ip,
             per_address_overrides=config.connections_per_ip_overrides(),
             send_buffer_bytes=config.socket_send_buffer_bytes,
@@ -256,6 +261,13 @@ class Broker:
         if self._logs is not None:
             self._logs.close()
             self._logs = None
+
+    def _connections_room(self) -> int:
+        """Connections for which there are descriptors, segments and the process's own ones set apart."""
+        if self._descriptor_count_max == resource.RLIM_INFINITY:
+            return self.config.max_connections
+        left = self._descriptor_count_max - open_segments_max(self.config) - DESCRIPTORS_KEPT
+        return max(left, CONNECTIONS_ROOM_MIN)
 
     def _remove_temporary(self) -> None:
         if self._temporary is not None:

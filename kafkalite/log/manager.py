@@ -14,6 +14,7 @@ change something block and are for the io pool.
 import logging
 import os
 import queue
+import resource
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -51,6 +52,8 @@ _LOG = logging.getLogger(__name__)
 SEAL_QUEUE_SIZE_MAX = 256
 """Full segments that may wait to be synced; beyond it rolling waits."""
 
+OPEN_SEGMENTS_MIN = 8
+
 SealJob = tuple[PartitionLog, Segment, tuple[int, bytes, bytes] | None]
 
 
@@ -85,7 +88,7 @@ class LogManager:
         self._sealer = threading.Thread(target=self._seal_loop, name="kafkalite-sealer", daemon=True)
         self._started = False
         self.services = LogServices(
-            cache=FileCache(config.log_open_files_max),
+            cache=FileCache(open_segments_max(config)),
             clock=clock,
             dirty_logs=self.dirty_logs,  # type: ignore[arg-type]  # LogCore declares its own element type
             seal=self._seal,
@@ -501,3 +504,11 @@ class LogManager:
             if log.log_start_offset > log.segments[0].base_offset or not log.segments[0].has_file
         }
         checkpoints.write_offsets(f"{self.directory}/{files.LOG_STARTS_NAME}", starts)
+
+
+def open_segments_max(config: BrokerConfig) -> int:
+    """Segments kept open at once: log.open.files.max, but never more than half of the process's descriptors."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return config.log_open_files_max
+    return min(config.log_open_files_max, max(soft // 2, OPEN_SEGMENTS_MIN))

@@ -73,6 +73,7 @@ class Acceptor:
         workers: Sequence[Worker],
         *,
         connections_max: int,
+        connections_room: int,
         connections_per_address_max: int,
         per_address_overrides: Mapping[str, int],
         send_buffer_bytes: int,
@@ -81,6 +82,8 @@ class Acceptor:
         self._listeners = listeners
         self._workers = workers
         self._connections_max = connections_max
+        self._connections_room = connections_room
+        self._room_is_short = False
         self._per_address_max = connections_per_address_max
         self._per_address_overrides = per_address_overrides
         self._send_buffer_bytes = send_buffer_bytes
@@ -135,6 +138,8 @@ class Acceptor:
 
     def _accept(self, listener: BoundListener) -> bool:
         """Takes one waiting connection; False when the machine has no room for it now."""
+        if self._is_out_of_room():
+            return False
         try:
             accepted, address = listener.socket.accept()
         except (BlockingIOError, InterruptedError, ConnectionError):
@@ -153,6 +158,17 @@ class Acceptor:
         self._prepare(accepted)
         self._pick_worker().adopt(accepted, (host, address[1]), listener)
         return True
+
+    def _is_out_of_room(self) -> bool:
+        """Whether the next connection would take a descriptor that the log needs; waiting ones stay in the backlog."""
+        short = self._total >= self._connections_room
+        if short != self._room_is_short:
+            self._room_is_short = short
+            state = "pauses" if short else "goes on"
+            logger.warning(
+                "accepting %s: %d connections, descriptors for %d", state, self._total, self._connections_room
+            )
+        return short
 
     def _refusal(self, host: str) -> str | None:
         """Counts the connection in, or says which limit is reached."""

@@ -205,7 +205,7 @@ def test_e3_claimed_but_never_sent_bytes_cost_nothing(broker: BrokerProcess, can
     settled(broker, before)
 
 
-CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, INVALID_RECORD = 2, 10, 32, 87
+CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, UNSUPPORTED_CODEC, INVALID_RECORD = 2, 10, 32, 76, 87
 ROWS = [wire.Record(b"k", b"v" * 30) for _ in range(5)]
 PAYLOAD = wire.encode_records(ROWS)
 
@@ -235,8 +235,8 @@ DAMAGED = {
     "last offset delta": (wire.batch_of(ROWS, last_offset_delta=9), {INVALID_RECORD}),
     "record lengths": (wire.seal_batch(bad_lengths(), 5), {INVALID_RECORD, CORRUPT_MESSAGE}),
     "control bit": (wire.batch_of(ROWS, attributes=0x20), {INVALID_RECORD}),
-    "codec 5": (wire.batch_of(ROWS, attributes=5), {INVALID_RECORD, CORRUPT_MESSAGE}),
-    "codec 7": (wire.batch_of(ROWS, attributes=7), {INVALID_RECORD, CORRUPT_MESSAGE}),
+    "codec 5": (wire.batch_of(ROWS, attributes=5), {UNSUPPORTED_CODEC}),
+    "codec 7": (wire.batch_of(ROWS, attributes=7), {UNSUPPORTED_CODEC}),
     "not gzip": (wire.batch_of(ROWS, attributes=1), {INVALID_RECORD, CORRUPT_MESSAGE}),
     "not snappy": (wire.batch_of(ROWS, attributes=2), {INVALID_RECORD, CORRUPT_MESSAGE}),
     "not lz4": (wire.batch_of(ROWS, attributes=3), {INVALID_RECORD, CORRUPT_MESSAGE}),

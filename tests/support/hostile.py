@@ -40,7 +40,11 @@ class FrameTap:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                server = socket.create_connection(("127.0.0.1", self._target_port))
+                try:
+                    server = socket.create_connection(("127.0.0.1", self._target_port))
+                except OSError:
+                    _close(client)
+                    continue
                 threading.Thread(target=self._requests, args=(client, server), daemon=True).start()
                 threading.Thread(target=self._answers, args=(server, client), daemon=True).start()
 
