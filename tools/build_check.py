@@ -25,8 +25,8 @@ with kafkalite.Broker(BrokerConfig.load(None, {"listeners": "kafka://127.0.0.1:0
         command = [sys.prefix + "/bin/kafkalite", *arguments, "--bootstrap-server", broker.bootstrap_servers]
         return subprocess.run(command, input=input, capture_output=True, text=True, check=True, timeout=60).stdout
     cli("topics", "create", "smoke")
-    cli("produce", "smoke", input="first\\nsecond\\n")
-    read = cli("consume", "smoke", "--from", "earliest", "--exit")
+    cli("produce", "--topic", "smoke", input="first\\nsecond\\n")
+    read = cli("consume", "--topic", "smoke", "--offset", "beginning", "--exit")
     assert read.splitlines() == ["first", "second"], read
 """
 
