@@ -47,10 +47,14 @@ def kafkalite(tmp_path: Path) -> Iterator[BrokerProcess]:
     print(broker.log()[-4000:])
 
 
-def produce(bootstrap: str, label: str, per_codec: int = 60) -> None:
-    """Every codec, idempotent, both partitions; small batches, so that there are many."""
+def produce(bootstrap: str, label: str, *, idempotent: bool = True, per_codec: int = 60) -> None:
+    """Every codec, both partitions; small batches, so that there are many.
+
+    Two clusters give out the same producer ids, so a moved partition may know a producer that the new one has not made
+    yet: kafkalite steps over the ids it finds, Kafka does not.
+    """
     for codec in CODECS:
-        settings: dict[str, Any] = {"bootstrap.servers": bootstrap, "enable.idempotence": True}
+        settings: dict[str, Any] = {"bootstrap.servers": bootstrap, "enable.idempotence": idempotent}
         producer = Producer({**settings, "compression.type": codec, "batch.num.messages": 7, "linger.ms": 1})
         for number in range(per_codec):
             value = f"{label} {codec} {number} ".encode() * (number % 40)
@@ -160,12 +164,15 @@ def test_kafkalites_own_topic_served_by_kafka(kafka: ApacheKafka, kafkalite: Bro
     kafka.start()
     wait_for_leader(kafka.port)
     assert batches(kafka.port) == by_kafkalite, kafka.log()[-2000:]
-    produce(kafka.bootstrap, "kafka")
+    produce(kafka.bootstrap, "kafka", idempotent=False)
     assert len(records(batches(kafka.port))) == 2 * len(records(by_kafkalite))
 
 
 def test_producer_goes_on_over_the_move(kafka: ApacheKafka, kafkalite: BrokerProcess) -> None:
-    """Producer state travels with the directory: Kafka knows the last batches kafkalite took, and refuses a gap."""
+    """Producer state travels with the directory: Kafka knows the last batch kafkalite took, and refuses a gap.
+
+    The last one only: Kafka's snapshot, which we write in its place, has room for no more.
+    """
     kafka.start()
     create_topic(kafka.port, TOPIC, PARTITION_COUNT)
     wait_for_leader(kafka.port)
@@ -183,9 +190,8 @@ def test_producer_goes_on_over_the_move(kafka: ApacheKafka, kafkalite: BrokerPro
     kafka.start()
     wait_for_leader(kafka.port)
     with wire.Connection(kafka.port) as connection:
-        for number in range(2, 7):
-            again = connection.produce(TOPIC, 0, _batch(producer_id, epoch, number * 3))
-            assert (again.error, again.base_offset) == (0, number * 3), f"batch {number}: {again}"
+        again = connection.produce(TOPIC, 0, _batch(producer_id, epoch, 18))
+        assert (again.error, again.base_offset) == (0, 18)
         assert connection.produce(TOPIC, 0, _batch(producer_id, epoch, 30)).error == 45
         assert connection.produce(TOPIC, 0, _batch(producer_id, epoch, 21)).base_offset == 21
 
