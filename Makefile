@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 HOST ?= 127.0.0.1
 PORT ?= 9092
-DATA ?= data
+DATA ?= $(CURDIR)/data
 PYTEST_ARGS ?=
 JOBS ?= 2
 
