@@ -193,13 +193,6 @@ class BrokerConfig:
         unit="bytes",
         low=64 * KIB,
     )
-    connection_receive_buffer_bytes: int = setting(
-        INT,
-        256 * KIB,
-        "Receive buffer of a busy connection; it grows to a longer request and shrinks when idle.",
-        unit="bytes",
-        low=4 * KIB,
-    )
 
     # Requests
     request_max_partitions: int = setting(
@@ -280,7 +273,12 @@ class BrokerConfig:
         INT, MINUTE_MS, "How often the flushed offsets are written down; recovery starts there.", unit="ms", low=0
     )
     log_flush_start_offset_checkpoint_interval_ms: int = setting(
-        INT, MINUTE_MS, "How often the log start offsets are written down.", unit="ms", low=0
+        INT,
+        MINUTE_MS,
+        "How often Kafka writes log start offsets down; here they are written when one moves.",
+        unit="ms",
+        low=0,
+        effect=NONE,
     )
 
     # Defaults of topic settings

@@ -4,8 +4,8 @@
     close   stop the threads ▸ flush ▸ save indexes and producers ▸ checkpoints ▸ clean-shutdown marker ▸ unlock
 
 Threads: a flusher (group commit), a sealer (full segments: trim, sync, save) and a housekeeper (retention, checkpoints,
-flush.ms, producer expiry, removal of files). Lock order: `_lock` (one change of topics at a time) ▸ a log's lock ▸ that
-log's flush lock ▸ `_journal_lock`. The sealer takes no log's lock, so that a roll may wait for room in its queue.
+flush.ms, producer expiry, removal of files). Lock order: `_lock` (one change of topics at a time) ▸ a log's flush
+lock ▸ that log's lock ▸ `_journal_lock`. The sealer takes no log's lock, so that a roll may wait for room in its queue.
 
 Topics are published copy-on-write: `topics` and `table` may be read by any thread without a lock. All methods that
 change something block and are for the io pool.
