@@ -37,6 +37,7 @@ COMMANDS = {
 }
 """Name → what it does, as --help shows them; each is the module of that name in this package."""
 
+STDOUT = 1
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
@@ -72,7 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit status."""
     try:
         status = run(sys.argv[1:] if arguments is None else list(arguments))
-        sys.stdout.flush()
+        if sys.stdout is not None:  # closed by whoever started us
+            sys.stdout.flush()
     except CommandError as error:
         return fail(str(error), error.status)
     except StartupError as error:
@@ -144,5 +146,5 @@ def fail(message: str, status: int) -> int:
 def leave_broken_pipe() -> None:
     """Python flushes stdout once more at exit: let it do so into nothing."""
     null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, sys.stdout.fileno())
+    os.dup2(null, STDOUT)
     os.close(null)

@@ -16,10 +16,9 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from typing import TYPE_CHECKING
 
-from kafkalite.cli import UsageError
+from kafkalite.cli import STDOUT, UsageError
 from kafkalite.cli.common import Progress, add_client_arguments, count, natural, open_client, unescape
 
 if TYPE_CHECKING:
@@ -130,7 +129,6 @@ class Printer:
         self._progress = progress
         self._records = 0
         self._size = 0
-        self._descriptor = sys.stdout.fileno()
 
     @property
     def done(self) -> bool:
@@ -147,7 +145,7 @@ class Printer:
         self._records += len(columns)
         self._size += columns.size
         while text:
-            text = text[os.write(self._descriptor, text) :]
+            text = text[os.write(STDOUT, text) :]
         self._progress.update(self._records, self._size)
 
     def finish(self) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kafkalite.cli import EXIT_FAILURE, Parser, UsageError
+from kafkalite.cli import EXIT_FAILURE, STDOUT, Parser, UsageError
 from kafkalite.cli.common import print_json, quantity
 from kafkalite.model import TopicPartition
 
@@ -172,7 +172,7 @@ def dump(segment: Segment, arguments: argparse.Namespace, writer: Format | JsonL
             if arguments.records:
                 text = memoryview(records_text(segment, batch, writer, decompressor))
                 while text:
-                    text = text[os.write(sys.stdout.fileno(), text) :]
+                    text = text[os.write(STDOUT, text) :]
             elif not arguments.summary:
                 print_batch(batch, as_json=arguments.json)
     check_native_index(segment)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kafkalite.client.client import RETRY_BACKOFF_S_MAX, by_topic, raise_for
+from kafkalite.client.client import RETRY_BACKOFF_S_MAX, by_topic, raise_for, raise_from_leader
 from kafkalite.errors import ErrorCode, KafkaError
 from kafkalite.model import TopicPartition
 from kafkalite.protocol import api
@@ -154,7 +154,7 @@ class Admin:
                 for topic in answer.topics:
                     for row in topic.partitions:
                         key = TopicPartition(topic.name, row.partition_index)
-                        raise_for(row.error_code, str(key))
+                        raise_from_leader(row.error_code, key)
                         starts[key] = row.low_watermark
 
         self._client.with_retries(ask)

@@ -37,6 +37,8 @@ RETRY_BACKOFF_S = 0.05
 RETRY_BACKOFF_S_MAX = 1.0
 METADATA_VERSION_MAX = 12
 """Topics are asked for by name; 13 adds nothing for that."""
+AUTO_CREATION_VERSION = 4
+"""Before that a Metadata request could not forbid a broker to create what it asks for."""
 SHARED = "shared"
 """The lane of questions that are answered before the next one is asked."""
 READ_UNCOMMITTED = 0
@@ -206,7 +208,7 @@ class Client:
                 for topic in answer.topics:
                     for row in topic.partitions:
                         key = TopicPartition(topic.name, row.partition_index)
-                        raise_for(row.error_code, str(key))
+                        raise_from_leader(row.error_code, key)
                         found[key] = OffsetAndTimestamp(row.offset, row.timestamp, row.leader_epoch)
 
         self.with_retries(ask)
@@ -277,11 +279,13 @@ class Client:
 
     def refresh(self, names: Iterable[str] | None, *, create: bool = False) -> Any:
         """Asks any broker about brokers and topics (None: all of them); returns its answer."""
+        connection = self.any_connection()
+        version = connection.version_for(METADATA, METADATA_VERSION_MAX)
         request = MetadataRequest(
             topics=None if names is None else [MetadataRequestTopic(name=name) for name in names],
-            allow_auto_topic_creation=create,
+            allow_auto_topic_creation=create or version < AUTO_CREATION_VERSION,
         )
-        answer = self.any_connection().request(METADATA, request, version_max=METADATA_VERSION_MAX)
+        answer = connection.request(METADATA, request, version_max=version)
         if answer.brokers:
             self._brokers = {
                 row.node_id: BrokerDescription(row.node_id, row.host, row.port, row.rack) for row in answer.brokers
@@ -403,6 +407,13 @@ def by_topic(keys: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
     for key in keys:
         groups.setdefault(key.topic, []).append(key.partition)
     return list(groups.items())
+
+
+def raise_from_leader(code: int, key: TopicPartition) -> None:
+    """As raise_for. A leader that does not know a partition which metadata shows is no leader of it (any more)."""
+    if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        raise error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{key}: its leader does not know it")
+    raise_for(code, str(key))
 
 
 def raise_for(code: int, what: str, message: str | None = None) -> None:

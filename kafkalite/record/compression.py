@@ -59,6 +59,10 @@ class Codec(IntEnum):
         raise ValueError(f"no codec is called {name!r}; choose one of {', '.join(codec.name.lower() for codec in cls)}")
 
 
+LEVELS: dict[int, tuple[int, int]] = {Codec.GZIP: (-1, 9), Codec.LZ4: (0, 17), Codec.ZSTD: (-131_072, 22)}
+"""Lowest and highest level of the codecs that have any, as in Kafka; for lz4 also 0, the fast mode."""
+
+
 class CompressionError(ValueError):
     """The bytes are not what their codec writes, or are cut off."""
 
@@ -74,10 +78,12 @@ class UnknownCodec(CompressionError):
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     """The records block of a batch, compressed. `level` is the codec's own scale; snappy has none.
 
-    ValueError when the level is out of the codec's range.
+    ValueError when the level is out of the codec's range (LEVELS).
     """
     if codec == Codec.NONE:
         return bytes(data)
+    if level is not None:
+        check_level(codec, level)
     if codec == Codec.GZIP:
         import zlib
 
@@ -95,6 +101,15 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     if codec == Codec.ZSTD:
         return bytes(cramjam.zstd.compress(data, level))
     raise UnknownCodec(f"no codec has the number {codec}")
+
+
+def check_level(codec: int, level: int) -> None:
+    """ValueError when the codec has no such level."""
+    if codec not in LEVELS:
+        raise ValueError("the codec has no levels")
+    lowest, highest = LEVELS[codec]
+    if not lowest <= level <= highest:
+        raise ValueError(f"the levels of {Codec(codec).name.lower()} are {lowest} to {highest}")
 
 
 def decompress(codec: int, data: Buffer, size_max: int = DECOMPRESSED_SIZE_MAX) -> bytes:

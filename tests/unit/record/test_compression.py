@@ -159,6 +159,19 @@ def test_higher_levels_pack_tighter(codec: Codec) -> None:
     assert len(compress(codec, text, 9)) < len(compress(codec, text, 1))
 
 
+@pytest.mark.parametrize(
+    ("codec", "levels"), [(Codec.GZIP, (-1, 9)), (Codec.LZ4, (0, 17)), (Codec.ZSTD, (-131_072, 22))]
+)
+def test_levels_at_their_bounds(codec: Codec, levels: tuple[int, int]) -> None:
+    for level in levels:
+        assert decompress(codec, compress(codec, TEXT, level)) == TEXT
+    for level in (levels[0] - 1, levels[1] + 1):
+        with pytest.raises(ValueError, match="the levels of"):
+            compress(codec, TEXT, level)
+    with pytest.raises(ValueError, match="no levels"):
+        compress(Codec.SNAPPY, TEXT, 1)
+
+
 def test_a_decompressor_is_used_again_after_large_and_failed_blocks() -> None:
     large = bytes(20_000_000)
     with Decompressor(20_000_000) as decompressor:

@@ -1,0 +1,391 @@
+"""The commands against a broker in this process, called as functions; what needs a process is in test_processes.py."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kafkalite.cli import main
+from kafkalite.client import Client
+from kafkalite.record.columns import Record
+
+pytestmark = pytest.mark.integration
+
+
+class Result:
+    """Status and output of one call."""
+
+    def __init__(self, status: int, out: str, err: str) -> None:
+        self.status = status
+        self.out = out
+        self.err = err
+
+    @property
+    def json(self) -> object:
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(kafka_broker, capfd: pytest.CaptureFixture[str]) -> Run:
+    def call(*arguments: str) -> Result:
+        words = list(arguments)
+        if words[0] in {"topics", "configs"}:
+            words[2:2] = ["-b", kafka_broker.bootstrap_servers]
+        elif words[0] in {"produce", "consume"}:
+            words[1:1] = ["-b", kafka_broker.bootstrap_servers]
+        status = main(words)
+        out, err = capfd.readouterr()
+        return Result(status, out, err)
+
+    return call
+
+
+@pytest.fixture
+def client(kafka_broker) -> Client:
+    with Client(kafka_broker.bootstrap_servers) as client:
+        yield client
+
+
+def file_of(tmp_path: Path, data: bytes) -> str:
+    path = tmp_path / "input"
+    path.write_bytes(data)
+    return str(path)
+
+
+def records_of(client: Client, topic: str, partition: int = 0) -> list[Record]:
+    return [record for chunk in client.read(topic, partition) for record in chunk.columns.records()]
+
+
+# --- topics and configs -----------------------------------------------------------------------------------------------
+
+
+def test_topic_life(run: Run) -> None:
+    assert run("topics", "create", "life", "-p", "2", "--set", "retention.ms=1000").lines == ["created life"]
+    assert "life" in run("topics", "list").lines
+    again = run("topics", "create", "life")
+    assert (again.status, again.out) == (1, "")
+    assert again.err == "kafkalite: topic life: topic life exists already (TOPIC_ALREADY_EXISTS)\n"
+    assert run("topics", "create", "life", "--if-not-exists").status == 0
+    assert run("topics", "add-partitions", "life", "3").lines == ["grown life"]
+    (described,) = run("topics", "describe", "life", "--json").json
+    assert described["topic"] == "life"
+    assert [row["partition"] for row in described["partitions"]] == [0, 1, 2]
+    assert [(row["start"], row["end"]) for row in described["partitions"]] == [(0, 0)] * 3
+    assert run("topics", "describe", "life").lines[1].split() == (
+        ["partition", "leader", "replicas", "in", "sync", "start", "end", "records"]
+    )
+    assert run("topics", "delete", "life").lines == ["deleted life"]
+    gone = run("topics", "delete", "life")
+    assert (gone.status, "UNKNOWN_TOPIC_OR_PARTITION" in gone.err) == (1, True)
+    assert run("topics", "delete", "life", "--if-exists").status == 0
+
+
+def test_topic_settings(run: Run, kafka_topic: str) -> None:
+    assert (
+        run("topics", "alter", kafka_topic, "--set", "retention.ms=5000", "--set", "segment.bytes=2000000").status == 0
+    )
+    rows = {row["name"]: row for row in run("configs", "describe", "topic", kafka_topic, "--json").json}
+    assert (rows["retention.ms"]["value"], rows["retention.ms"]["source"]) == ("5000", "topic")
+    assert run("configs", "alter", "topic", kafka_topic, "--unset", "retention.ms").status == 0
+    text = run("configs", "describe", "topic", kafka_topic).out
+    assert "segment.bytes" in text
+    assert "retention.ms" not in text
+    assert "retention.ms" in run("configs", "describe", "topic", kafka_topic, "--all").out
+    refused = run("configs", "alter", "topic", kafka_topic, "--set", "retention.ms=soon")
+    assert (refused.status, refused.err.count("\n"), "retention.ms" in refused.err) == (1, 1, True)
+    assert run("configs", "alter", "topic", kafka_topic, "--set", "retention.ms=7", "--dry-run").status == 0
+    assert "retention.ms" not in run("configs", "describe", "topic", kafka_topic).out
+
+
+def test_broker_settings(run: Run) -> None:
+    names = {row["name"] for row in run("configs", "describe", "broker", "--all", "--json").json}
+    assert {"num.partitions", "log.retention.ms", "listeners"} <= names
+    missing = run("configs", "describe", "broker", "99")
+    assert (missing.status, "99" in missing.err) == (1, True)
+
+
+def test_delete_records(run: Run, client: Client, kafka_topic: str) -> None:
+    client.produce(kafka_topic, 0, [b"x"] * 10)
+    assert (
+        run("topics", "delete-records", kafka_topic, "-p", "0", "--before", "4").out == f"{kafka_topic}-0 starts at 4\n"
+    )
+    assert run("topics", "delete-records", kafka_topic, "-p", "0", "--before", "end", "--json").json == (
+        {"topic": kafka_topic, "partition": 0, "start": 10}
+    )
+
+
+# --- produce ----------------------------------------------------------------------------------------------------------
+
+
+def test_lines_become_records(run: Run, client: Client, kafka_topic: str, tmp_path: Path) -> None:
+    data = b"one\n\ntwo words\n\xff\xfe\nlast without end"
+    result = run("produce", "-t", kafka_topic, "--json", file_of(tmp_path, data))
+    assert result.status == 0
+    assert result.json["records"] == 5
+    assert result.json["partitions"][0]["end_offset"] == 5
+    assert [record.value for record in records_of(client, kafka_topic)] == [
+        b"one",
+        b"",
+        b"two words",
+        b"\xff\xfe",
+        b"last without end",
+    ]
+    assert all(
+        record.timestamp > 1_600_000_000_000 and record.key is None for record in records_of(client, kafka_topic)
+    )
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("acks", ["all", "1", "0"])
+def test_codecs_and_acks(run: Run, client: Client, kafka_topic: str, tmp_path: Path, codec: str, acks: str) -> None:
+    lines = [b"line %d" % i for i in range(20_000)]
+    path = file_of(tmp_path, b"\n".join(lines) + b"\n")
+    assert run("produce", "-t", kafka_topic, "-z", codec, "-a", acks, "--batch-size", "30000", path).status == 0
+    while client.end_offset(kafka_topic, 0) < len(lines):  # acks=0 may still be on its way
+        pass
+    assert [record.value for record in records_of(client, kafka_topic)] == lines
+
+
+def test_keys_headers_nulls_and_timestamp(run: Run, client: Client, kafka_topic: str, tmp_path: Path) -> None:
+    path = file_of(tmp_path, b"k1::v1\nno separator\nk2::NIL\nNIL::v::w\n::\n")
+    arguments = ["-K", "::", "-Z", "NIL", "-H", "a=1", "-H", "b=x=y", "--timestamp", "42"]
+    assert run("produce", "-t", kafka_topic, *arguments, path).status == 0
+    headers = (("a", b"1"), ("b", b"x=y"))
+    assert records_of(client, kafka_topic) == [
+        Record(0, 42, b"k1", b"v1", headers),
+        Record(1, 42, None, b"no separator", headers),
+        Record(2, 42, b"k2", None, headers),
+        Record(3, 42, None, b"v::w", headers),
+        Record(4, 42, b"", b"", headers),
+    ]
+
+
+def test_another_delimiter(run: Run, client: Client, kafka_topic: str, tmp_path: Path) -> None:
+    path = file_of(tmp_path, b"one\nline;;two;;;three")
+    assert run("produce", "-t", kafka_topic, "-D", ";;", path).status == 0
+    assert [record.value for record in records_of(client, kafka_topic)] == [b"one\nline", b"two", b";three"]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # kafka-python reads its resources the old way
+def test_keys_choose_the_partition_as_java_does(run: Run, client: Client, kafka_broker, tmp_path: Path) -> None:
+    from kafka.partitioner.default import murmur2
+
+    kafka_broker.create_topic("spread", 5)
+    keys = [b"key-%d" % (i % 97) for i in range(5000)]
+    lines = [key + b"\tvalue %d" % i for i, key in enumerate(keys)]
+    assert run("produce", "-t", "spread", "-K", "\\t", file_of(tmp_path, b"\n".join(lines))).status == 0
+    expected: dict[int, list[bytes]] = {partition: [] for partition in range(5)}
+    for i, key in enumerate(keys):
+        expected[(murmur2(key) & 0x7FFFFFFF) % 5].append(b"value %d" % i)
+    for partition in range(5):
+        assert [record.value for record in records_of(client, "spread", partition)] == expected[partition]
+
+
+def test_records_without_keys_fill_partitions_in_turn(run: Run, client: Client, kafka_broker, tmp_path: Path) -> None:
+    kafka_broker.create_topic("turns", 3)
+    lines = [b"%07d" % i for i in range(600_000)]
+    assert run("produce", "-t", "turns", file_of(tmp_path, b"\n".join(lines))).status == 0
+    read = {partition: [record.value for record in records_of(client, "turns", partition)] for partition in range(3)}
+    assert all(values == sorted(values) and values for values in read.values())
+    assert sorted(value for values in read.values() for value in values) == lines
+
+
+def test_a_line_longer_than_the_read_buffer(run: Run, client: Client, kafka_broker, tmp_path: Path) -> None:
+    kafka_broker.create_topic("long", 1, max_message_bytes=20_000_000)
+    data = b"short\n" + b"x" * 9_000_000 + b"\nshort again\n"
+    assert run("produce", "-t", "long", file_of(tmp_path, data)).status == 0
+    assert [len(record.value or b"") for record in records_of(client, "long")] == [5, 9_000_000, 11]
+
+
+def test_a_record_too_large_for_the_topic(run: Run, kafka_topic: str, tmp_path: Path) -> None:
+    result = run("produce", "-t", kafka_topic, file_of(tmp_path, b"x" * 2_000_000))
+    assert result.status == 1
+    assert "MESSAGE_TOO_LARGE" in result.err
+    assert result.err.count("\n") == 1
+
+
+def test_an_empty_file_is_no_record(run: Run, client: Client, kafka_topic: str, tmp_path: Path) -> None:
+    assert run("produce", "-t", kafka_topic, file_of(tmp_path, b"")).status == 0
+    assert client.end_offset(kafka_topic, 0) == 0
+
+
+# --- consume ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ten(client: Client, kafka_topic: str) -> str:
+    """A topic of ten records whose timestamps are 1000, 1010, ..."""
+    from kafkalite.record.columns import RecordColumns
+
+    records = [
+        Record(-1, 1000 + 10 * i, b"k%d" % i if i % 2 else None, b"v%d" % i, (("h", b"%d" % i),)) for i in range(10)
+    ]
+    client.produce(kafka_topic, 0, RecordColumns.from_records(records), batch_size=60)
+    return kafka_topic
+
+
+@pytest.mark.parametrize(
+    ("offset", "first"),
+    [
+        ("beginning", 0),
+        ("earliest", 0),
+        ("3", 3),
+        ("-4", 6),
+        ("-100", 0),
+        ("@1035", 4),
+        ("@0", 0),
+        ("@9999", 10),
+        ("end", 10),
+    ],
+)
+def test_where_to_begin(run: Run, ten: str, offset: str, first: int) -> None:
+    assert run("consume", "-t", ten, "-o", offset, "-e").lines == [f"v{i}" for i in range(first, 10)]
+
+
+def test_count(run: Run, ten: str) -> None:
+    assert run("consume", "-t", ten, "-o", "2", "-c", "3").lines == ["v2", "v3", "v4"]
+
+
+def test_format(run: Run, ten: str) -> None:
+    text = "%t/%p@%o %T %k(%K)=%s(%S) [%h] 100%%\\x21\\n"
+    assert run("consume", "-t", ten, "-o", "-2", "-e", "-Z", "NULL", "-f", text).lines == [
+        f"{ten}/0@8 1080 NULL(-1)=v8(2) [h=8] 100%!",
+        f"{ten}/0@9 1090 k9(2)=v9(2) [h=9] 100%!",
+    ]
+
+
+def test_delimiter(run: Run, ten: str) -> None:
+    assert run("consume", "-t", ten, "-o", "-2", "-e", "-D", "%;").out == "v8%;v9%;"
+
+
+def test_json_lines(run: Run, client: Client, ten: str) -> None:
+    client.produce(ten, 0, [b"\xff\x00", None], acks=1)
+    rows = [json.loads(line) for line in run("consume", "-t", ten, "-o", "9", "-e", "--json").lines]
+    assert rows[0] == {
+        "topic": ten,
+        "partition": 0,
+        "offset": 9,
+        "timestamp": 1090,
+        "key": "k9",
+        "value": "v9",
+        "headers": [{"key": "h", "value": "9"}],
+    }
+    assert (rows[1]["value"], rows[1]["value_base64"]) == (None, "/wA=")
+    assert (rows[2]["value"], "value_base64" in rows[2]) == (None, False)
+
+
+def test_offset_that_is_gone(run: Run, client: Client, ten: str) -> None:
+    run("topics", "delete-records", ten, "-p", "0", "--before", "5")
+    refused = run("consume", "-t", ten, "-o", "1", "-e")
+    assert (refused.status, "OFFSET_OUT_OF_RANGE" in refused.err) == (1, True)
+    assert run("consume", "-t", ten, "-o", "1", "-e", "--reset", "earliest").lines == ["v5", "v6", "v7", "v8", "v9"]
+
+
+def test_several_partitions(run: Run, client: Client, kafka_broker) -> None:
+    kafka_broker.create_topic("several", 3)
+    for partition in range(3):
+        client.produce("several", partition, [b"%d-%d" % (partition, i) for i in range(5)])
+    lines = run("consume", "-t", "several", "-o", "beginning", "-e", "-p", "2", "-p", "0").lines
+    assert [line for line in lines if line[0] == "0"] == [f"0-{i}" for i in range(5)]
+    assert [line for line in lines if line[0] == "2"] == [f"2-{i}" for i in range(5)]
+    assert len(lines) == 10
+    assert len(run("consume", "-t", "several", "-o", "-1", "-e").lines) == 3
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["topics"], "ACTION"),
+        (["topics", "make"], "make"),
+        (["topics", "create"], "TOPIC"),
+        (["topics", "create", "x", "-p", "0"], "above 0"),
+        (["topics", "create", "x", "--set", "novalue"], "KEY=VALUE"),
+        (["topics", "alter", "x"], "nothing to change"),
+        (["topics", "delete-records", "x", "-p", "0", "--before", "soon"], "soon"),
+        (["configs", "describe", "topic"], "name a topic"),
+        (["configs", "describe", "broker", "first"], "first"),
+        (["produce"], "--topic"),
+        (["produce", "-t", "x", "-z", "brotli"], "brotli"),
+        (["produce", "-t", "x", "-z", "none", "--level", "3"], "no levels"),
+        (["produce", "-t", "x", "-z", "gzip", "--level", "77"], "--level 77: the levels of gzip are -1 to 9"),
+        (["produce", "-t", "x", "-K", ""], "--key-separator is empty"),
+        (["produce", "-t", "x", "/no/such/file"], "/no/such/file"),
+        (["consume", "-t", "x", "-o", "sometime"], "sometime"),
+        (["consume", "-t", "x", "-c", "-1"], "-c"),
+        (["consume", "-t", "x", "-f", "%q"], "%q is unknown"),
+        (["consume", "-t", "x", "--json", "-f", "%s"], "exclude"),
+        (["consume", "-t", "x", "--timeout", "never"], "never"),
+        (["log"], "ACTION"),
+        (["log", "dump", "/no/such/dir"], "/no/such/dir"),
+        (["settings", "nothing.like.it"], "nothing.like.it"),
+        (["completion", "tcsh"], "tcsh"),
+        (["produse"], "did you mean 'produce'"),
+    ],
+)
+def test_refused_in_one_sentence(arguments: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.startswith("kafkalite: ")
+    assert err.count("\n") == 1
+    assert said in err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["consume", "-t", "nope"], ["produce", "-t", "nope", "/dev/null"]], ids=lambda words: words[0]
+)
+def test_unknown_topic(run: Run, arguments: list[str]) -> None:
+    result = run(*arguments)
+    assert (result.status, "nope" in result.err) == (1, True)
+
+
+def test_unknown_partition(run: Run, kafka_topic: str) -> None:
+    for words in (["consume"], ["produce", "/dev/null"]):
+        result = run(*words, "-t", kafka_topic, "-p", "7")
+        assert (result.status, "no partition 7, it has 1" in result.err) == (2, True)
+
+
+@pytest.mark.parametrize("arguments", [["topics", "list"], ["consume", "-t", "x"], ["configs", "describe", "broker"]])
+def test_nobody_listens(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert main([*arguments, "-b", "127.0.0.1:1", "--timeout", "2"]) == 2
+    assert "cannot connect to 127.0.0.1:1" in capfd.readouterr().err
+
+
+# --- offline ----------------------------------------------------------------------------------------------------------
+
+
+def test_settings(run: Run) -> None:
+    text = run("settings", "retention").out
+    assert "log.retention.ms  (broker" in text
+    assert "retention.ms  (topic" in text
+    rows = run("settings", "--topic", "--json").json
+    assert {row["scope"] for row in rows} == {"topic"}
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_names_every_command_and_flag(run: Run, shell: str) -> None:
+    script = run("completion", shell).out
+    for word in ("add-partitions", "if-not-exists", "key-separator", "read-committed", "ready-file"):
+        assert word in script
+
+
+def test_help_of_everything(capfd: pytest.CaptureFixture[str]) -> None:
+    from kafkalite.cli import COMMANDS
+
+    for name in COMMANDS:
+        assert main([name, "--help"]) == 0
+        assert f"usage: kafkalite {name}" in capfd.readouterr().out
+    assert main(["--help"]) == 0
+    assert main(["-V"]) == 0
+    assert main([]) == 2

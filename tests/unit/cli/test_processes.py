@@ -1,0 +1,318 @@
+"""The commands as processes: start and its signals, pipes that close, Ctrl-C, the main job, log dump on real files."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.process import REPOSITORY, free_port, wait_until
+
+pytestmark = pytest.mark.integration
+
+KAFKALITE = [sys.executable, "-m", "kafkalite"]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1"}
+DEADLINE_S = 60.0
+
+
+def call(*arguments: str, stdin: bytes = b"", **options: object) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [*KAFKALITE, *arguments], input=stdin, capture_output=True, env=ENVIRONMENT, timeout=DEADLINE_S, **options
+    )
+
+
+class Running:
+    """A `kafkalite start` that is ready."""
+
+    def __init__(self, directory: Path, *arguments: str) -> None:
+        self.data = directory / "data"
+        self.ready = directory / "ready"
+        self.out = directory / "out"
+        self.err = directory / "err"
+        with self.out.open("wb") as out, self.err.open("wb") as err:
+            command = [*KAFKALITE, "start", "--data-dir", str(self.data), "--ready-file", str(self.ready), *arguments]
+            self.process = subprocess.Popen(command, stdout=out, stderr=err, env=ENVIRONMENT)
+        wait_until(lambda: self.ready.exists() or self.process.poll() is not None, DEADLINE_S, "the ready file")
+        assert self.process.poll() is None, self.err.read_text()
+        self.bootstrap = self.ready.read_text().strip()
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(DEADLINE_S)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Running]:
+    running = Running(tmp_path, "--listeners", "kafka://127.0.0.1:0")
+    yield running
+    running.process.kill()
+    running.process.wait()
+
+
+# --- start ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_start_says_where_and_stops_on_a_signal(broker: Running, number: int) -> None:
+    assert broker.out.read_text() == (
+        f"kafkalite is ready: bootstrap.servers={broker.bootstrap}, data in {broker.data}\n"
+    )
+    assert call("topics", "list", "-b", broker.bootstrap).returncode == 0
+    assert broker.stop(number) == 0
+    assert not broker.ready.exists()
+
+
+def test_start_in_json_logs_json_only(tmp_path: Path) -> None:
+    running = Running(tmp_path, "--listeners", "kafka://127.0.0.1:0", "--log-format", "json", "--log-level", "debug")
+    assert running.stop() == 0
+    lines = running.err.read_text().splitlines()
+    assert lines
+    assert all(isinstance(json.loads(line), dict) for line in lines)
+
+
+def test_settings_from_file_and_command_line(tmp_path: Path) -> None:
+    config = tmp_path / "server.properties"
+    config.write_text("num.partitions=7\nlog.retention.ms=1000\n")
+    listeners = "kafka://127.0.0.1:0"
+    running = Running(tmp_path, "--config", str(config), "--set", "log.retention.ms=2000", "--listeners", listeners)
+    rows = json.loads(call("configs", "describe", "broker", "-b", running.bootstrap, "--json").stdout)
+    values = {row["name"]: row["value"] for row in rows}
+    assert (values["num.partitions"], values["log.retention.ms"]) == ("7", "2000")
+    assert running.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--set", "no.such.setting=1"], "no.such.setting"),
+        (["--set", "num.partitions=many"], "num.partitions"),
+        (["--set", "num.partitions"], "KEY=VALUE"),
+        (["--listeners", "ftp://x"], "listeners"),
+        (["--config", "/no/such/file"], "/no/such/file"),
+        (["--log-level", "loud"], "loud"),
+        (["--frobnicate"], "--frobnicate"),
+    ],
+)
+def test_start_refuses_in_one_sentence(tmp_path: Path, arguments: list[str], said: str) -> None:
+    result = call("start", "--data-dir", str(tmp_path / "data"), *arguments)
+    assert result.returncode == 2
+    assert result.stdout == b""
+    assert result.stderr.decode().startswith("kafkalite: ")
+    assert result.stderr.count(b"\n") == 1
+    assert said in result.stderr.decode()
+
+
+def test_a_second_broker_on_the_same_data_is_refused(broker: Running) -> None:
+    result = call("start", "--data-dir", str(broker.data), "--listeners", "kafka://127.0.0.1:0")
+    assert result.returncode == 2
+    assert str(broker.data) in result.stderr.decode()
+
+
+def test_a_port_in_use_is_refused(broker: Running, tmp_path: Path) -> None:
+    result = call("start", "--data-dir", str(tmp_path / "other"), "--listeners", f"kafka://{broker.bootstrap}")
+    assert result.returncode == 2
+    assert broker.bootstrap.rpartition(":")[2] in result.stderr.decode()
+    assert b"Traceback" not in result.stderr
+
+
+# --- pipes and signals ------------------------------------------------------------------------------------------------
+
+
+def test_lines_through_pipes_come_back_byte_for_byte_after_kill_9(tmp_path: Path) -> None:
+    port = free_port()
+    listeners = f"kafka://127.0.0.1:{port}"
+    running = Running(tmp_path, "--listeners", listeners)
+    data = b"".join(b"%d %s\n" % (i, os.urandom(i % 60).replace(b"\n", b"")) for i in range(200_000))
+    assert call("topics", "create", "job", "-b", running.bootstrap).returncode == 0
+    sent = call("produce", "-t", "job", "-b", running.bootstrap, "--json", stdin=data)
+    assert (sent.returncode, json.loads(sent.stdout)["records"]) == (0, 200_000)
+    running.stop(signal.SIGKILL)
+    running.ready.unlink()
+    running = Running(tmp_path, "--listeners", listeners)
+    back = call("consume", "-t", "job", "-o", "beginning", "-e", "-b", running.bootstrap)
+    assert back.returncode == 0
+    assert back.stdout == data
+    assert running.stop() == 0
+
+
+def test_producing_goes_on_over_a_kill_9(tmp_path: Path) -> None:
+    listeners = f"kafka://127.0.0.1:{free_port()}"
+    running = Running(tmp_path, "--listeners", listeners)
+    assert call("topics", "create", "job", "-b", running.bootstrap).returncode == 0
+    command = [*KAFKALITE, "produce", "-t", "job", "-b", running.bootstrap, "--batch-size", "5000", "--json"]
+    producer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=ENVIRONMENT)
+    assert producer.stdin is not None
+    lines = [b"%d\n" % i for i in range(60_000)]
+    for number, start in enumerate(range(0, len(lines), 10_000)):
+        producer.stdin.write(b"".join(lines[start : start + 10_000]))
+        producer.stdin.flush()
+        if number in {1, 3}:
+            running.stop(signal.SIGKILL)
+            running.ready.unlink()
+            running = Running(tmp_path, "--listeners", listeners)
+    out, _ = producer.communicate(timeout=DEADLINE_S)
+    assert (producer.returncode, json.loads(out)["records"]) == (0, 60_000)
+    back = call("consume", "-t", "job", "-o", "beginning", "-e", "-b", running.bootstrap)
+    assert back.stdout == b"".join(lines)
+    assert running.stop() == 0
+
+
+def test_what_trickles_in_is_sent_at_once(broker: Running) -> None:
+    assert call("topics", "create", "slow", "-b", broker.bootstrap).returncode == 0
+    command = [*KAFKALITE, "produce", "-t", "slow", "-b", broker.bootstrap]
+    consume = [*KAFKALITE, "consume", "-t", "slow", "-o", "beginning", "-b", broker.bootstrap, "-c", "2"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env=ENVIRONMENT) as producer:
+        with subprocess.Popen(consume, stdout=subprocess.PIPE, env=ENVIRONMENT) as consumer:
+            assert producer.stdin is not None
+            assert consumer.stdout is not None
+            producer.stdin.write(b"first\nsec")
+            producer.stdin.flush()
+            assert consumer.stdout.readline() == b"first\n"
+            producer.stdin.write(b"ond\n")
+            producer.stdin.flush()
+            assert consumer.stdout.readline() == b"second\n"
+            assert consumer.wait(DEADLINE_S) == 0
+        producer.stdin.close()
+        assert producer.wait(DEADLINE_S) == 0
+
+
+def test_a_reader_that_goes_away_ends_consume_quietly(broker: Running) -> None:
+    assert call("topics", "create", "much", "-b", broker.bootstrap).returncode == 0
+    call("produce", "-t", "much", "-b", broker.bootstrap, stdin=b"line\n" * 500_000)
+    command = [*KAFKALITE, "consume", "-t", "much", "-o", "beginning", "-b", broker.bootstrap]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT) as consumer:
+        assert consumer.stdout is not None
+        assert consumer.stderr is not None
+        assert consumer.stdout.readline() == b"line\n"
+        consumer.stdout.close()
+        assert consumer.wait(DEADLINE_S) == 1
+        assert consumer.stderr.read() == b""
+
+
+@pytest.mark.parametrize("command", ["topics", "settings", "completion"])
+def test_a_reader_that_goes_away_ends_short_commands_quietly(broker: Running, command: str) -> None:
+    arguments = {"topics": ["list", "-b", broker.bootstrap], "settings": [], "completion": ["bash"]}[command]
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        result = subprocess.run(
+            [*KAFKALITE, command, *arguments], stdout=write, stderr=subprocess.PIPE, env=ENVIRONMENT, timeout=DEADLINE_S
+        )
+    finally:
+        os.close(write)
+    assert result.stderr == b""
+    assert result.returncode == (0 if command == "topics" else 1)
+
+
+def test_ctrl_c_ends_consume_without_a_word(broker: Running) -> None:
+    assert call("topics", "create", "quiet", "-b", broker.bootstrap).returncode == 0
+    call("produce", "-t", "quiet", "-b", broker.bootstrap, stdin=b"seen\n")
+    command = [*KAFKALITE, "consume", "-t", "quiet", "-o", "beginning", "-b", broker.bootstrap]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT) as consumer:
+        assert consumer.stdout is not None
+        assert consumer.stderr is not None
+        assert consumer.stdout.readline() == b"seen\n"
+        consumer.send_signal(signal.SIGINT)
+        assert consumer.wait(DEADLINE_S) == 130
+        assert consumer.stderr.read() == b""
+
+
+def test_stdin_and_stdout_closed_is_no_traceback(broker: Running) -> None:
+    for command in ("produce -t x --create", "consume -t x -o beginning -e", "topics list"):
+        line = f"{' '.join(KAFKALITE)} {command} -b {broker.bootstrap} <&- >&-"
+        result = subprocess.run(["sh", "-c", line], stderr=subprocess.PIPE, env=ENVIRONMENT, timeout=DEADLINE_S)
+        assert b"Traceback" not in result.stderr, command
+
+
+# --- log dump ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stopped(broker: Running) -> Path:
+    """The directory of a partition with several segments, its broker stopped."""
+    call("topics", "create", "kept", "-b", broker.bootstrap, "--set", "segment.bytes=100000")
+    lines = b"".join(b"k%d:value %d\n" % (i, i) for i in range(20_000))
+    call("produce", "-t", "kept", "-b", broker.bootstrap, "-K", ":", "--batch-size", "5000", stdin=lines)
+    assert broker.stop() == 0
+    return broker.data / "kept-0"
+
+
+def test_log_dump_of_a_sound_partition(stopped: Path) -> None:
+    result = call("log", "dump", str(stopped), "--summary", "--json")
+    assert (result.returncode, result.stderr) == (0, b"")
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert len(rows) > 3
+    assert sum(row["records"] for row in rows) == 20_000
+    assert [row["first_offset"] for row in rows[1:]] == [row["last_offset"] + 1 for row in rows[:-1]]
+    records = call("log", "dump", str(stopped), "--records", "-f", "%o %k=%s\\n")
+    assert records.stdout == b"".join(b"%d k%d=value %d\n" % (i, i, i) for i in range(20_000))
+    batches = call("log", "dump", str(stopped)).stdout.decode()
+    assert batches.count("offsets ") == sum(row["batches"] for row in rows)
+    assert call("log", "dump", str(stopped.parent), "-s").stdout.count(b"\n") >= len(rows)
+
+
+def test_log_dump_as_json_records(stopped: Path) -> None:
+    segment = min(stopped.glob("*.log"))
+    first = json.loads(call("log", "dump", str(segment), "--records", "--json").stdout.splitlines()[0])
+    assert (first["topic"], first["partition"], first["offset"], first["key"]) == ("kept", 0, 0, "k0")
+
+
+def test_log_dump_tells_what_is_wrong(stopped: Path, tmp_path: Path) -> None:
+    segment = min(stopped.glob("*.log"))
+    raw = bytearray(segment.read_bytes())
+    raw[200] ^= 1
+    raw += b"garbage"
+    other = tmp_path / "copied-3"
+    other.mkdir()
+    broken = other / segment.name
+    broken.write_bytes(raw)
+    index = segment.with_suffix(".klindex")
+    if index.exists():
+        shutil.copy(index, other)
+    result = call("log", "dump", str(broken), "-s")
+    assert result.returncode == 1
+    text = result.stderr.decode()
+    assert "the CRC of the batch with offset 0 does not match" in text
+    assert f"at {len(raw) - 7}: 7 bytes that are no whole batch" in text
+    assert "2 PROBLEMS" in result.stdout.decode()
+
+
+def test_log_dump_holds_indexes_against_the_log(stopped: Path) -> None:
+    segments = sorted(stopped.glob("*.log"))
+    assert any(segment.with_suffix(".klindex").exists() for segment in segments)
+    with_index = next(segment for segment in segments if segment.with_suffix(".klindex").exists())
+    index = with_index.with_suffix(".klindex")
+    index.write_bytes(index.read_bytes()[:-1])
+    result = call("log", "dump", str(with_index), "-s")
+    assert result.returncode == 1
+    assert "klindex is cut off or damaged" in result.stderr.decode()
+
+
+def test_log_dump_of_a_preallocated_tail(stopped: Path, tmp_path: Path) -> None:
+    segment = min(stopped.glob("*.log"))
+    copy = tmp_path / segment.name
+    copy.write_bytes(segment.read_bytes() + bytes(3_000_000))
+    result = call("log", "dump", str(copy), "--summary", "--json")
+    assert result.returncode == 0
+    assert json.loads(result.stdout)["preallocated"] == 3_000_000
+
+
+def test_consuming_a_topic_while_it_is_written(broker: Running) -> None:
+    """The end of -e is the end at the start: a consumer beside a producer ends."""
+    assert call("topics", "create", "live", "-b", broker.bootstrap).returncode == 0
+    call("produce", "-t", "live", "-b", broker.bootstrap, stdin=b"x\n" * 1000)
+    command = [*KAFKALITE, "produce", "-t", "live", "-b", broker.bootstrap]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env=ENVIRONMENT) as producer:
+        assert producer.stdin is not None
+        began = time.monotonic()
+        result = call("consume", "-t", "live", "-o", "beginning", "-e", "-b", broker.bootstrap)
+        assert len(result.stdout) >= 2000
+        assert time.monotonic() - began < DEADLINE_S
+        producer.stdin.close()
+        producer.wait(DEADLINE_S)

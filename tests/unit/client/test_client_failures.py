@@ -1,0 +1,453 @@
+"""The client against a cluster that moves leaders, loses connections, refuses, is late, or answers nonsense."""
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from kafkalite.client import (
+    BrokerUnreachable,
+    Client,
+    ClientError,
+    DeliveryFailed,
+    RequestTimeout,
+    UnsupportedApi,
+)
+from kafkalite.client.client import parse_bootstrap
+from kafkalite.client.errors import ProtocolError
+from kafkalite.errors import (
+    CorruptMessage,
+    InvalidTopic,
+    MessageTooLarge,
+    OffsetOutOfRange,
+    StorageError,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
+from kafkalite.model import OFFSET_LATEST, TopicPartition
+from tests.support.fake_cluster import (
+    API_VERSIONS,
+    CLOSE,
+    CLOSE_AFTER,
+    CREATE_TOPICS,
+    FETCH,
+    GARBAGE,
+    INIT_PRODUCER_ID,
+    LIST_OFFSETS,
+    METADATA,
+    PRODUCE,
+    SILENCE,
+    VERSIONS,
+    FakeCluster,
+)
+
+QUICK = {"request_timeout_s": 5.0, "retry_timeout_s": 5.0, "retry_backoff_s": 0.005}
+VALUES = [b"value %d" % i for i in range(1000)]
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    with FakeCluster(nodes=2) as cluster:
+        cluster.create("t", 4)
+        yield cluster
+
+
+@pytest.fixture
+def client(cluster: FakeCluster) -> Iterator[Client]:
+    with Client(cluster.bootstrap, **QUICK) as client:
+        yield client
+
+
+def read_all(client: Client, topic: str = "t", partition: int = 0, **options: object) -> list[bytes | None]:
+    return [value for chunk in client.read(topic, partition, **options) for value in chunk.columns.values]
+
+
+# --- connecting and versions ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("a:1", [("a", 1)]),
+        ("a", [("a", 9092)]),
+        (" a:1 , b:2,", [("a", 1), ("b", 2)]),
+        ("[::1]:9", [("::1", 9)]),
+        ("[::1]", [("::1", 9092)]),
+        ("::1", [("::1", 9092)]),
+    ],
+)
+def test_bootstrap_list(text: str, found: list[tuple[str, int]]) -> None:
+    assert parse_bootstrap(text) == found
+    assert parse_bootstrap(text.split(",")) == found
+
+
+@pytest.mark.parametrize("text", ["", ",", "a:", "a:x", "a:0", "a:65536", ":9092"])
+def test_bootstrap_list_that_is_none(text: str) -> None:
+    with pytest.raises(ValueError, match=r"bootstrap|host:port"):
+        parse_bootstrap(text)
+
+
+def test_nobody_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with Client(f"127.0.0.1:{port}", **QUICK) as client, pytest.raises(BrokerUnreachable, match=f"127.0.0.1:{port}"):
+        client.topics()
+
+
+def test_something_else_listens() -> None:
+    def talk() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(1000)
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=talk)
+        thread.start()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        wanted = pytest.raises(BrokerUnreachable, match="does not answer as a Kafka broker")
+        with Client(address, **QUICK) as client, wanted:
+            client.topics()
+        thread.join()
+
+
+def test_the_second_bootstrap_server_is_asked_when_the_first_is_gone(cluster: FakeCluster) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        dead = listener.getsockname()[1]
+    with Client(f"127.0.0.1:{dead},{cluster.bootstrap}", **QUICK) as client:
+        assert list(client.topics()) == ["t"]
+
+
+@pytest.mark.parametrize("newest", [0, 1, 2, 3])
+def test_api_versions_steps_down(newest: int) -> None:
+    with FakeCluster(versions={**VERSIONS, API_VERSIONS: (0, newest)}) as cluster:
+        cluster.create("t")
+        with Client(cluster.bootstrap, **QUICK) as client:
+            assert list(client.topics()) == ["t"]
+        assert [version for key, version in cluster.requests if key == API_VERSIONS] == [4, newest]
+
+
+def test_oldest_versions_still_do() -> None:
+    oldest = {key: (low, max(low, 1 if key == METADATA else low)) for key, (low, _) in VERSIONS.items()}
+    with FakeCluster(versions=oldest) as cluster:
+        cluster.create("t")
+        with Client(cluster.bootstrap, **QUICK) as client:
+            client.produce("t", 0, VALUES)
+            assert read_all(client) == VALUES
+
+
+def test_an_api_the_broker_lacks_is_named(cluster: FakeCluster, client: Client) -> None:
+    with pytest.raises(UnsupportedApi, match="does not serve DeleteTopics"):
+        client.admin.delete_topic("t")
+
+
+def test_an_api_too_new_is_named() -> None:
+    with FakeCluster(versions={**VERSIONS, FETCH: (17, 18)}) as cluster:
+        cluster.create("t")
+        with Client(cluster.bootstrap, **QUICK) as client, pytest.raises(UnsupportedApi, match="Fetch 17 to 18"):
+            read_all(client, start=0, end=1)
+
+
+# --- look-ups ---------------------------------------------------------------------------------------------------------
+
+
+def test_unknown_topic_fails_at_once(cluster: FakeCluster, client: Client) -> None:
+    with pytest.raises(UnknownTopicOrPartition, match="nope"):
+        client.topic("nope")
+    assert cluster.count(METADATA) == 1
+
+
+def test_unknown_partition_says_how_many_there_are(client: Client) -> None:
+    with pytest.raises(UnknownTopicOrPartition, match="4 partitions and no number 9"):
+        client.end_offset("t", 9)
+
+
+def test_metadata_error_is_raised_with_the_topic(cluster: FakeCluster, client: Client) -> None:
+    cluster.fail(METADATA, 17)
+    with pytest.raises(InvalidTopic, match="t:"):
+        client.topic("t")
+
+
+def test_topic_without_leader_is_waited_for(cluster: FakeCluster, client: Client) -> None:
+    cluster.metadata_lags = 3
+    assert client.end_offset("t", 0) == 0
+
+
+def test_auto_creation_only_when_asked(cluster: FakeCluster, client: Client) -> None:
+    cluster.auto_create = True
+    with pytest.raises(UnknownTopicOrPartition):
+        client.topic("made")
+    assert client.topic("made", create=True).name == "made"
+
+
+@pytest.mark.parametrize("action", [CLOSE, CLOSE_AFTER, 6, 5, 74, 3], ids=str)
+def test_list_offsets_is_repeated(cluster: FakeCluster, client: Client, action: str | int) -> None:
+    client.produce("t", 1, VALUES)
+    cluster.fail(LIST_OFFSETS, action)
+    assert client.end_offset("t", 1) == 1000
+
+
+def test_list_offsets_asks_each_leader_once(cluster: FakeCluster, client: Client) -> None:
+    keys = [TopicPartition("t", partition) for partition in range(4)]
+    assert {key: row.offset for key, row in client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST)).items()} == (
+        dict.fromkeys(keys, 0)
+    )
+    assert cluster.count(LIST_OFFSETS) == 2
+
+
+def test_leader_that_moved_is_followed(cluster: FakeCluster, client: Client) -> None:
+    client.produce("t", 0, VALUES)
+    cluster.topics["t"][0].leader = 1
+    assert client.end_offset("t", 0) == 1000
+    assert read_all(client) == VALUES
+
+
+def test_silence_is_a_timeout(cluster: FakeCluster) -> None:
+    cluster.fail(METADATA, SILENCE, times=100)
+    wanted = pytest.raises(RequestTimeout, match="did not answer Metadata in time")
+    with Client(cluster.bootstrap, request_timeout_s=0.05, retry_timeout_s=0.2) as client, wanted:
+        client.topic("t")
+
+
+def test_nonsense_is_said_to_be_that(cluster: FakeCluster, client: Client) -> None:
+    cluster.fail(METADATA, GARBAGE)
+    with pytest.raises(ProtocolError, match="Metadata"):
+        client.topics()
+    assert list(client.topics()) == ["t"]
+
+
+def test_a_lost_cluster_is_given_up_after_the_retry_time(cluster: FakeCluster) -> None:
+    with Client(cluster.bootstrap, request_timeout_s=1, retry_timeout_s=0.2, retry_backoff_s=0.01) as client:
+        client.topics()
+        cluster.__exit__()
+        with pytest.raises(ClientError):
+            client.end_offset("t", 0)
+
+
+def test_create_topic_waits_for_its_leader(cluster: FakeCluster, client: Client) -> None:
+    cluster.metadata_lags = 2
+    client.admin.create_topic("new", 2)
+    assert client.partitions("new") == [0, 1]
+    with pytest.raises(TopicAlreadyExists, match="new"):
+        client.admin.create_topic("new")
+
+
+def test_create_topic_is_repeated_when_the_controller_moved(cluster: FakeCluster, client: Client) -> None:
+    cluster.fail(CREATE_TOPICS, 41, times=2)
+    client.admin.create_topic("new")
+    assert cluster.count(CREATE_TOPICS) == 3
+
+
+def test_create_topic_is_not_repeated_after_a_lost_connection(cluster: FakeCluster, client: Client) -> None:
+    cluster.fail(CREATE_TOPICS, CLOSE_AFTER)
+    with pytest.raises(ClientError):
+        client.admin.create_topic("new")
+    assert cluster.count(CREATE_TOPICS) == 1
+
+
+# --- producing --------------------------------------------------------------------------------------------------------
+
+PASSING = [CLOSE, CLOSE_AFTER, 2, 5, 6, 7, 56]
+
+
+@pytest.mark.parametrize("action", PASSING, ids=str)
+@pytest.mark.parametrize("skip", [0, 1, 3, 6])
+def test_idempotent_producer_stores_each_record_once_and_in_order(
+    cluster: FakeCluster, client: Client, action: str | int, skip: int
+) -> None:
+    cluster.fail(PRODUCE, action, skip=skip)
+    with client.producer(batch_size=2000) as producer:
+        producer.send("t", 0, VALUES)
+        producer.flush()
+        delivery = producer.delivery("t", 0)
+    assert (delivery.record_count, delivery.first_offset, delivery.end_offset) == (1000, 0, 1000)
+    assert delivery.batch_count > 8
+    assert read_all(client) == VALUES
+    assert not cluster.faults
+
+
+def test_many_faults_in_many_partitions(cluster: FakeCluster, client: Client) -> None:
+    for number in range(12):
+        cluster.fail(PRODUCE, PASSING[number % len(PASSING)], skip=3)
+    with client.producer(batch_size=500) as producer:
+        for start in range(0, 1000, 100):
+            for partition in range(4):
+                producer.send("t", partition, VALUES[start : start + 100])
+    assert not cluster.faults
+    for partition in range(4):
+        assert read_all(client, partition=partition) == VALUES
+
+
+def test_leader_moves_while_batches_are_in_flight(cluster: FakeCluster, client: Client) -> None:
+    with client.producer(batch_size=500) as producer:
+        for start in range(0, 1000, 50):
+            cluster.topics["t"][0].leader = (start // 200) % 2
+            producer.send("t", 0, VALUES[start : start + 50])
+    assert read_all(client) == VALUES
+
+
+def test_connections_dropped_under_load(cluster: FakeCluster, client: Client) -> None:
+    with client.producer(batch_size=500) as producer:
+        for start in range(0, 1000, 50):
+            if start % 200 == 0:
+                cluster.drop_connections()
+            producer.send("t", 0, VALUES[start : start + 50])
+    assert read_all(client) == VALUES
+
+
+def test_batches_too_large_for_the_topic_are_halved(cluster: FakeCluster, client: Client) -> None:
+    cluster.batch_size_max = 700
+    with client.producer() as producer:
+        producer.send("t", 0, VALUES)
+        producer.send("t", 0, [b"one more"])
+    assert read_all(client) == [*VALUES, b"one more"]
+    assert all(len(raw) <= 700 for _, raw in cluster.topics["t"][0].batches)
+
+
+def test_one_record_too_large_is_a_failure(cluster: FakeCluster, client: Client) -> None:
+    cluster.batch_size_max = 1000
+    with pytest.raises(DeliveryFailed, match="MESSAGE_TOO_LARGE") as caught:
+        client.produce("t", 0, [b"fits", bytes(2000), b"behind it"])
+    assert isinstance(caught.value.__cause__, MessageTooLarge)
+    assert caught.value.unacknowledged >= 1
+
+
+def test_a_final_error_names_partition_and_count(cluster: FakeCluster, client: Client) -> None:
+    cluster.fail(PRODUCE, 87)
+    with pytest.raises(DeliveryFailed, match=r"1000 records for t-2 were not acknowledged.*INVALID_RECORD") as caught:
+        client.produce("t", 2, VALUES)
+    assert caught.value.unacknowledged == 1000
+
+
+def test_after_a_failure_the_producer_stays_failed(cluster: FakeCluster, client: Client) -> None:
+    cluster.fail(PRODUCE, 29)
+    producer = client.producer()
+    producer.send("t", 0, VALUES)
+    with pytest.raises(DeliveryFailed):
+        producer.flush()
+    with pytest.raises(DeliveryFailed):
+        producer.send("t", 0, VALUES)
+    producer.close()
+
+
+def test_delivery_timeout_ends_retries(cluster: FakeCluster, client: Client) -> None:
+    cluster.fail(PRODUCE, 56, times=10_000)
+    with pytest.raises(DeliveryFailed, match="KAFKA_STORAGE_ERROR"):
+        client.produce("t", 0, VALUES, delivery_timeout_s=0.2)
+
+
+def test_unknown_topic_is_refused(client: Client) -> None:
+    with pytest.raises(DeliveryFailed, match="UNKNOWN_TOPIC_OR_PARTITION"):
+        client.produce("nope", 0, VALUES)
+
+
+@pytest.mark.parametrize("acks", [0, 1, -1])
+def test_acks(cluster: FakeCluster, client: Client, acks: int) -> None:
+    delivery = client.produce("t", 0, VALUES, acks=acks)
+    assert delivery.record_count == 1000
+    assert delivery.first_offset == (-1 if acks == 0 else 0)
+    while cluster.topics["t"][0].end < 1000:  # acks=0 says nothing: the request behind it does
+        client.end_offset("t", 0)
+    assert read_all(client) == VALUES
+    assert cluster.count(INIT_PRODUCER_ID) == (1 if acks == -1 else 0)
+
+
+def test_init_producer_id_is_repeated(cluster: FakeCluster, client: Client) -> None:
+    cluster.fail(INIT_PRODUCER_ID, 14)
+    cluster.fail(INIT_PRODUCER_ID, CLOSE)
+    client.produce("t", 0, VALUES)
+    assert cluster.count(INIT_PRODUCER_ID) == 3
+
+
+@pytest.mark.parametrize(
+    "options", [{"acks": 2}, {"acks": 1, "idempotent": True}, {"acks": 0, "idempotent": True}], ids=str
+)
+def test_options_that_contradict(client: Client, options: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="acks"):
+        client.producer(**options)
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("action", [CLOSE, CLOSE_AFTER, 2, 3, 5, 6, 56, 74, 75, 78], ids=str)
+@pytest.mark.parametrize("skip", [0, 1, 4])
+def test_reading_goes_on_where_it_was(cluster: FakeCluster, client: Client, action: str | int, skip: int) -> None:
+    with client.producer(batch_size=500) as producer:
+        producer.send("t", 0, VALUES)
+    cluster.fail(FETCH, action, skip=skip)
+    assert read_all(client, fetch_size=1500) == VALUES
+    assert not cluster.faults
+
+
+def test_reading_several_partitions_of_several_leaders(cluster: FakeCluster, client: Client) -> None:
+    keys = [TopicPartition("t", partition) for partition in range(4)]
+    for key in keys:
+        client.produce("t", key.partition, [b"%d-%d" % (key.partition, i) for i in range(500)], batch_size=700)
+    cluster.fail(FETCH, CLOSE, skip=5)
+    cluster.fail(FETCH, 6, skip=5)
+    found: dict[TopicPartition, list[bytes | None]] = {key: [] for key in keys}
+    with client.reader(dict.fromkeys(keys, 0), ends=dict.fromkeys(keys, 500), fetch_size=2000) as reader:
+        for chunk in reader:
+            assert chunk.columns.offsets.tolist() == list(
+                range(len(found[chunk.partition]), len(found[chunk.partition]) + len(chunk.columns))
+            )
+            found[chunk.partition] += list(chunk.columns.values)
+    for key in keys:
+        assert found[key] == [b"%d-%d" % (key.partition, i) for i in range(500)]
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 1), (17, 18), (123, 877), (999, 1000), (500, 500), (1000, 1000)])
+def test_exactly_the_range(client: Client, start: int, end: int) -> None:
+    client.produce("t", 0, VALUES, batch_size=500)
+    assert read_all(client, start=start, end=end) == VALUES[start:end]
+
+
+def test_offset_out_of_range_is_raised_or_reset(cluster: FakeCluster, client: Client) -> None:
+    client.produce("t", 0, VALUES, batch_size=500)
+    partition = cluster.topics["t"][0]
+    partition.start = partition.batches[10][0]
+    with pytest.raises(OffsetOutOfRange, match="t-0: cannot fetch at offset 0"):
+        read_all(client, start=0)
+    assert read_all(client, start=0, reset="earliest") == VALUES[partition.start :]
+    key = TopicPartition("t", 0)
+    with client.reader({key: 5000}, reset="latest", max_wait_ms=1) as reader:
+        reader.poll()
+        assert reader.position(key) == 1000
+
+
+def test_damaged_batch_is_an_error_not_a_record(cluster: FakeCluster, client: Client) -> None:
+    client.produce("t", 0, VALUES)
+    base, raw = cluster.topics["t"][0].batches[0]
+    cluster.topics["t"][0].batches[0] = (base, raw[:-1] + bytes([raw[-1] ^ 1]))
+    with pytest.raises(CorruptMessage, match="CRC"):
+        read_all(client)
+
+
+def test_looking_something_up_while_reading(client: Client) -> None:
+    client.produce("t", 0, VALUES, batch_size=500)
+    count = 0
+    for chunk in client.read("t", 0, fetch_size=1500):
+        assert client.end_offset("t", 0) == 1000
+        count += len(chunk.columns)
+    assert count == 1000
+
+
+def test_tailing_sees_what_comes(client: Client) -> None:
+    key = TopicPartition("t", 0)
+    with client.reader({key: 0}, max_wait_ms=1) as reader:
+        assert reader.poll() == []
+        client.produce("t", 0, [b"new"])
+        chunks: list[object] = []
+        while not chunks:
+            chunks = list(reader.poll())
+        assert reader.position(key) == 1
+
+
+def test_reading_gives_up_after_the_retry_time(cluster: FakeCluster) -> None:
+    with Client(cluster.bootstrap, request_timeout_s=1, retry_timeout_s=0.2, retry_backoff_s=0.01) as client:
+        client.produce("t", 0, VALUES)
+        cluster.fail(FETCH, 56, times=100_000)
+        with pytest.raises(StorageError, match="t-0: fetching at 0"):
+            read_all(client)
