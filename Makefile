@@ -66,11 +66,12 @@ bench: $(VENV)/.built $(VENV)/.tested packages  ## micro benchmarks, then kafkal
 	$(BIN)/python -m pytest benchmarks/micro --benchmark-enable --benchmark-only -o python_files='bench_*.py'
 	$(BIN)/python -m benchmarks.path
 
+# cython-lint looks for pycodestyle on PATH.
 lint: $(VENV)/.built $(VENV)/.tested  ## style, types, layers, spelling
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cython-lint ext  # it looks for pycodestyle on PATH
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cython-lint ext
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 

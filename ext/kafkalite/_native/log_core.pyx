@@ -11,8 +11,8 @@ Thread rules. The lock orders everything that changes the log (append, roll, log
 tried first and waited for without the GIL; a holder may give the GIL away while it writes. It is a leaf but for the
 file cache: under it no other log's lock is taken, no listener called and, with may_block=False, nothing waited for
 except one write to the page cache. Offsets and `segments` are stored with the GIL in one piece (no Python call
-between), so any thread may read them together. Listeners are called with the GIL and without the lock, from whatever thread
-appended; they must not block.
+between), so any thread may read them together. Listeners are called with the GIL and without the lock, from whatever
+thread appended; they must not block.
 
 What a subclass supplies: creating and rolling segments, loading producers, recording a leader epoch, looking into
 records, and what happens on a storage failure (the `_..._locked` hooks at the end).
@@ -384,7 +384,7 @@ cdef class LogCore:
         """Whole batches from the one that holds `offset` (or the next one), below upper_offset, in size_max bytes.
 
         None with error 0: nothing to read. Errors: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE (quarantined bytes),
-        KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION (deleted); READ_DEFER: read_blocking() on the io pool, then again.
+        KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION (deleted); READ_DEFER: read_blocking() on the pool, then again.
         """
         cdef tuple segments = self.segments
         cdef int64_t log_end = self.log_end_offset

@@ -1,8 +1,8 @@
 """Walking the batches of a segment: for recovery, verification, index building, producer state and look-ups by time.
 
 A scan goes from one batch boundary to the next in chunks: the chunk is walked without the GIL (headers always,
-checksums when asked), then taken in with it. It stops at the end it was given or at the first thing that is no batch; deciding
-what that means (a torn tail to cut, damage to quarantine) is kafkalite.log.recovery's.
+checksums when asked), then taken in with it. It stops at the end it was given or at the first thing that is no batch;
+deciding what that means (a torn tail to cut, damage to quarantine) is kafkalite.log.recovery's.
 
 What a checksum cannot see is checked by order. The base offset lies outside the CRC, so a batch must not start below
 the offset that follows the previous one, and where it starts above (a gap, legal after compaction) it must not run into
@@ -162,7 +162,7 @@ cdef class SegmentScan:
         return result == WALKED
 
     def resync(self, int64_t end, *, int64_t offset_limit=INT64_MAX):
-        """Where the next intact batch behind a bad one starts: (position, base offset), None if nowhere before `end`."""
+        """Where the next intact batch behind a bad one starts: (position, base offset), None: nowhere before `end`."""
         cdef BatchInfo info
         cdef Walk walk
         cdef RecordFormat format = self.segment.format
