@@ -117,6 +117,8 @@ def _alter_topic(
     context: RequestContext, resource: Any, result: Callable[..., Overrides], *, validate_only: bool
 ) -> None:
     name = resource.resource_name
+    if not name:
+        raise InvalidRequest("settings for all topics at once are the broker's")
     problem = topic_name_error(name)
     if problem is not None:
         raise InvalidTopic(problem)

@@ -46,11 +46,11 @@ def _result(context: RequestContext, topic: str, item: DeleteRecordsPartition) -
 
 
 def _delete(context: RequestContext, topic_name: str, item: DeleteRecordsPartition) -> tuple[int, ErrorCode]:
-    if topic_name in INTERNAL_TOPICS:
-        return NO_LOW_WATERMARK, ErrorCode.INVALID_TOPIC_EXCEPTION
     log, error = find_partition(context, topic_name, item.partition_index)
     if log is None:
         return NO_LOW_WATERMARK, error
+    if topic_name in INTERNAL_TOPICS:
+        return NO_LOW_WATERMARK, ErrorCode.INVALID_TOPIC_EXCEPTION
     policy = context.broker.logs.topics[topic_name].config.cleanup_policy
     if "compact" in policy and "delete" not in policy:
         return NO_LOW_WATERMARK, ErrorCode.POLICY_VIOLATION

@@ -1,9 +1,10 @@
 """DescribeTopicPartitions 0: Metadata's topics in pages, for tools that describe very many (KIP-966).
 
 Topics come in the order of their names, all of them when none is named. A page ends after `response_partition_limit`
-partitions (at most PAGE_PARTITIONS_MAX), and the cursor in the answer says where the next begins. Kafka's eligible
-leader replicas mean nothing on one broker: empty lists, since Java's Admin fails on the null the schema allows. Topics
-are never created here.
+partitions (at most PAGE_PARTITIONS_MAX), and the cursor in the answer says where the next begins. A cursor that is
+negative, or whose topic is not among those named, is INVALID_REQUEST for all of them. Kafka's eligible leader replicas
+mean nothing on one broker: empty lists, since Java's Admin fails on the null the schema allows. Topics are never
+created here.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalite.errors import ErrorCode
 from kafkalite.handlers.metadata import partition_rows
-from kafkalite.handlers.topics import TOPIC_OPERATIONS
+from kafkalite.handlers.topics import OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS
 from kafkalite.model import INTERNAL_TOPICS, topic_name_error
 from kafkalite.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
@@ -31,7 +32,12 @@ PAGE_PARTITIONS_MAX: Final = 2000
 
 def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
     cursor = request.cursor
-    names = sorted({item.name for item in request.topics} or context.broker.logs.topics)
+    named = {item.name for item in request.topics}
+    if cursor is not None and (cursor.partition_index < 0 or (named and cursor.topic_name not in named)):
+        return DescribeTopicPartitionsResponse(
+            topics=[_failure(item.name, ErrorCode.INVALID_REQUEST, OPERATIONS_NOT_ASKED) for item in request.topics]
+        )
+    names = sorted(named or context.broker.logs.topics)
     room = min(max(request.response_partition_limit, 1), PAGE_PARTITIONS_MAX)
     response = DescribeTopicPartitionsResponse()
     for name in names:
@@ -39,7 +45,7 @@ def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> 
         if cursor is not None:
             if name < cursor.topic_name:
                 continue
-            start = max(cursor.partition_index, 0) if name == cursor.topic_name else 0
+            start = cursor.partition_index if name == cursor.topic_name else 0
         if room == 0:
             response.next_cursor = DescribeTopicPartitionsResponseCursor(topic_name=name, partition_index=start)
             break
@@ -62,8 +68,7 @@ def _topic(
     if topic is None:
         invalid = topic_name_error(name) is not None
         code = ErrorCode.INVALID_TOPIC_EXCEPTION if invalid else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        failed = DescribeTopicPartitionsResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
-        return failed, False
+        return _failure(name, code, TOPIC_OPERATIONS), False
     rows = partition_rows(context, topic)
     found = DescribeTopicPartitionsResponseTopic(
         name=topic.name,
@@ -73,6 +78,15 @@ def _topic(
         topic_authorized_operations=TOPIC_OPERATIONS,
     )
     return found, start + room < len(rows)
+
+
+def _failure(name: str, code: ErrorCode, operations: int) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=code,
+        name=name,
+        is_internal=name in INTERNAL_TOPICS,
+        topic_authorized_operations=operations,
+    )
 
 
 def _partition(row: MetadataResponsePartition) -> DescribeTopicPartitionsResponsePartition:

@@ -9,7 +9,7 @@
     >= 0 a time                   the first record (not batch) of that time or later below the readable end
 
 Special values before their version, and unknown ones, are UNSUPPORTED_VERSION. A partition named twice is
-INVALID_REQUEST each time. Nothing found is offset -1 without an error. Times look into batches, so they block.
+INVALID_REQUEST, answered once. Nothing found is offset -1 without an error. Times look into batches, so they block.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsR
                 name=topic.name,
                 partitions=[
                     _failure(partition, ErrorCode.INVALID_REQUEST)
-                    if named[topic.name, partition.partition_index] > 1
+                    if named[topic.name, index] > 1
                     else _partition(context, topic.name, partition, committed=committed)
-                    for partition in topic.partitions
+                    for index, partition in {item.partition_index: item for item in topic.partitions}.items()
                 ],
             )
             for topic in request.topics

@@ -221,6 +221,7 @@ def test_lists_are_appended_to_and_taken_from(broker, version):
 REFUSED = [
     pytest.param(TOPIC, "missing", [("retention.ms", "1")], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, id="unknown-topic"),
     pytest.param(TOPIC, "a b", [("retention.ms", "1")], ErrorCode.INVALID_TOPIC_EXCEPTION, id="bad-topic"),
+    pytest.param(TOPIC, "", [("retention.ms", "1")], ErrorCode.INVALID_REQUEST, id="all-topics"),
     pytest.param(TOPIC, "logs", [("no.such.key", "1")], ErrorCode.INVALID_CONFIG, id="unknown-key"),
     pytest.param(TOPIC, "logs", [("retention.ms", "soon")], ErrorCode.INVALID_CONFIG, id="bad-value"),
     pytest.param(TOPIC, "logs", [("segment.ms", "1"), ("retention.ms", "x")], ErrorCode.INVALID_CONFIG, id="one-bad"),

@@ -247,6 +247,12 @@ def test_page_limit_is_at_least_one_and_at_most_ours(broker):
     assert response.next_cursor.partition_index == PAGE_PARTITIONS_MAX
 
 
+@pytest.mark.parametrize("cursor", [("orders", -1), ("missing", 0)])
+def test_cursor_that_leads_nowhere_is_refused(broker, cursor):
+    response = describe(broker, "orders", "logs", cursor=cursor)
+    assert [(topic.name, topic.error_code) for topic in response.topics] == [("orders", 42), ("logs", 42)]
+
+
 def test_unknown_and_bad_topics_are_described_as_such(broker):
     response = describe(broker, "orders", "missing", "a b")
     assert [(topic.name, topic.error_code) for topic in response.topics] == [

@@ -143,12 +143,12 @@ def test_failing_search_is_the_partitions_error(broker, log):
     assert numbers(list_offsets(broker, 7, 100)) == (ErrorCode.KAFKA_STORAGE_ERROR, -1, -1)
 
 
-def test_partition_named_twice_is_refused_both_times(broker, log):
+def test_partition_named_twice_is_refused_once(broker, log):
     twice = [ListOffsetsPartition(partition_index=1, timestamp=LATEST) for _ in range(2)]
     other = ListOffsetsPartition(partition_index=0, timestamp=LATEST)
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="orders", partitions=[*twice, other])])
     answers = broker.call(api.LIST_OFFSETS, 7, request).topics[0].partitions
-    assert [answer.error_code for answer in answers] == [42, 42, 0]
+    assert [(answer.partition_index, answer.error_code) for answer in answers] == [(1, 42), (0, 0)]
 
 
 def epoch_end(broker, version, epoch, *, topic="orders", partition=1, current=-1):
@@ -221,6 +221,8 @@ def test_delete_records(broker, log, version, offset, expected):
 def test_delete_records_errors(broker, log, version):
     assert delete_records(broker, version, 1, topic="missing") == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
     assert delete_records(broker, version, 1, partition=9) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+    assert delete_records(broker, version, 1, topic="__consumer_offsets") == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+    broker.logs.create_topic("__consumer_offsets", 2, {})
     assert delete_records(broker, version, 1, topic="__consumer_offsets") == (ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
     log.failure = error_for(ErrorCode.KAFKA_STORAGE_ERROR, "no")
     assert delete_records(broker, version, 12) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
