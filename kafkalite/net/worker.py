@@ -89,9 +89,10 @@ class Worker:
 
     def _run(self) -> None:
         io, mailbox, selector = self.io, self.mailbox, self._selector
+        brisk: Connection | None = None
         while True:
-            timeout = self._timeout()
-            if not mailbox.begin_sleep():
+            timeout = 0.0 if brisk is not None else self._timeout()
+            if timeout > 0.0 and not mailbox.begin_sleep():
                 timeout = 0.0
             events = selector.select(timeout)
             mailbox.end_sleep()
@@ -106,8 +107,10 @@ class Worker:
                 except Exception:
                     logger.exception("serving %r failed; its connection is closed", connection)
                     connection.close()
-            if len(events) == 1 and connection is not None:
-                self._linger(connection)
+            if events:
+                brisk = connection if len(events) == 1 else None
+            if brisk is not None and not self._linger(brisk):
+                brisk = None
             if mailbox:
                 self._handle_posted()
             io.expire_timers()
@@ -117,12 +120,14 @@ class Worker:
                 break
         self._close_all()
 
-    def _linger(self, connection: Connection) -> None:
+    def _linger(self, connection: Connection) -> bool:
+        """Serves a client that answers each answer at once; True while it stays worth not sleeping."""
         try:
-            connection.linger()
+            return connection.linger()
         except Exception:
             logger.exception("serving %r failed; its connection is closed", connection)
             connection.close()
+            return False
 
     def _timeout(self) -> float:
         deadline = self.io.next_deadline()

@@ -182,13 +182,33 @@ cdef inline int64_t record_timestamp(const BatchHeader* header, int64_t delta) n
 
 
 cdef inline int32_t record_varint(Cursor* c) noexcept nogil:
-    """read_varint with the one-byte case, most of all that occur, first. The cursor must not have failed yet."""
-    cdef unsigned char byte
-    if c.pos < c.end and c.pos[0] < 0x80:
-        byte = c.pos[0]
-        c.pos += 1
-        return <int32_t>(byte >> 1) ^ -<int32_t>(byte & 1)
+    """read_varint with one and two bytes, nearly all that occur, first. The cursor must not have failed yet."""
+    cdef uint32_t raw
+    if c.end - c.pos >= 2:
+        raw = c.pos[0]
+        if raw < 0x80:
+            c.pos += 1
+            return <int32_t>(raw >> 1) ^ -<int32_t>(raw & 1)
+        if c.pos[1] < 0x80:
+            raw = (raw & 0x7F) | (<uint32_t>c.pos[1] << 7)
+            c.pos += 2
+            return <int32_t>(raw >> 1) ^ -<int32_t>(raw & 1)
     return read_varint(c)
+
+
+cdef inline int64_t record_varlong(Cursor* c) noexcept nogil:
+    """read_varlong in the same way: a record's time is mostly within 8 seconds of its batch's."""
+    cdef uint64_t raw
+    if c.end - c.pos >= 2:
+        raw = c.pos[0]
+        if raw < 0x80:
+            c.pos += 1
+            return <int64_t>(raw >> 1) ^ -<int64_t>(raw & 1)
+        if c.pos[1] < 0x80:
+            raw = (raw & 0x7F) | (<uint64_t>c.pos[1] << 7)
+            c.pos += 2
+            return <int64_t>(raw >> 1) ^ -<int64_t>(raw & 1)
+    return read_varlong(c)
 
 
 cdef inline int32_t record_size(Cursor* c) noexcept nogil:
@@ -225,8 +245,8 @@ cdef inline Status next_record(Cursor* c, RecordView* record) noexcept nogil:
     inner.end = c.pos
     inner.status = OK
     read_i8(&inner)
-    record.timestamp_delta = read_varlong(&inner)
-    record.offset_delta = read_varint(&inner)
+    record.timestamp_delta = record_varlong(&inner) if inner.status == OK else 0
+    record.offset_delta = record_varint(&inner) if inner.status == OK else 0
     record.key_size = record_size(&inner)
     record.key = record_bytes(&inner, record.key_size)
     record.value_size = record_size(&inner)

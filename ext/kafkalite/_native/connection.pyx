@@ -182,7 +182,8 @@ cdef class Connection:
 
         A sleep and a wake-up cost such a client more than its request does: on a virtual machine ten times more. So the
         worker, when it has nothing else to do, asks the socket again for up to LINGER_NS, without the GIL, and returns
-        when the client pauses, something is posted, or LINGER_TURNS_MAX requests were served.
+        when the client pauses, something is posted, or LINGER_TURNS_MAX requests were served. True: come back after a
+        look at the others; False: sleep, the selector will tell.
         """
         cdef WorkerIo io = self.io
         cdef Mailbox mailbox = io.mailbox
@@ -192,7 +193,7 @@ cdef class Connection:
         cdef int64_t until
         for _turn in range(LINGER_TURNS_MAX):
             if not self.brisk or self.closed or self.paused or self.queue or self.pending_size > 0:
-                return
+                return False
             with nogil:
                 until = now_ns() + LINGER_NS
                 while True:
@@ -204,12 +205,13 @@ cdef class Connection:
                 self.brisk = n < 0 and mailbox.waiting
                 if n == 0:
                     self.close(None)
-                return
+                return self.brisk
             self.last_active = io.now
             io.bytes_in += n
             self.serve_received(n)
             self.settle()
             self.note_pace(n)
+        return self.brisk and not self.closed
 
     def idle(self, double since):
         """True when nothing moved since `since` and the broker owes this client no work."""
