@@ -45,14 +45,18 @@ def _result(context: RequestContext, topic: str, item: DeleteRecordsPartition) -
     )
 
 
+def _only_compacted(context: RequestContext, topic_name: str) -> bool:
+    topic = context.broker.logs.topics.get(topic_name)  # None: deleted a moment ago, which delete_records will say
+    return topic is not None and topic.config.cleanup_policy == ("compact",)
+
+
 def _delete(context: RequestContext, topic_name: str, item: DeleteRecordsPartition) -> tuple[int, ErrorCode]:
     log, error = find_partition(context, topic_name, item.partition_index)
     if log is None:
         return NO_LOW_WATERMARK, error
     if topic_name in INTERNAL_TOPICS:
         return NO_LOW_WATERMARK, ErrorCode.INVALID_TOPIC_EXCEPTION
-    policy = context.broker.logs.topics[topic_name].config.cleanup_policy
-    if "compact" in policy and "delete" not in policy:
+    if _only_compacted(context, topic_name):
         return NO_LOW_WATERMARK, ErrorCode.POLICY_VIOLATION
     high_watermark = log.high_watermark
     offset = high_watermark if item.offset == HIGH_WATERMARK else item.offset

@@ -137,6 +137,9 @@ def _cluster_defaults(
         if entry.name in config.dynamic_texts:
             described = _from_entry(entry, request)
             described.config_source = ConfigSource.DYNAMIC_DEFAULT_BROKER
+            described.synonyms = described.synonyms[:1]
+            for synonym in described.synonyms:
+                synonym.source = ConfigSource.DYNAMIC_DEFAULT_BROKER
             yield described
 
 

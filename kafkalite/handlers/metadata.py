@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from kafkalite.errors import ErrorCode, KafkaError, TopicAlreadyExists
+from kafkalite.errors import ErrorCode, KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
 from kafkalite.handlers.topics import (
     CLUSTER_OPERATIONS,
     OPERATIONS_NOT_ASKED,
@@ -158,7 +158,10 @@ def _create(context: RequestContext, name: str) -> Topic:
         check_replication_factor(services, USE_DEFAULT)
         return services.logs.create_topic(name, partition_count(services, USE_DEFAULT), {})
     except TopicAlreadyExists:  # another request made it in the meantime
-        return services.logs.topics[name]
+        found = services.logs.topics.get(name)
+        if found is None:  # and a third one deleted it
+            raise UnknownTopicOrPartition from None
+        return found
 
 
 def _answer(context: RequestContext, item: Topic | MetadataResponseTopic, operations: int) -> MetadataResponseTopic:

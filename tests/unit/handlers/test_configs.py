@@ -305,7 +305,10 @@ def test_broker_settings_change_while_running(broker, name):
     assert broker.logs.broker_overrides == {"log.retention.ms": "5"}
     described = describe(broker, 4, BROKER, ME, ["log.retention.ms"])[1]["log.retention.ms"]
     assert (described.value, described.config_source) == ("5", ConfigSource.DYNAMIC_BROKER)
-    described = describe(broker, 4, BROKER, "")[1]
+    described = describe(broker, 4, BROKER, "", include_synonyms=True)[1]
+    assert [(item.value, item.source) for item in described["log.retention.ms"].synonyms] == [
+        ("5", ConfigSource.DYNAMIC_DEFAULT_BROKER)
+    ]
     assert {key: config.config_source for key, config in described.items()} == {
         "log.retention.ms": ConfigSource.DYNAMIC_DEFAULT_BROKER
     }
