@@ -74,9 +74,9 @@ def read_epochs(path: str) -> list[tuple[int, int]]:
 
 
 def write_epochs(path: str, entries: Iterable[tuple[int, int]]) -> None:
-    """Replaces a leader-epoch-checkpoint, durably: an epoch must not be forgotten once batches carry it."""
+    """Replaces a leader-epoch-checkpoint. Not synced: the log's next flush does that, before anything relies on it."""
     rows = [f"{epoch} {offset}" for epoch, offset in entries]
-    files.write_atomically(path, "\n".join([str(VERSION), str(len(rows)), *rows, ""]).encode(), durable=True)
+    files.write_atomically(path, "\n".join([str(VERSION), str(len(rows)), *rows, ""]).encode(), durable=False)
 
 
 def read_partition_topic_id(directory: str) -> bytes | None:

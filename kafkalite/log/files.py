@@ -81,6 +81,18 @@ def write_atomically(path: str, data: bytes, *, durable: bool) -> None:
         file_ops.sync_directory(os.path.dirname(path) or ".")
 
 
+def sync_path(path: str) -> None:
+    """Puts a file that was written without syncing on the disk; one that is not there needs nothing."""
+    try:
+        fd = file_ops.open_file(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return
+    try:
+        file_ops.sync_file(fd)
+    finally:
+        os.close(fd)
+
+
 def read_bytes(path: str) -> bytes | None:
     """The contents of a small file; None when there is no such file."""
     try:

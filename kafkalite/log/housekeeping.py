@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from kafkalite._native import file_ops
 from kafkalite.errors import KafkaError
 from kafkalite.log import files
+from kafkalite.log.partition_log import flush_together
 from kafkalite.logging import fields
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ _LOG = logging.getLogger(__name__)
 
 FLUSH_CHECK_INTERVAL = 0.5
 """Seconds between looks for logs that flush.ms makes due."""
+BULK_FLUSH_COUNT_MIN = 32
+"""Logs from which one sync of the file system is cheaper than one of each file and directory."""
 RETENTION_DELAY = 30.0
 """Seconds from the start to the first retention, as in Kafka: a start has other things to do."""
 
@@ -170,6 +173,8 @@ class Housekeeper:
     def checkpoint(self) -> None:
         """Puts unsynced logs on the disk and writes down how far each one is."""
         dirty = list(self._manager.dirty_logs)
+        if len(dirty) >= BULK_FLUSH_COUNT_MIN:
+            flush_together(dirty, self._manager.directory)
         for log in dirty:
             try:
                 log.checkpoint()

@@ -291,6 +291,8 @@ def _open_at(
     log_end = max(log_end, start)
     log._set_offsets(start, min(max(flushed, start), log_end), log_end)
     log.set_epochs(_read_epochs(plan, log_end), _epoch_of(plan))
+    if log.flushed_offset < log_end:
+        log.services.dirty_logs.add(log)  # the next checkpoint puts what was recovered on the disk
 
 
 def _read_epochs(plan: LoadPlan, log_end: int) -> list[tuple[int, int]]:

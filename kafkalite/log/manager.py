@@ -39,10 +39,10 @@ from kafkalite.errors import (
 from kafkalite.log import adoption, checkpoints, directory, files, journal
 from kafkalite.log.flusher import Flusher
 from kafkalite.log.formats import FORMATS
-from kafkalite.log.housekeeping import Housekeeper
+from kafkalite.log.housekeeping import BULK_FLUSH_COUNT_MIN, Housekeeper
 from kafkalite.log.journal import Journal, TopicState
 from kafkalite.log.loading import LoadPlan, load, load_offline
-from kafkalite.log.partition_log import LogServices, PartitionLog
+from kafkalite.log.partition_log import LogServices, PartitionLog, flush_together
 from kafkalite.log.retention import RetentionPolicy
 from kafkalite.logging import fields
 from kafkalite.model import INTERNAL_TOPICS, new_uuid, topic_name_error, topic_names_collide, uuid_text
@@ -53,6 +53,8 @@ SEAL_QUEUE_SIZE_MAX = 256
 """Full segments that may wait to be synced; beyond it rolling waits."""
 
 OPEN_SEGMENTS_MIN = 8
+CLOSE_THREADS = 4
+"""Threads that close logs: closing waits for the file system far more than it computes."""
 
 SealJob = tuple[PartitionLog, Segment, tuple[int, bytes, bytes] | None]
 
@@ -234,15 +236,7 @@ class LogManager:
             self._seal_jobs.put(None)
             self._sealer.join()
             self.flusher.stop()
-            logs = list(self.logs())
-            for log in list(self.dirty_logs):
-                log.start_writeback()
-            clean = not self._offline
-            for log in logs:
-                try:
-                    log.close()
-                except KafkaError:
-                    clean = False
+            clean = self._close_logs()
             try:
                 self.write_recovery_points()
                 self.write_log_starts()
@@ -254,6 +248,28 @@ class LogManager:
             self._journal.close()
             assert self._directory_lock is not None, "held until now"
             self._directory_lock.release()
+
+    def _close_logs(self) -> bool:
+        """Whether every log is closed cleanly."""
+        dirty = list(self.dirty_logs)
+        if len(dirty) >= BULK_FLUSH_COUNT_MIN:
+            flush_together(dirty, self.directory)
+        logs = list(self.logs())
+        if len(logs) < BULK_FLUSH_COUNT_MIN:
+            closed = [self._close_log(log) for log in logs]
+        else:
+            with ThreadPoolExecutor(CLOSE_THREADS, "kafkalite-close") as pool:
+                closed = list(pool.map(self._close_log, logs))
+        return all(closed) and not self._offline
+
+    @staticmethod
+    def _close_log(log: PartitionLog) -> bool:
+        try:
+            log.close()
+        except KafkaError as error:
+            _LOG.warning("log was not closed cleanly", extra=fields(log=log.name, reason=str(error)))
+            return False
+        return True
 
     def logs(self) -> Iterable[PartitionLog]:
         """Every partition's log."""

@@ -23,17 +23,18 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kafkalite._native import file_ops
-from kafkalite._native.batch import BatchError, BatchInfo, check_records, first_at, newest, read_info
+from kafkalite._native.batch import BatchError, BatchInfo, check_records, read_info
 from kafkalite._native.index import SegmentIndex
 from kafkalite._native.log_core import LogCore, LogSlice
 from kafkalite._native.producers import ProducerTable
 from kafkalite._native.record_format import RecordFormat
-from kafkalite._native.scan import SegmentScan, batch_headers, header_at
+from kafkalite._native.scan import SegmentScan, header_at
 from kafkalite._native.segment import FileCache, Segment
 from kafkalite.clock import Clock, SystemClock
 from kafkalite.config import TopicConfig
 from kafkalite.errors import (
     ErrorCode,
+    KafkaError,
     OffsetOutOfRange,
     StorageError,
     UnknownTopicOrPartition,
@@ -89,6 +90,16 @@ class AppendInfo(NamedTuple):
     end_offset: int
 
 
+class BulkFlush(NamedTuple):
+    """What a log had to be made durable when a bulk flush began."""
+
+    log: "PartitionLog"
+    target: int
+    sizes: list[tuple[Segment, int]]
+    directory_dirty: bool
+    root_dirty: bool
+
+
 class PartitionLog(LogCore):
     """The log of one partition. Made by `loading`; closed by the manager."""
 
@@ -96,6 +107,7 @@ class PartitionLog(LogCore):
         "_directory_dirty",
         "_epochs",
         "_flush_lock",
+        "_root_dirty",
         "config",
         "directory",
         "full_reason",
@@ -123,7 +135,8 @@ class PartitionLog(LogCore):
         self.topic_id = topic_id
         self.dirty_logs = services.dirty_logs
         self._flush_lock = threading.Lock()
-        self._directory_dirty = False
+        self._directory_dirty = False  # new names in the directory, or new epochs, are not on the disk yet
+        self._root_dirty = False  # nor is the directory's own name
         self._epochs: list[tuple[int, int]] = []
         self.snapshot_offset = -1
         self.configure(config)
@@ -226,6 +239,7 @@ class PartitionLog(LogCore):
     def _create_file_locked(self, segment: Segment) -> None:
         if not os.path.isdir(self.directory):
             file_ops.make_directory(self.directory)
+            self._root_dirty = True
             checkpoints.write_partition_topic_id(self.directory, self.topic_id)
         segment.create_file(self.clock.time_ms())
         self._directory_dirty = True
@@ -268,6 +282,7 @@ class PartitionLog(LogCore):
             entries.append((self.leader_epoch, self.log_end_offset))
             checkpoints.write_epochs(f"{self.directory}/{files.EPOCHS_NAME}", entries)
             self._epochs = entries
+            self._directory_dirty = True
         self._set_epoch(self.leader_epoch, True)
 
     def set_epochs(self, entries: list[tuple[int, int]], leader_epoch: int) -> None:
@@ -352,14 +367,39 @@ class PartitionLog(LogCore):
                         segment.sync()
                 if self._directory_dirty:
                     self._directory_dirty = False
-                    self.services.sync_root()
+                    files.sync_path(f"{self.directory}/{files.EPOCHS_NAME}")
                     file_ops.sync_directory(self.directory)
+                if self._root_dirty:
+                    self._root_dirty = False
+                    self.services.sync_root()
             except OSError as error:
                 if self.deleted:
                     raise UnknownTopicOrPartition(f"{self.name} was deleted") from error
                 self.go_offline(f"a sync failed: {error}")
                 raise StorageError(f"{self.name} could not be flushed: {error}") from error
             self._set_flushed(target)
+
+    def begin_bulk_flush(self) -> "BulkFlush":
+        """The first half of a flush whose sync covers many logs at once (see flush_together)."""
+        self._directory_dirty, directory_dirty = False, self._directory_dirty
+        self._root_dirty, root_dirty = False, self._root_dirty
+        target, segments = self._begin_flush()
+        sizes = [(segment, segment.size) for segment in segments if segment.flushed_size < segment.size]
+        return BulkFlush(self, target, sizes, directory_dirty, root_dirty)
+
+    def end_bulk_flush(self, state: "BulkFlush", *, synced: bool) -> None:
+        """The second half: takes in that the sync succeeded, or flushes this log alone. KafkaError."""
+        if not synced:
+            self._directory_dirty |= state.directory_dirty
+            self._root_dirty |= state.root_dirty
+            self.flush()
+            return
+        with self._flush_lock:
+            if self.offline:
+                raise StorageError(f"{self.name} is offline")
+            for segment, size in state.sizes:
+                segment.set_flushed(max(size, segment.flushed_size))
+            self._set_flushed(state.target)
 
     def _flush_due(self, end_offset: int) -> None:
         self.services.request_flush(self, end_offset, _nobody_waits)
@@ -555,11 +595,9 @@ class PartitionLog(LogCore):
 
     def _prepare_segment_read(self, segment: Segment, offset: int, size_max: int, offset_limit: int) -> None:
         with segment:
-            if segment.index is None:
-                self._load_index(segment, locked=False)
-            assert segment.index is not None, "the index was just loaded"
+            index = self.loaded_index(segment)
             if segment.unverified:
-                position = segment.index.position_of_offset(offset)
+                position = index.position_of_offset(offset)
                 granules = segment.unverified_granules(position, position + max(size_max, 0) + VERIFY_AHEAD)
                 recovery.verify_granules(segment, granules, offset_limit)
 
@@ -633,7 +671,14 @@ class PartitionLog(LogCore):
             index_interval=self.index_interval,
         )
 
-    def _ensure_summary(self, segment: Segment) -> None:
+    def loaded_index(self, segment: Segment) -> SegmentIndex:
+        """The index of a segment, loaded if need be. May block."""
+        if segment.index is None:
+            self._load_index(segment, locked=False)
+        assert segment.index is not None, "the index was just loaded"
+        return segment.index
+
+    def ensure_summary(self, segment: Segment) -> None:
         """Makes max_timestamp of a sealed segment known, from its index file's header if possible."""
         if segment.index is not None or segment.last_position >= 0 or segment.size == 0:
             return
@@ -651,116 +696,15 @@ class PartitionLog(LogCore):
 
     def find_timestamp(self, timestamp: int, upper_offset: int | None = None) -> OffsetAndTimestamp | None:
         """The first record, in offset order, with a timestamp (ms) >= `timestamp`, below upper_offset. May block."""
-        upper = self.high_watermark if upper_offset is None else min(upper_offset, self.high_watermark)
-        segments = self.segments
-        for i, segment in enumerate(segments):
-            behind = segments[i + 1].base_offset if i + 1 < len(segments) else self.log_end_offset
-            if segment.size == 0 or behind <= self.log_start_offset or segment.base_offset >= upper:
-                continue
-            self._ensure_summary(segment)
-            if segment.max_timestamp >= timestamp:
-                found = self._find_timestamp_in(segment, timestamp, upper, behind)
-                if found is not None:
-                    return found
-        return None
+        from kafkalite.log.time_lookup import find_timestamp
 
-    def _find_timestamp_in(
-        self, segment: Segment, timestamp: int, upper: int, offset_limit: int
-    ) -> OffsetAndTimestamp | None:
-        if segment.index is None:
-            self._load_index(segment, locked=False)
-        assert segment.index is not None, "the index was just loaded"
-        position = segment.index.position_of_time(timestamp)
-        position = max(position, segment.index.position_of_offset(self.log_start_offset))
-        size = segment.size
-        while position < size:
-            granules = segment.unverified_granules(position, position + VERIFY_AHEAD)
-            recovery.verify_granules(segment, granules, offset_limit)
-            position = self._behind_damage(segment, position)
-            headers = batch_headers(segment, position, min(size, position + VERIFY_AHEAD), count_max=256)
-            if not headers:
-                return None
-            for header in headers:
-                if header["base_offset"] >= upper:
-                    return None
-                if header["max_timestamp"] >= timestamp and header["next_offset"] > self.log_start_offset:
-                    found = self._first_record(segment, header["position"], header["size"], timestamp)
-                    if found is not None:
-                        return found if found.offset < upper else None
-            position = headers[-1]["position"] + headers[-1]["size"]
-        return None
-
-    @staticmethod
-    def _behind_damage(segment: Segment, position: int) -> int:
-        for start, end, _, _ in segment.damage or ():
-            if start <= position < end:
-                position = end
-        return position
-
-    def _first_record(self, segment: Segment, position: int, size: int, timestamp: int) -> OffsetAndTimestamp | None:
-        """The first record of a batch that is not older; by the header alone where the records cannot be read."""
-        batch = segment.read_bytes(position, size)
-        info = read_info(batch)
-        try:
-            with Decompressor(self.services.decompressed_size_max) as decompressor:
-                records = decompressor.decompress(info.codec, memoryview(batch)[61:])
-                try:
-                    found = first_at(info, records, timestamp, self.log_start_offset)
-                finally:
-                    records.release()
-        except (CompressionError, BatchError):
-            found = (info.max_timestamp, max(info.base_offset, self.log_start_offset))
-        return None if found is None else OffsetAndTimestamp(found[1], found[0], info.leader_epoch)
+        return find_timestamp(self, timestamp, upper_offset)
 
     def max_timestamp(self) -> OffsetAndTimestamp | None:
         """The record with the largest timestamp; None in an empty log. May block."""
-        best: OffsetAndTimestamp | None = None
-        segments = self.segments
-        for i, segment in enumerate(segments):
-            behind = segments[i + 1].base_offset if i + 1 < len(segments) else self.log_end_offset
-            if segment.size == 0 or behind <= self.log_start_offset:
-                continue
-            self._ensure_summary(segment)
-            if segment.max_timestamp < 0 or (best is not None and segment.max_timestamp <= best.timestamp):
-                continue
-            found = self._newest_in(segment)
-            if found is not None and (best is None or found.timestamp > best.timestamp):
-                best = found
-        return best
+        from kafkalite.log.time_lookup import find_newest
 
-    def _newest_in(self, segment: Segment) -> OffsetAndTimestamp | None:
-        if segment.index is None:
-            self._load_index(segment, locked=False)
-        assert segment.index is not None, "the index was just loaded"
-        cut = segment.base_offset < self.log_start_offset
-        start_offset = self.log_start_offset if cut else segment.max_timestamp_offset
-        position = segment.index.position_of_offset(start_offset)
-        best = None
-        while position < segment.size:
-            headers = batch_headers(segment, self._behind_damage(segment, position), segment.size)
-            if not headers:
-                break
-            for header in headers:
-                if header["next_offset"] > start_offset and (best is None or header["max_timestamp"] > best[0]):
-                    best = (header["max_timestamp"], header["position"], header["size"])
-                if not cut and best is not None:
-                    return self._newest_record(segment, best)
-            position = headers[-1]["position"] + headers[-1]["size"]
-        return self._newest_record(segment, best) if best is not None else None
-
-    def _newest_record(self, segment: Segment, batch_at: tuple[int, int, int]) -> OffsetAndTimestamp | None:
-        batch = segment.read_bytes(batch_at[1], batch_at[2])
-        info = read_info(batch)
-        try:
-            with Decompressor(self.services.decompressed_size_max) as decompressor:
-                records = decompressor.decompress(info.codec, memoryview(batch)[61:])
-                try:
-                    found = newest(info, records, self.log_start_offset)
-                finally:
-                    records.release()
-        except (CompressionError, BatchError):
-            found = (info.max_timestamp, info.last_offset)
-        return None if found is None else OffsetAndTimestamp(found[1], found[0], info.leader_epoch)
+        return find_newest(self)
 
     # ---- retention --------------------------------------------------------------------------------------------------
 
@@ -808,7 +752,7 @@ class PartitionLog(LogCore):
         segments = self.segments
         ages = []
         for i, segment in enumerate(segments):
-            self._ensure_summary(segment)
+            self.ensure_summary(segment)
             active = i + 1 == len(segments)
             behind = self.log_end_offset if active else segments[i + 1].base_offset
             ages.append(
@@ -864,6 +808,26 @@ class PartitionLog(LogCore):
         for segment in self.segments:
             segment.mark_deleted()
         self._notify(0)
+
+
+def flush_together(logs: Sequence[PartitionLog], directory: str) -> None:
+    """Flushes many logs with one sync of their file system; what fails is in the log and takes its partition offline.
+
+    A sync of the file system says only that something failed, not what: then each log is flushed by itself, whose own
+    sync reports its own failure.
+    """
+    states = [log.begin_bulk_flush() for log in logs]
+    try:
+        file_ops.sync_file_system(directory)
+        synced = True
+    except OSError as error:
+        _LOG.warning("file system sync failed, each log is flushed by itself", extra=fields(reason=str(error)))
+        synced = False
+    for state in states:
+        try:
+            state.log.end_bulk_flush(state, synced=synced)
+        except KafkaError as error:
+            _LOG.warning("flush failed", extra=fields(log=state.log.name, reason=str(error)))
 
 
 def _nobody_waits(_code: int) -> None:

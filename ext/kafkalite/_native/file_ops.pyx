@@ -21,6 +21,7 @@ cdef extern from "<unistd.h>" nogil:
     Py_ssize_t c_pwrite "pwrite"(int fd, const void* data, size_t size, int64_t position)
     int c_fdatasync "fdatasync"(int fd)
     int c_fsync "fsync"(int fd)
+    int c_syncfs "syncfs"(int fd)
     int c_ftruncate "ftruncate"(int fd, int64_t size)
     int c_unlink "unlink"(const char* path)
 
@@ -282,6 +283,22 @@ def make_directory(path):
     cdef int result
     with nogil:
         result = file_make_directory(c_path)
+    _check(result, path)
+
+
+def sync_file_system(path):
+    """Puts everything written to the file system of a directory on the disk; OSError: some of it may not be there."""
+    cdef int result = 0
+    cdef int fault = _fault(SYNC)
+    cdef int fd = open_file(path, _os.O_RDONLY | _os.O_DIRECTORY)
+    try:
+        with nogil:
+            if fault:
+                result = -fault
+            elif c_syncfs(fd) != 0:
+                result = -errno
+    finally:
+        _os.close(fd)
     _check(result, path)
 
 
