@@ -7,7 +7,8 @@
 
 With acks=all the producer is idempotent (KIP-98): each batch carries producer id and sequence, so that what is sent
 twice is stored once, and order holds whatever fails. Without, a failure on the way may store a batch twice, and with
-several in flight out of order; acks=0 hears of no failure but a lost connection.
+several in flight out of order. acks=0 hears of no failure but a lost connection; flush then asks something else behind
+the batches and waits for that answer, since a broker may drop what it has not read when the connection closes.
 
 After a batch of a partition has failed, those sent behind it are refused (OUT_OF_ORDER_SEQUENCE_NUMBER); that is no
 failure of theirs. So a failure first collects all that is in flight to that leader, then sends again what is left.
@@ -17,6 +18,7 @@ Thread rule: one thread at a time, that of the Client.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -28,7 +30,8 @@ from kafkalite.client.client import RETRY_BACKOFF_S_MAX
 from kafkalite.client.errors import BrokerUnreachable, ClientError, ConnectionLost, DeliveryFailed, RequestTimeout
 from kafkalite.errors import ErrorCode, KafkaError, error_class, error_for
 from kafkalite.model import TopicPartition
-from kafkalite.protocol.api import INIT_PRODUCER_ID, PRODUCE
+from kafkalite.protocol.api import API_VERSIONS, INIT_PRODUCER_ID, PRODUCE
+from kafkalite.protocol.messages.api_versions import ApiVersionsRequest
 from kafkalite.protocol.messages.init_producer_id import InitProducerIdRequest
 from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkalite.record.batches import BATCH_SIZE_MAX, decode, encode_batch, no_items
@@ -44,6 +47,8 @@ if TYPE_CHECKING:
 
 PRODUCE_VERSION_MAX = 11
 """The last version without new transaction rules; topics by name."""
+API_VERSIONS_BARE = 2
+"""The last version of ApiVersions that wants no name of the client software."""
 IN_FLIGHT_MAX = 5
 """Requests to one leader that are not answered yet; a broker remembers five batches of an idempotent producer."""
 DELIVERY_TIMEOUT_S = 120.0
@@ -123,6 +128,7 @@ class Producer:
         self._producer_epoch = -1
         self._streams: dict[TopicPartition, Stream] = {}
         self._in_flight: dict[Connection, deque[Batch]] = {}
+        self._unanswered: set[Connection] = set()
         self._deliveries: dict[TopicPartition, Delivery] = {}
         self._failure: DeliveryFailed | None = None
         self._lane = f"producer-{id(self)}"
@@ -205,7 +211,15 @@ class Producer:
                     self._push(key)
             for connection in list(self._in_flight):
                 self._collect(connection)
+        self._settle()
         self._raise_failure()
+
+    def _settle(self) -> None:
+        """With acks=0: a broker that answers has read all that was sent before. A lost connection tells nothing."""
+        for connection in self._unanswered:
+            with contextlib.suppress(ConnectionLost, RequestTimeout):
+                connection.request(API_VERSIONS, ApiVersionsRequest(), version_max=API_VERSIONS_BARE)
+        self._unanswered.clear()
 
     # --- sending -----------------------------------------------------------------------------------------------------
 
@@ -260,6 +274,7 @@ class Producer:
         if answered:
             self._in_flight.setdefault(connection, deque()).append(batch)
         else:
+            self._unanswered.add(connection)
             self._delivered(batch, -1)
 
     # --- answers -----------------------------------------------------------------------------------------------------

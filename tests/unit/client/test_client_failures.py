@@ -347,8 +347,6 @@ def test_acks(cluster: FakeCluster, client: Client, acks: int) -> None:
     delivery = client.produce("t", 0, VALUES, acks=acks)
     assert delivery.record_count == 1000
     assert delivery.first_offset == (-1 if acks == 0 else 0)
-    while cluster.topics["t"][0].end < 1000:  # acks=0 says nothing: the request behind it does
-        client.end_offset("t", 0)
     assert read_all(client) == VALUES
     assert cluster.count(INIT_PRODUCER_ID) == (1 if acks == -1 else 0)
 
