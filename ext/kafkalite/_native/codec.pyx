@@ -215,8 +215,8 @@ cdef class Program:
             total += sum(len(part) for part in plan)
         self.ops_count = <int32_t>total
         self.structs_count = <int32_t>len(structs)
-        self.ops = <Op*>PyMem_Calloc(max(total, 1), sizeof(Op))
-        self.structs = <StructProgram*>PyMem_Calloc(len(structs), sizeof(StructProgram))
+        self.ops = <Op*>PyMem_Calloc(<size_t>max(total, 1), sizeof(Op))
+        self.structs = <StructProgram*>PyMem_Calloc(<size_t>len(structs), sizeof(StructProgram))
         if self.ops == NULL or self.structs == NULL:
             raise MemoryError
         for index, (cls, (present, tagged, absent)) in enumerate(zip(structs, plans, strict=True)):
@@ -581,7 +581,7 @@ cdef class Program:
         if op.kind == BYTES or op.kind == RECORDS or op.kind == UUID:
             return self.write_bytes(w, op, value)
         if op.kind == BOOL:
-            return put_i8(w, <int8_t>(value == Py_True or (value != Py_False and PyObject_IsTrue(value))))
+            return put_i8(w, 1 if value == Py_True or (value != Py_False and PyObject_IsTrue(value)) else 0)
         try:
             if op.kind == FLOAT64:
                 reserve(w, 8)

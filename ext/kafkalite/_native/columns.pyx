@@ -525,7 +525,7 @@ cdef class ColumnBuilder:
         """
         cdef Py_ssize_t size = buffer.shape[0]
         cdef const unsigned char* data = &buffer[0] if size else NOTHING
-        cdef int16_t stops = CODEC_MASK | CONTROL | (0 if transactional else TRANSACTIONAL)
+        cdef int16_t stops = <int16_t>(CODEC_MASK | CONTROL | (0 if transactional else TRANSACTIONAL))
         cdef BatchHeader header
         cdef int32_t bad = -1
         cdef Status status = OK
@@ -634,9 +634,9 @@ cdef class ColumnBuilder:
         cdef const unsigned char* value
         cdef int32_t key_size, value_size, _i
         cursor_init(&c, record.headers, record.end - record.headers)
-        if not reserve_items(&self.header_keys, record.header_count):
+        if not reserve_items(&self.header_keys, <size_t>record.header_count):
             return LIMIT
-        if not reserve_items(&self.header_values, record.header_count):
+        if not reserve_items(&self.header_values, <size_t>record.header_count):
             return LIMIT
         for _i in range(record.header_count):
             if next_header(&c, &key, &key_size, &value, &value_size) != OK:

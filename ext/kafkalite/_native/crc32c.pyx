@@ -57,14 +57,16 @@ def native_crc32c(const unsigned char[::1] buffer not None, uint32_t value=0):
 def available():
     """The names of the native ways this processor can go, fastest first; "table" is always the last."""
     return tuple(
-        kl_crc32c_backends[i].name.decode() for i in range(KL_CRC32C_BACKENDS) if kl_crc32c_backends[i].function != NULL
+        kl_crc32c_backends[i].name.decode()
+        for i in range(<int>KL_CRC32C_BACKENDS)
+        if kl_crc32c_backends[i].function != NULL
     )
 
 
 def crc32c_by(str name not None, const unsigned char[::1] buffer not None, uint32_t value=0):
     """As crc32c, by the named way: for comparing them. ValueError when this processor lacks it."""
     cdef bytes wanted = name.encode()
-    for i in range(KL_CRC32C_BACKENDS):
+    for i in range(<int>KL_CRC32C_BACKENDS):
         if kl_crc32c_backends[i].function != NULL and wanted == kl_crc32c_backends[i].name:
             return run(kl_crc32c_backends[i].function, buffer, value)
     raise ValueError(f"no CRC-32C backend {name!r} here; there are: {', '.join(available())}")

@@ -89,7 +89,7 @@ cdef class FetchPlan(LogListener):
         cdef int32_t capacity
         cdef FetchPart* grown
         if self.part_count == self.part_capacity:
-            capacity = max(<int32_t>PARTS_AT_FIRST, self.part_capacity * 2)
+            capacity = <int32_t>max(PARTS_AT_FIRST, self.part_capacity * 2)
             grown = <FetchPart*>realloc(self.parts, <size_t>capacity * sizeof(FetchPart))
             if grown == NULL:
                 raise MemoryError

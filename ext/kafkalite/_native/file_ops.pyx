@@ -194,7 +194,7 @@ def arm(kinds, *, int64_t after, int error, bint sticky=False, int64_t written=0
     plan_sticky = sticky
     plan_written = written
     plan_hits = 0
-    for i in range(KIND_COUNT):
+    for i in range(<int>KIND_COUNT):
         counts[i] = 0
     armed = True
 

@@ -114,4 +114,4 @@ cdef class SegmentIndex:
     @property
     def size_bytes(self):
         """Bytes of memory (or of mapped file) that the entries take."""
-        return self.capacity * 3 * sizeof(int64_t)
+        return self.capacity * 3 * <int64_t>sizeof(int64_t)

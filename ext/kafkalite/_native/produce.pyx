@@ -70,7 +70,7 @@ cdef class ProduceServer:
         cdef int32_t capacity
         cdef ProducePart* grown
         if self.part_count == self.part_capacity:
-            capacity = max(<int32_t>PARTS_AT_FIRST, self.part_capacity * 2)
+            capacity = <int32_t>max(PARTS_AT_FIRST, self.part_capacity * 2)
             grown = <ProducePart*>realloc(self.parts, <size_t>capacity * sizeof(ProducePart))
             if grown == NULL:
                 raise MemoryError

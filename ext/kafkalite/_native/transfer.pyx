@@ -252,7 +252,7 @@ cdef class Answer:
             while self.sent < cut:
                 with nogil:
                     n = send(fd, base + self.sent, <size_t>(cut - self.sent),
-                             MSG_NOSIGNAL | MSG_DONTWAIT | (MSG_MORE if self.part < count else 0))
+                             <int>(MSG_NOSIGNAL | MSG_DONTWAIT | (MSG_MORE if self.part < count else 0)))
                     error = errno
                 if n < 0:
                     if error == EINTR:
