@@ -285,15 +285,18 @@ def record_steps() -> Iterator[Step]:
     yield from (step for step in offset_steps() if step[0] in ("list offsets -2", "list offsets -1", "list offsets 0"))
 
 
-def config_steps() -> Iterator[Step]:
-    def describe(kind: int, name: str, keys: list[str] | None = None) -> Make:
-        resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
-        return lambda version, side: DescribeConfigsRequest(resources=[resource], include_synonyms=True)
+SETTINGS = ["segment.bytes", "cleanup.policy", "max.message.bytes", "no.such"]
 
+
+def describe(kind: int, name: str, keys: list[str] | None = None) -> Make:
+    resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
+    return lambda version, side: DescribeConfigsRequest(resources=[resource], include_synonyms=True)
+
+
+def config_steps() -> Iterator[Step]:
     key = api.DESCRIBE_CONFIGS
-    topic_keys = ["segment.bytes", "cleanup.policy", "max.message.bytes", "no.such"]
     for label, make in {
-        "topic": describe(TOPIC, "set", topic_keys),
+        "topic": describe(TOPIC, "set", SETTINGS),
         "unknown topic": describe(TOPIC, "missing"),
         "bad topic": describe(TOPIC, "a b"),
         "no topic": describe(TOPIC, ""),
@@ -306,7 +309,12 @@ def config_steps() -> Iterator[Step]:
         "unknown type": describe(3, "x"),
     }.items():
         yield f"describe {label}", key, versions(key), make
+    yield from replace_steps()
+    yield from change_steps()
+    yield "describe changed", key, versions(key), describe(TOPIC, "set", SETTINGS)
 
+
+def replace_steps() -> Iterator[Step]:
     def replace(kind: int, name: str, *configs: tuple[str, str | None], validate_only: bool = False) -> Make:
         items = [ac.AlterableConfig(name=key, value=value) for key, value in configs]
         resource = ac.AlterConfigsResource(resource_type=kind, resource_name=name, configs=items)
@@ -329,6 +337,8 @@ def config_steps() -> Iterator[Step]:
     }.items():
         yield f"replace {label}", key, versions(key), make
 
+
+def change_steps() -> Iterator[Step]:
     def change(kind: int, name: str, *configs: tuple[str, int, str | None], validate_only: bool = False) -> Make:
         items = [iac.AlterableConfig(name=key, config_operation=op, value=value) for key, op, value in configs]
         resource = iac.AlterConfigsResource(resource_type=kind, resource_name=name, configs=items)
@@ -365,7 +375,6 @@ def config_steps() -> Iterator[Step]:
         "unknown type": change(3, "x", ("a", 0, "b")),
     }.items():
         yield f"change {label}", key, versions(key), make
-    yield "describe changed", api.DESCRIBE_CONFIGS, versions(api.DESCRIBE_CONFIGS), describe(TOPIC, "set", topic_keys)
 
 
 def growth_steps() -> Iterator[Step]:
@@ -422,6 +431,26 @@ def other_steps() -> Iterator[Step]:
             ),
         )
     yield "producer empty", key, versions(key), lambda version, side: InitProducerIdRequest(transactional_id="")
+    yield from acl_steps()
+    yield (
+        "reassignments",
+        api.LIST_PARTITION_REASSIGNMENTS,
+        range(1),
+        lambda version, side: ListPartitionReassignmentsRequest(topics=None),
+    )
+    asked = [
+        DescribableLogDirTopic(topic="orders", partitions=[0, 9]),
+        DescribableLogDirTopic(topic="missing", partitions=[0]),
+    ]
+    yield (
+        "log dirs",
+        api.DESCRIBE_LOG_DIRS,
+        versions(api.DESCRIBE_LOG_DIRS),
+        lambda version, side: DescribeLogDirsRequest(topics=asked),
+    )
+
+
+def acl_steps() -> Iterator[Step]:
     yield (
         "acls",
         api.DESCRIBE_ACLS,
@@ -451,22 +480,6 @@ def other_steps() -> Iterator[Step]:
         api.DELETE_ACLS,
         versions(api.DELETE_ACLS),
         lambda version, side: DeleteAclsRequest(filters=[acl_filter]),
-    )
-    yield (
-        "reassignments",
-        api.LIST_PARTITION_REASSIGNMENTS,
-        range(1),
-        lambda version, side: ListPartitionReassignmentsRequest(topics=None),
-    )
-    asked = [
-        DescribableLogDirTopic(topic="orders", partitions=[0, 9]),
-        DescribableLogDirTopic(topic="missing", partitions=[0]),
-    ]
-    yield (
-        "log dirs",
-        api.DESCRIBE_LOG_DIRS,
-        versions(api.DESCRIBE_LOG_DIRS),
-        lambda version, side: DescribeLogDirsRequest(topics=asked),
     )
 
 
