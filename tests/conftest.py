@@ -5,6 +5,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A slow machine is no failing example.
+settings.register_profile("kafkalite", deadline=None)
+settings.load_profile("kafkalite")
 
 pytest_plugins = ["kafkalite.testing", "pytester"]
 
