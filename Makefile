@@ -25,7 +25,8 @@ build: $(VENV)/.built  ## build the native modules in place
 
 # The tree is installed in place, so that `kafkalite` runs from it; extensions are rebuilt when a source changed.
 $(VENV)/.built: $(VENV)/.installed $(SOURCES) setup.py
-	$(BUILD)
+	@echo "building the native modules"
+	@$(BUILD)
 	@touch $@
 
 $(VENV)/.installed: pyproject.toml | $(BIN)/python

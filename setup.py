@@ -2,6 +2,7 @@
 
 KAFKALITE_DEBUG=1 gives the debug build: bounds and initialisation checks and KL_DEBUG assertions on.
 KAFKALITE_SANITIZE=address adds the address sanitiser to it.
+KAFKALITE_NATIVE=0 leaves the modules out: the Makefile installs the tree in place so, and builds them beside it once.
 KAFKALITE_WARNINGS=1 turns on the strict warnings that `make warnings` sifts (Cython's own output cannot pass them).
 """
 
@@ -63,14 +64,21 @@ def extension(source: Path) -> Extension:
     )
 
 
-setup(
-    ext_modules=cythonize(
+def extensions() -> list[Extension]:
+    """Every native module, translated to C where its source changed."""
+    if os.environ.get("KAFKALITE_NATIVE", "1") == "0":
+        return []
+    return cythonize(
         [extension(path) for path in sorted(NATIVE.glob("*.pyx"))],
         include_path=["ext"],
         build_dir=f"build/cython{'-debug' if debug else ''}{'-warnings' if warnings else ''}",
         emit_linenums=warnings,
         compiler_directives=directives,
         annotate=os.environ.get("KAFKALITE_ANNOTATE", "0") == "1",
-    ),
+    )
+
+
+setup(
+    ext_modules=extensions(),
     options={"build_ext": {"parallel": min(4, os.cpu_count() or 1)}},
 )

@@ -1,12 +1,13 @@
 """Installs into the virtual environment it runs in what pyproject.toml asks for, quietly unless something fails.
 
 --build-requirements   what the build needs, so that building need not fetch it every time
---editable             this tree, in place, with what it needs to run
+--editable             this tree, in place, with what it needs to run; its native modules are built by `make` beside it
 --extra NAME           the requirements of one extra (other extras of ours in it are followed)
 
 Extras are installed as plain requirements: reinstalling the tree for them would build it again.
 """
 
+import os
 import re
 import subprocess
 import sys
@@ -26,10 +27,10 @@ def extra_requirements(project: dict[str, Any], name: str) -> list[str]:
     return found
 
 
-def pip(*arguments: str) -> None:
+def pip(*arguments: str, **environment: str) -> None:
     """Runs this environment's pip; ends with its status when it fails."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments]
-    status = subprocess.run(command, cwd=ROOT, check=False).returncode
+    status = subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}, check=False).returncode
     if status != 0:
         sys.exit(status)
 
@@ -42,8 +43,7 @@ def main(arguments: list[str]) -> None:
             print("installing build requirements", flush=True)
             pip("wheel", *settings["build-system"]["requires"])
         case ["--editable"]:
-            print("building kafkalite", flush=True)
-            pip("--no-build-isolation", "--editable", ".")
+            pip("--no-build-isolation", "--editable", ".", KAFKALITE_NATIVE="0")
         case ["--extra", name]:
             print(f"installing the Python packages of the {name} extra", flush=True)
             pip(*extra_requirements(settings["project"], name))
