@@ -1,4 +1,4 @@
-/* Produce or Fetch requests over bare sockets, for what librdkafka would hide: one message a request, and large requests.
+/* Produce or Fetch requests over bare sockets, for what librdkafka would hide: one message a request, large requests.
  *
  *   raw_bench produce --port P --topic T --count REQUESTS [--size S] [--records R] [--in-flight K] [--acks A]
  *                     [--connections C] [--partitions N]
@@ -56,9 +56,24 @@ static void die(const char *what) {
     exit(1);
 }
 
-static unsigned char *put16(unsigned char *p, int v) { uint16_t b = htobe16((uint16_t)v); memcpy(p, &b, 2); return p + 2; }
-static unsigned char *put32(unsigned char *p, int64_t v) { uint32_t b = htobe32((uint32_t)v); memcpy(p, &b, 4); return p + 4; }
-static unsigned char *put64(unsigned char *p, int64_t v) { uint64_t b = htobe64((uint64_t)v); memcpy(p, &b, 8); return p + 8; }
+static unsigned char *put16(unsigned char *p, int v) {
+    uint16_t b = htobe16((uint16_t)v);
+    memcpy(p, &b, 2);
+    return p + 2;
+}
+
+static unsigned char *put32(unsigned char *p, int64_t v) {
+    uint32_t b = htobe32((uint32_t)v);
+    memcpy(p, &b, 4);
+    return p + 4;
+}
+
+static unsigned char *put64(unsigned char *p, int64_t v) {
+    uint64_t b = htobe64((uint64_t)v);
+    memcpy(p, &b, 8);
+    return p + 8;
+}
+
 static int32_t load32(const unsigned char *p) { uint32_t v; memcpy(&v, p, 4); return (int32_t)be32toh(v); }
 static int64_t load64(const unsigned char *p) { uint64_t v; memcpy(&v, p, 8); return (int64_t)be64toh(v); }
 
@@ -294,7 +309,8 @@ static void fetch(const Options *o) {
         receive_all(fd, head, 4);
         if ((size_t)load32(head) > capacity) die("answer too large");
         receive_all(fd, answer, (size_t)load32(head));
-        /* correlation, throttle, error, session, topics, name, partitions; index, error, hw, lso, start, aborted, preferred */
+        /* correlation, throttle, error, session, topics, name, partitions;
+         * index, error, high watermark, last stable offset, log start, aborted, preferred replica */
         size_t at = 4 + 4 + 2 + 4 + 4 + 2 + strlen(o->topic) + 4;
         int64_t size = load32(answer + at + 38);
         int64_t before = offset;

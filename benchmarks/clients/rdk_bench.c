@@ -3,10 +3,10 @@
  *   rdk_bench produce --brokers H:P --topic T --count N --size S [--partitions K] [--reports] [-X key=value]...
  *   rdk_bench consume --brokers H:P --topic T --count N [--partitions K] [-X key=value]...
  *
- * produce spreads messages over partitions 0..K-1 in turn, in runs of 1000, and stops the clock when librdkafka's queue is empty, that is when
- * every message was answered. Delivery reports are asked for failed messages only, unless --reports. consume uses the
- * legacy queue interface (no group), starts at offset 0 and stops after N messages; `hash` is a sum over sizes and
- * offsets, so that nothing can be optimised away. CPU seconds are this process's own.
+ * produce spreads messages over partitions 0..K-1 in turn, in runs of 1000, and stops the clock when librdkafka's queue
+ * is empty, that is when every message was answered. Delivery reports are asked for failed messages only, unless
+ * --reports. consume uses the legacy queue interface (no group), starts at offset 0 and stops after N messages; `hash`
+ * is a sum over sizes and offsets, so that nothing can be optimised away. CPU seconds are this process's own.
  */
 #include <getopt.h>
 #include <librdkafka/rdkafka.h>

@@ -4,7 +4,8 @@
  *   ack     Produce is parsed as far as the partition and acknowledged; nothing is kept.
  *   crc     the CRC-32C of each batch is computed and compared too.
  *   append  the base offset is patched and the batch goes with pwrite() to a file that fallocate() extended before;
- *           Fetch then serves whole batches of that file with sendfile().
+ *           Fetch then serves whole batches of that file with sendfile(). acks=all waits for an fdatasync() of each
+ *           batch: no group commit.
  *
  * --fault forget|double|flip|move|swap makes it cheat at every 50th batch while it acknowledges as ever: tests prove
  * with it that their checks find a cheating broker.
@@ -270,7 +271,7 @@ static void cheat(Partition *p, const Topic *topic, int32_t index, unsigned char
 }
 
 static int16_t append_batch(Partition *p, const Topic *topic, int32_t index, unsigned char *batch, int32_t size,
-                            int64_t *base) {
+                            bool flush, int64_t *base) {
     *base = -1;
     if (size < BATCH_HEADER_SIZE || load32(batch + 8) != size - 12) return 2;
     int32_t record_count = load32(batch + 57);
@@ -284,6 +285,7 @@ static int16_t append_batch(Partition *p, const Topic *topic, int32_t index, uns
         p->end_offset += record_count;
     }
     pthread_mutex_unlock(&p->lock);
+    if (flush && mode == MODE_APPEND && p->fd >= 0 && fdatasync(p->fd)) die("fdatasync");
     return 0;
 }
 
@@ -366,7 +368,8 @@ static bool serve_metadata(Connection *c, int16_t version, Reader *r) {
 static bool serve_produce(Connection *c, int16_t version, Reader *r, bool *answer) {
     int16_t size;
     get_string(r, &size);
-    *answer = get16(r) != 0;
+    int16_t acks = get16(r);
+    *answer = acks != 0;
     get32(r);
     int32_t count = get32(r);
     put32(c, count);
@@ -381,7 +384,7 @@ static bool serve_produce(Connection *c, int16_t version, Reader *r, bool *answe
             unsigned char *records = (unsigned char *)(uintptr_t)take(r, records_size);
             Partition *p = find_partition(topic, index);
             int64_t base = -1;
-            int16_t error = p && records ? append_batch(p, topic, index, records, records_size, &base) : 3;
+            int16_t error = p && records ? append_batch(p, topic, index, records, records_size, acks == -1, &base) : 3;
             put32(c, index);
             put16(c, error);
             put64(c, base);
