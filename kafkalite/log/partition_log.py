@@ -363,8 +363,8 @@ class PartitionLog(LogCore):
                     if segment.flushed_size == segment.size:
                         if segment.sealed:
                             break
-                    elif not segment.deleted:
-                        segment.sync()
+                    else:
+                        self._sync_unless_deleted(segment)
                 if self._directory_dirty:
                     self._directory_dirty = False
                     files.sync_path(f"{self.directory}/{files.EPOCHS_NAME}")
@@ -378,6 +378,15 @@ class PartitionLog(LogCore):
                 self.go_offline(f"a sync failed: {error}")
                 raise StorageError(f"{self.name} could not be flushed: {error}") from error
             self._set_flushed(target)
+
+    def _sync_unless_deleted(self, segment: Segment) -> None:
+        """Syncs a segment; retention may take it away at the same moment, and then there is nothing to keep."""
+        try:
+            if not segment.deleted:
+                segment.sync()
+        except FileNotFoundError:
+            if not segment.deleted:
+                raise
 
     def begin_bulk_flush(self) -> "BulkFlush":
         """The first half of a flush whose sync covers many logs at once (see flush_together)."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
 import threading
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.support import wire
 from tests.support.load import create_topic
-from tests.support.process import BrokerProcess
+from tests.support.process import BrokerProcess, wait_until
 
 OUT_OF_ORDER, INVALID_EPOCH, OFFSET_OUT_OF_RANGE = 45, 47, 1
 SEQUENCE_MAX = 2**31 - 1
@@ -154,8 +158,11 @@ def test_f5_readers_from_any_offset_while_segments_roll_and_go(
     try:
         chance = random.Random(seed + 1)
         with wire.Connection(broker.port) as connection:
-            for _ in range(fetch_count):
+            for number in range(fetch_count):
                 outcomes[fetch_once(connection, chance, written[0])] += 1
+                if number % 20 == 0:
+                    timestamp = int(time.time() * 1000) - chance.randint(0, 3000)
+                    assert connection.list_offset("rolling", 0, timestamp)[0] == 0
             start = connection.list_offset("rolling", 0, -2)[2]
     finally:
         stopping.set()
@@ -163,7 +170,17 @@ def test_f5_readers_from_any_offset_while_segments_roll_and_go(
     assert not problems, problems
     assert start > 0, "retention deleted nothing: the test showed nothing"
     assert outcomes["data"] > fetch_count // 10, outcomes
+    wait_until(lambda: not held_but_deleted(broker), 10, "descriptors of deleted segments")
     assert broker.alive
+
+
+def held_but_deleted(broker: BrokerProcess) -> list[str]:
+    """Files without a name that the broker still keeps the space of."""
+    links = []
+    for descriptor in Path(f"/proc/{broker.pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            links.append(os.readlink(descriptor))
+    return [link for link in links if link.endswith("(deleted)")]
 
 
 def fetch_once(connection: wire.Connection, chance: random.Random, end: int) -> str:

@@ -195,6 +195,8 @@ cdef class Segment:
             for address, size in self.retired:
                 c_munmap(<void*><size_t>address, <size_t>size)
             self.retired = None
+        if self.pins == 0 and self.deleted:
+            self._close()
         return 0
 
     cdef int _open(self) except -1:
@@ -397,8 +399,11 @@ cdef class Segment:
         self.sealed = True
 
     def mark_deleted(self):
-        """Its files were renamed: it cannot be opened again. Pinned readers go on."""
+        """Its files were renamed: it cannot be opened again. Pinned readers go on; the last of them closes it, since
+        an open descriptor would keep the disk space after the file's name is gone."""
         self.deleted = True
+        if self.pins == 0:
+            self._close()
 
     def cut(self, int64_t size):
         """Recovery: drops the file's bytes from `size` on. Nobody may hold a pin or a view. OSError."""
