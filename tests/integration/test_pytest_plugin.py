@@ -1,8 +1,12 @@
 """The pytest plugin as its users meet it: an outer pytest runs an inner one that asks for the fixtures."""
 
+from pathlib import Path
+
 import pytest
 
 pytestmark = pytest.mark.integration
+
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 INNER_TEST = """
 import socket
@@ -25,7 +29,8 @@ def test_acks_all_is_answered_from_the_page_cache(kafka_broker):
 
 
 @pytest.fixture
-def inner(pytester: pytest.Pytester) -> pytest.Pytester:
+def inner(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # so that it also works where kafkalite is not installed
     pytester.makeini("[pytest]\naddopts = -p kafkalite.testing\nfilterwarnings = error\n")
     pytester.makepyfile(INNER_TEST)
     return pytester

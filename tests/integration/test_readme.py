@@ -45,7 +45,8 @@ def test_embedded_example_serves(tmp_path: Path) -> None:
     assert (tmp_path / "data" / "metadata.journal").exists()
 
 
-def test_pytest_example_passes(pytester: pytest.Pytester) -> None:
+def test_pytest_example_passes(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     (script,) = (block for block in blocks("python") if "kafka_topic" in block)
     sender = "def send_order(bootstrap, topic):\n    assert bootstrap.startswith('127.0.0.1:') and topic\n\n"
     pytester.makepyfile(sender + script)
