@@ -30,6 +30,28 @@ STEP_SIZE = 4 * 1024 * 1024
 
 def find_timestamp(log: "PartitionLog", timestamp: int, upper_offset: int | None) -> OffsetAndTimestamp | None:
     """The first record, in offset order, with a timestamp (ms) >= `timestamp`, below upper_offset."""
+    return _in_standing_segments(log, lambda: _find_timestamp(log, timestamp, upper_offset))
+
+
+def find_newest(log: "PartitionLog") -> OffsetAndTimestamp | None:
+    """The record with the largest timestamp, the first one where several have it; None in an empty log."""
+    return _in_standing_segments(log, lambda: _find_newest(log))
+
+
+def _in_standing_segments(
+    log: "PartitionLog", look: Callable[[], OffsetAndTimestamp | None]
+) -> OffsetAndTimestamp | None:
+    """Looks again when retention took a segment away meanwhile; each time there are fewer, so it ends."""
+    while True:
+        segments = log.segments
+        try:
+            return look()
+        except FileNotFoundError:
+            if log.segments is segments:
+                raise
+
+
+def _find_timestamp(log: "PartitionLog", timestamp: int, upper_offset: int | None) -> OffsetAndTimestamp | None:
     upper = log.high_watermark if upper_offset is None else min(upper_offset, log.high_watermark)
     for segment, behind in _segments(log):
         if segment.base_offset >= upper:
@@ -48,8 +70,7 @@ def find_timestamp(log: "PartitionLog", timestamp: int, upper_offset: int | None
     return None
 
 
-def find_newest(log: "PartitionLog") -> OffsetAndTimestamp | None:
-    """The record with the largest timestamp, the first one where several have it; None in an empty log."""
+def _find_newest(log: "PartitionLog") -> OffsetAndTimestamp | None:
     best: OffsetAndTimestamp | None = None
     for segment, behind in _segments(log):
         log.ensure_summary(segment)
