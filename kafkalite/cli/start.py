@@ -101,10 +101,10 @@ def watch(broker: Broker, events: queue.SimpleQueue[int]) -> None:
 
 
 def announce(broker: Broker, data_directory: Path, ready_file: Path | None) -> None:
-    """The one line, and the file that scripts wait for: complete when it is there."""
-    print(f"kafkalite is ready: bootstrap.servers={broker.bootstrap_servers}, data in {data_directory}")
-    sys.stdout.flush()
+    """The file that scripts wait for, complete when it is there, and then the one line."""
     if ready_file is not None:
         temporary = ready_file.with_name(f"{ready_file.name}.{os.getpid()}")
         temporary.write_text(f"{broker.bootstrap_servers}\n", encoding="utf-8")
         temporary.replace(ready_file)
+    print(f"kafkalite is ready: bootstrap.servers={broker.bootstrap_servers}, data in {data_directory}")
+    sys.stdout.flush()
