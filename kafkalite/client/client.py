@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kafkalite.client.admin import Admin
     from kafkalite.client.producer import Delivery, Producer
     from kafkalite.client.reader import Chunk, Reader
-    from kafkalite.record.columns import RecordColumns
+    from kafkalite.record.columns import Record, RecordColumns
 
 DEFAULT_PORT = 9092
 RETRY_TIMEOUT_S = 30.0
@@ -247,9 +247,13 @@ class Client:
         return Producer(self, **options)
 
     def produce(
-        self, topic: str, partition: int, records: RecordColumns | Sequence[bytes | None], **options: Any
+        self,
+        topic: str,
+        partition: int,
+        records: RecordColumns | Sequence[Record] | Sequence[bytes | None],
+        **options: Any,
     ) -> Delivery:
-        """Writes all of them and waits for the acknowledgement; DeliveryFailed. Values alone may be given."""
+        """Writes columns, Records or mere values, and waits for the acknowledgement; DeliveryFailed."""
         with self.producer(**options) as producer:
             producer.send(topic, partition, records)
             producer.flush()

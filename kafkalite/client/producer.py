@@ -22,7 +22,7 @@ import contextlib
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
@@ -36,7 +36,7 @@ from kafkalite.protocol.messages.init_producer_id import InitProducerIdRequest
 from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkalite.record.batches import BATCH_SIZE_MAX, decode, encode_batch, no_items
 from kafkalite.record.batches import Producer as ProducerId
-from kafkalite.record.columns import BytesColumn, HeaderColumns, RecordColumns
+from kafkalite.record.columns import BytesColumn, HeaderColumns, Record, RecordColumns
 from kafkalite.record.compression import Codec
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
     from kafkalite.client.client import Client
     from kafkalite.client.connection import Connection
+
+    Sendable = RecordColumns | Sequence[Record] | Sequence[bytes | None]
 
 PRODUCE_VERSION_MAX = 11
 """The last version without new transaction rules; topics by name."""
@@ -169,19 +171,19 @@ class Producer:
         self,
         topic: str,
         partition: int,
-        records: RecordColumns | Sequence[bytes | None],
+        records: Sendable,
         *,
         timestamp: int | None = None,
     ) -> None:
         """Encodes and sends; waits only while too many requests are in flight.
 
-        `timestamp` (ms, default now) is for records without one. DeliveryFailed when an earlier batch could not be
-        delivered, KafkaError when the topic cannot be written to at all.
+        `records` may be columns, Records, or values alone. `timestamp` (ms, default now) is for those without one.
+        DeliveryFailed when an earlier batch could not be delivered, or the broker refuses these.
         """
         self._raise_failure()
-        columns = records if isinstance(records, RecordColumns) else columns_of(records)
         key = TopicPartition(topic, partition)
         now = int(time.time() * 1000) if timestamp is None else timestamp
+        columns = records if isinstance(records, RecordColumns) else columns_of(records, now)
         if self._idempotent and self._producer_id < 0:
             self._client.with_retries(self._initialise)
         stream = self._streams.setdefault(key, Stream())
@@ -202,6 +204,7 @@ class Producer:
             stream.sequence = (stream.sequence + count) % SEQUENCE_COUNT
             first += count
             self._push(key)
+            self._raise_failure()
 
     def flush(self) -> None:
         """Waits until everything is acknowledged. DeliveryFailed, KafkaError."""
@@ -378,7 +381,7 @@ class Producer:
         now = time.monotonic()
         first = [stream.waiting[0] for stream in self._streams.values() if stream.waiting]
         overdue = [batch for batch in first if batch.deadline < now]
-        if not self._client.is_passing(error) and key is not None:
+        if not self._client.is_passing(error) and key is not None and self._streams[key].waiting:
             self._give_up(self._streams[key].waiting.popleft(), error)
         for batch in overdue:
             if self._streams[batch.partition].waiting and self._streams[batch.partition].waiting[0] is batch:
@@ -423,10 +426,15 @@ def answer_of(answer: Any) -> tuple[int, str | None, int]:
     return row.error_code, message, row.base_offset
 
 
-def columns_of(values: Sequence[bytes | None]) -> RecordColumns:
-    """Values alone, with neither keys nor timestamps."""
+def columns_of(records: Sequence[Record] | Sequence[bytes | None], now_ms: int) -> RecordColumns:
+    """Records, those without a timestamp given this one; or values alone, with neither keys nor timestamps."""
+    if records and isinstance(records[0], Record):
+        return RecordColumns.from_records(
+            record if record.timestamp >= 0 else record._replace(timestamp=now_ms)
+            for record in cast("Sequence[Record]", records)
+        )
     none = np.empty(0, np.int64)
-    return RecordColumns(none, none, no_items(), BytesColumn.from_items(values))
+    return RecordColumns(none, none, no_items(), BytesColumn.from_items(cast("Sequence[bytes | None]", records)))
 
 
 def slice_of(columns: RecordColumns, first: int, end: int) -> RecordColumns:

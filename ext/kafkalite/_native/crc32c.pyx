@@ -7,6 +7,7 @@ support; then `backend` is "package". Native callers use the C function in every
 Any thread may call; the GIL is released for buffers of GIL_RELEASE_SIZE and more.
 """
 
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport uint32_t
 
 cdef extern from "crc32c.h":
@@ -37,19 +38,21 @@ cdef uint32_t crc32c_update(uint32_t value, const unsigned char* data, size_t si
     return kl_crc32c(value, data, size)
 
 
-cdef uint32_t run(kl_crc32c_function function, const unsigned char[::1] buffer, uint32_t value):
-    cdef size_t size = <size_t>buffer.shape[0]
-    if size == 0:
+cdef object run(kl_crc32c_function function, object buffer, uint32_t value):
+    """The Py_buffer itself rather than a typed memoryview, which costs as much as summing 4 KiB."""
+    cdef Py_buffer view
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        if view.len < GIL_RELEASE_SIZE:
+            return function(value, <const unsigned char*>view.buf, <size_t>view.len)
+        with nogil:
+            value = function(value, <const unsigned char*>view.buf, <size_t>view.len)
         return value
-    cdef const unsigned char* data = &buffer[0]     # kept alive by the memoryview
-    if size < GIL_RELEASE_SIZE:
-        return function(value, data, size)
-    with nogil:
-        value = function(value, data, size)
-    return value
+    finally:
+        PyBuffer_Release(&view)
 
 
-def native_crc32c(const unsigned char[::1] buffer not None, uint32_t value=0):
+def native_crc32c(buffer not None, uint32_t value=0):
     """The CRC-32C of `buffer`, or of what gave `value` followed by `buffer`."""
     return run(kl_crc32c, buffer, value)
 
@@ -63,7 +66,7 @@ def available():
     )
 
 
-def crc32c_by(str name not None, const unsigned char[::1] buffer not None, uint32_t value=0):
+def crc32c_by(str name not None, buffer not None, uint32_t value=0):
     """As crc32c, by the named way: for comparing them. ValueError when this processor lacks it."""
     cdef bytes wanted = name.encode()
     for i in range(<int>KL_CRC32C_BACKENDS):

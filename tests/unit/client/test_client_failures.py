@@ -26,6 +26,8 @@ from kafkalite.errors import (
     UnknownTopicOrPartition,
 )
 from kafkalite.model import OFFSET_LATEST, TopicPartition
+from kafkalite.record.columns import Record, RecordColumns
+from kafkalite.record.compression import Codec
 from tests.support.fake_cluster import (
     API_VERSIONS,
     CLOSE,
@@ -351,6 +353,30 @@ def test_acks(cluster: FakeCluster, client: Client, acks: int) -> None:
     assert cluster.count(INIT_PRODUCER_ID) == (1 if acks == -1 else 0)
 
 
+def test_records_values_and_columns(client: Client) -> None:
+    records = [Record(-1, 77, b"k", b"v", (("h", b"x"),)), Record(-1, -1, None, None)]
+    client.produce("t", 0, records)
+    client.produce("t", 0, [b"value", None])
+    client.produce("t", 0, RecordColumns.from_records([Record(-1, 5, b"k", b"")]))
+    client.produce("t", 0, [])
+    back = [record for chunk in client.read("t", 0) for record in chunk.records()]
+    assert [record.value for record in back] == [b"v", None, b"value", None, b""]
+    assert back[0] == Record(0, 77, b"k", b"v", (("h", b"x"),))
+    assert back[1].timestamp > 1_600_000_000_000
+    assert back[2].timestamp > 1_600_000_000_000
+    assert back[4].timestamp == 5
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_nothing_is_sent_behind_a_batch_that_failed(cluster: FakeCluster, client: Client, acks: int) -> None:
+    cluster.fail(PRODUCE, 87, skip=2)
+    with pytest.raises(DeliveryFailed, match="INVALID_RECORD"):
+        client.produce("t", 0, VALUES, acks=acks, batch_size=1000, in_flight_max=1)
+    stored = read_all(client)
+    assert stored == VALUES[: len(stored)]
+    assert len(cluster.topics["t"][0].batches) == 2
+
+
 def test_init_producer_id_is_repeated(cluster: FakeCluster, client: Client) -> None:
     cluster.fail(INIT_PRODUCER_ID, 14)
     cluster.fail(INIT_PRODUCER_ID, CLOSE)
@@ -421,6 +447,13 @@ def test_damaged_batch_is_an_error_not_a_record(cluster: FakeCluster, client: Cl
     cluster.topics["t"][0].batches[0] = (base, raw[:-1] + bytes([raw[-1] ^ 1]))
     with pytest.raises(CorruptMessage, match="CRC"):
         read_all(client)
+
+
+def test_a_bomb_is_an_error_not_memory(client: Client) -> None:
+    client.produce("t", 0, [bytes(1_000_000)] * 3, codec=Codec.ZSTD, batch_size=10_000_000)
+    with pytest.raises(CorruptMessage, match="holds more than 1000000 bytes"):
+        read_all(client, decompressed_size_max=1_000_000)
+    assert len(read_all(client, decompressed_size_max=4_000_000)) == 3
 
 
 def test_looking_something_up_while_reading(client: Client) -> None:
