@@ -21,9 +21,18 @@ _LOG = logging.getLogger(__name__)
 VERSION = 0
 
 
+def _read(path: str) -> bytes | None:
+    """The contents of a file; None when it is missing or cannot be read."""
+    try:
+        return files.read_bytes(path)
+    except OSError as error:
+        _LOG.warning("file cannot be read and is ignored", extra=fields(path=path, reason=str(error)))
+        return None
+
+
 def _lines(path: str, width: int) -> list[list[str]] | None:
     """The rows of a checkpoint file, each of `width` words."""
-    data = files.read_bytes(path)
+    data = _read(path)
     if data is None:
         return None
     try:
@@ -82,7 +91,7 @@ def write_epochs(path: str, entries: Iterable[tuple[int, int]]) -> None:
 def read_partition_topic_id(directory: str) -> bytes | None:
     """The topic id that a partition directory says it belongs to."""
     path = f"{directory}/{files.PARTITION_METADATA_NAME}"
-    data = files.read_bytes(path)
+    data = _read(path)
     if data is None:
         return None
     try:

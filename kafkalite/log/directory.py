@@ -126,9 +126,9 @@ def partition_directories(directory: str) -> tuple[dict[tuple[str, int], str], l
     """((topic, partition) → path, paths of deleted partitions still to be removed)."""
     found: dict[tuple[str, int], str] = {}
     deleted = []
-    for entry in os.scandir(directory):
-        if not entry.is_dir(follow_symlinks=True):
-            continue
+    with os.scandir(directory) as listing:
+        entries = [entry for entry in listing if _may_be_directory(entry)]
+    for entry in entries:
         if files.DELETED_DIRECTORY_NAME.fullmatch(entry.name):
             deleted.append(entry.path)
             continue
@@ -138,3 +138,11 @@ def partition_directories(directory: str) -> tuple[dict[tuple[str, int], str], l
         else:
             found[parsed] = entry.path
     return found, deleted
+
+
+def _may_be_directory(entry: "os.DirEntry[str]") -> bool:
+    """Whether it is a directory, or cannot be told: then its partition goes offline rather than being overlooked."""
+    try:
+        return entry.is_dir(follow_symlinks=True)
+    except OSError:
+        return True

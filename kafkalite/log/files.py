@@ -105,7 +105,9 @@ def read_bytes(path: str) -> bytes | None:
 def remove_tree(path: str) -> None:
     """Removes a directory and the plain files in it; what cannot be removed stays for the next start."""
     with contextlib.suppress(FileNotFoundError):
-        for entry in os.scandir(path):
+        with os.scandir(path) as found:
+            entries = list(found)
+        for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 remove_tree(entry.path)
             else:

@@ -70,9 +70,9 @@ def encode_line(change: dict[str, Any]) -> bytes:
 
 def decode_line(line: bytes) -> dict[str, Any] | None:
     """The change of a line without its newline; None when it is damaged."""
+    if line[:9] != b"%08x " % crc32c(line[9:]):
+        return None
     try:
-        if line[8:9] != b" " or int(line[:8], 16) != crc32c(line[9:]):
-            return None
         change = json.loads(line[9:])
     except ValueError:
         return None

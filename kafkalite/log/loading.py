@@ -114,7 +114,8 @@ def list_directory(directory: str, segment_suffix: str) -> Listing:
     """Looks at a partition directory, removing what an earlier process was about to remove."""
     listing = Listing({}, set())
     try:
-        entries = list(os.scandir(directory))
+        with os.scandir(directory) as found:
+            entries = list(found)
     except FileNotFoundError:
         return listing
     for entry in entries:

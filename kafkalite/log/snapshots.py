@@ -126,7 +126,7 @@ def decode(data: bytes) -> list[tuple[int, ...]] | None:
 def _decode_companion(data: bytes | None) -> dict[str, list[object]]:
     """What stands beside a snapshot; nothing when it is missing, damaged, or of an unknown version."""
     try:
-        if data is None or int(data[:8], 16) != crc32c(data[9:-1]):
+        if data is None or data[:9] != b"%08x " % crc32c(data[9:-1]):
             return {}
         values = json.loads(data[9:])
         return values["producers"] if values["version"] == COMPANION_VERSION else {}

@@ -39,8 +39,6 @@ from kafkalite._native.record_format cimport (
 )
 from kafkalite._native.segment cimport PAST_END, READ_DEFER, Segment
 
-import time as _time
-
 cdef extern from "<time.h>" nogil:
     ctypedef long time_t
     cdef struct timespec:
@@ -355,7 +353,7 @@ cdef class LogCore:
         self.last_stable_offset = info.next_offset
         self.unflushed_count += info.record_count
         if self.unflushed_since == 0.0:
-            self.unflushed_since = _time.monotonic()
+            self.unflushed_since = self.clock.monotonic()
             if self.dirty_logs is not None:
                 self.dirty_logs.add(self)
         out.base_offset = offset

@@ -1,0 +1,141 @@
+"""The journal: what it replays, what it makes of torn and damaged lines, and that a failed write changes nothing."""
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from kafkalite._native import file_ops
+from kafkalite.errors import StartupError
+from kafkalite.log.journal import SLACK_LINES, Journal, TopicState, encode_line, replay, topic_change
+from kafkalite.model import uuid_text
+
+ID = bytes(range(16))
+
+
+def filled(path: Path) -> Journal:
+    journal = Journal.create(str(path), "cluster")
+    journal.record(topic_change(TopicState("a", ID, {"retention.ms": "1"}, [0, 0, 0])))
+    journal.record({"op": "producer_ids", "next": 1000})
+    journal.record({"op": "partitions", "name": "a", "total": 5, "epoch_base": 2})
+    journal.record({"op": "unclean", "count": 3})
+    journal.record({"op": "overrides", "name": "a", "overrides": {}})
+    journal.record({"op": "epoch_base", "name": "a", "partition": 1, "base": -4})
+    journal.record({"op": "broker", "overrides": {"log.retention.ms": "5"}})
+    journal.record(topic_change(TopicState("b", ID[::-1], {}, [3])))
+    journal.record({"op": "delete", "name": "b", "id": uuid_text(ID[::-1])})
+    return journal
+
+
+def test_replay_gives_the_recorded_state(tmp_path: Path) -> None:
+    written = filled(tmp_path)
+    written.close()
+    journal = Journal.open(str(tmp_path))
+    assert journal is not None
+    state = journal.state
+    assert state == written.state
+    assert state.topics["a"].epoch_bases == [0, -4, 0, 2, 2]
+    assert (state.next_producer_id, state.unclean_count, state.cluster_id) == (1000, 3, "cluster")
+    assert (list(state.topics), state.deleted_ids) == (["a"], {ID[::-1]})
+    assert state.broker_overrides == {"log.retention.ms": "5"}
+    journal.close()
+
+
+def test_cut_at_every_byte_gives_an_earlier_state_or_refuses(tmp_path: Path) -> None:
+    journal = filled(tmp_path)
+    journal.close()
+    path = Path(journal.path)
+    data = path.read_bytes()
+    lines = data.split(b"\n")[:-1]
+    for size in range(len(data) + 1):
+        try:
+            _, good_size, count = replay(str(path), data[:size])
+        except StartupError:
+            assert size <= len(lines[0])
+            continue
+        assert data[:good_size] == b"".join(line + b"\n" for line in lines[:count])
+        assert size - good_size <= max(map(len, lines)) + 1
+
+
+def test_flip_at_every_byte_refuses_or_gives_an_earlier_state(tmp_path: Path) -> None:
+    journal = filled(tmp_path)
+    journal.close()
+    data = Path(journal.path).read_bytes()
+    last_line = data.rindex(b"\n", 0, -1) + 1
+    for at in range(len(data)):
+        damaged = data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :]
+        try:
+            _, good_size, _ = replay(journal.path, damaged)
+        except StartupError:
+            assert at < last_line
+        else:
+            assert at >= last_line - 1, "damage in the middle must be refused"
+            assert good_size <= last_line
+
+
+def test_torn_line_is_cut_off_and_overwritten(tmp_path: Path) -> None:
+    journal = filled(tmp_path)
+    journal.close()
+    path = Path(journal.path)
+    whole = path.read_bytes()
+    path.write_bytes(whole + encode_line({"op": "unclean", "count": 9})[:-7])
+    again = Journal.open(str(tmp_path))
+    assert again is not None
+    assert path.read_bytes() == whole
+    again.record({"op": "unclean", "count": 4})
+    again.close()
+    final = Journal.open(str(tmp_path))
+    assert final is not None
+    assert final.state.unclean_count == 4
+    final.close()
+
+
+def test_newer_format_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "metadata.journal").write_bytes(encode_line({"op": "format", "version": 2, "cluster_id": "x"}))
+    with pytest.raises(StartupError, match="format 2"):
+        Journal.open(str(tmp_path))
+
+
+def test_unknown_operation_is_refused_not_skipped(tmp_path: Path) -> None:
+    journal = filled(tmp_path)
+    journal.close()
+    with Path(journal.path).open("ab") as file:
+        file.write(encode_line({"op": "from the future"}))
+    with pytest.raises(StartupError, match="line 11"):
+        Journal.open(str(tmp_path))
+
+
+def test_compaction_keeps_the_state(tmp_path: Path) -> None:
+    journal = filled(tmp_path)
+    for count in range(SLACK_LINES + 10):
+        journal.record({"op": "producer_ids", "next": 2000 + count})
+    size = Path(journal.path).stat().st_size
+    journal.compact()
+    assert Path(journal.path).stat().st_size < size // 4
+    journal.record({"op": "unclean", "count": 12})
+    journal.close()
+    again = Journal.open(str(tmp_path))
+    assert again is not None
+    assert again.state == journal.state
+    again.close()
+
+
+@pytest.mark.parametrize("kind", ["write", "sync"])
+@pytest.mark.parametrize("written", [0, 10, 30])
+def test_failed_record_changes_nothing(tmp_path: Path, kind: str, written: int) -> None:
+    journal = filled(tmp_path)
+    before = Path(journal.path).read_bytes()
+    file_ops.arm((kind,), after=0, error=errno.ENOSPC, written=written)
+    try:
+        with pytest.raises(OSError, match="No space"):
+            journal.record({"op": "unclean", "count": 99})
+    finally:
+        file_ops.disarm()
+    assert journal.state.unclean_count == 3
+    assert Path(journal.path).read_bytes() == before
+    if kind == "sync":
+        with pytest.raises(OSError, match="restart"):
+            journal.record({"op": "unclean", "count": 100})
+    else:
+        journal.record({"op": "unclean", "count": 100})
+    journal.close()

@@ -1,0 +1,313 @@
+"""A data directory's life: topics made, changed, deleted; clean and unclean starts; one owner; adopted partitions."""
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kafkalite.errors import (
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidTopic,
+    KafkaError,
+    PolicyViolation,
+    StartupError,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
+from kafkalite.log import checkpoints
+from kafkalite.log.manager import LogManager
+from kafkalite.model import uuid_text
+from tests.support.log_harness import PlainLog, abandon, make_batch, make_manager, read_all
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[LogManager]:
+    manager = make_manager(tmp_path)
+    manager.open()
+    yield manager
+    manager.close()
+
+
+def reopened(manager: LogManager, *, kill: bool = False, **settings: object) -> LogManager:
+    abandon(manager) if kill else manager.close()
+    again = make_manager(Path(manager.directory), **settings)
+    again.open()
+    return again
+
+
+def test_topic_is_there_at_once_and_after_each_kind_of_stop(tmp_path: Path) -> None:
+    manager = make_manager(tmp_path)
+    manager.open()
+    topic = manager.create_topic("a", 3, {"retention.ms": "5"})
+    model = PlainLog()
+    for kill in (False, True, True, False):
+        found = manager.topics["a"]
+        assert (found.id, len(found.partitions), found.overrides) == (topic.id, 3, {"retention.ms": "5"})
+        assert manager.table.get(b"a") is found
+        assert manager.topics_by_id[topic.id] is found
+        log = found.partitions[2]
+        batch = make_batch(2)
+        model.append(log.append(batch).base_offset, batch)
+        assert read_all(log) == model.batches
+        manager = reopened(manager, kill=kill)
+    assert manager.clean_start
+    manager.close()
+
+
+def test_unclean_starts_raise_the_leader_epoch_clean_ones_do_not(tmp_path: Path) -> None:
+    manager = make_manager(tmp_path)
+    manager.open()
+    old = manager.create_topic("old", 1, {}).partitions[0]
+    assert old.leader_epoch == 0
+    old.append(make_batch())
+    manager = reopened(manager, kill=True)
+    old = manager.topics["old"].partitions[0]
+    assert old.leader_epoch == 1
+    young = manager.create_topic("young", 1, {}).partitions[0]
+    assert young.leader_epoch == 0, "a new topic starts at 0 whatever happened before it"
+    assert old.epoch_end(0) == (0, 1)
+    old.append(make_batch(2))
+    manager = reopened(manager)
+    old = manager.topics["old"].partitions[0]
+    assert (old.leader_epoch, manager.topics["young"].partitions[0].leader_epoch) == (1, 0)
+    manager = reopened(manager, kill=True)
+    old = manager.topics["old"].partitions[0]
+    old.append(make_batch())
+    assert [old.epoch_end(epoch) for epoch in (-1, 0, 1, 2, 3)] == [(-1, -1), (0, 1), (1, 3), (2, 4), (-1, -1)]
+    assert checkpoints.read_epochs(f"{old.directory}/leader-epoch-checkpoint") == [(0, 0), (1, 1), (2, 3)]
+    manager.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "overrides", "error"),
+    [
+        ("", 1, {}, InvalidTopic),
+        ("a/b", 1, {}, InvalidTopic),
+        ("..", 1, {}, InvalidTopic),
+        ("x" * 250, 1, {}, InvalidTopic),
+        ("there", 1, {}, TopicAlreadyExists),
+        ("th.ere_2", 1, {}, None),
+        ("there.", 0, {}, InvalidPartitions),
+        ("t", -1, {}, InvalidPartitions),
+        ("t", 101, {}, PolicyViolation),
+        ("t", 1, {"no.such.key": "1"}, InvalidConfig),
+        ("t", 1, {"retention.ms": "soon"}, InvalidConfig),
+    ],
+)
+def test_what_cannot_be_created(
+    tmp_path: Path, name: str, count: int, overrides: dict[str, str], error: type[KafkaError] | None
+) -> None:
+    manager = make_manager(tmp_path, max_partitions=100)
+    manager.open()
+    manager.create_topic("there", 1, {})
+    if error is None:
+        manager.create_topic(name, count, overrides)
+        with pytest.raises(InvalidTopic, match="only"):
+            manager.create_topic(name.replace(".", "_"), count, overrides)
+    else:
+        with pytest.raises(error):
+            manager.create_topic(name, count, overrides)
+        assert list(manager.topics) == ["there"]
+    manager.close()
+
+
+def test_deleted_topic_is_gone_and_its_successor_empty(tmp_path: Path) -> None:
+    manager = make_manager(tmp_path)
+    manager.open()
+    first = manager.create_topic("t", 2, {})
+    first.partitions[0].append(make_batch(5))
+    manager.delete_topic("t")
+    assert first.partitions[0].append_batch(make_batch())[0] == 3
+    with pytest.raises(UnknownTopicOrPartition):
+        manager.delete_topic("t")
+    second = manager.create_topic("t", 1, {})
+    assert second.id != first.id
+    log = second.partitions[0]
+    assert log.log_end_offset == 0
+    log.append(make_batch())
+    manager = reopened(manager, kill=True)
+    assert manager.topics["t"].id == second.id
+    assert manager.topics["t"].partitions[0].log_end_offset == 1
+    assert not [name for name in os.listdir(tmp_path) if name.endswith("-delete")], "removed at the start at the latest"
+    manager.close()
+
+
+def test_crash_between_the_deletion_and_its_cleaning_up(tmp_path: Path) -> None:
+    manager = make_manager(tmp_path)
+    manager.open()
+    manager.create_topic("t", 1, {}).partitions[0].append(make_batch())
+    shutil.copytree(tmp_path / "t-0", tmp_path / "kept")
+    manager.delete_topic("t")
+    abandon(manager)
+    shutil.move(tmp_path / "kept", tmp_path / "t-0")
+    manager = make_manager(tmp_path)
+    manager.open()
+    assert not manager.topics
+    assert not (tmp_path / "t-0").exists()
+    manager.close()
+
+
+def test_partitions_are_added_never_removed(manager: LogManager) -> None:
+    log = manager.create_topic("t", 2, {}).partitions[0]
+    log.append(make_batch())
+    topic = manager.add_partitions("t", 4)
+    assert len(topic.partitions) == 4
+    assert topic.partitions[0] is log
+    topic.partitions[3].append(make_batch())
+    for total in (4, 3, 0):
+        with pytest.raises(InvalidPartitions):
+            manager.add_partitions("t", total)
+    with pytest.raises(UnknownTopicOrPartition):
+        manager.add_partitions("u", 4)
+
+
+def test_settings_change_live_and_stay(tmp_path: Path) -> None:
+    manager = make_manager(tmp_path)
+    manager.open()
+    manager.create_topic("t", 1, {"retention.ms": "7"})
+    log = manager.alter_topic("t", {"max.message.bytes": "500"}).partitions[0]
+    assert log.append_batch(make_batch(1, value_size=600))[0] == 10
+    with pytest.raises(InvalidConfig):
+        manager.alter_topic("t", {"max.message.bytes": "many"})
+    manager.alter_broker({"log.retention.ms": "12345"})
+    assert manager.topics["t"].config.retention_ms == 12345
+    with pytest.raises(InvalidConfig):
+        manager.alter_broker({"log.dirs": "elsewhere"})
+    manager = reopened(manager, kill=True)
+    topic = manager.topics["t"]
+    assert (topic.overrides, topic.config.retention_ms) == ({"max.message.bytes": "500"}, 12345)
+    assert manager.broker_overrides == {"log.retention.ms": "12345"}
+    manager.close()
+
+
+def test_producer_ids_are_never_given_twice(tmp_path: Path) -> None:
+    manager = make_manager(tmp_path)
+    manager.open()
+    given: list[int] = []
+    for kill in (False, True, True):
+        given += [manager.allocate_producer_ids(10) for _ in range(3)]
+        manager = reopened(manager, kill=kill)
+    assert given == [10 * i for i in range(9)]
+    manager.close()
+
+
+def test_directory_has_one_owner(manager: LogManager) -> None:
+    second = make_manager(Path(manager.directory))
+    with pytest.raises(StartupError, match=rf"in use by another broker \(process {os.getpid()}\)"):
+        second.open()
+
+
+def test_failed_start_lets_the_next_one_in(tmp_path: Path) -> None:
+    manager = make_manager(tmp_path)
+    manager.open()
+    manager.close()
+    with pytest.raises(StartupError, match=r"node\.id"):
+        make_manager(tmp_path, node_id=77).open()
+    manager = make_manager(tmp_path)
+    manager.open()
+    assert not manager.clean_start or manager.topics == {}
+    manager.close()
+
+
+def test_stop_leaves_the_marker_and_a_start_takes_it(tmp_path: Path) -> None:
+    manager = make_manager(tmp_path)
+    manager.open()
+    marker = tmp_path / ".kafka_cleanshutdown"
+    assert not marker.exists()
+    manager.close()
+    assert marker.read_bytes() == b'{"version":0,"brokerEpoch":-1}'
+    manager = make_manager(tmp_path)
+    manager.open()
+    assert not marker.exists()
+    manager.create_topic("t", 1, {}).partitions[0].go_offline("a test says so")
+    manager.close()
+    assert not marker.exists(), "with a partition offline the next start must look at everything"
+
+
+def test_clean_start_does_not_read_the_logs(tmp_path: Path) -> None:
+    manager = make_manager(tmp_path, log_segment_bytes=2000)
+    manager.open()
+    log = manager.create_topic("t", 1, {}).partitions[0]
+    for _ in range(50):
+        log.append(make_batch(3, value_size=100))
+    manager = reopened(manager, log_segment_bytes=2000)
+    log = manager.topics["t"].partitions[0]
+    assert log.log_end_offset == 150
+    assert all(segment.index is None and not segment.is_open for segment in log.segments)
+    assert log.producers is None
+    assert log.segments[0].unverified == log.segments[0].size
+    manager.close()
+
+
+def test_copied_in_partitions_are_adopted_with_their_id(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    source = make_manager(tmp_path / "a")
+    source.open()
+    topic = source.create_topic("t", 3, {})
+    for i in range(4):
+        topic.partitions[1].append(make_batch(producer_id=4321, epoch=0, sequence=i))
+    source = reopened(source, kill=True)
+    source.topics["t"].partitions[1].append(make_batch())
+    source.close()
+    target = make_manager(tmp_path / "b")
+    target.open()
+    target.close()
+    shutil.copytree(tmp_path / "a" / "t-1", tmp_path / "b" / "t-1")
+    target = make_manager(tmp_path / "b")
+    target.open()
+    adopted = target.topics["t"]
+    assert (adopted.id, len(adopted.partitions)) == (topic.id, 2)
+    log = adopted.partitions[1]
+    assert (log.log_end_offset, log.leader_epoch) == (5, 2), "on above the last epoch it has"
+    assert log.append(make_batch(producer_id=4321, epoch=0, sequence=3)).base_offset == 3
+    assert target.allocate_producer_ids(1) > 4321
+    target.close()
+    target = make_manager(tmp_path / "b")
+    target.open()
+    assert target.topics["t"].partitions[1].leader_epoch == 2
+    target.close()
+
+
+def test_another_topics_data_under_our_name_is_refused(tmp_path: Path) -> None:
+    manager = make_manager(tmp_path)
+    manager.open()
+    topic = manager.create_topic("t", 1, {})
+    topic.partitions[0].append(make_batch())
+    manager.close()
+    checkpoints.write_partition_topic_id(str(tmp_path / "t-0"), bytes(range(16)))
+    with pytest.raises(StartupError, match=re.escape(uuid_text(topic.id))):
+        make_manager(tmp_path).open()
+    assert (tmp_path / "t-0" / f"{0:020d}.log").exists()
+
+
+def test_journal_lost_beside_data_is_refused(tmp_path: Path) -> None:
+    manager = make_manager(tmp_path)
+    manager.open()
+    manager.create_topic("t", 1, {})
+    manager.close()
+    (tmp_path / "metadata.journal").unlink()
+    with pytest.raises(StartupError, match=r"metadata\.journal is missing"):
+        make_manager(tmp_path).open()
+
+
+def test_housekeeper_removes_deleted_files_when_due(tmp_path: Path) -> None:
+    from tests.support.clock import FakeClock
+
+    clock = FakeClock()
+    manager = make_manager(tmp_path, clock=clock)
+    manager.open()
+    manager.housekeeper.stop()
+    manager.create_topic("t", 1, {"file.delete.delay.ms": "60000"}).partitions[0].append(make_batch())
+    manager.delete_topic("t")
+    manager.housekeeper.run_due()
+    deleted = [name for name in os.listdir(tmp_path) if name.endswith("-delete")]
+    assert len(deleted) == 1
+    clock.advance(60.1)
+    manager.housekeeper.run_due()
+    assert not [name for name in os.listdir(tmp_path) if name.endswith("-delete")]
+    manager.close()
