@@ -1,27 +1,20 @@
-"""The same requests to Apache Kafka 4.1 and to kafkalite, and the answers compared field by field.
+"""What Apache Kafka 4.1 answers, kafkalite answers: topics, settings, offsets, the cluster.
 
 A story is played on both: topics made, written to, changed, deleted, and everything a client can get wrong asked on the
-way, in every version both serve. What must differ (ids, addresses, times, texts for people) is left out of the
-comparison; what differs on purpose is listed in DIFFERENT with the reason. Slow: Kafka takes seconds to start.
+way, in every version both serve. What differs on purpose is listed in DIFFERENT with the reason. Slow: Kafka takes
+seconds to start.
 """
 
 from __future__ import annotations
 
-import socket
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from kafkalite import Broker, protocol
-from kafkalite.errors import ErrorCode
-from kafkalite.handlers import table
-from kafkalite.protocol import api, header
+from kafkalite.protocol import api
 from kafkalite.protocol.messages import alter_configs as ac
 from kafkalite.protocol.messages import incremental_alter_configs as iac
-from kafkalite.protocol.messages.api_versions import ApiVersionsRequest
 from kafkalite.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from kafkalite.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -57,71 +50,18 @@ from kafkalite.protocol.messages.offset_for_leader_epoch import (
 )
 from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support import wire
-from tests.support.apache_kafka import ApacheKafka, NotAvailable, jars
+from tests.support.side_by_side import Make, Side, Step, differences, two_brokers, versions
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-TIMEOUT_S = 30
 NODE = 1
 TOPIC, BROKER, LOGGER = 2, 4, 8
-LEFT_OUT = {
-    *("throttle_time_ms", "error_message", "cluster_id", "host", "port", "rack", "controller_id", "log_dir"),
-    *("producer_id", "total_bytes", "usable_bytes", "partition_size", "documentation", "log_append_time_ms"),
-    "leader_epoch",  # Kafka's rises when a topic's broker restarts, ours when a start was unclean
-}
 DIFFERENT = {
     "create validated": "Kafka tells a random id of a topic that is not there",
     "metadata by no name": "Kafka fails altogether, with UNKNOWN_SERVER_ERROR",
     "change unknown operation": "Kafka answers UNKNOWN_SERVER_ERROR",
 }
 """Step → why the answers differ on purpose."""
-
-
-@dataclass
-class Side:
-    """One of the two brokers, and what the story has to remember of it."""
-
-    port: int
-    ids: dict[str, bytes] = field(default_factory=dict)
-
-    def ask(self, key: int, version: int, request: object) -> Any:
-        """The response, or "closed" when the broker closes the connection instead."""
-        for _ in range(100):
-            answer = self._ask(key, version, request)
-            if getattr(answer, "error_code", None) != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-                break
-            time.sleep(0.1)  # Kafka fetches its first block of producer ids
-        return answer
-
-    def _ask(self, key: int, version: int, request: object) -> Any:
-        with socket.create_connection(("127.0.0.1", self.port), TIMEOUT_S) as connection:
-            connection.sendall(protocol.encode_request_frame(key, version, 1, "story", request))
-            size = self._receive(connection, 4)
-            if not size:
-                return "closed"
-            answer = self._receive(connection, int.from_bytes(size, "big"))
-        _, position = header.decode_response_header(key, version, answer)
-        return protocol.decode_response(key, version, answer[position:])
-
-    @staticmethod
-    def _receive(connection: socket.socket, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            more = connection.recv(size - len(data))
-            if not more:
-                return b""
-            data += more
-        return data
-
-
-Make = Callable[[int, Side], Any]
-Step = tuple[str, int, range, Make]
-
-
-def versions(key: int, oldest: int = 0, newest: int = 99) -> range:
-    row = table.find(key)
-    assert row is not None
-    return range(max(row.oldest, oldest), min(row.newest, newest) + 1)
 
 
 def create(name: str, partitions: int = 1, replicas: int = 1, **more: Any) -> CreatableTopic:
@@ -569,44 +509,14 @@ def prepare(side: Side) -> None:
         assert answer.responses[0].partition_responses[0].error_code == 0
 
 
-def comparable(message: Any, ids: dict[str, bytes]) -> Any:
-    """A response without what must differ; topic ids as names, settings only those both brokers have."""
-    if isinstance(message, list):
-        return [comparable(item, ids) for item in message]
-    if isinstance(message, bytes):
-        return {value: name for name, value in ids.items()}.get(message, "some id" if message.strip(b"\0") else "none")
-    if not hasattr(message, "FIELDS"):
-        return message
-    fields = {row[0]: comparable(getattr(message, row[0]), ids) for row in message.FIELDS if row[0] not in LEFT_OUT}
-    if "num_partitions" in fields:
-        fields["configs"] = None  # the two have settings of their own
-    for name in ("topics", "partitions", "responses", "results"):
-        if isinstance(fields.get(name), list):
-            fields[name].sort(key=repr)
-    return fields
-
-
 @pytest.fixture(scope="module")
 def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]]:
-    try:
-        jars()
-    except NotAvailable as missing:
-        pytest.skip(f"ANSWERS NOT COMPARED WITH APACHE KAFKA: {missing}")
-    with ApacheKafka(tmp_path_factory.mktemp("kafka")) as kafka, Broker() as broker:
-        both = Side(kafka.port), Side(broker.port)
+    with two_brokers(tmp_path_factory.mktemp("kafka")) as both:
         for side in both:
             prepare(side)
         yield both
 
 
 def test_answers_are_kafkas(sides: tuple[Side, Side]) -> None:
-    different = []
-    served = {row.api_key: row.max_version for row in sides[0].ask(api.API_VERSIONS, 0, ApiVersionsRequest()).api_keys}
-    for label, key, wanted, make in story():
-        for version in wanted:
-            if version > served[key]:
-                continue
-            kafka, ours = (comparable(side.ask(key, version, make(version, side)), side.ids) for side in sides)
-            if kafka != ours and label not in DIFFERENT:
-                different.append(f"{label} v{version}\n  Kafka {kafka}\n  ours  {ours}")
-    assert not different, "\n".join(different)
+    found = differences(sides, story(), DIFFERENT)
+    assert not found, "\n".join(found)

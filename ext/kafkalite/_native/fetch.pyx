@@ -103,7 +103,7 @@ cdef class FetchPlan(LogListener):
         """1 when the request follows its schema."""
         cdef Cursor c
         cdef bint flexible = self.version >= FLEXIBLE_FROM
-        cdef int32_t session_id = 0, session_epoch = -1
+        cdef int32_t session_epoch = -1
         cdef int32_t _i, _j, count, inner
         cdef Py_ssize_t ignored
         cursor_init(&c, <const unsigned char*>PyBytes_AS_STRING(self.body), len(self.body))
@@ -113,7 +113,7 @@ cdef class FetchPlan(LogListener):
         self.size_max = read_i32(&c)
         self.isolation = read_i8(&c)
         if self.version >= 7:
-            session_id = read_i32(&c)
+            read_i32(&c)                                # session_id: none is known
             session_epoch = read_i32(&c)
         if not self.parse_topics(&c):
             return 0
@@ -134,7 +134,7 @@ cdef class FetchPlan(LogListener):
             skip_tags(&c)
         if c.status != OK:                              # bytes behind the request are ignored, as Kafka does
             return 0
-        if session_id != 0 and session_epoch > 0:
+        if session_epoch > 0:                           # with id 0 too, as Kafka has it
             self.error = ERROR_FETCH_SESSION_ID_NOT_FOUND
             self.part_count = 0
             self.topic_count = 0

@@ -34,7 +34,16 @@ cdef enum:
     ERROR_UNKNOWN_TOPIC_OR_PARTITION = 3
     ERROR_REQUEST_TIMED_OUT = 7
     ERROR_INVALID_REQUIRED_ACKS = 21
+    ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+    ERROR_UNSUPPORTED_COMPRESSION_TYPE = 76
     ERROR_INVALID_RECORD = 87
+    MAGIC_AT = 16               # of a batch
+    MAGIC_V2 = 2
+    ATTRIBUTES_AT = 22          # the lower byte, which has all the bits
+    ATTRIBUTE_CODEC = 0x07
+    ATTRIBUTE_TRANSACTIONAL = 0x10
+    CODEC_ZSTD = 4
+    ZSTD_FROM = 7               # first version of Produce that may carry it
     PARTS_AT_FIRST = 64
     PARTITION_SIZE_MIN = 5      # an int32 index and a null records field in its shortest form
     TOPIC_SIZE_MIN = 2
@@ -46,6 +55,19 @@ cdef int64_t deferred_bytes = 0
 def deferred_bytes_now():
     """Bytes of produced batches that wait for the I/O pool at this moment."""
     return deferred_bytes
+
+
+cdef inline int refusal(const unsigned char* batch, Py_ssize_t size, int16_t version) noexcept nogil:
+    """What the version or this release cannot take, whatever else the batch holds: a Kafka error code, or 0."""
+    cdef unsigned char attributes
+    if size <= ATTRIBUTES_AT or batch[MAGIC_AT] != MAGIC_V2:
+        return 0                                                # the log says what is wrong with it
+    attributes = batch[ATTRIBUTES_AT]
+    if version < ZSTD_FROM and (attributes & ATTRIBUTE_CODEC) == CODEC_ZSTD:
+        return ERROR_UNSUPPORTED_COMPRESSION_TYPE
+    if attributes & ATTRIBUTE_TRANSACTIONAL:                    # as FindCoordinator answers: no id is authorised
+        return ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return 0
 
 
 @cython.final
@@ -162,8 +184,10 @@ cdef class ProduceServer:
                 elif part.records_size <= 0:
                     part.error = ERROR_INVALID_RECORD
                 else:
-                    log = <LogCore>(<tuple>topic.partitions)[part.index]
-                    part.error = log.append(part.records, part.records_size, False, &part.result)
+                    part.error = refusal(part.records, part.records_size, version)
+                    if part.error == 0:
+                        log = <LogCore>(<tuple>topic.partitions)[part.index]
+                        part.error = log.append(part.records, part.records_size, False, &part.result)
                     if part.error == ERROR_INVALID_RECORD:
                         part.record_error_index = part.result.record_error_index
             if part.error == APPEND_DEFER or (part.error == 0 and (part.result.flush_due or flush)):
