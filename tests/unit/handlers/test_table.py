@@ -1,5 +1,8 @@
 """The table of APIs: what is advertised is what is served, and every row leads to a handler."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from kafkalite import protocol
@@ -10,36 +13,21 @@ from kafkalite.protocol.messages.api_versions import ApiVersionsRequest
 from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.support.handler_calls import versions
 
-SERVED = {
-    "Produce": (0, 3, 11),
-    "Fetch": (4, 4, 12),
-    "ListOffsets": (1, 1, 11),
-    "Metadata": (0, 0, 13),
-    "FindCoordinator": (0, 0, 6),
-    "ApiVersions": (0, 0, 4),
-    "CreateTopics": (2, 2, 7),
-    "DeleteTopics": (1, 1, 6),
-    "DeleteRecords": (0, 0, 2),
-    "InitProducerId": (0, 0, 5),
-    "OffsetForLeaderEpoch": (2, 2, 4),
-    "DescribeAcls": (1, 1, 3),
-    "CreateAcls": (1, 1, 3),
-    "DeleteAcls": (1, 1, 3),
-    "DescribeConfigs": (1, 1, 4),
-    "AlterConfigs": (0, 0, 2),
-    "DescribeLogDirs": (1, 1, 4),
-    "CreatePartitions": (0, 0, 3),
-    "IncrementalAlterConfigs": (0, 0, 1),
-    "ListPartitionReassignments": (0, 0, 0),
-    "DescribeCluster": (0, 0, 2),
-    "ListConfigResources": (0, 0, 1),
-    "DescribeTopicPartitions": (0, 0, 0),
-}
-"""Name → advertised from, served from, up to."""
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "protocol.md"
+LINE = re.compile(r"^\| (\d+) \| (\w+) \| (\d+)(?:-(\d+))? \|", re.MULTILINE)
+ADVERTISED = {row.name: (row.advertised, row.newest) for row in table.ROWS}
 
 
 def test_table_is_what_the_documentation_says():
-    assert {row.name: (row.advertised, row.oldest, row.newest) for row in table.ROWS} == SERVED
+    told = [
+        (int(key), name, int(oldest), int(newest or oldest))
+        for key, name, oldest, newest in LINE.findall(DOCUMENT.read_text(encoding="utf-8"))
+    ]
+    assert told == [(row.key, row.name, row.oldest, row.newest) for row in table.ROWS]
+
+
+def test_only_produce_is_advertised_below_what_is_served():
+    assert [(row.name, row.advertised) for row in table.ROWS if row.advertised != row.oldest] == [("Produce", 0)]
 
 
 @pytest.mark.parametrize("row", table.ROWS, ids=lambda row: row.name)
@@ -57,7 +45,7 @@ def test_api_versions_tells_the_table(broker, version):
     response = broker.call(api.API_VERSIONS, version, software_request(version))
     assert response.error_code == ErrorCode.NONE
     told = {api.APIS[row.api_key].name: (row.min_version, row.max_version) for row in response.api_keys}
-    assert told == {name: (advertised, newest) for name, (advertised, _, newest) in SERVED.items()}
+    assert told == ADVERTISED
     assert (response.supported_features, response.finalized_features, response.finalized_features_epoch) == ([], [], -1)
     assert not broker.blocked
 
