@@ -104,7 +104,7 @@ def fault_kinds() -> Iterator[object]:
                 yield pytest.param(kinds, error, sticky, id=label, marks=() if usual else pytest.mark.slow)
 
 
-@pytest.mark.parametrize(("kinds", "error", "sticky"), fault_kinds())
+@pytest.mark.parametrize(("kinds", "error", "sticky"), list(fault_kinds()))
 def test_nth_call_fails(tmp_path: Path, kinds: tuple[str, ...], error: int, sticky: bool) -> None:
     for after in range(POINTS_MAX):
         directory = tmp_path / str(after)
