@@ -12,7 +12,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kafkalite.client.client import RETRY_BACKOFF_S_MAX, by_topic, raise_for, raise_from_leader
+from kafkalite.client.client import RETRY_BACKOFF_S_MAX, by_topic, raise_for, raise_from_leader, require_answers
+from kafkalite.client.errors import ProtocolError
 from kafkalite.errors import ErrorCode, KafkaError
 from kafkalite.model import TopicPartition
 from kafkalite.protocol import api
@@ -158,6 +159,7 @@ class Admin:
                         starts[key] = row.low_watermark
 
         self._client.with_retries(ask)
+        require_answers("DeleteRecords", offsets, starts)
         return starts
 
     def describe_topic_configs(self, topic: str, names: Iterable[str] | None = None) -> list[ConfigEntry]:
@@ -220,7 +222,10 @@ class Admin:
         def ask() -> list[ConfigEntry]:
             connection = connect()
             request.include_documentation = connection.version_for(api.DESCRIBE_CONFIGS) >= DOCUMENTATION_VERSION
-            (result,) = connection.request(api.DESCRIBE_CONFIGS, request).results
+            results = connection.request(api.DESCRIBE_CONFIGS, request).results
+            if len(results) != 1:
+                raise ProtocolError(f"DescribeConfigs was answered for {len(results)} resources, not 1")
+            (result,) = results
             raise_for(result.error_code, f"{KINDS[kind]} {name}", result.error_message)
             return sorted(map(entry_of, result.configs))
 

@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from kafkalite.client.connection import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, Connection
-from kafkalite.client.errors import BrokerUnreachable, ConnectionLost, RequestTimeout
+from kafkalite.client.errors import BrokerUnreachable, ConnectionLost, ProtocolError, RequestTimeout
 from kafkalite.errors import ErrorCode, KafkaError, error_for
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, OffsetAndTimestamp, TopicPartition
 from kafkalite.protocol.api import LIST_OFFSETS, METADATA
@@ -212,6 +212,7 @@ class Client:
                         found[key] = OffsetAndTimestamp(row.offset, row.timestamp, row.leader_epoch)
 
         self.with_retries(ask)
+        require_answers("ListOffsets", timestamps, found)
         return found
 
     def start_offset(self, topic: str, partition: int) -> int:
@@ -411,6 +412,13 @@ def by_topic(keys: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
     for key in keys:
         groups.setdefault(key.topic, []).append(key.partition)
     return list(groups.items())
+
+
+def require_answers(name: str, asked: Iterable[TopicPartition], found: Mapping[TopicPartition, object]) -> None:
+    """ProtocolError when a broker left out a partition that it was asked about."""
+    missing = [str(key) for key in asked if key not in found]
+    if missing:
+        raise ProtocolError(f"{name} was not answered for {', '.join(missing)}")
 
 
 def raise_from_leader(code: int, key: TopicPartition) -> None:

@@ -27,7 +27,14 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 
 from kafkalite.client.client import RETRY_BACKOFF_S_MAX
-from kafkalite.client.errors import BrokerUnreachable, ClientError, ConnectionLost, DeliveryFailed, RequestTimeout
+from kafkalite.client.errors import (
+    BrokerUnreachable,
+    ClientError,
+    ConnectionLost,
+    DeliveryFailed,
+    ProtocolError,
+    RequestTimeout,
+)
 from kafkalite.errors import ErrorCode, KafkaError, error_class, error_for
 from kafkalite.model import TopicPartition
 from kafkalite.protocol.api import API_VERSIONS, INIT_PRODUCER_ID, PRODUCE
@@ -293,7 +300,7 @@ class Producer:
     def _collect_one(self, connection: Connection) -> None:
         """Takes one answer; a failed batch makes it take all, and puts back what is to be sent again."""
         try:
-            code, message, base_offset = answer_of(connection.receive()[1])
+            code, message, base_offset = receive_one(connection)
         except ClientError:
             self._put_back(self._in_flight.pop(connection))
             raise
@@ -310,7 +317,7 @@ class Producer:
         others = self._in_flight.pop(connection)
         while others:
             try:
-                following_code, following_message, base_offset = answer_of(connection.receive()[1])
+                following_code, following_message, base_offset = receive_one(connection)
             except ClientError:
                 again += others
                 break
@@ -416,9 +423,14 @@ def is_worth_repeating(code: int) -> bool:
     return code == ErrorCode.MESSAGE_TOO_LARGE or error_class(code).retriable
 
 
-def answer_of(answer: Any) -> tuple[int, str | None, int]:
-    """(error code, message, base offset) of the one partition in a Produce answer."""
-    row = answer.responses[0].partition_responses[0]
+def receive_one(connection: Connection) -> tuple[int, str | None, int]:
+    """(error code, message, base offset) of the one partition in the next Produce answer."""
+    answer = connection.receive()[1]
+    rows = [row for topic in answer.responses for row in topic.partition_responses]
+    if len(rows) != 1:
+        connection.close()
+        raise ProtocolError(f"{connection.address} answered Produce for {len(rows)} partitions, not 1")
+    (row,) = rows
     message = row.error_message
     if row.record_errors and row.record_errors[0].batch_index_error_message:
         first = row.record_errors[0]

@@ -12,6 +12,7 @@ import socket
 import struct
 import threading
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -111,6 +112,8 @@ class FakeCluster:
         self.batch_size_max = 1_048_588
         self.auto_create = False
         self.next_producer_id = 100
+        self.mutate: Callable[[bytes], bytes] | None = None
+        """Applied to every answer frame on its way out."""
         self.metadata_lags = 0
         """So many Metadata answers call a topic leaderless."""
         self._listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(nodes)]
@@ -171,7 +174,7 @@ class FakeCluster:
                 answer = self._answer(node, receive_exactly(connection, size))
                 if answer is None:
                     return
-                connection.sendall(answer)
+                connection.sendall(self.mutate(answer) if self.mutate is not None else answer)
 
     def _answer(self, node: int, frame: bytes) -> bytes | None:
         """The whole answer frame; empty for silence, None to close."""
@@ -192,6 +195,8 @@ class FakeCluster:
                     api_keys=[api_versions.ApiVersion(api_key=18, min_version=oldest, max_version=newest)],
                 )
                 return protocol.encode_response_frame(API_VERSIONS, 0, head.correlation_id, refusal)
+            if self.mutate is not None and not oldest <= head.api_version <= newest:
+                return None  # it may have been told lies about versions
             assert oldest <= head.api_version <= newest, f"API {head.api_key} v{head.api_version} was not offered"
             request = protocol.decode_request(head.api_key, head.api_version, frame[head.body_position :])
             code = action if isinstance(action, int) else 0
