@@ -161,7 +161,8 @@ class Broker:
             config.broker_rack,
             {bound.name: bound.endpoint for bound in self._listeners},
         )
-        services = BrokerServices(logs.config, logs, cluster, self.clock, pool)
+        config = logs.config  # with what was changed while an earlier broker ran
+        services = BrokerServices(config, logs, cluster, self.clock, pool)
         dispatcher = Dispatcher(services)
         self._workers = [self._make_worker(i, logs, pool, dispatcher) for i in range(config.num_network_threads)]
         self._acceptor = Acceptor(
@@ -174,6 +175,7 @@ class Broker:
             send_buffer_bytes=config.socket_send_buffer_bytes,
             receive_buffer_bytes=config.socket_receive_buffer_bytes,
         )
+        services.config_listeners.append(self._use_config)
         for worker in self._workers:
             worker.start()
         self._acceptor.start()
@@ -185,6 +187,15 @@ class Broker:
             sum(len(topic.partitions) for topic in logs.topics.values()),
             time.monotonic() - began,
         )
+
+    def _use_config(self, config: BrokerConfig) -> None:
+        """Settings were changed while running: those of the network. Any thread."""
+        if self._acceptor is not None:
+            self._acceptor.set_limits(
+                connections_max=config.max_connections,
+                connections_per_address_max=config.max_connections_per_ip,
+                per_address_overrides=config.connections_per_ip_overrides(),
+            )
 
     def _bind(self, wanted: Listener) -> BoundListener:
         listening = bind(wanted.host, wanted.port, self.config.socket_listen_backlog_size)

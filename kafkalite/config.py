@@ -158,13 +158,13 @@ class BrokerConfig:
 
     # Connections
     max_connections: int = setting(
-        INT, 20_000, "Open connections; further ones are closed at once.", low=0, high=INT32_MAX
+        INT, 20_000, "Open connections; further ones are closed at once.", low=0, high=INT32_MAX, dynamic=True
     )
     max_connections_per_ip: int = setting(
-        INT, INT32_MAX, "Open connections from one address; further ones are closed at once.", low=0
+        INT, INT32_MAX, "Open connections from one address; further ones are closed at once.", low=0, dynamic=True
     )
     max_connections_per_ip_overrides: str = setting(
-        STRING, "", "Exceptions to max.connections.per.ip: `address:count`, comma between two."
+        STRING, "", "Exceptions to max.connections.per.ip: `address:count`, comma between two.", dynamic=True
     )
     connections_max_idle_ms: int = setting(
         LONG, 10 * MINUTE_MS, "A connection that says nothing for so long is closed; -1 never.", unit="ms", low=-1

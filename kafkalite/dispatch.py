@@ -12,14 +12,14 @@ Thread rule: called on network workers; `RequestContext` and the services in it 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kafkalite.handlers import table
 from kafkalite.protocol import header
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from kafkalite._native.connection import Connection
     from kafkalite._native.transfer import Answer
@@ -49,13 +49,20 @@ class ClusterView:
 
 @dataclass(slots=True)
 class BrokerServices:
-    """What handlers may use. `config` is replaced as a whole when dynamic settings change."""
+    """What handlers may use. `config` is replaced as a whole when dynamic settings change, by `use_config`."""
 
     config: BrokerConfig
     logs: LogManager
     cluster: ClusterView
     clock: Clock
     pool: IoPool
+    config_listeners: list[Callable[[BrokerConfig], None]] = field(default_factory=list)
+
+    def use_config(self, config: BrokerConfig) -> None:
+        """Settings changed while running: from now on these count. The log manager, which knows them, is not told."""
+        self.config = config
+        for listener in self.config_listeners:
+            listener(config)
 
 
 @dataclass(frozen=True, slots=True)

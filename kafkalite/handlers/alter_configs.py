@@ -146,7 +146,7 @@ def _alter_broker(
     except ConfigError as error:
         raise InvalidRequest(str(error)) from error
     if not validate_only:
-        services.config = services.logs.alter_broker(overrides)
+        services.use_config(services.logs.alter_broker(overrides))
 
 
 def _alter_loggers(context: RequestContext, resource: Any, *, validate_only: bool) -> None:

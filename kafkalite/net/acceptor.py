@@ -170,6 +170,15 @@ class Acceptor:
             )
         return short
 
+    def set_limits(
+        self, *, connections_max: int, connections_per_address_max: int, per_address_overrides: Mapping[str, int]
+    ) -> None:
+        """New limits for connections to come; those that are open stay. Any thread."""
+        with self._lock:
+            self._connections_max = connections_max
+            self._per_address_max = connections_per_address_max
+            self._per_address_overrides = per_address_overrides
+
     def _refusal(self, host: str) -> str | None:
         """Counts the connection in, or says which limit is reached."""
         with self._lock:
