@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 BOOTSTRAP_VARIABLE = "KAFKALITE_BOOTSTRAP"
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
 PROGRESS_INTERVAL_S = 1.0
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
 CLEAR_LINE = "\r\x1b[K"
 
 
@@ -67,20 +69,20 @@ def seconds(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """A whole number from 1 on, for argparse."""
+    """A whole number above 0 that fits in 32 bits, for argparse."""
     import argparse
 
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
+    if not text.isascii() or not text.isdigit() or not 0 < int(text[:20]) <= INT32_MAX:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no whole number from 1 to {INT32_MAX}")
     return int(text)
 
 
 def natural(text: str) -> int:
-    """A whole number from 0 on, for argparse."""
+    """A whole number from 0 on that fits in 64 bits, for argparse."""
     import argparse
 
-    if not text.isascii() or not text.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 on")
+    if not text.isascii() or not text.isdigit() or int(text[:20]) > INT64_MAX:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no whole number from 0 to {INT64_MAX}")
     return int(text)
 
 

@@ -14,7 +14,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kafkalite.cli import Parser, UsageError
-from kafkalite.cli.common import add_client_arguments, assignments, count, natural, open_client, print_json, print_table
+from kafkalite.cli.common import (
+    INT64_MAX,
+    add_client_arguments,
+    assignments,
+    count,
+    natural,
+    open_client,
+    print_json,
+    print_table,
+)
 from kafkalite.errors import TopicAlreadyExists, UnknownTopicOrPartition
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition, uuid_text
 
@@ -179,13 +188,18 @@ def add_partitions_action(client: Client, arguments: argparse.Namespace) -> None
 def delete_records_action(client: Client, arguments: argparse.Namespace) -> None:
     key = TopicPartition(arguments.topic, arguments.partition)
     text = arguments.before
-    if text != "end" and not text.isdigit():
-        raise UsageError(f'--before {text}: expected an offset or "end"')
-    starts = client.admin.delete_records({key: -1 if text == "end" else int(text)})
+    starts = client.admin.delete_records({key: -1 if text == "end" else offset_of(text)})
     if arguments.json:
         print_json({"topic": key.topic, "partition": key.partition, "start": starts[key]})
     else:
         print(f"{key} starts at {starts[key]}")
+
+
+def offset_of(text: str) -> int:
+    """The offset of --before; UsageError when it is none."""
+    if not text.isascii() or not text.isdigit() or int(text[:20]) > INT64_MAX:
+        raise UsageError(f'--before {text[:40]}: expected an offset or "end"')
+    return int(text)
 
 
 def report(arguments: argparse.Namespace, done: str, names: list[str]) -> None:

@@ -26,8 +26,11 @@ if TYPE_CHECKING:
     from kafkalite.client.client import Client as Client
     from kafkalite.client.errors import BrokerUnreachable as BrokerUnreachable
     from kafkalite.client.errors import ClientError as ClientError
+    from kafkalite.client.errors import ConnectionLost as ConnectionLost
     from kafkalite.client.errors import DeliveryFailed as DeliveryFailed
+    from kafkalite.client.errors import ProtocolError as ProtocolError
     from kafkalite.client.errors import RequestTimeout as RequestTimeout
+    from kafkalite.client.errors import UnsendableRequest as UnsendableRequest
     from kafkalite.client.errors import UnsupportedApi as UnsupportedApi
     from kafkalite.client.producer import Producer as Producer
     from kafkalite.client.reader import Chunk as Chunk
@@ -39,10 +42,13 @@ _WHERE = {
     "Chunk": "reader",
     "Client": "client",
     "ClientError": "errors",
+    "ConnectionLost": "errors",
     "DeliveryFailed": "errors",
     "Producer": "producer",
+    "ProtocolError": "errors",
     "Reader": "reader",
     "RequestTimeout": "errors",
+    "UnsendableRequest": "errors",
     "UnsupportedApi": "errors",
 }
 
@@ -52,10 +58,13 @@ __all__ = [
     "Chunk",
     "Client",
     "ClientError",
+    "ConnectionLost",
     "DeliveryFailed",
     "Producer",
+    "ProtocolError",
     "Reader",
     "RequestTimeout",
+    "UnsendableRequest",
     "UnsupportedApi",
 ]
 

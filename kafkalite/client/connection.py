@@ -25,6 +25,7 @@ from kafkalite.client.errors import (
     ConnectionLost,
     ProtocolError,
     RequestTimeout,
+    UnsendableRequest,
     UnsupportedApi,
 )
 from kafkalite.errors import ErrorCode
@@ -167,7 +168,10 @@ class Connection:
         if self.closed:
             raise ConnectionLost(f"the connection to {self.address} is closed")
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        frame = protocol.encode_request_frame(api_key, version, self._correlation_id, self._client_id, message)
+        try:
+            frame = protocol.encode_request_frame(api_key, version, self._correlation_id, self._client_id, message)
+        except (protocol.EncodeError, OverflowError) as error:
+            raise UnsendableRequest(f"{APIS[api_key].name} {version} cannot be sent: {error}") from error
         timeout = self._request_timeout_s if timeout_s is None else timeout_s
         sent = Sent(self._correlation_id, api_key, version, time.monotonic() + timeout)
         try:

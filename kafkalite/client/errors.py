@@ -5,6 +5,7 @@ ClientError
     ConnectionLost          a connection broke, or the peer closed it; the request may or may not have been served
     RequestTimeout          no answer in time; the same doubt
     UnsupportedApi          client and broker have no version of a request in common
+    UnsendableRequest       a value that the protocol has no room for
     ProtocolError           the peer sent what is not an answer
     DeliveryFailed          records were not acknowledged; says how many and why
 """
@@ -28,6 +29,10 @@ class RequestTimeout(ClientError):
 
 class UnsupportedApi(ClientError):
     """The broker is too old or too new, or does not serve this request at all."""
+
+
+class UnsendableRequest(ClientError):
+    """The request holds a value that does not fit in its field, or that this version of it cannot carry."""
 
 
 class ProtocolError(ClientError):

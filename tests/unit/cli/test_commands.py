@@ -307,7 +307,9 @@ def test_several_partitions(run: Run, client: Client, kafka_broker) -> None:
         (["topics"], "ACTION"),
         (["topics", "make"], "make"),
         (["topics", "create"], "TOPIC"),
-        (["topics", "create", "x", "-p", "0"], "above 0"),
+        (["topics", "create", "x", "-p", "0"], "from 1"),
+        (["topics", "create", "x", "-p", "2147483648"], "from 1"),
+        (["topics", "create", "x", "-p", "٣"], "from 1"),
         (["topics", "create", "x", "--set", "novalue"], "KEY=VALUE"),
         (["topics", "alter", "x"], "nothing to change"),
         (["topics", "delete-records", "x", "-p", "0", "--before", "soon"], "soon"),
@@ -320,6 +322,8 @@ def test_several_partitions(run: Run, client: Client, kafka_broker) -> None:
         (["produce", "-t", "x", "-K", ""], "--key-separator is empty"),
         (["produce", "-t", "x", "/no/such/file"], "/no/such/file"),
         (["consume", "-t", "x", "-o", "sometime"], "sometime"),
+        (["consume", "-t", "x", "-o", "9223372036854775808"], "9223372036854775808"),
+        (["produce", "-t", "x", "--timestamp", "9223372036854775808"], "from 0"),
         (["consume", "-t", "x", "-c", "-1"], "-c"),
         (["consume", "-t", "x", "-f", "%q"], "%q is unknown"),
         (["consume", "-t", "x", "--json", "-f", "%s"], "exclude"),
@@ -346,6 +350,25 @@ def test_refused_in_one_sentence(arguments: list[str], said: str, capfd: pytest.
 def test_unknown_topic(run: Run, arguments: list[str]) -> None:
     result = run(*arguments)
     assert (result.status, "nope" in result.err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["topics", "create", "x" * 40_000],
+        ["topics", "describe", "y" * 40_000],
+        ["consume", "-t", "z" * 40_000],
+        ["consume", "-t", "a b"],
+        ["topics", "create", "a/b"],
+        ["topics", "delete-records", "nope", "-p", "3000000000", "--before", "1"],
+        ["configs", "alter", "topic", "nope", "--set", f"retention.ms={'9' * 50_000}"],
+    ],
+    ids=lambda words: words[1],
+)
+def test_values_beyond_the_protocol(run: Run, arguments: list[str]) -> None:
+    result = run(*arguments)
+    assert result.status == 1
+    assert result.err.count("\n") == 1
 
 
 def test_unknown_partition(run: Run, kafka_topic: str) -> None:
