@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,12 @@ settings.load_profile("kafkalite")
 pytest_plugins = ["kafkalite.testing", "pytester"]
 
 NATIVE = Path(__file__).resolve().parent.parent / "ext" / "kafkalite" / "_native"
+
+
+def pytest_configure() -> None:
+    """A run in a shell's background ignores Ctrl-C, and programs it starts would inherit that; some tests send it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> str:
