@@ -113,6 +113,7 @@ def load_offline(plan: LoadPlan, services: LogServices, error: OSError) -> Parti
 def list_directory(directory: str, segment_suffix: str) -> Listing:
     """Looks at a partition directory, removing what an earlier process was about to remove."""
     listing = Listing({}, set())
+    our_indexes: dict[int, str] = {}
     try:
         with os.scandir(directory) as found:
             entries = list(found)
@@ -132,6 +133,10 @@ def list_directory(directory: str, segment_suffix: str) -> Listing:
                 _LOG.warning("not a file, ignored", extra=fields(path=entry.path))
         elif suffix in files.KAFKA_INDEX_SUFFIXES:
             listing.kafka_indexes.add(int(stem))
+        elif suffix == files.INDEX_SUFFIX:
+            our_indexes[int(stem)] = entry.path
+    for base in our_indexes.keys() - listing.segment_sizes.keys():
+        file_ops.unlink(our_indexes[base], missing_ok=True)  # Kafka deletes segments without knowing these
     return listing
 
 

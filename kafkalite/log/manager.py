@@ -83,6 +83,8 @@ class LogManager:
         self._on_fatal = on_fatal
         self._lock = threading.RLock()
         self._journal_lock = threading.Lock()
+        self._checkpoint_lock = threading.Lock()  # a leaf, as the journal's
+        self._written: dict[str, dict[tuple[str, int], int]] = {}  # what the checkpoint files say
         self._journal: Journal | None = None
         self._directory_lock: directory.DirectoryLock | None = None
         self._offline: dict[PartitionLog, str] = {}
@@ -510,7 +512,7 @@ class LogManager:
         points = {(log.topic, log.partition): log.flushed_offset for log in self.logs() if not log.offline}
         for log in self._offline:
             points[log.topic, log.partition] = log.flushed_offset
-        checkpoints.write_offsets(f"{self.directory}/{files.RECOVERY_POINTS_NAME}", points)
+        self._write_offsets(files.RECOVERY_POINTS_NAME, points)
 
     def write_log_starts(self) -> None:
         """Writes down log start offsets that the names of the segment files do not tell."""
@@ -519,7 +521,14 @@ class LogManager:
             for log in self.logs()
             if log.log_start_offset > log.segments[0].base_offset or not log.segments[0].has_file
         }
-        checkpoints.write_offsets(f"{self.directory}/{files.LOG_STARTS_NAME}", starts)
+        self._write_offsets(files.LOG_STARTS_NAME, starts)
+
+    def _write_offsets(self, name: str, offsets: dict[tuple[str, int], int]) -> None:
+        """Replaces a checkpoint file unless it says the same already."""
+        with self._checkpoint_lock:
+            if self._written.get(name) != offsets:
+                checkpoints.write_offsets(f"{self.directory}/{name}", offsets)
+                self._written[name] = offsets
 
 
 def open_segments_max(config: BrokerConfig) -> int:

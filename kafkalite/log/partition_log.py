@@ -361,8 +361,8 @@ class PartitionLog(LogCore):
             try:
                 for segment in reversed(segments):
                     if segment.flushed_size == segment.size:
-                        if segment.sealed:
-                            break
+                        if segment.sealed and segment.size > 0:
+                            break  # segments are sealed in order: those before it are on the disk too
                     else:
                         self._sync_unless_deleted(segment)
                 if self._directory_dirty:
@@ -772,7 +772,10 @@ class PartitionLog(LogCore):
         return ages
 
     def _remove_front(self, count: int) -> None:
-        """Takes `count` segments out of the log; their files go after file.delete.delay.ms."""
+        """Takes `count` segments out of the log; their files go after file.delete.delay.ms.
+
+        The log start need not be written down: the name of the first file that is left tells it.
+        """
         if count <= 0:
             return
         self._acquire()
@@ -787,7 +790,6 @@ class PartitionLog(LogCore):
             self._set_segments(kept)
         finally:
             self._release()
-        self.services.log_start_moved(self)
         for segment in removed:
             self._remove_files(segment)
         _LOG.info(

@@ -43,6 +43,7 @@ cdef class Segment:
     cdef readonly int64_t bytes_since_entry
     cdef int64_t unverified_size            # bytes below were loaded from disk and need their CRC checked once
     cdef bytearray verified                 # one byte a granule of the index; None: no granule is verified yet
+    cdef int64_t unverified_count           # granules in it still to check
     cdef list retired                       # maps replaced while pinned
     cdef FileCache cache
     cdef bint used                          # second-chance mark

@@ -475,6 +475,7 @@ cdef class Segment:
             return found
         if self.verified is None:
             self.verified = bytearray(bisect_last_below(index.positions, index.count, self.unverified_size) + 2)
+            self.unverified_count = len(self.verified)
         end = min(end, self.unverified_size)
         first = bisect_last(index.positions, index.count, position) + 1
         last = min(bisect_last_below(index.positions, index.count, end) + 1, <int64_t>len(self.verified) - 1)
@@ -492,9 +493,10 @@ cdef class Segment:
 
     def mark_verified(self, int64_t granule):
         """The granule was checked; what is wrong in it stands in `damage`."""
-        if self.verified is not None and granule < len(self.verified):
+        if self.verified is not None and granule < len(self.verified) and not self.verified[granule]:
             self.verified[granule] = 1
-            if 0 not in self.verified:
+            self.unverified_count -= 1
+            if self.unverified_count == 0:
                 self.unverified_size = 0
                 self.verified = None
 

@@ -189,7 +189,6 @@ def test_failed_sync_of_the_file_system_is_traced_to_its_logs(manager: LogManage
     for log in logs:
         log.append(make_batch())
     file_ops.arm(("sync",), after=0, error=errno.EIO, sticky=True)
-    with pytest.raises(OSError, match="Input/output"):
-        manager.housekeeper.checkpoint()
+    manager.housekeeper.checkpoint()
     file_ops.disarm()
     assert all(log.offline and log.flushed_offset == 1 for log in logs)

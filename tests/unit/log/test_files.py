@@ -1,0 +1,132 @@
+"""The small files: Kafka's formats byte for byte, atomic replacement, what is forgiven on reading; the sparse index."""
+
+import errno
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kafkalite._native import file_ops
+from kafkalite._native.index import SegmentIndex
+from kafkalite.log import checkpoints, files
+from kafkalite.model import uuid_text
+
+ID = bytes.fromhex("00112233445566778899aabbccddeeff")
+
+
+def test_offset_checkpoint_is_kafkas(tmp_path: Path) -> None:
+    path = str(tmp_path / "recovery-point-offset-checkpoint")
+    checkpoints.write_offsets(path, {("orders", 0): 17, ("a.b-c", 12): 0})
+    assert Path(path).read_text() == "0\n2\norders 0 17\na.b-c 12 0\n"
+    assert checkpoints.read_offsets(path) == {("orders", 0): 17, ("a.b-c", 12): 0}
+
+
+@pytest.mark.parametrize("text", ["", "1\n0\n", "0\n2\na 0 1\n", "0\n1\na 0\n", "0\n1\na x 1\n", "0\nmany\n", "\xff\n"])
+def test_damaged_offset_checkpoint_counts_as_absent(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "checkpoint"
+    path.write_bytes(text.encode("latin-1"))
+    assert checkpoints.read_offsets(str(path)) is None
+    assert checkpoints.read_offsets(str(tmp_path / "missing")) is None
+
+
+def test_leader_epochs_are_kafkas(tmp_path: Path) -> None:
+    path = str(tmp_path / "leader-epoch-checkpoint")
+    checkpoints.write_epochs(path, [(0, 0), (3, 120)])
+    assert Path(path).read_text() == "0\n2\n0 0\n3 120\n"
+    assert checkpoints.read_epochs(path) == [(0, 0), (3, 120)]
+    Path(path).write_text("0\n2\n3 0\n0 120\n")
+    assert checkpoints.read_epochs(path) == [], "out of order"
+
+
+def test_partition_metadata_is_kafkas(tmp_path: Path) -> None:
+    checkpoints.write_partition_topic_id(str(tmp_path), ID)
+    assert (tmp_path / "partition.metadata").read_text() == f"version: 0\ntopic_id: {uuid_text(ID)}"
+    assert checkpoints.read_partition_topic_id(str(tmp_path)) == ID
+    for damaged in ("", "version: 1\ntopic_id: x", "version: 0\ntopic_id: short", "topic_id"):
+        (tmp_path / "partition.metadata").write_text(damaged)
+        assert checkpoints.read_partition_topic_id(str(tmp_path)) is None
+
+
+def test_properties_skip_comments_and_keep_values_with_equals(tmp_path: Path) -> None:
+    path = tmp_path / "meta.properties"
+    path.write_text("#\n#Mon Jan 01\ncluster.id=a=b\n version = 1 \n!x=y\nnonsense\n")
+    assert checkpoints.read_properties(str(path)) == {"cluster.id": "a=b", "version": "1"}
+    assert checkpoints.read_properties(str(tmp_path / "missing")) is None
+
+
+@pytest.mark.parametrize("kind", ["open", "write", "sync", "rename"])
+def test_failed_replacement_leaves_the_old_file(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "file"
+    files.write_atomically(str(path), b"old", durable=True)
+    file_ops.arm((kind,), after=0, error=errno.EIO, written=1)
+    try:
+        with pytest.raises(OSError, match="Input/output"):
+            files.write_atomically(str(path), b"new", durable=True)
+    finally:
+        file_ops.disarm()
+    assert path.read_bytes() == b"old"
+    files.write_atomically(str(path), b"new", durable=True)
+    assert path.read_bytes() == b"new"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("t-0", ("t", 0)),
+        ("a-b-12", ("a-b", 12)),
+        ("t-0.0123456789abcdef0123456789abcdef-delete", None),
+        ("t", None),
+        ("-1", None),
+        ("t-", None),
+        ("t-99999999999", None),
+    ],
+)
+def test_directory_names(name: str, expected: tuple[str, int] | None) -> None:
+    assert files.parse_directory_name(name) == expected
+
+
+def test_deleted_directory_names_fit_the_file_system() -> None:
+    name = files.deleted_directory_name("x" * 249, 12)
+    assert len(name) == 255
+    assert files.DELETED_DIRECTORY_NAME.fullmatch(name)
+    assert files.parse_directory_name(name) is None
+
+
+def test_index_answers_equal_numpys() -> None:
+    rng = random.Random(3)
+    index = SegmentIndex()
+    offset = position = timestamp = 0
+    rows = []
+    for _ in range(300):
+        offset += rng.randint(1, 9)
+        position += rng.randint(61, 9000)
+        timestamp += rng.choice([0, 0, 5])
+        index.add(offset, position, timestamp)
+        rows.append((offset, position, timestamp))
+    columns = np.array(rows).T
+    assert (index.columns() == columns).all()
+    for _ in range(500):
+        wanted = rng.randrange(offset + 20)
+        at = int(np.searchsorted(columns[0], wanted, side="right")) - 1
+        assert index.position_of_offset(wanted) == (columns[1][at] if at >= 0 else 0)
+        at = int(np.searchsorted(columns[2], wanted, side="left")) - 1
+        assert index.position_of_time(wanted) == (columns[1][at] if at >= 0 else 0)
+    index.truncate(int(columns[1][100]))
+    assert (index.columns() == columns[:, :100]).all()
+    with pytest.raises(ValueError, match="not above"):
+        index.add(1, 1 << 40, 0)
+
+
+def test_mapped_index_is_copied_before_it_grows() -> None:
+    columns = np.array([[5, 9], [100, 200], [1, 2]], dtype=np.int64)
+    columns.flags.writeable = False
+    index = SegmentIndex.from_columns(columns, writable=False)
+    index.add(12, 300, 3)
+    assert columns.shape == (3, 2)
+    assert index.columns().tolist() == [[5, 9, 12], [100, 200, 300], [1, 2, 3]]
+
+
+def test_fresh_index_takes_no_memory() -> None:
+    index = SegmentIndex()
+    assert (len(index), index.size_bytes, index.position_of_offset(5), index.position_of_time(5)) == (0, 0, 0, 0)
