@@ -360,7 +360,7 @@ class Client:
     def any_connection(self) -> Connection:
         """A connection to any broker that can be reached: open ones, then known brokers, then the bootstrap list."""
         for (_, _, lane), connection in self._connections.items():
-            if lane == SHARED and not connection.closed:
+            if lane == SHARED and not connection.stale:
                 return connection
         addresses = [(broker.host, broker.port) for broker in self._brokers.values()]
         failures = []
@@ -378,7 +378,10 @@ class Client:
 
     def _connection(self, host: str, port: int, lane: str) -> Connection:
         connection = self._connections.get((host, port, lane))
-        if connection is None or connection.closed:
+        if connection is not None and connection.stale:
+            connection.close()
+            connection = None
+        if connection is None:
             connection = self._connections[host, port, lane] = Connection.connect(
                 host,
                 port,

@@ -12,6 +12,7 @@ until the next `receive`.
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import struct
 import time
@@ -106,6 +107,20 @@ class Connection:
     @property
     def address(self) -> str:
         return f"{self.host}:{self.port}"
+
+    @property
+    def overdue(self) -> bool:
+        """Whether the oldest request under way should have been answered by now."""
+        return bool(self._under_way) and time.monotonic() > self._under_way[0].deadline
+
+    @property
+    def stale(self) -> bool:
+        """Whether the peer closed an idle connection (brokers do after a while), or sent what nobody asked for."""
+        if self.closed or self._under_way:
+            return self.closed
+        poller = select.poll()  # unlike select, it takes descriptors above 1023
+        poller.register(self._socket, select.POLLIN)
+        return bool(poller.poll(0))
 
     def fileno(self) -> int:
         """For select."""

@@ -220,7 +220,9 @@ class Reader:
             for connection in self._sent:
                 selector.register(connection, selectors.EVENT_READ, connection)
             events = selector.select(self._client.request_timeout_s + self._max_wait_ms / 1000)
-        return [key.data for key, _ in events] or list(self._sent)
+        ready = {key.data for key, _ in events}
+        answered = [connection for connection in self._sent if connection in ready or connection.overdue]
+        return answered or list(self._sent)
 
     # --- taking ------------------------------------------------------------------------------------------------------
 

@@ -241,6 +241,29 @@ def test_create_topic_is_repeated_when_the_controller_moved(cluster: FakeCluster
     assert cluster.count(CREATE_TOPICS) == 3
 
 
+def test_a_connection_closed_while_idle_is_made_again(cluster: FakeCluster, client: Client) -> None:
+    client.topics()
+    with client.producer() as producer:
+        producer.send("t", 0, VALUES[:500])
+        producer.flush()
+        cluster.drop_connections()
+        client.admin.create_topic("new")  # not repeated after a failure, so the connection must be found dead before
+        producer.send("t", 0, VALUES[500:])
+    assert read_all(client) == VALUES
+
+
+def test_a_silent_leader_is_noticed_beside_a_busy_one(cluster: FakeCluster) -> None:
+    keys = [TopicPartition("t", 0), TopicPartition("t", 1)]
+    with Client(cluster.bootstrap, request_timeout_s=0.3, retry_timeout_s=5, retry_backoff_s=0.005) as client:
+        for key in keys:
+            client.produce("t", key.partition, VALUES)
+        cluster.fail(FETCH, SILENCE)
+        with client.reader(dict.fromkeys(keys, 0), max_wait_ms=1) as reader:
+            while min(reader.position(key) for key in keys) < 1000:
+                reader.poll()
+    assert not cluster.faults
+
+
 def test_create_topic_is_not_repeated_after_a_lost_connection(cluster: FakeCluster, client: Client) -> None:
     cluster.fail(CREATE_TOPICS, CLOSE_AFTER)
     with pytest.raises(ClientError):
