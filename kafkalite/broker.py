@@ -1,7 +1,7 @@
 """The composition root: builds every part, joins them, and knows the order of start and stop.
 
-    start: descriptors ─▶ log directory (lock, recovery) ─▶ I/O pool ─▶ listeners ─▶ workers ─▶ acceptor ─▶ ready
-    stop:  acceptor ─▶ workers (parked answers, then connections) ─▶ I/O pool ─▶ log directory (flush, marker)
+    start: descriptors ─▶ log directory (lock, recovery) ─▶ I/O pool ─▶ groups ─▶ listeners ─▶ workers ─▶ acceptor
+    stop:  acceptor ─▶ groups ─▶ workers (parked answers, then connections) ─▶ I/O pool ─▶ log directory (flush, marker)
 
 Nothing else imports this module. A Broker is started once and stopped once, from any one thread.
 """
@@ -25,6 +25,7 @@ from kafkalite._native.produce import ProduceServer
 from kafkalite._native.transfer import Mailbox, OutBuffer
 from kafkalite.clock import SystemClock
 from kafkalite.config import BrokerConfig
+from kafkalite.coordinator.groups import GroupCoordinator
 from kafkalite.dispatch import BrokerServices, ClusterView, Dispatcher
 from kafkalite.log.manager import LogManager, open_segments_max
 from kafkalite.net.acceptor import Acceptor, BoundListener, bind
@@ -87,6 +88,7 @@ class Broker:
         self._acceptor: Acceptor | None = None
         self._pool: IoPool | None = None
         self._logs: LogManager | None = None
+        self._groups: GroupCoordinator | None = None
         self._listeners: list[BoundListener] = []
 
     @property
@@ -154,6 +156,8 @@ class Broker:
         self._logs = logs = LogManager(config, self.clock, on_fatal=self._on_fatal)
         logs.open()
         self._pool = pool = IoPool(config.num_io_threads)
+        self._groups = groups = GroupCoordinator(logs.config, logs, pool, self.clock)
+        groups.start()
         self._listeners = [self._bind(wanted) for wanted in config.bound_listeners]
         cluster = ClusterView(
             logs.cluster_id,
@@ -162,7 +166,7 @@ class Broker:
             {bound.name: bound.endpoint for bound in self._listeners},
         )
         config = logs.config  # with what was changed while an earlier broker ran
-        services = BrokerServices(config, logs, cluster, self.clock, pool)
+        services = BrokerServices(config, logs, cluster, self.clock, pool, groups)
         dispatcher = Dispatcher(services)
         self._workers = [self._make_worker(i, logs, pool, dispatcher) for i in range(config.num_network_threads)]
         self._acceptor = Acceptor(
@@ -247,6 +251,8 @@ class Broker:
         )
 
     def _on_connection_closed(self, connection: Connection) -> None:
+        if self._groups is not None:
+            self._groups.connection_closed(connection)
         if self._acceptor is not None:
             self._acceptor.released(connection)
 
@@ -260,6 +266,9 @@ class Broker:
         else:
             for bound in self._listeners:
                 bound.socket.close()
+        if self._groups is not None:
+            self._groups.stop()
+            self._groups = None
         for worker in self._workers:
             worker.stop(DRAIN_S)
         self._workers = []

@@ -376,27 +376,34 @@ class BrokerConfig:
         low=1,
     )
 
-    # Groups and transactions: accepted now
+    # Groups; transactions are accepted now
     group_initial_rebalance_delay_ms: int = setting(
-        INT, 0, "How long an empty group waits for more members.", unit="ms", low=0, effect=LATER
+        INT, 0, "How long an empty group waits for more members.", unit="ms", low=0
     )
     group_min_session_timeout_ms: int = setting(
-        INT, 6000, "The shortest session timeout a member may ask for.", unit="ms", low=0, effect=LATER
+        INT, 6000, "The shortest session timeout a member may ask for.", unit="ms", low=0
     )
     group_max_session_timeout_ms: int = setting(
-        INT, 30 * MINUTE_MS, "The longest session timeout a member may ask for.", unit="ms", low=0, effect=LATER
+        INT, 30 * MINUTE_MS, "The longest session timeout a member may ask for.", unit="ms", low=0
     )
-    group_max_size: int = setting(INT, INT32_MAX, "Members of one group.", low=1, effect=LATER)
-    offset_metadata_max_bytes: int = setting(
-        INT, 4096, "The longest text with an offset commit.", unit="bytes", low=0, effect=LATER
-    )
+    group_max_size: int = setting(INT, INT32_MAX, "Members of one group.", low=1)
+    offset_metadata_max_bytes: int = setting(INT, 4096, "The longest text with an offset commit.", unit="bytes", low=0)
     offsets_retention_minutes: int = setting(
-        INT, 7 * 24 * 60, "How long an empty group's offsets are kept.", unit="minutes", low=1, effect=LATER
+        INT, 7 * 24 * 60, "How long an empty group's offsets are kept.", unit="minutes", low=1
     )
     offsets_retention_check_interval_ms: int = setting(
-        LONG, 10 * MINUTE_MS, "How often expired offsets are looked for.", unit="ms", low=1, effect=LATER
+        LONG, 10 * MINUTE_MS, "How often expired offsets are looked for.", unit="ms", low=1
     )
-    offsets_topic_num_partitions: int = setting(INT, 50, "Partitions of __consumer_offsets.", low=1, effect=LATER)
+    max_groups: int = setting(
+        INT, 100_000, "Consumer groups kept, empty ones included; beyond it a new one is refused.", low=1
+    )
+    group_max_pending_members: int = setting(
+        INT, 10_000, "Member ids of one group that may be promised and not used yet.", low=1
+    )
+    offsets_topic_num_partitions: int = setting(INT, 50, "Partitions of __consumer_offsets.", low=1)
+    offsets_topic_segment_bytes: int = setting(
+        INT, 100 * MIB, "segment.bytes of __consumer_offsets when it is made.", unit="bytes", low=14
+    )
     offsets_topic_replication_factor: int = setting(
         SHORT, 3, "Replicas of __consumer_offsets; one broker keeps one copy.", low=1, effect=NONE
     )

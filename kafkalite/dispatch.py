@@ -1,6 +1,7 @@
 """From a request's bytes to its answer's bytes, for every API that is not served in C (Produce and Fetch are).
 
     header ─▶ row of the handler table ─▶ decode ─▶ handler, inline or on the I/O pool ─▶ encode ─▶ answer
+                                                       └─▶ Deferred: parked, encoded by whoever completes it
 
 This is the one place where exceptions become answers: a request that does not follow its schema, an API or version that
 is not served, and a handler's own failure close the connection with one log line, as Kafka does; what a client did
@@ -15,6 +16,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kafkalite.deferred import Deferred
 from kafkalite.handlers import table
 from kafkalite.protocol import header
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from kafkalite._native.transfer import Answer
     from kafkalite.clock import Clock
     from kafkalite.config import BrokerConfig
+    from kafkalite.coordinator.groups import GroupCoordinator
     from kafkalite.log.manager import LogManager
     from kafkalite.model import Endpoint
     from kafkalite.pool import IoPool
@@ -56,6 +59,7 @@ class BrokerServices:
     cluster: ClusterView
     clock: Clock
     pool: IoPool
+    groups: GroupCoordinator
     config_listeners: list[Callable[[BrokerConfig], None]] = field(default_factory=list)
 
     def use_config(self, config: BrokerConfig) -> None:
@@ -121,7 +125,13 @@ class Dispatcher:
         context = RequestContext(self._services, connection, key, version, name)
         try:
             if not row.blocks(context, request):
-                return row.encode(version, correlation_id, row.handler(context, request))
+                response = row.handler(context, request)
+                if not isinstance(response, Deferred):
+                    return row.encode(version, correlation_id, response)
+                if response.done:
+                    return row.encode(version, correlation_id, response.response)
+                self._deliver_later(row, version, correlation_id, response, connection.park())
+                return None
         except Exception:
             logger.exception("%s v%d failed", row.name, version)
             connection.close(f"{row.name} v{version} failed inside the broker")
@@ -134,9 +144,28 @@ class Dispatcher:
         row: table.Row, context: RequestContext, correlation_id: int, request: Any, answer: Answer
     ) -> None:
         try:
-            answer.complete(row.encode(context.api_version, correlation_id, row.handler(context, request)))
+            response = row.handler(context, request)
         except Exception:
             logger.exception("%s v%d failed", row.name, context.api_version)
+            answer.fail()
+            return
+        if isinstance(response, Deferred):
+            Dispatcher._deliver_later(row, context.api_version, correlation_id, response, answer)
+        else:
+            Dispatcher._deliver(row, context.api_version, correlation_id, response, answer)
+
+    @staticmethod
+    def _deliver_later(
+        row: table.Row, version: int, correlation_id: int, deferred: Deferred[Any], answer: Answer
+    ) -> None:
+        deferred.then(lambda response: Dispatcher._deliver(row, version, correlation_id, response, answer))
+
+    @staticmethod
+    def _deliver(row: table.Row, version: int, correlation_id: int, response: object, answer: Answer) -> None:
+        try:
+            answer.complete(row.encode(version, correlation_id, response))
+        except Exception:
+            logger.exception("%s v%d failed", row.name, version)
             answer.fail()
 
     @staticmethod

@@ -58,6 +58,8 @@ def _check(context: RequestContext, topic: CreatePartitionsTopic) -> None:
     found = context.broker.logs.topics.get(topic.name)
     if found is None:
         raise UnknownTopicOrPartition
+    if found.internal:
+        raise InvalidRequest(f"what is in {topic.name} is found by the number of its partitions, so that stays")
     present = len(found.partitions)
     if topic.count == present:
         raise InvalidPartitions(f"the topic has {present} partitions already")

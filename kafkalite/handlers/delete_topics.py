@@ -49,6 +49,8 @@ def _delete(context: RequestContext, state: DeleteTopicState, *, count: int) -> 
         if count > 1:
             raise InvalidRequest("the topic is in the request more than once")
         topic = _find(context, state)
+        if topic.internal:
+            raise InvalidRequest(f"{topic.name} is the broker's own; delete the groups in it instead")
         context.broker.logs.delete_topic(topic.name)
     except KafkaError as error:
         return DeletableTopicResult(

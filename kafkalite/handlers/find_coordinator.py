@@ -1,10 +1,9 @@
 """FindCoordinator 0-6: which broker keeps a group or a transactional id. There is one broker, so it is this one.
 
-Groups and transactions themselves come with a later release, and their APIs are not advertised. What is answered here
-decides whether a client says so or hangs (tried with librdkafka 2.16, kafka-python 3.0, aiokafka 0.14):
+Transactions come with a later release, and their APIs are not advertised. What is answered here decides whether a
+client says so or hangs (tried with librdkafka 2.16, kafka-python 3.0, aiokafka 0.14):
 
-    group         the true address. A client that then finds no JoinGroup says so at once and by name, while
-                  COORDINATOR_NOT_AVAILABLE would have it ask again for ever without a word
+    group         this broker's address
     transaction   TRANSACTIONAL_ID_AUTHORIZATION_FAILED: no transactional id is authorised. Every client takes it for
                   final; UNSUPPORTED_VERSION and all others librdkafka retries, by default for ever
 

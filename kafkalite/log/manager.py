@@ -80,6 +80,7 @@ class LogManager:
         self.clean_start = True
         self.dirty_logs: set[PartitionLog] = set()
         self.flusher = Flusher(on_fatal)
+        self.on_topic_deleted: Callable[[str], None] | None = None
         self._on_fatal = on_fatal
         self._lock = threading.RLock()
         self._journal_lock = threading.Lock()
@@ -328,6 +329,9 @@ class LogManager:
                 self.dirty_logs.discard(log)
                 self._remove_directory(log.directory, name, log.partition, topic.config.file_delete_delay_ms)
         _LOG.info("topic deleted", extra=fields(topic=name))
+        on_topic_deleted = self.on_topic_deleted
+        if on_topic_deleted is not None:
+            on_topic_deleted(name)
 
     def add_partitions(self, name: str, total: int) -> Topic:
         """Raises a topic's number of partitions to `total`."""

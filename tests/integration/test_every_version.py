@@ -22,29 +22,52 @@ from kafkalite.protocol.messages.create_acls import AclCreation, CreateAclsReque
 from kafkalite.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kafkalite.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkalite.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from kafkalite.protocol.messages.delete_groups import DeleteGroupsRequest
 from kafkalite.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kafkalite.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kafkalite.protocol.messages.describe_acls import DescribeAclsRequest
 from kafkalite.protocol.messages.describe_cluster import DescribeClusterRequest
 from kafkalite.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kafkalite.protocol.messages.describe_groups import DescribeGroupsRequest
 from kafkalite.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from kafkalite.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkalite.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kafkalite.protocol.messages.heartbeat import HeartbeatRequest
 from kafkalite.protocol.messages.incremental_alter_configs import AlterableConfig as Change
 from kafkalite.protocol.messages.incremental_alter_configs import AlterConfigsResource as ChangedResource
 from kafkalite.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kafkalite.protocol.messages.init_producer_id import InitProducerIdRequest
+from kafkalite.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kafkalite.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kafkalite.protocol.messages.list_config_resources import ListConfigResourcesRequest
+from kafkalite.protocol.messages.list_groups import ListGroupsRequest
 from kafkalite.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kafkalite.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kafkalite.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kafkalite.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from kafkalite.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
 from kafkalite.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
 from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkalite.protocol.messages.sync_group import SyncGroupRequest
 from tests.support import wire
 
 pytestmark = pytest.mark.integration
@@ -136,12 +159,58 @@ def offset_for_leader_epoch(version):
     return OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="orders", partitions=[partition])])
 
 
+def offset_commit(version):
+    topic = OffsetCommitRequestTopic(name="orders", partitions=[OffsetCommitRequestPartition(committed_offset=5)])
+    return OffsetCommitRequest(group_id="commits", topics=[topic])
+
+
+def offset_fetch(version):
+    if version >= 8:
+        asked = OffsetFetchRequestTopics(name="orders", partition_indexes=[0, 1])
+        return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="commits", topics=[asked])])
+    return OffsetFetchRequest(
+        group_id="commits", topics=[OffsetFetchRequestTopic(name="orders", partition_indexes=[0, 1])]
+    )
+
+
+def join_group(version):
+    return JoinGroupRequest(
+        group_id=f"joined-{version}",
+        session_timeout_ms=6000,
+        rebalance_timeout_ms=6000,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+
+
+def leave_group(version):
+    if version >= 3:
+        return LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id="nobody")])
+    return LeaveGroupRequest(group_id="g", member_id="nobody")
+
+
+def offset_delete(version):
+    partition = OffsetDeleteRequestPartition(partition_index=2)
+    topic = OffsetDeleteRequestTopic(name="orders", partitions=[partition])
+    return OffsetDeleteRequest(group_id="commits", topics=[topic])
+
+
 REQUESTS = {
     api.PRODUCE: produce,
     api.FETCH: fetch,
     api.LIST_OFFSETS: list_offsets,
     api.METADATA: lambda version: MetadataRequest(topics=[MetadataRequestTopic(name="orders")]),
+    api.OFFSET_COMMIT: offset_commit,
+    api.OFFSET_FETCH: offset_fetch,
     api.FIND_COORDINATOR: find_coordinator,
+    api.JOIN_GROUP: join_group,
+    api.HEARTBEAT: lambda version: HeartbeatRequest(group_id="g", member_id="nobody"),
+    api.LEAVE_GROUP: leave_group,
+    api.SYNC_GROUP: lambda version: SyncGroupRequest(group_id="g", member_id="nobody"),
+    api.DESCRIBE_GROUPS: lambda version: DescribeGroupsRequest(groups=["commits", "nothing"]),
+    api.LIST_GROUPS: lambda version: ListGroupsRequest(),
+    api.DELETE_GROUPS: lambda version: DeleteGroupsRequest(groups_names=["nothing"]),
+    api.OFFSET_DELETE: offset_delete,
     api.API_VERSIONS: lambda version: (
         ApiVersionsRequest(client_software_name="test", client_software_version="1")
         if version >= 3
@@ -166,6 +235,13 @@ REQUESTS = {
     api.DESCRIBE_TOPIC_PARTITIONS: lambda version: DescribeTopicPartitionsRequest(),
 }
 REFUSED_ON_PURPOSE = {
+    api.JOIN_GROUP: {ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED},
+    api.HEARTBEAT: {ErrorCode.UNKNOWN_MEMBER_ID},
+    api.LEAVE_GROUP: {ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID},
+    api.SYNC_GROUP: {ErrorCode.UNKNOWN_MEMBER_ID},
+    api.DESCRIBE_GROUPS: {ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND},
+    api.DELETE_GROUPS: {ErrorCode.GROUP_ID_NOT_FOUND},
+    api.OFFSET_DELETE: {ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION},
     api.DESCRIBE_ACLS: {ErrorCode.SECURITY_DISABLED},
     api.CREATE_ACLS: {ErrorCode.SECURITY_DISABLED},
     api.DELETE_ACLS: {ErrorCode.SECURITY_DISABLED},
@@ -226,7 +302,7 @@ def test_api_versions_of_a_later_version_is_answered_in_v0(broker):
     assert [(row.api_key, row.min_version, row.max_version) for row in response.api_keys] == [(18, 0, 4)]
 
 
-@pytest.mark.parametrize(("key", "version"), [(api.PRODUCE, 2), (api.METADATA, 14), (api.JOIN_GROUP, 5), (9999, 0)])
+@pytest.mark.parametrize(("key", "version"), [(api.PRODUCE, 2), (api.METADATA, 14), (api.END_TXN, 3), (9999, 0)])
 def test_version_that_is_not_served_closes_the_connection(broker, key, version):
     frame = header.encode_request_header(key, version, 9, "test")
     with socket.create_connection(("127.0.0.1", broker.port), TIMEOUT_S) as connection:

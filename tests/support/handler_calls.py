@@ -6,16 +6,21 @@ storage fail; `HandlerCalls` takes it or a real one.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 from kafkalite import protocol
 from kafkalite.config import BrokerConfig, TopicConfig
+from kafkalite.coordinator.groups import GroupCoordinator
+from kafkalite.coordinator.timers import TimerQueue
+from kafkalite.deferred import Deferred
 from kafkalite.dispatch import BrokerServices, ClusterView, RequestContext
 from kafkalite.errors import KafkaError, OffsetOutOfRange, TopicAlreadyExists, UnknownTopicOrPartition
 from kafkalite.handlers import table
 from kafkalite.model import Endpoint, OffsetAndTimestamp, new_uuid
+from kafkalite.pool import IoPool
 from kafkalite.protocol import header
 from tests.support.clock import FakeClock
 
@@ -151,6 +156,15 @@ class LogsInMemory:
             raise self.failure
 
 
+@dataclass(eq=False)
+class ConnectionStub:
+    """What handlers look at of a connection."""
+
+    listener: Any
+    client_host: str = "10.0.0.9"
+    principal: object = None
+
+
 class HandlerCalls:
     """A broker reduced to its handlers. `blocked` tells whether the last call had to run on the I/O pool."""
 
@@ -160,14 +174,16 @@ class HandlerCalls:
         self.logs = LogsInMemory(self.config) if logs is None else logs
         self.endpoint = Endpoint("PLAINTEXT", "broker.example", 19092)
         cluster = ClusterView("the-cluster", NODE_ID, "r1", {"PLAINTEXT": self.endpoint})
-        self.services = BrokerServices(self.config, self.logs, cluster, FakeClock(), None)  # type: ignore[arg-type]
+        self.connection: Any = ConnectionStub(SimpleNamespace(endpoint=self.endpoint))
+        self.clock = FakeClock()
+        self.pool = IoPool(1)
+        timers = TimerQueue(self.clock, threaded=False)
+        self.groups = GroupCoordinator(self.config, self.logs, self.pool, self.clock, timers)
+        self.services = BrokerServices(self.config, self.logs, cluster, self.clock, self.pool, self.groups)
         self.blocked = False
 
     def context(self, key: int, version: int) -> RequestContext:
-        connection: Any = SimpleNamespace(
-            client_host="10.0.0.9", principal=None, listener=SimpleNamespace(endpoint=self.endpoint)
-        )
-        return RequestContext(self.services, connection, key, version, "test")
+        return RequestContext(self.services, self.connection, key, version, "test")
 
     def call(self, key: int, version: int, request: object) -> Any:
         row = table.find(key)
@@ -176,11 +192,22 @@ class HandlerCalls:
         decoded = row.decode(version, protocol.encode_request(key, version, request))
         context = self.context(key, version)
         self.blocked = row.blocks(context, decoded)
-        frame = row.encode(version, CORRELATION_ID, row.handler(context, decoded))
+        response = row.handler(context, decoded)
+        if isinstance(response, Deferred):
+            response = awaited(response)
+        frame = row.encode(version, CORRELATION_ID, response)
         assert int.from_bytes(frame[:4], "big") == len(frame) - 4
         correlation_id, position = header.decode_response_header(key, version, frame[4:])
         assert correlation_id == CORRELATION_ID
         return protocol.decode_response(key, version, frame[4 + position :])
+
+
+def awaited(deferred: Deferred[Any], timeout_s: float = 10.0) -> Any:
+    """What an answer that comes later turns out to be."""
+    came = threading.Event()
+    deferred.then(lambda _response: came.set())
+    assert came.wait(timeout_s), "the answer did not come"
+    return deferred.response
 
 
 def versions(key: int) -> range:

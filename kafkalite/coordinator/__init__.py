@@ -1,0 +1,15 @@
+"""Consumer groups: who is in them, who reads what, how far they got.
+
+    groups        GroupCoordinator: finds groups, their life from first use to deletion, loading, expiry
+    group         Group: the state machine of one group (classic protocol)
+    members       what a group knows of one member
+    offsets       a group's committed offsets and when they expire
+    offsets_log   the topic `__consumer_offsets`: partition of a group, durable writes in order, reading it at start
+    records       the records in it, in Kafka's schemas
+    timers        one clock-driven queue for every timeout
+
+Requests come as messages of `kafkalite.protocol`; who cannot be answered at once gets a `kafkalite.deferred.Deferred`.
+
+Lock order: a group's lock ▸ the coordinator's table of groups, the timers', the offsets log's (leaves all three).
+Answers are delivered, and other rooms called back, with none of them held.
+"""

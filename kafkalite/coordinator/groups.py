@@ -1,0 +1,531 @@
+"""The coordinator of all groups: finds them, keeps their offsets, loads them at start, lets them go.
+
+    start ─▶ loading (COORDINATOR_LOAD_IN_PROGRESS) ─▶ serving ─▶ stop (COORDINATOR_NOT_AVAILABLE)
+
+A partition of `__consumer_offsets` that cannot be read keeps its groups from being served: better no answer than one
+that forgets what was committed.
+
+Offsets go after offsets.retention.minutes, counted from when the group became empty; for a group that never had
+members, from the commit; in a stable consumer group, from the commit and only for topics that nobody reads. They go at
+once with their topic. A group that is empty and has no offsets left goes too.
+
+Thread rule: any thread may call anything; nothing here waits for a disk. `_lock` guards the table of groups and the
+promised ids and is a leaf: a group's lock may be held when it is taken, never the other way round.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from kafkalite._native.codec import CodecError
+from kafkalite.coordinator.group import CONSUMER_PROTOCOL, Caller, Environment, Group, State, write_error
+from kafkalite.coordinator.offsets import Committed
+from kafkalite.coordinator.offsets_log import OffsetsLog
+from kafkalite.coordinator.records import (
+    GroupMetadataValue,
+    OffsetCommitKey,
+    Record,
+    group_record,
+    offset_record,
+    read_group,
+    read_key,
+    read_offset,
+)
+from kafkalite.coordinator.timers import TimerQueue
+from kafkalite.deferred import Deferred, completed
+from kafkalite.errors import ErrorCode
+from kafkalite.logging import fields
+from kafkalite.model import TopicPartition
+from kafkalite.protocol.messages.join_group import JoinGroupResponse
+from kafkalite.protocol.messages.sync_group import SyncGroupResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable
+
+    from kafkalite.clock import Clock
+    from kafkalite.config import BrokerConfig
+    from kafkalite.log.manager import LogManager
+    from kafkalite.log.partition_log import PartitionLog
+    from kafkalite.pool import IoPool
+    from kafkalite.protocol.messages.join_group import JoinGroupRequest
+    from kafkalite.protocol.messages.sync_group import SyncGroupRequest
+
+logger = logging.getLogger(__name__)
+
+MINUTE_MS: Final = 60_000
+PROMISES_PRUNED_AT: Final = 64
+"""Ids promised to one connection before those that are settled are dropped from its list."""
+
+
+class Offset:
+    """One partition of a commit: what the client asks to keep. `code` is filled in by the coordinator."""
+
+    __slots__ = ("code", "leader_epoch", "metadata", "offset", "partition")
+
+    def __init__(self, partition: TopicPartition, offset: int, leader_epoch: int, metadata: str) -> None:
+        self.partition = partition
+        self.offset = offset
+        self.leader_epoch = leader_epoch
+        self.metadata = metadata
+        self.code = 0
+
+
+class GroupCoordinator:
+    """All groups of this broker."""
+
+    def __init__(
+        self, config: BrokerConfig, logs: LogManager, pool: IoPool, clock: Clock, timers: TimerQueue | None = None
+    ) -> None:
+        self._config = config
+        self._logs = logs
+        self._clock = clock
+        self.timers = timers or TimerQueue(clock)
+        self.log = OffsetsLog(logs, pool, clock)
+        self._environment = Environment(
+            clock=clock,
+            timers=self.timers,
+            write=self.log.write,
+            initial_delay_ms=config.group_initial_rebalance_delay_ms,
+            size_max=config.group_max_size,
+            pending_max=config.group_max_pending_members,
+        )
+        self._lock = threading.Lock()
+        self._groups: dict[str, Group] = {}  # guarded by _lock
+        self._promised: dict[Hashable, list[tuple[Group, str]]] = {}  # connection → ids, guarded by _lock
+        self._unreadable: set[int] = set()
+        self._loaded = threading.Event()
+        self._stopped = False
+        self._loader: threading.Thread | None = None
+        self._expiry = self.timers.timer(self._expire)
+
+    # ---- start and stop ---------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begins to load; groups are served as soon as that is done."""
+        self._logs.on_topic_deleted = self.topic_deleted
+        self._expiry.set(self._config.offsets_retention_check_interval_ms / 1000)
+        if all(log.log_end_offset == 0 for log in self.log.partitions):
+            self._loaded.set()
+            return
+        self._loader = threading.Thread(target=self._load, name="kafkalite-group-loader", daemon=True)
+        self._loader.start()
+
+    def stop(self) -> None:
+        """Answers everybody who waits; from then on nothing is served."""
+        self._stopped = True
+        self._logs.on_topic_deleted = None
+        if self._loader is not None:
+            self._loader.join()
+        for group in self._all():
+            group.stop()
+        self.timers.stop()
+
+    def wait_loaded(self, timeout_s: float) -> bool:
+        """Whether loading ended in time."""
+        return self._loaded.wait(timeout_s)
+
+    def error_of(self, group_id: str, *, may_be_empty: bool = False) -> int:
+        """Why nothing can be said of a group now, 0 when it can."""
+        if not group_id and not may_be_empty:
+            return ErrorCode.INVALID_GROUP_ID
+        if self._stopped:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if not self._loaded.is_set():
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        if self._unreadable and self.log.partition_of(group_id) in self._unreadable:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return 0
+
+    @property
+    def loading_error(self) -> int:
+        """Why not all groups can be listed now."""
+        return self.error_of("", may_be_empty=True) if not self._unreadable else 0
+
+    # ---- members ----------------------------------------------------------------------------------------------------
+
+    def join(
+        self, request: JoinGroupRequest, caller: Caller, connection: Hashable = None
+    ) -> Deferred[JoinGroupResponse]:
+        """JoinGroup. The connection is where an id may be promised to."""
+        code = self.error_of(request.group_id)
+        config = self._config
+        shortest, longest = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
+        if not code and not shortest <= request.session_timeout_ms <= longest:
+            code = ErrorCode.INVALID_SESSION_TIMEOUT
+        group = None
+        if not code:
+            group = self._group(request.group_id) if request.member_id else self._group_or_new(request.group_id)
+            if group is None:
+                code = ErrorCode.UNKNOWN_MEMBER_ID if request.member_id else ErrorCode.GROUP_MAX_SIZE_REACHED
+        if group is None:
+            return completed(JoinGroupResponse(error_code=code, member_id=request.member_id))
+        promised = None if connection is None else lambda at, member_id: self._promise(connection, at, member_id)
+        return group.join(
+            request,
+            Caller(caller.client_id, caller.client_host, caller.takes_member_id, caller.skips_assignment, promised),
+        )
+
+    def sync(self, request: SyncGroupRequest) -> Deferred[SyncGroupResponse]:
+        """SyncGroup."""
+        code = self.error_of(request.group_id)
+        group = None if code else self._group(request.group_id)
+        if group is None:
+            return completed(SyncGroupResponse(error_code=code or ErrorCode.UNKNOWN_MEMBER_ID))
+        return group.sync(request)
+
+    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> int:
+        """Heartbeat: an error code."""
+        code = self.error_of(group_id)
+        if code:
+            return code
+        group = self._group(group_id)
+        if group is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return group.heartbeat(member_id, instance_id, generation)
+
+    def leave(self, group_id: str, member_id: str, instance_id: str | None) -> int:
+        """LeaveGroup of one member: an error code. `error_of` is asked before."""
+        group = self._group(group_id)
+        return ErrorCode.UNKNOWN_MEMBER_ID if group is None else group.leave(member_id, instance_id)
+
+    def connection_closed(self, connection: Hashable) -> None:
+        """Ids promised to a client that is gone are not waited for any longer."""
+        if connection not in self._promised:
+            return
+        with self._lock:
+            promised = self._promised.pop(connection, [])
+        for group, member_id in promised:
+            group.forget_pending(member_id)
+
+    def _promise(self, connection: Hashable, group: Group, member_id: str) -> None:
+        with self._lock:
+            promised = self._promised.setdefault(connection, [])
+            promised.append((group, member_id))
+            if len(promised) >= PROMISES_PRUNED_AT:
+                promised[:] = [(other, promise) for other, promise in promised if promise in other.pending]
+
+    # ---- offsets ----------------------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        group_id: str,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        offsets: list[Offset],
+        *,
+        retention_ms: int = -1,
+        missing_group_code: int = ErrorCode.ILLEGAL_GENERATION,
+    ) -> Deferred[int]:
+        """Completed with 0 when durable, each of `offsets` then having its own code; or with an error for all."""
+        code = self.error_of(group_id, may_be_empty=True)
+        group = None
+        if not code:
+            group = self._group_or_new(group_id) if generation < 0 else self._group(group_id)
+            if group is None:
+                code = ErrorCode.GROUP_MAX_SIZE_REACHED if generation < 0 else missing_group_code
+        if group is None:
+            return completed(code)
+        answer: Deferred[int] = Deferred()
+        with group.changing():
+            code = group.commit_error_locked(member_id, instance_id, generation)
+            accepted = {} if code else self._accept(offsets, retention_ms)
+            if accepted:
+                self._write_commit(group, accepted, offsets, answer)
+        if not accepted:
+            answer.complete(code)
+        return answer
+
+    def _accept(self, offsets: list[Offset], retention_ms: int) -> dict[TopicPartition, Committed]:
+        """The partitions that may be committed; the others get their code."""
+        now_ms = self._clock.time_ms()
+        expire_ms = -1 if retention_ms < 0 else now_ms + retention_ms
+        topics = self._logs.topics
+        accepted = {}
+        for asked in offsets:
+            topic = topics.get(asked.partition.topic)
+            if topic is None or not 0 <= asked.partition.partition < len(topic.partitions):
+                asked.code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif len(asked.metadata.encode()) > self._config.offset_metadata_max_bytes:
+                asked.code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            else:
+                accepted[asked.partition] = Committed(
+                    asked.offset, asked.leader_epoch, asked.metadata, now_ms, expire_ms, topic.id
+                )
+        return accepted
+
+    def _write_commit(
+        self, group: Group, accepted: dict[TopicPartition, Committed], offsets: list[Offset], answer: Deferred[int]
+    ) -> None:
+        """Under the group's lock, so that commits are written in the order in which they were allowed."""
+        group.open_commits.update(accepted.keys())
+
+        def stored(code: int) -> None:
+            with group.changing():
+                group.open_commits.subtract(accepted.keys())
+                group.open_commits += Counter()  # drops what is at zero
+                if code == 0:
+                    for partition, committed in accepted.items():
+                        group.offsets.apply(partition, committed)
+            for asked in offsets:
+                asked.code = asked.code or write_error(code)
+            answer.complete(0)
+
+        records = [
+            offset_record(group.group_id, partition.topic, partition.partition, committed.stored())
+            for partition, committed in accepted.items()
+        ]
+        self.log.write(group.group_id, records, stored)
+
+    def fetch(self, group_id: str, topic: str, partitions: Iterable[int]) -> list[Committed | None]:
+        """What a group has committed for some partitions of a topic. `error_of` is asked before."""
+        group = self._group(group_id)
+        if group is None:
+            return [None for _ in partitions]
+        known = self._logs.topics.get(topic)
+        topic_id = None if known is None else known.id
+        with group.changing():
+            found = [group.offsets.get(topic, partition) for partition in partitions]
+        return [item if item is not None and item.belongs_to(topic_id) else None for item in found]
+
+    def committed_partitions(self, group_id: str) -> dict[str, list[int]]:
+        """Topic → partitions for which a group has committed."""
+        group = self._group(group_id)
+        if group is None:
+            return {}
+        with group.changing():
+            return {topic: group.offsets.of_topic(topic) for topic in group.offsets.topics()}
+
+    def delete_offsets(self, group_id: str, partitions: list[TopicPartition]) -> Deferred[tuple[int, dict[str, int]]]:
+        """OffsetDelete: (code for all, topic → its code); a topic that members read keeps its offsets."""
+        code = self.error_of(group_id)
+        group = None if code else self._group(group_id)
+        if group is None:
+            return completed((code or int(ErrorCode.GROUP_ID_NOT_FOUND), {}))
+        answer: Deferred[tuple[int, dict[str, int]]] = Deferred()
+        codes: dict[str, int] = {}
+        with group.changing():
+            if group.state is State.DEAD:
+                code = ErrorCode.GROUP_ID_NOT_FOUND
+            elif group.state is not State.EMPTY:
+                if group.protocol_type != CONSUMER_PROTOCOL:
+                    code = ErrorCode.NON_EMPTY_GROUP
+                else:
+                    topics = {partition.topic for partition in partitions}
+                    codes = {
+                        topic: int(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
+                        for topic in topics
+                        if group.subscribes_locked(topic)
+                    }
+            gone = [] if code else [partition for partition in partitions if partition.topic not in codes]
+            gone = [p for p in gone if group.offsets.get(*p) is not None or p in group.open_commits]
+            if gone:
+                self._erase_locked(group, gone, lambda failure: answer.complete((failure, {} if failure else codes)))
+        if not gone:
+            answer.complete((code, codes))
+        return answer
+
+    def _erase_locked(
+        self, group: Group, partitions: list[TopicPartition], callback: Callable[[int], object] | None = None
+    ) -> None:
+        """Writes tombstones; the offsets go when those are durable. callback(code) then, without the group's lock."""
+
+        def erased(code: int) -> None:
+            if code == 0:
+                with group.changing():
+                    group.offsets.remove(partitions)
+            if callback is not None:
+                callback(write_error(code))
+
+        self.log.write(group.group_id, [offset_record(group.group_id, *p, None) for p in partitions], erased)
+
+    # ---- groups -----------------------------------------------------------------------------------------------------
+
+    def groups(self) -> list[Group]:
+        """Every group, in no order."""
+        return self._all()
+
+    def find(self, group_id: str) -> Group | None:
+        """A group that exists."""
+        return self._group(group_id)
+
+    def delete(self, group_id: str) -> Deferred[int]:
+        """DeleteGroups of one group; completed with a code when it is gone for good."""
+        code = self.error_of(group_id, may_be_empty=True)
+        group = None if code else self._group(group_id)
+        if group is None:
+            return completed(code or int(ErrorCode.GROUP_ID_NOT_FOUND))
+        answer: Deferred[int] = Deferred()
+        with group.changing():
+            if group.state is State.DEAD:
+                code = ErrorCode.GROUP_ID_NOT_FOUND
+            elif group.state is not State.EMPTY:
+                code = ErrorCode.NON_EMPTY_GROUP
+            else:
+                self._bury_locked(group, answer.complete)
+        if code:
+            answer.complete(code)
+        return answer
+
+    def _bury_locked(self, group: Group, callback: Callable[[int], object]) -> None:
+        """An empty group goes with all its offsets; it is dead at once, and forgotten once that is durable."""
+        partitions = {partition for partition, _ in group.offsets} | group.open_commits.keys()
+        records: list[Record] = [offset_record(group.group_id, *partition, None) for partition in sorted(partitions)]
+        if group.generation > 0:
+            records.append(group_record(group.group_id, None))
+        group.bury_locked()
+
+        def buried(code: int) -> None:
+            if code == 0:
+                self._forget(group)
+            else:
+                with group.changing():
+                    group.state = State.EMPTY
+            callback(write_error(code))
+
+        if records:
+            self.log.write(group.group_id, records, buried)
+            return
+        self._forget(group)
+        callback(0)
+
+    def topic_deleted(self, name: str) -> None:
+        """The offsets of a topic go with it."""
+        for group in self._all():
+            with group.changing():
+                numbers = {*group.offsets.of_topic(name)}
+                numbers |= {p.partition for p in group.open_commits if p.topic == name}
+                if numbers:
+                    self._erase_locked(group, [TopicPartition(name, number) for number in sorted(numbers)])
+
+    # ---- retention --------------------------------------------------------------------------------------------------
+
+    def _expire(self) -> None:
+        if self._stopped:
+            return
+        if self._loaded.is_set():
+            self.expire_now()
+        self._expiry.set(self._config.offsets_retention_check_interval_ms / 1000)
+
+    def expire_now(self) -> int:
+        """Lets go of offsets and groups whose time is over; how many groups were touched."""
+        now_ms = self._clock.time_ms()
+        retention_ms = self._config.offsets_retention_minutes * MINUTE_MS
+        count = 0
+        for group in self._all():
+            with group.changing():
+                if group.state is State.DEAD or group.open_commits:
+                    continue
+                gone = group.offsets.expired(now_ms, retention_ms, lambda t, c, g=group: _kept_since(g, t, c))  # type: ignore[misc]  # a default is no argument
+                if group.state is State.EMPTY and len(gone) == len(group.offsets) and not group.pending:
+                    self._bury_locked(group, lambda _code: None)
+                elif gone:
+                    self._erase_locked(group, gone)
+                else:
+                    continue
+                count += 1
+        return count
+
+    # ---- the table --------------------------------------------------------------------------------------------------
+
+    def _group(self, group_id: str) -> Group | None:
+        return self._groups.get(group_id)
+
+    def _group_or_new(self, group_id: str) -> Group | None:
+        """None when there are max.groups already."""
+        with self._lock:
+            group = self._groups.get(group_id)
+            if group is None and len(self._groups) < self._config.max_groups:
+                group = self._groups[group_id] = Group(group_id, self._environment)
+            return group
+
+    def _all(self) -> list[Group]:
+        with self._lock:
+            return list(self._groups.values())
+
+    def _forget(self, group: Group) -> None:
+        with self._lock:
+            if self._groups.get(group.group_id) is group:
+                del self._groups[group.group_id]
+
+    # ---- loading ----------------------------------------------------------------------------------------------------
+
+    def _load(self) -> None:
+        began = time.monotonic()
+        for number, log in enumerate(self.log.partitions):
+            if self._stopped:
+                return
+            try:
+                self._load_partition(log)
+            except Exception:  # whatever it is, the other partitions' groups can be served
+                self._unreadable.add(number)
+                logger.exception(
+                    "groups cannot be read and are not served until the next start", extra=fields(partition=number)
+                )
+        for group in self._all():
+            group.wake()
+            self._erase_foreign(group)
+        self._loaded.set()
+        logger.info("groups loaded", extra=fields(groups=len(self._groups), seconds=round(time.monotonic() - began, 3)))
+
+    def _load_partition(self, log: PartitionLog) -> None:
+        """Replays a partition; groups appear in the table when all of it was read."""
+        offsets: dict[str, dict[TopicPartition, Committed]] = {}
+        values: dict[str, GroupMetadataValue] = {}
+        skipped = 0
+        for stored_key, stored_value in self.log.read(log):
+            if self._stopped:
+                return
+            try:
+                key = read_key(stored_key)
+                if key is None:
+                    skipped += 1
+                elif isinstance(key, OffsetCommitKey):
+                    partition = TopicPartition(key.topic, key.partition)
+                    if stored_value is None:
+                        offsets.get(key.group, {}).pop(partition, None)
+                    else:
+                        offsets.setdefault(key.group, {})[partition] = Committed.of(read_offset(stored_value))
+                elif stored_value is None:
+                    values.pop(key.group, None)
+                else:
+                    values[key.group] = read_group(stored_value)
+            except CodecError as error:
+                raise ValueError(f"{log.name} has a record that is not a group's: {error}") from error
+        if skipped:
+            logger.warning("group records of a newer kind are left alone", extra=fields(log=log.name, records=skipped))
+        for group_id in {group_id for group_id, kept in offsets.items() if kept} | values.keys():
+            group = Group(group_id, self._environment)
+            if group_id in values:
+                group.restore(values[group_id])
+            for partition, committed in offsets.get(group_id, {}).items():
+                group.offsets.apply(partition, committed)
+            with self._lock:
+                self._groups[group_id] = group
+
+    def _erase_foreign(self, group: Group) -> None:
+        """Offsets of a topic that was deleted and made again while its tombstones were not yet written."""
+        topics = self._logs.topics
+        with group.changing():
+            foreign = [
+                partition
+                for partition, committed in group.offsets
+                if partition.topic in topics and not committed.belongs_to(topics[partition.topic].id)
+            ]
+            if foreign:
+                self._erase_locked(group, foreign)
+
+
+def _kept_since(group: Group, topic: str, committed: Committed) -> int | None:
+    """When the retention of a commit begins, in ms; None while it has to stay."""
+    if group.protocol_type is None:
+        return committed.commit_ms
+    if group.state is State.EMPTY:
+        return max(group.state_ms, committed.commit_ms)
+    if group.state is State.STABLE and group.protocol_type == CONSUMER_PROTOCOL and not group.subscribes_locked(topic):
+        return committed.commit_ms
+    return None

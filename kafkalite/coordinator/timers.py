@@ -1,0 +1,138 @@
+"""Every timeout of every group, on one thread and one clock.
+
+    set(delay) ─▶ heap of (due, timer) ─▶ run_due ─▶ function()
+
+A timer is mostly set again before it is due (each heartbeat does). So setting a later time only notes it in the timer;
+the entry in the heap stays, and is put back with the new time when it comes up.
+
+Thread rule: any thread may set and cancel. Functions run on the timer thread, which is started by the first timer, with
+no lock held; one that finds its timer `armed` again was overtaken and has nothing to do. A test makes the queue with
+threaded=False, turns its clock and calls `run_due`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import threading
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kafkalite.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+SLEEP_S_MAX: Final = 1.0
+"""The longest sleep, so that a clock which was turned is noticed."""
+
+
+class Timer:
+    """Something to be done once, later, unless it is set again or cancelled. Made by `TimerQueue.timer`."""
+
+    __slots__ = ("_entry_due", "_function", "_queue", "due")
+
+    def __init__(self, queue: TimerQueue, function: Callable[[], object]) -> None:
+        self._queue = queue
+        self._function = function
+        self._entry_due: float | None = None
+        self.due: float | None = None
+
+    @property
+    def armed(self) -> bool:
+        """Whether it is still to fire."""
+        return self.due is not None
+
+    def set(self, delay_s: float) -> None:
+        """Fires `delay_s` seconds from now, and not before, whatever was set earlier."""
+        self._queue.set(self, delay_s)
+
+    def cancel(self) -> None:
+        """Does not fire, unless its function is running already."""
+        self.due = None
+
+
+class TimerQueue:
+    """The timers of one coordinator."""
+
+    def __init__(self, clock: Clock, *, threaded: bool = True) -> None:
+        self._clock = clock
+        self._threaded = threaded
+        self._wake = threading.Condition()
+        self._heap: list[tuple[float, int, Timer]] = []  # guarded by _wake
+        self._numbers = itertools.count()
+        self._thread: threading.Thread | None = None  # guarded by _wake
+        self._stopping = False  # guarded by _wake
+
+    def timer(self, function: Callable[[], object]) -> Timer:
+        """A timer that is not set yet."""
+        return Timer(self, function)
+
+    def set(self, timer: Timer, delay_s: float) -> None:
+        """See `Timer.set`."""
+        due = self._clock.monotonic() + delay_s
+        with self._wake:
+            timer.due = due
+            if timer._entry_due is not None and timer._entry_due <= due:
+                return
+            self._push_locked(timer, due)
+            if self._threaded and not self._stopping:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name="kafkalite-timers", daemon=True)
+                    self._thread.start()
+                elif self._heap[0][2] is timer:
+                    self._wake.notify()
+
+    def run_due(self) -> float | None:
+        """Fires what is due; seconds until the next may be, None when there is none."""
+        fired: list[Timer] = []
+        with self._wake:
+            now = self._clock.monotonic()
+            while self._heap and self._heap[0][0] <= now:
+                due, _, timer = heapq.heappop(self._heap)
+                if due != timer._entry_due:
+                    continue  # set to an earlier time meanwhile, which has an entry of its own
+                timer._entry_due = None
+                if timer.due is None:
+                    continue
+                if timer.due > now:
+                    self._push_locked(timer, timer.due)
+                    continue
+                timer.due = None
+                fired.append(timer)
+        for timer in fired:
+            try:
+                timer._function()
+            except Exception:
+                logger.exception("a timer's work failed")
+        with self._wake:
+            return max(0.0, self._heap[0][0] - self._clock.monotonic()) if self._heap else None
+
+    def stop(self) -> None:
+        """Fires nothing more; returns when the thread has ended."""
+        with self._wake:
+            self._stopping = True
+            self._heap.clear()
+            self._wake.notify()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def stopping(self) -> bool:
+        """Whether nothing fires any more."""
+        return self._stopping
+
+    def _push_locked(self, timer: Timer, due: float) -> None:
+        timer._entry_due = due
+        heapq.heappush(self._heap, (due, next(self._numbers), timer))
+
+    def _run(self) -> None:
+        while not self.stopping():
+            delay_s = self.run_due()
+            with self._wake:
+                if self._heap:  # what was set since run_due looked
+                    delay_s = self._heap[0][0] - self._clock.monotonic()
+                if not self.stopping() and (delay_s is None or delay_s > 0):
+                    self._wake.wait(SLEEP_S_MAX if delay_s is None else min(delay_s, SLEEP_S_MAX))

@@ -1,0 +1,102 @@
+"""An answer that comes later: what a handler returns when it may not wait.
+
+    handler ─▶ Deferred ─▶ dispatch parks the request ─▶ deliver(response)
+                  ▲
+                  └─ complete(response), once, from any thread, before or after
+
+Nobody's thread is held meanwhile. What is never completed holds the answers behind it on the same connection, so
+whoever makes a Deferred sees to its end, at the broker's stop too.
+
+Thread rule: `complete` and `then` from any thread, each once. The function given to `then` is called with no lock of
+ours held, on the thread that completes, or at once when that was earlier.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+_lock = threading.Lock()
+"""Guards the hand-over in every Deferred: a few instructions, never held while calling anything."""
+
+
+class Deferred(Generic[T]):
+    """A response to be."""
+
+    __slots__ = ("_deliver", "_done", "_response")
+
+    def __init__(self) -> None:
+        self._done = False
+        self._response: T | None = None
+        self._deliver: Callable[[T], object] | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether it was completed."""
+        return self._done
+
+    @property
+    def response(self) -> T:
+        """What it was completed with; RuntimeError before."""
+        if not self._done:
+            raise RuntimeError("this answer is still to come")
+        return self._response  # type: ignore[return-value]  # done, so it is a T
+
+    def map(self, function: Callable[[T], U]) -> Deferred[U]:
+        """The one that is completed with `function` of this one's response. Takes the place of `then`."""
+        mapped: Deferred[U] = Deferred()
+        self.then(lambda response: mapped.complete(function(response)))
+        return mapped
+
+    def complete(self, response: T) -> bool:
+        """Gives the response; False, and nothing happens, when there is one already."""
+        with _lock:
+            if self._done:
+                return False
+            self._done = True
+            self._response = response
+            deliver = self._deliver
+        if deliver is not None:
+            deliver(response)
+        return True
+
+    def then(self, deliver: Callable[[T], object]) -> None:
+        """Names the one who gets the response."""
+        with _lock:
+            if not self._done:
+                self._deliver = deliver
+                return
+        deliver(self._response)  # type: ignore[arg-type]  # done, so it is a T
+
+
+def completed(response: T) -> Deferred[T]:
+    """One that need not be waited for."""
+    done: Deferred[T] = Deferred()
+    done.complete(response)
+    return done
+
+
+def gathered(parts: Sequence[Deferred[T]]) -> Deferred[list[T]]:
+    """Completed when all of them are, with their responses in their order."""
+    whole: Deferred[list[T]] = Deferred()
+    left = len(parts)
+
+    def count(_response: T) -> None:
+        nonlocal left
+        with _lock:
+            left -= 1
+            last = left == 0
+        if last:
+            whole.complete([part.response for part in parts])
+
+    if not parts:
+        whole.complete([])
+    for part in parts:
+        part.then(count)
+    return whole

@@ -1,0 +1,114 @@
+"""DescribeGroups 0-6, ListGroups 0-5, DeleteGroups 0-2: groups as an administrator sees them.
+
+DescribeGroups  a group that does not exist is in state Dead without an error; since v6 GROUP_ID_NOT_FOUND. What
+                members said and were given is shown while the group is stable
+ListGroups      v4 may ask for some states (KIP-518), v5 for some types (KIP-848); all groups here are `classic`
+DeleteGroups    NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND; answered when the group is gone for good
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.coordinator.group import Group, State
+from kafkalite.deferred import Deferred, gathered
+from kafkalite.errors import ErrorCode
+from kafkalite.protocol.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+from kafkalite.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from kafkalite.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+
+if TYPE_CHECKING:
+    from kafkalite.dispatch import RequestContext
+
+CLASSIC: Final = "classic"
+OPERATIONS_NOT_ASKED: Final = -(1 << 31)
+GROUP_OPERATIONS: Final = sum(1 << bit for bit in (3, 6, 8, 10, 11))
+"""Read, delete, describe, describe and alter configs: nobody is refused while there is no authoriser."""
+_NOT_FOUND_SINCE: Final = 6
+
+
+def describe(context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+    operations = GROUP_OPERATIONS if request.include_authorized_operations else OPERATIONS_NOT_ASKED
+    return DescribeGroupsResponse(groups=[_describe(context, group_id, operations) for group_id in request.groups])
+
+
+def _describe(context: RequestContext, group_id: str, operations: int) -> DescribedGroup:
+    groups = context.broker.groups
+    code = groups.error_of(group_id, may_be_empty=True)
+    if code:
+        return DescribedGroup(group_id=group_id, error_code=code)
+    group = groups.find(group_id)
+    if group is None:
+        described = DescribedGroup(group_id=group_id, group_state=State.DEAD.value)
+        if context.api_version >= _NOT_FOUND_SINCE:
+            described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+            described.error_message = f"there is no group {group_id}"
+        return described
+    with group.changing():
+        described = _described(group)
+    if context.api_version >= 3:
+        described.authorized_operations = operations
+    return described
+
+
+def _described(group: Group) -> DescribedGroup:
+    stable = group.state is State.STABLE
+    return DescribedGroup(
+        group_id=group.group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=(group.protocol or "") if stable else "",
+        members=[
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata(group.protocol) if stable else b"",
+                member_assignment=member.assignment if stable else b"",
+            )
+            for member in group.members.values()
+        ],
+    )
+
+
+def list_groups(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+    code = context.broker.groups.loading_error
+    if code:
+        return ListGroupsResponse(error_code=code)
+    states = {state.casefold() for state in request.states_filter}
+    types = {kind.casefold() for kind in request.types_filter}
+    listed = []
+    for group in context.broker.groups.groups():
+        state = group.state.value
+        if (states and state.casefold() not in states) or (types and CLASSIC not in types):
+            continue
+        listed.append(
+            ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type or "",
+                group_state=state,
+                group_type=CLASSIC,
+            )
+        )
+    return ListGroupsResponse(groups=listed)
+
+
+def delete(context: RequestContext, request: DeleteGroupsRequest) -> Deferred[DeleteGroupsResponse]:
+    names = list(dict.fromkeys(request.groups_names))
+    return gathered([context.broker.groups.delete(name) for name in names]).map(
+        lambda codes: DeleteGroupsResponse(
+            results=[
+                DeletableGroupResult(group_id=name, error_code=code) for name, code in zip(names, codes, strict=True)
+            ]
+        )
+    )

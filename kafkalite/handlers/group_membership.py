@@ -1,0 +1,68 @@
+"""JoinGroup 0-9, SyncGroup 0-5, Heartbeat 0-4, LeaveGroup 0-5: the life of a group's member (classic protocol).
+
+    JoinGroup   v1 rebalance timeout · v4 first answer is MEMBER_ID_REQUIRED with an id (KIP-394) · v5 static members
+                (KIP-345) · v7 protocol type in the answer · v9 skip_assignment (KIP-814)
+    SyncGroup   v3 static members · v5 checks protocol type and name (KIP-559)
+    LeaveGroup  v3 many members at once, each with a result of its own; before, one, whose result is the request's
+
+Joins and syncs wait for others without holding a thread: their answers are Deferred.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.coordinator.group import Caller
+from kafkalite.protocol.messages.heartbeat import HeartbeatResponse
+from kafkalite.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+
+if TYPE_CHECKING:
+    from kafkalite.deferred import Deferred
+    from kafkalite.dispatch import RequestContext
+    from kafkalite.protocol.messages.heartbeat import HeartbeatRequest
+    from kafkalite.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+    from kafkalite.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+_MEMBER_ID_FIRST_SINCE: Final = 4
+_SKIP_ASSIGNMENT_SINCE: Final = 9
+_MANY_LEAVE_SINCE: Final = 3
+
+
+def join(context: RequestContext, request: JoinGroupRequest) -> Deferred[JoinGroupResponse]:
+    caller = Caller(
+        client_id=context.client_id or "",
+        client_host=f"/{context.client_host}",  # as Java writes an address, which Kafka's tools show
+        takes_member_id=context.api_version >= _MEMBER_ID_FIRST_SINCE,
+        skips_assignment=context.api_version >= _SKIP_ASSIGNMENT_SINCE,
+    )
+    return context.broker.groups.join(request, caller, context.connection)
+
+
+def sync(context: RequestContext, request: SyncGroupRequest) -> Deferred[SyncGroupResponse]:
+    return context.broker.groups.sync(request)
+
+
+def heartbeat(context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+    code = context.broker.groups.heartbeat(
+        request.group_id, request.member_id, request.group_instance_id, request.generation_id
+    )
+    return HeartbeatResponse(error_code=code)
+
+
+def leave(context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
+    groups = context.broker.groups
+    code = groups.error_of(request.group_id)
+    if code:
+        return LeaveGroupResponse(error_code=code)
+    if context.api_version < _MANY_LEAVE_SINCE:
+        return LeaveGroupResponse(error_code=groups.leave(request.group_id, request.member_id, None))
+    return LeaveGroupResponse(
+        members=[
+            MemberResponse(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                error_code=groups.leave(request.group_id, member.member_id, member.group_instance_id),
+            )
+            for member in request.members
+        ]
+    )

@@ -1,0 +1,202 @@
+"""OffsetCommit 2-9, OffsetFetch 1-9, OffsetDelete 0: how far a group has got.
+
+    OffsetCommit  v2-4 the client names a retention · v6 leader epoch · v7 static members · v9 GROUP_ID_NOT_FOUND for a
+                  generation of a group that does not exist (before: ILLEGAL_GENERATION)
+    OffsetFetch   null topics mean everything committed, an empty list means nothing (v1 cannot say null) · v2 an error
+                  for all; v1 has room for it in the partitions alone · v8 many groups, each with its error
+
+A commit is answered when it is durable. The topics of an answer come in the order of the request. Offsets are kept as
+they are: no client is told that one lies outside its log, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.coordinator.groups import Offset
+from kafkalite.errors import ErrorCode
+from kafkalite.model import TopicPartition
+from kafkalite.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from kafkalite.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from kafkalite.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kafkalite.coordinator.offsets import Committed
+    from kafkalite.deferred import Deferred
+    from kafkalite.dispatch import RequestContext
+
+NO_OFFSET: Final = -1
+_GROUP_NOT_FOUND_SINCE: Final = 9
+_MANY_GROUPS_SINCE: Final = 8
+_ERROR_FOR_ALL_SINCE: Final = 2
+
+
+def commit(context: RequestContext, request: OffsetCommitRequest) -> Deferred[OffsetCommitResponse]:
+    offsets = [
+        Offset(
+            TopicPartition(topic.name, partition.partition_index),
+            partition.committed_offset,
+            partition.committed_leader_epoch,
+            partition.committed_metadata or "",
+        )
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+    v9 = context.api_version >= _GROUP_NOT_FOUND_SINCE
+    done = context.broker.groups.commit(
+        request.group_id,
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id_or_member_epoch,
+        offsets,
+        retention_ms=request.retention_time_ms,
+        missing_group_code=ErrorCode.GROUP_ID_NOT_FOUND if v9 else ErrorCode.ILLEGAL_GENERATION,
+    )
+    return done.map(lambda code: _commit_response(request, offsets, code))
+
+
+def _commit_response(request: OffsetCommitRequest, offsets: list[Offset], code: int) -> OffsetCommitResponse:
+    results = iter(offsets)
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=code or next(results).code
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def fetch(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    if context.api_version >= _MANY_GROUPS_SINCE:
+        return OffsetFetchResponse(
+            groups=[
+                _fetch_group(context, group.group_id, _asked(context, group.group_id, group.topics))
+                for group in request.groups
+            ]
+        )
+    asked = _asked(context, request.group_id, request.topics)
+    code = context.broker.groups.error_of(request.group_id, may_be_empty=True)
+    topics = [
+        OffsetFetchResponseTopic(
+            name=name,
+            partitions=[
+                OffsetFetchResponsePartition(**_fields(number, found, code))
+                for number, found in _found(context, request.group_id, name, numbers, code)
+            ],
+        )
+        for name, numbers in asked
+        if not code or context.api_version < _ERROR_FOR_ALL_SINCE
+    ]
+    return OffsetFetchResponse(error_code=code, topics=topics)
+
+
+def _fetch_group(
+    context: RequestContext, group_id: str, asked: list[tuple[str, list[int]]]
+) -> OffsetFetchResponseGroup:
+    code = context.broker.groups.error_of(group_id, may_be_empty=True)
+    topics = [
+        OffsetFetchResponseTopics(
+            name=name,
+            partitions=[
+                OffsetFetchResponsePartitions(**_fields(number, found, 0))
+                for number, found in _found(context, group_id, name, numbers, 0)
+            ],
+        )
+        for name, numbers in asked
+        if not code
+    ]
+    return OffsetFetchResponseGroup(group_id=group_id, error_code=code, topics=topics)
+
+
+def _asked(context: RequestContext, group_id: str, topics: Iterable[object] | None) -> list[tuple[str, list[int]]]:
+    """(topic, partitions) in the order asked; all that are committed when `topics` is null."""
+    if topics is None:
+        return list(context.broker.groups.committed_partitions(group_id).items())
+    return [(topic.name, topic.partition_indexes) for topic in topics]  # type: ignore[attr-defined]
+
+
+def _found(
+    context: RequestContext, group_id: str, topic: str, numbers: list[int], code: int
+) -> Iterable[tuple[int, Committed | None]]:
+    if code:
+        return [(number, None) for number in numbers]
+    return zip(numbers, context.broker.groups.fetch(group_id, topic, numbers), strict=True)
+
+
+def _fields(number: int, found: Committed | None, code: int) -> dict[str, Any]:
+    if found is None:
+        return {"partition_index": number, "committed_offset": NO_OFFSET, "error_code": code}
+    return {
+        "partition_index": number,
+        "committed_offset": found.offset,
+        "committed_leader_epoch": found.leader_epoch,
+        "metadata": found.metadata,
+    }
+
+
+def delete(context: RequestContext, request: OffsetDeleteRequest) -> Deferred[OffsetDeleteResponse]:
+    topics = context.broker.logs.topics
+    partitions = [
+        TopicPartition(topic.name, partition.partition_index)
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+    present = [p for p in partitions if p.topic in topics and 0 <= p.partition < len(topics[p.topic].partitions)]
+    unknown = set(partitions).difference(present)
+    done = context.broker.groups.delete_offsets(request.group_id, present)
+    return done.map(lambda result: _delete_response(request, unknown, *result))
+
+
+def _delete_response(
+    request: OffsetDeleteRequest, unknown: set[TopicPartition], code: int, codes: dict[str, int]
+) -> OffsetDeleteResponse:
+    if code:
+        return OffsetDeleteResponse(error_code=code)
+
+    def code_of(topic: str, partition: int) -> int:
+        if (topic, partition) in unknown:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return codes.get(topic, 0)
+
+    return OffsetDeleteResponse(
+        topics=[
+            OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetDeleteResponsePartition(
+                        partition_index=partition.partition_index,
+                        error_code=code_of(topic.name, partition.partition_index),
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
