@@ -76,7 +76,7 @@ def topic_name_error(name: str, size_max: int = TOPIC_NAME_SIZE_MAX) -> str | No
 
 def topic_names_collide(first: str, second: str) -> bool:
     """True for names that differ in '.' and '_' only: their metric names would be the same, which Kafka refuses."""
-    return first.replace(".", "_") == second.replace(".", "_")
+    return len(first) == len(second) and first.replace(".", "_") == second.replace(".", "_")
 
 
 def new_uuid() -> bytes:
