@@ -42,20 +42,6 @@ FETCH_SIZE = 8 * 1024 * 1024
 CHUNK_SIZE = 16 * 1024 * 1024
 """Bytes of keys and values decompressed before they are handed out."""
 MAX_WAIT_MS = 500
-RETRIED = frozenset(
-    {
-        ErrorCode.CORRUPT_MESSAGE,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.REPLICA_NOT_AVAILABLE,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.OFFSET_NOT_AVAILABLE,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-    }
-)
 
 
 class Chunk(NamedTuple):
@@ -265,11 +251,12 @@ class Reader:
                 position.key
             ].offset
             return False
-        if row.error_code in RETRIED:
-            self._fail([position], error_for(row.error_code, f"{position.key}: fetching at {position.offset}"))
-            return False
         if row.error_code:
-            raise error_for(row.error_code, f"{position.key}: cannot fetch at offset {position.offset}")
+            error = error_for(row.error_code, f"{position.key}: cannot fetch at offset {position.offset}")
+            if not error.retriable:
+                raise error
+            self._fail([position], error)
+            return False
         position.failing_since = None
         self._backoff_s = self._client.retry_backoff_s
         position.high_watermark = row.high_watermark

@@ -503,5 +503,5 @@ def test_reading_gives_up_after_the_retry_time(cluster: FakeCluster) -> None:
     with Client(cluster.bootstrap, request_timeout_s=1, retry_timeout_s=0.2, retry_backoff_s=0.01) as client:
         client.produce("t", 0, VALUES)
         cluster.fail(FETCH, 56, times=100_000)
-        with pytest.raises(StorageError, match="t-0: fetching at 0"):
+        with pytest.raises(StorageError, match="t-0: cannot fetch at offset 0"):
             read_all(client)
