@@ -153,6 +153,8 @@ def receive(broker: BrokerProcess, topic: str, partition: int, count: int) -> Di
         "group.id": "main-job",
         "enable.auto.commit": False,
         "check.crcs": True,
+        "queued.min.messages": 1_000_000,
+        "fetch.queue.backoff.ms": 5,  # the default waits a second whenever the queue is full, however fast we read
     }
     consumer = Consumer(settings)
     consumer.assign([TopicPartition(topic, partition, 0)])
