@@ -139,7 +139,7 @@ def covers(str versions, int version):
     if not versions:
         return False
     if versions.endswith("+"):
-        return version >= int(versions[:-1])
+        return version >= int(versions.rstrip("+"))
     first, _, last = versions.partition("-")
     return int(first) <= version <= int(last or first)
 
