@@ -124,7 +124,8 @@ class Dispatcher:
             return None
         context = RequestContext(self._services, connection, key, version, name)
         try:
-            if not row.blocks(context, request):
+            # One connection's requests take effect in order: behind one that is on the pool, the next goes too.
+            if not self._services.pool.has_jobs(connection) and not row.blocks(context, request):
                 response = row.handler(context, request)
                 if not isinstance(response, Deferred):
                     return row.encode(version, correlation_id, response)
@@ -136,7 +137,9 @@ class Dispatcher:
             logger.exception("%s v%d failed", row.name, version)
             connection.close(f"{row.name} v{version} failed inside the broker")
             return None
-        self._services.pool.submit(self._serve_parked, row, context, correlation_id, request, connection.park())
+        self._services.pool.submit_ordered(
+            connection, self._serve_parked, row, context, correlation_id, request, connection.park()
+        )
         return None
 
     @staticmethod

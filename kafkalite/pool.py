@@ -48,6 +48,10 @@ class IoPool:
             self._strands[key] = deque([(job, args)])
             self._submit_locked(self._run_strand, (key,))
 
+    def has_jobs(self, key: Hashable) -> bool:
+        """Whether jobs given with this key are queued or running."""
+        return key in self._strands
+
     def close(self, timeout_s: float) -> bool:
         """Takes no more jobs, lets the queued ones finish; False when some are still running after `timeout_s`."""
         with self._ready:

@@ -46,6 +46,24 @@ def test_jobs_of_different_keys_do_not_wait_for_each_other(pool):
     assert second_ran.wait(WAIT_S)
 
 
+def test_key_has_jobs_until_the_last_one_ended(pool):
+    runs, may_end, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def job():
+        runs.set()
+        assert may_end.wait(WAIT_S)
+
+    assert not pool.has_jobs("key")
+    pool.submit_ordered("key", job)
+    pool.submit_ordered("key", lambda: None)
+    assert runs.wait(WAIT_S)
+    assert pool.has_jobs("key")
+    may_end.set()
+    while pool.has_jobs("key"):
+        pool.submit_ordered("other", ended.set)
+        assert ended.wait(WAIT_S)
+
+
 def test_failing_job_is_logged_and_its_strand_goes_on(pool, caplog):
     done = threading.Event()
 
