@@ -211,6 +211,7 @@ def _recover(
             end = max(end, min(flushed, behind))
     active = segments[-1]
     active.created_ms = int(os.stat(active.path).st_mtime * 1000)
+    active.trim(unknown=True)
     if end < flushed:
         _LOG.error(
             "records are missing: the log ends before what was flushed; their offsets are not given out again",

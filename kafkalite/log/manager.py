@@ -117,10 +117,12 @@ class LogManager:
         self._directory_lock = directory.DirectoryLock(self.directory)
         try:
             self._open_locked()
-        except BaseException:
+        except BaseException as error:
             if self._journal is not None:
                 self._journal.close()
             self._directory_lock.release()
+            if isinstance(error, OSError):
+                raise StartupError(f"{self.directory} cannot be opened: {error}") from error
             raise
         self._started = True
         self.flusher.start()

@@ -131,3 +131,14 @@ def read_until(log: object, end: int) -> list[tuple[int, int, bytes]]:
         found += split(log.read(at, 300))  # type: ignore[attr-defined]
         at = found[-1][1]
     return found
+
+
+def test_blocks_that_a_dead_process_reserved_are_given_back(tmp_path: Path) -> None:
+    harness = LogHarness(tmp_path, preallocate="true", segment_bytes=1 << 20)
+    log = harness.open()
+    log.append(make_batch())
+    release(log)
+    path = harness.files()[0]
+    assert path.stat().st_blocks * 512 >= 1 << 20
+    release(harness.open(clean=False))
+    assert path.stat().st_blocks * 512 < 1 << 20

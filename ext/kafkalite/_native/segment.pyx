@@ -379,10 +379,10 @@ cdef class Segment:
         finally:
             self.unpin()
 
-    def trim(self):
-        """Gives back blocks reserved behind the end. OSError."""
+    def trim(self, *, bint unknown=False):
+        """Gives back blocks reserved behind the end; `unknown`: maybe there are some, a process died. OSError."""
         cdef int result
-        if not self.has_file or self.allocated <= self.size:
+        if not self.has_file or (self.allocated <= self.size and not unknown):
             return
         self.pin()
         try:

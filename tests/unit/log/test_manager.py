@@ -1,5 +1,6 @@
 """A data directory's life: topics made, changed, deleted; clean and unclean starts; one owner; adopted partitions."""
 
+import errno
 import os
 import re
 import shutil
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kafkalite._native import file_ops
 from kafkalite.errors import (
     InvalidConfig,
     InvalidPartitions,
@@ -310,4 +312,19 @@ def test_housekeeper_removes_deleted_files_when_due(tmp_path: Path) -> None:
     clock.advance(60.1)
     manager.housekeeper.run_due()
     assert not [name for name in os.listdir(tmp_path) if name.endswith("-delete")]
+    manager.close()
+
+
+def test_full_disk_at_the_start_is_said_in_one_sentence(tmp_path: Path) -> None:
+    manager = make_manager(tmp_path)
+    manager.open()
+    abandon(manager)
+    file_ops.arm(("write",), after=0, error=errno.ENOSPC, sticky=True)
+    try:
+        with pytest.raises(StartupError, match="No space left"):
+            make_manager(tmp_path).open()
+    finally:
+        file_ops.disarm()
+    manager = make_manager(tmp_path)
+    manager.open()
     manager.close()
