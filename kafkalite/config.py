@@ -342,18 +342,50 @@ class BrokerConfig:
     compression_zstd_level: int = setting(
         INT, 3, "Default of the topic setting of the same name.", low=-131072, high=22, dynamic=True
     )
-    log_cleaner_enable: bool = setting(BOOLEAN, True, "Whether compacted topics are cleaned.", effect=LATER)
+    log_cleaner_enable: bool = setting(BOOLEAN, True, "Whether compacted topics are cleaned.")
     log_cleaner_delete_retention_ms: int = setting(
-        LONG, DAY_MS, "Default of delete.retention.ms.", unit="ms", low=0, effect=LATER, dynamic=True
+        LONG, DAY_MS, "Default of delete.retention.ms.", unit="ms", low=0, dynamic=True
     )
     log_cleaner_min_compaction_lag_ms: int = setting(
-        LONG, 0, "Default of min.compaction.lag.ms.", unit="ms", low=0, effect=LATER, dynamic=True
+        LONG, 0, "Default of min.compaction.lag.ms.", unit="ms", low=0, dynamic=True
     )
     log_cleaner_max_compaction_lag_ms: int = setting(
-        LONG, INT64_MAX, "Default of max.compaction.lag.ms.", unit="ms", low=1, effect=LATER, dynamic=True
+        LONG, INT64_MAX, "Default of max.compaction.lag.ms.", unit="ms", low=1, dynamic=True
     )
     log_cleaner_min_cleanable_ratio: float = setting(
-        DOUBLE, 0.5, "Default of min.cleanable.dirty.ratio.", low=0, high=1, effect=LATER, dynamic=True
+        DOUBLE, 0.5, "Default of min.cleanable.dirty.ratio.", low=0, high=1, dynamic=True
+    )
+    log_cleaner_threads: int = setting(INT, 1, "Threads that compact logs, one log each.", low=1)
+    log_cleaner_dedupe_buffer_size: int = setting(
+        LONG,
+        128 * MIB,
+        "Memory for the keys of logs being compacted, shared by all cleaner threads: 24 bytes a key, less in number by"
+        " log.cleaner.io.buffer.load.factor. A log with more dirty keys is compacted in several passes.",
+        unit="bytes",
+        low=MIB,
+        dynamic=True,
+    )
+    log_cleaner_io_buffer_load_factor: float = setting(
+        DOUBLE, 0.9, "How full that memory may get; more than 0.95 counts as 0.95.", low=0, high=1, dynamic=True
+    )
+    log_cleaner_io_buffer_size: int = setting(
+        INT,
+        512 * KIB,
+        "Bytes that all cleaner threads together collect before they write them.",
+        unit="bytes",
+        low=0,
+        dynamic=True,
+    )
+    log_cleaner_io_max_bytes_per_second: float = setting(
+        DOUBLE,
+        1.7976931348623157e308,
+        "Bytes a second that all cleaner threads together read and write.",
+        unit="bytes/s",
+        low=1,
+        dynamic=True,
+    )
+    log_cleaner_backoff_ms: int = setting(
+        LONG, 15_000, "How often a cleaner with nothing to do looks again.", unit="ms", low=0, dynamic=True
     )
     log_local_retention_ms: int = setting(
         LONG, -2, "Default of local.retention.ms.", unit="ms", low=-2, effect=NONE, dynamic=True
@@ -573,8 +605,8 @@ class TopicConfig:
     cleanup_policy: tuple[str, ...] = setting(
         LIST,
         ("delete",),
-        "What becomes of old segments. `compact` is stored and obeyed on append (records need a key); cleaning itself"
-        " comes with a later release.",
+        "What becomes of old segments: `delete` by retention.ms and retention.bytes, `compact` down to the newest"
+        " record of each key (records need one), or both.",
         choices=("compact", "delete"),
         broker_keys=(("log.cleanup.policy", 1),),
     )
@@ -605,7 +637,6 @@ class TopicConfig:
         "How long a compacted topic keeps the marks of deleted keys.",
         unit="ms",
         low=0,
-        effect=LATER,
         broker_keys=(("log.cleaner.delete.retention.ms", 1),),
     )
     file_delete_delay_ms: int = setting(
@@ -663,7 +694,6 @@ class TopicConfig:
         "The longest a message stays uncompacted.",
         unit="ms",
         low=1,
-        effect=LATER,
         broker_keys=(("log.cleaner.max.compaction.lag.ms", 1),),
     )
     max_message_bytes: int = setting(
@@ -723,7 +753,6 @@ class TopicConfig:
         "The share of uncleaned bytes from which a compacted log is cleaned.",
         low=0,
         high=1,
-        effect=LATER,
         broker_keys=(("log.cleaner.min.cleanable.ratio", 1),),
     )
     min_compaction_lag_ms: int = setting(
@@ -732,7 +761,6 @@ class TopicConfig:
         "The shortest a message stays uncompacted.",
         unit="ms",
         low=0,
-        effect=LATER,
         broker_keys=(("log.cleaner.min.compaction.lag.ms", 1),),
     )
     min_insync_replicas: int = setting(

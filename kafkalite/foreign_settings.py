@@ -71,7 +71,6 @@ _PREFIXES: dict[str, str] = {
     "errors.deadletterqueue.": "share groups come with a later release",
     "offsets.": "loading, compression and commit timeouts of the offsets topic are fixed here",
     "transaction.": "transactions come with a later release",
-    "log.cleaner.": "compaction comes with a later release",
     "log.dir.failure.timeout.ms": "there is one data directory",
     "log.initial.task.delay.ms": "periodic work starts with the broker",
     "log.message.downconversion.enable": "Kafka 4 removed it",

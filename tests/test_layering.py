@@ -16,8 +16,8 @@ NATIVE = ROOT / "ext" / "kafkalite" / "_native"
 RANKS = [
     {"status", "cursor"},
     {"crc32c", "file_ops"},
-    {"batch", "codec", "index", "record_format", "columns", "lines"},
-    {"scan", "segment", "producers"},
+    {"batch", "codec", "index", "record_format", "columns", "lines", "key_map"},
+    {"scan", "segment", "producers", "compaction"},
     {"log_core"},
     {"topic_table"},
     {"transfer"},

@@ -47,7 +47,7 @@ def default_text(row: Setting) -> str:
     text = row.render(row.default)
     if text is None:
         return "unset"
-    if row.default in (INT32_MAX, INT64_MAX):
+    if row.default in (INT32_MAX, INT64_MAX, sys.float_info.max):
         return f"{text} (no limit)"
     for size, name in UNITS.get(row.unit, ()):
         if isinstance(row.default, int) and row.default >= size and row.default % size == 0:
@@ -103,7 +103,8 @@ def without_effect() -> Iterator[str]:
     """The settings of topics that do nothing, by name."""
     for effect, title in ((Effect.LATER, "with a later release"), (Effect.NONE, "without effect here")):
         keys = [f"`{key}`" for key, row in TOPIC_SETTINGS.items() if row.effect is effect]
-        yield f"- Accepted, {title}: {', '.join(keys)}."
+        if keys:
+            yield f"- Accepted, {title}: {', '.join(keys)}."
 
 
 def document() -> str:

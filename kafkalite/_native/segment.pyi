@@ -10,6 +10,7 @@ class FileCache:
 
 class Segment:
     directory: str
+    path_suffix: str
     base_offset: int
     size: int
     flushed_size: int
@@ -35,6 +36,7 @@ class Segment:
         *,
         map_reserve: int,
         size: int = -1,
+        path_suffix: str = "",
     ) -> None: ...
     def __enter__(self) -> None: ...
     def __exit__(

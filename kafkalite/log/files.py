@@ -8,7 +8,8 @@
       .kafka_cleanshutdown  .lock             leader-epoch-checkpoint  partition.metadata
 
 Everything not marked is Apache Kafka's, byte for byte. A file on its way out is renamed to end in `.deleted`, a
-partition directory to end in `-delete`; both are removed later, or at the next start.
+partition directory to end in `-delete`; both are removed later, or at the next start. `.cleaned` and `.swap` are
+compaction's (see kafkalite.log.swap); cleaner-offset-checkpoint, in the root, says how far each log is compacted.
 
 Everything here may block. OSError goes to the caller.
 """
@@ -25,6 +26,8 @@ SNAPSHOT_SUFFIX = ".snapshot"
 PRODUCERS_SUFFIX = ".producers"
 DELETED_SUFFIX = ".deleted"
 TEMPORARY_SUFFIX = ".tmp"
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
 DIRECTORY_DELETED_SUFFIX = "-delete"
 KAFKA_INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
 
@@ -32,6 +35,7 @@ EPOCHS_NAME = "leader-epoch-checkpoint"
 PARTITION_METADATA_NAME = "partition.metadata"
 RECOVERY_POINTS_NAME = "recovery-point-offset-checkpoint"
 LOG_STARTS_NAME = "log-start-offset-checkpoint"
+CLEANER_OFFSETS_NAME = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN_NAME = ".kafka_cleanshutdown"
 META_PROPERTIES_NAME = "meta.properties"
 JOURNAL_NAME = "metadata.journal"

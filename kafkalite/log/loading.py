@@ -21,14 +21,14 @@ from kafkalite._native.index import SegmentIndex
 from kafkalite._native.scan import SegmentScan
 from kafkalite._native.segment import Segment
 from kafkalite.config import TopicConfig
-from kafkalite.log import checkpoints, files, index_file, recovery, snapshots
+from kafkalite.log import checkpoints, files, index_file, recovery, snapshots, swap
 from kafkalite.log.formats import format_named
 from kafkalite.log.partition_log import LogServices, PartitionLog
 from kafkalite.logging import fields
 
 _LOG = logging.getLogger(__name__)
 
-LEFTOVER_SUFFIXES = (files.DELETED_SUFFIX, files.TEMPORARY_SUFFIX, ".cleaned")
+LEFTOVER_SUFFIXES = (files.DELETED_SUFFIX, files.TEMPORARY_SUFFIX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +65,7 @@ def load(plan: LoadPlan, services: LogServices) -> PartitionLog:
         topic_id=plan.topic_id,
         config=plan.config,
     )
+    swap.finish(plan.directory, log.format, services.cache)
     listing = list_directory(plan.directory, log.format.suffix)
     start = max(plan.log_start or 0, 0)
     if not listing.segment_sizes:

@@ -3,9 +3,10 @@
     open    lock ▸ identity ▸ journal ▸ adopt or clean up ▸ load every partition ▸ start the threads
     close   stop the threads ▸ flush ▸ save indexes and producers ▸ checkpoints ▸ clean-shutdown marker ▸ unlock
 
-Threads: a flusher (group commit), a sealer (full segments: trim, sync, save) and a housekeeper (retention, checkpoints,
-flush.ms, producer expiry, removal of files). Lock order: `_lock` (one change of topics at a time) ▸ a log's flush
-lock ▸ that log's lock ▸ `_journal_lock`. The sealer takes no log's lock, so that a roll may wait for room in its queue.
+Threads: a flusher (group commit), a sealer (full segments: trim, sync, save), a housekeeper (retention, checkpoints,
+flush.ms, producer expiry, removal of files) and the cleaners (compaction). Lock order: `_lock` (one change of topics at
+a time) ▸ a log's flush lock ▸ that log's lock ▸ `_journal_lock`. The
+sealer takes no log's lock, so that a roll may wait for room in its queue.
 
 Topics are published copy-on-write: `topics` and `table` may be read by any thread without a lock. All methods that
 change something block and are for the io pool.
@@ -37,6 +38,7 @@ from kafkalite.errors import (
     UnknownTopicOrPartition,
 )
 from kafkalite.log import adoption, checkpoints, directory, files, journal
+from kafkalite.log.cleaner import LogCleaner
 from kafkalite.log.flusher import Flusher
 from kafkalite.log.formats import FORMATS
 from kafkalite.log.housekeeping import BULK_FLUSH_COUNT_MIN, Housekeeper
@@ -108,6 +110,7 @@ class LogManager:
             policies=tuple(policies),
         )
         self.housekeeper = Housekeeper(self)
+        self.cleaner = LogCleaner(self)
 
     # ---- open and close ---------------------------------------------------------------------------------------------
 
@@ -128,6 +131,7 @@ class LogManager:
         self.flusher.start()
         self._sealer.start()
         self.housekeeper.start()
+        self.cleaner.start()
 
     def _open_locked(self) -> None:
         identity = directory.read_identity(self.directory, self.config.node_id)
@@ -156,6 +160,7 @@ class LogManager:
             found.record(*(journal.topic_change(topic) for topic in changed))
         for path in (*deleted, *leftovers):
             files.remove_tree(path)
+        self.cleaner.load()
         self._load_all()
         found.compact()
 
@@ -237,6 +242,7 @@ class LogManager:
             if not self._started:
                 return
             self._started = False
+            self.cleaner.stop()
             self.housekeeper.stop()
             self._seal_jobs.put(None)
             self._sealer.join()
@@ -292,6 +298,7 @@ class LogManager:
             state = TopicState(name, topic_id or new_uuid(), dict(overrides), [self._unclean_count()] * partition_count)
             config = self._resolve(overrides, name)
             self._clear_directories(state)
+            self._forget_cleaned(name)
             self._record(journal.topic_change(state))
             logs = [self._load(self._plan(state, config, i, {}, {})) for i in range(partition_count)]
             topic = self._topic(state, logs)
@@ -330,10 +337,20 @@ class LogManager:
                 log.mark_deleted()
                 self.dirty_logs.discard(log)
                 self._remove_directory(log.directory, name, log.partition, topic.config.file_delete_delay_ms)
+            try:
+                self._forget_cleaned(name)
+            except StorageError as error:  # the topic is gone all the same; making one of that name tries again
+                _LOG.warning("cleaner offsets of a deleted topic stay", extra=fields(topic=name, reason=str(error)))
         _LOG.info("topic deleted", extra=fields(topic=name))
         on_topic_deleted = self.on_topic_deleted
         if on_topic_deleted is not None:
             on_topic_deleted(name)
+
+    def _forget_cleaned(self, name: str) -> None:
+        try:
+            self.cleaner.forget_topic(name)
+        except OSError as error:
+            raise StorageError(f"the cleaner's offsets of topic {name} could not be removed: {error}") from error
 
     def add_partitions(self, name: str, total: int) -> Topic:
         """Raises a topic's number of partitions to `total`."""

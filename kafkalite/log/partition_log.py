@@ -14,6 +14,7 @@ start reads that.
 """
 
 import errno
+import itertools
 import logging
 import os
 import random
@@ -155,7 +156,7 @@ class PartitionLog(LogCore):
         jitter_max = min(config.segment_jitter_ms, config.segment_ms)
         self._set_numbers(
             segment_size_max=config.segment_bytes,
-            segment_ms=config.segment_ms,
+            segment_ms=min(config.segment_ms, config.max_compaction_lag_ms) if config.compacted else config.segment_ms,
             roll_jitter_ms=random.randrange(jitter_max) if jitter_max > 0 else 0,
             index_interval=config.index_interval_bytes,
             index_count_max=max(1, config.segment_index_bytes // 8),
@@ -467,6 +468,12 @@ class PartitionLog(LogCore):
         except OSError as error:
             _LOG.warning("index could not be saved", extra=fields(path=segment.path, reason=str(error)))
 
+    def save_index(self, segment: Segment) -> None:
+        """Saves the index of a sealed segment that is on the disk."""
+        state = self._index_state_locked(segment)
+        if state is not None:
+            self._save_index(segment, state)
+
     def finish_seal(self, segment: Segment, state: tuple[int, bytes, bytes] | None) -> None:
         """The sealer's part of a roll: the old segment trimmed, on the disk, with index and producer snapshot."""
         if self._is_gone(segment):
@@ -481,9 +488,7 @@ class PartitionLog(LogCore):
             if not self._is_gone(segment):
                 self.go_offline(f"a full segment could not be synced: {error}")
             return
-        index_state = self._index_state_locked(segment)
-        if index_state is not None:
-            self._save_index(segment, index_state)
+        self.save_index(segment)
         if state is not None:
             try:
                 snapshots.write(self.directory, state[0], state[1:])
@@ -591,7 +596,7 @@ class PartitionLog(LogCore):
                 if segment.size > 0 and self._holds_from(segment, offset):
                     break
         except OSError as error:
-            if self.deleted or offset < self.log_start_offset:
+            if self.deleted or offset < self.log_start_offset or segments is not self.segments:
                 return True
             self._storage_error(error, "a segment could not be opened")
             return False
@@ -609,6 +614,10 @@ class PartitionLog(LogCore):
                 position = index.position_of_offset(offset)
                 granules = segment.unverified_granules(position, position + max(size_max, 0) + VERIFY_AHEAD)
                 recovery.verify_granules(segment, granules, offset_limit)
+
+    def verify_segment(self, segment: Segment, behind: int) -> None:
+        """Checks all of a segment that ends before offset `behind`; what is damaged stands in its `damage`. OSError."""
+        self._prepare_segment_read(segment, segment.base_offset, segment.size, behind)
 
     def verify_blocking(self, offset: int, size: int) -> None:
         """Checks `size` bytes from the batch with `offset` on, and quarantines what is damaged."""
@@ -707,13 +716,23 @@ class PartitionLog(LogCore):
         """The first record, in offset order, with a timestamp (ms) >= `timestamp`, below upper_offset. May block."""
         from kafkalite.log.time_lookup import find_timestamp
 
-        return find_timestamp(self, timestamp, upper_offset)
+        return self._look_up(lambda: find_timestamp(self, timestamp, upper_offset))
 
     def max_timestamp(self) -> OffsetAndTimestamp | None:
         """The record with the largest timestamp; None in an empty log. May block."""
         from kafkalite.log.time_lookup import find_newest
 
-        return find_newest(self)
+        return self._look_up(lambda: find_newest(self))
+
+    def _look_up(self, look: Callable[[], OffsetAndTimestamp | None]) -> OffsetAndTimestamp | None:
+        """What `look` finds; once more where compaction or retention replaced the segments that it was looking at."""
+        while True:
+            segments = self.segments
+            try:
+                return look()
+            except FileNotFoundError:
+                if segments is self.segments:
+                    raise
 
     # ---- retention --------------------------------------------------------------------------------------------------
 
@@ -736,7 +755,8 @@ class PartitionLog(LogCore):
         finally:
             self._release()
         self.services.log_start_moved(self)
-        self._remove_front(StartRetention(self.log_start_offset).deletable_count(self._ages(), 0))
+        segments = self.segments
+        self._remove_front(segments, StartRetention(self.log_start_offset).deletable_count(self._ages(segments), 0))
         self._notify(0)
         return self.log_start_offset
 
@@ -747,18 +767,18 @@ class PartitionLog(LogCore):
         policies: list[RetentionPolicy] = [StartRetention(self.log_start_offset), *self.services.policies]
         if "delete" in self.config.cleanup_policy:
             policies += [TimeRetention(self.config.retention_ms), SizeRetention(self.config.retention_bytes)]
-        ages = self._ages()
+        segments = self.segments
+        ages = self._ages(segments)
         count = max(policy.deletable_count(ages, now_ms) for policy in policies)
         if count == 0:
             return 0
         if count >= len(ages):
             self.roll()
-        self._remove_front(count)
+        removed = self._remove_front(segments, count)
         self._notify(0)
-        return count
+        return removed
 
-    def _ages(self) -> list[SegmentAge]:
-        segments = self.segments
+    def _ages(self, segments: tuple[Segment, ...]) -> list[SegmentAge]:
         ages = []
         for i, segment in enumerate(segments):
             self.ensure_summary(segment)
@@ -771,19 +791,21 @@ class PartitionLog(LogCore):
             )
         return ages
 
-    def _remove_front(self, count: int) -> None:
-        """Takes `count` segments out of the log; their files go after file.delete.delay.ms.
+    def _remove_front(self, judged: tuple[Segment, ...], count: int) -> int:
+        """Takes the first `count` of the segments `judged` out of the log; their files go after file.delete.delay.ms.
 
+        How many went: one that compaction or somebody else replaced since they were judged stays, and so do later ones.
         The log start need not be written down: the name of the first file that is left tells it.
         """
         if count <= 0:
-            return
+            return 0
         self._acquire()
         try:
-            count = min(count, len(self.segments) - 1)
-            removed = self.segments[:count]
+            present = zip(self.segments[:-1], judged[:count], strict=False)
+            removed = tuple(now for now, _ in itertools.takewhile(lambda pair: pair[0] is pair[1], present))
+            count = len(removed)
             if not removed:
-                return
+                return 0
             kept = self.segments[count:]
             if kept[0].base_offset > self.log_start_offset:
                 self._set_log_start(kept[0].base_offset)
@@ -795,6 +817,7 @@ class PartitionLog(LogCore):
         _LOG.info(
             "segments deleted", extra=fields(log=self.name, count=len(removed), log_start_offset=self.log_start_offset)
         )
+        return count
 
     def _remove_files(self, segment: Segment) -> None:
         """Renames a segment's files out of the way; readers that hold it go on."""

@@ -50,7 +50,8 @@ class TimeRetention:
             return 0
         count = 0
         for segment in segments:
-            if segment.size == 0 or now_ms - time_of(segment, now_ms) <= self.retention_ms:
+            empty = segment.size == 0  # of a sealed one compaction has left nothing: it may always go
+            if (empty and segment.active) or (not empty and now_ms - time_of(segment, now_ms) <= self.retention_ms):
                 break
             count += 1
         return count
@@ -71,7 +72,7 @@ class SizeRetention:
         excess = sum(segment.size for segment in segments) - self.retention_bytes
         count = 0
         for segment in segments:
-            if segment.size == 0 or excess < segment.size:
+            if (segment.active and segment.size == 0) or excess < segment.size:
                 break
             excess -= segment.size
             count += 1

@@ -124,7 +124,8 @@ cdef class SegmentScan:
                     self.index.append(info.base_offset, info.position, self.max_timestamp)
                     self.bytes_since_entry = 0
                 self.bytes_since_entry += info.size
-            if info.max_timestamp > self.max_timestamp:
+            # A batch that compaction left without records has no time.
+            if info.max_timestamp > self.max_timestamp and info.record_count > 0:
                 self.max_timestamp = info.max_timestamp
                 self.max_timestamp_offset = info.base_offset
             if self.producers is not None and info.producer_id >= 0 and info.base_offset >= self.producers_from:

@@ -19,6 +19,7 @@ cdef class FileCache:
 
 cdef class Segment:
     cdef readonly str directory
+    cdef public str path_suffix             # of a file that compaction is putting in place, otherwise empty
     cdef readonly int64_t base_offset
     cdef readonly int64_t size              # bytes of whole batches: the readable end
     cdef readonly int64_t flushed_size      # bytes known to be on the disk

@@ -135,8 +135,12 @@ cdef class Segment:
         self.last_position = -1
 
     def __init__(self, FileCache cache, RecordFormat format, str directory, int64_t base_offset, *,
-                 int64_t map_reserve, int64_t size=-1):
-        """With `size` a file that exists, none of it verified; without, one that the first append will create."""
+                 int64_t map_reserve, int64_t size=-1, str path_suffix=""):
+        """With `size` a file that exists, none of it verified; without, one that the first append will create.
+
+        `path_suffix` names a file that compaction has not put in its final place yet.
+        """
+        self.path_suffix = path_suffix
         self.cache = cache
         self.format = format
         self.directory = directory
@@ -166,7 +170,7 @@ cdef class Segment:
 
     @property
     def path(self):
-        return f"{self.directory}/{self.base_offset:020d}{self.format.suffix}"
+        return f"{self.directory}/{self.base_offset:020d}{self.format.suffix}{self.path_suffix}"
 
     # ---- pins -------------------------------------------------------------------------------------------------------
 
@@ -220,9 +224,11 @@ cdef class Segment:
                     fd = -errno
         if fd < 0:
             raise OSError(-fd, _os.strerror(-fd), self.path)
-        if self.fd >= 0:                    # another thread was faster while the GIL was away
+        if self.fd >= 0 or self.deleted:    # another thread was faster while the GIL was away
             c_munmap(address, <size_t>map_size)
             c_close(fd)
+            if self.fd < 0:                 # what was opened may be another segment under the same name
+                raise FileNotFoundError(2, "segment is deleted", self.path)
             return 0
         self._take(fd, address, map_size)
         return 0

@@ -1,0 +1,61 @@
+"""Compaction's two walks over batches: noting keys, and writing what is kept. kafkalite.log.compaction drives them."""
+
+from libc.stdint cimport int16_t, int32_t, int64_t
+
+from kafkalite._native.key_map cimport KeyMap
+from kafkalite._native.record_format cimport BatchInfo
+from kafkalite._native.segment cimport Segment
+
+# Why a walk gave control back; the position says where it stands.
+cdef enum Stop:
+    STOP_END = 0            # at the end that it was given
+    STOP_SPECIAL = 1        # before an intact batch that is compressed, transactional or a marker: the caller's
+    STOP_FULL = 2           # the key map is full
+    STOP_DAMAGED = 3        # before bytes that are no intact batch
+    STOP_PAUSE = 4          # so many bytes are done that the caller may want to do something else
+
+# What becomes of the records of a batch.
+cdef struct Rules:
+    int64_t mapped_end      # records from here on are not in the map yet: they stay
+    int64_t now_ms
+    bint may_forget         # tombstones whose time has come may go
+    bint keep_all
+
+cdef struct Kept:
+    int64_t size            # bytes of the kept records
+    int64_t max_timestamp   # of the kept records, ms
+    int32_t count
+    bint tombstone          # one of them is a tombstone that compaction has reached
+    int32_t superseded, forgotten, keyless      # dropped, by reason
+
+cdef class BatchFilter:
+    cdef readonly KeyMap keys
+    cdef Rules rules
+    cdef readonly int64_t horizon_ms        # what tombstones reached for the first time are given
+    cdef readonly int64_t retain_end        # a batch that ends here is kept even if empty
+    cdef int64_t producer_count
+    cdef int64_t* producer_ids              # rising
+    cdef int64_t* producer_ends             # first offset behind the last batch of each
+    # Bytes ready to be written:
+    cdef unsigned char* out
+    cdef readonly int64_t out_size
+    cdef int64_t out_capacity
+    cdef unsigned char* scratch
+    cdef int64_t scratch_capacity
+    cdef Kept kept                          # of the batch judged last
+    cdef readonly int64_t record_count, kept_count, superseded_count, forgotten_count, keyless_count
+    cdef readonly int64_t malformed_count   # batches kept whole since their records cannot be read
+    cdef readonly int64_t changed_count     # batches dropped or rewritten
+
+    cdef int _reserve(self, int64_t size) noexcept nogil
+    cdef int _reserve_scratch(self, int64_t size) noexcept nogil
+    cdef bint _stays_empty(self, const BatchInfo* info) noexcept nogil
+    cdef void _count(self, const BatchInfo* info) noexcept nogil
+    cdef int _filter_plain(self, const unsigned char* data, const BatchInfo* info) noexcept nogil
+    cdef int _filter_chunk(self, Segment segment, const unsigned char* map, int64_t* position, int64_t end,
+                           int64_t* out_end) noexcept nogil
+    cdef int _copy(self, const unsigned char* data, int64_t size) noexcept nogil
+    cdef int _write_empty(self, const unsigned char* data, const BatchInfo* info) noexcept nogil
+    cdef int _write_kept(self, const unsigned char* data, const BatchInfo* info, bint horizon) noexcept nogil
+    cdef void _finish_batch(self, unsigned char* at, const unsigned char* data, int64_t size, int16_t attributes,
+                            int64_t base_timestamp, int64_t max_timestamp, int32_t count) noexcept nogil

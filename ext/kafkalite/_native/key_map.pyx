@@ -1,0 +1,67 @@
+"""The newest offset of each key, in a fixed amount of memory: what compaction compares every record with.
+
+Layout and hash are described in key_map.pxd. A map belongs to one pass of one cleaner thread. Its memory is given out
+by the system page by page as keys arrive, and given back with the map.
+"""
+
+from libc.stdint cimport int64_t
+from libc.stdlib cimport calloc, free
+
+import os as _os
+
+
+cdef class KeyMap:
+    """Room for `size_max` bytes of slots, of which the share `load_factor` may be filled.
+
+    `count_wanted` is how many keys could come at most: a map for fewer keys takes less and is faster to search.
+    """
+
+    def __init__(self, int64_t size_max, double load_factor=0.9, int64_t count_wanted=-1, *, secret=None):
+        cdef const unsigned char* bytes_of_secret
+        cdef int64_t slot_count = size_max // SLOT_SIZE
+        if not 0.0 < load_factor < 1.0:
+            raise ValueError("load_factor must lie between 0 and 1")
+        if slot_count < 2:
+            raise ValueError("a key map needs room for two slots at least")
+        if 0 <= count_wanted < <int64_t>(slot_count * load_factor):
+            # Half empty where there is room for that: shorter searches.
+            slot_count = min(slot_count, max(64, 2 * count_wanted))
+        secret = _os.urandom(16) if secret is None else secret
+        if len(secret) != 16:
+            raise ValueError("the secret has 16 bytes")
+        bytes_of_secret = secret
+        memcpy(self.table.secret, bytes_of_secret, 16)
+        if self.table.slots != NULL:
+            raise ValueError("a key map is made once")
+        self.table.slots = <KeySlot*>calloc(<size_t>slot_count, SLOT_SIZE)
+        if self.table.slots == NULL:
+            raise MemoryError(f"no memory for a key map of {slot_count * SLOT_SIZE} bytes")
+        self.table.slot_count = slot_count
+        self.table.count_max = max(1, min(slot_count - 1, <int64_t>(slot_count * load_factor)))
+        self.size = slot_count * SLOT_SIZE
+
+    def __dealloc__(self):
+        free(self.table.slots)
+
+    def __len__(self):
+        return self.table.count
+
+    @property
+    def count_max(self):
+        """Keys it takes."""
+        return self.table.count_max
+
+    def put(self, const unsigned char[::1] key not None, int64_t offset):
+        """Notes a record; False when the map is full. For tests: compaction's own walks do not come through here."""
+        if offset < 0:
+            raise ValueError("offsets are not negative")
+        return table_put(&self.table, &key[0] if key.shape[0] else NULL, <int32_t>key.shape[0], offset)
+
+    def get(self, const unsigned char[::1] key not None):
+        """The newest offset of a key, or -1."""
+        return table_get(&self.table, &key[0] if key.shape[0] else NULL, <int32_t>key.shape[0])
+
+    def hash(self, const unsigned char[::1] key not None):
+        """The 16 bytes that stand for a key in this map."""
+        cdef KeyHash result = key_hash(self.table.secret, &key[0] if key.shape[0] else NULL, key.shape[0])
+        return <bytes>(<const unsigned char*>&result)[:16]
