@@ -29,6 +29,7 @@ COMMANDS = {
     "start": "run a broker",
     "topics": "list, describe, create, delete and change topics",
     "configs": "describe and change settings of topics and brokers",
+    "groups": "list, describe and delete consumer groups, move their offsets",
     "produce": "send lines to a topic",
     "consume": "print the records of a topic",
     "log": "look into segment files, without a broker",

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from kafkalite.client.admin import Admin
+    from kafkalite.client.groups import Groups
     from kafkalite.client.producer import Delivery, Producer
     from kafkalite.client.reader import Chunk, Reader
     from kafkalite.record.columns import Record, RecordColumns
@@ -142,6 +143,13 @@ class Client:
         from kafkalite.client.admin import Admin
 
         return Admin(self)
+
+    @property
+    def groups(self) -> Groups:
+        """Consumer groups and their committed offsets."""
+        from kafkalite.client.groups import Groups
+
+        return Groups(self)
 
     def brokers(self) -> list[BrokerDescription]:
         """The brokers of the cluster, by node id."""

@@ -21,6 +21,7 @@ import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
@@ -60,6 +61,8 @@ public final class CompatClient {
             case "times" -> client.checkTimes();
             case "admin" -> client.checkAdmin();
             case "records" -> client.checkDeleteRecords();
+            case "group" -> client.checkGroup("org.apache.kafka.clients.consumer.RangeAssignor");
+            case "cooperative" -> client.checkGroup("org.apache.kafka.clients.consumer.CooperativeStickyAssignor");
             default -> throw new IllegalArgumentException(args[1]);
         }
         System.out.println("ok");
@@ -238,6 +241,60 @@ public final class CompatClient {
 
     private static String config(Admin admin, ConfigResource resource, String key) throws Exception {
         return admin.describeConfigs(List.of(resource)).all().get().get(resource).get(key).value();
+    }
+
+    private KafkaConsumer<byte[], byte[]> member(String assignor) {
+        Properties settings = new Properties();
+        settings.put("bootstrap.servers", bootstrap);
+        settings.put("key.deserializer", ByteArrayDeserializer.class);
+        settings.put("value.deserializer", ByteArrayDeserializer.class);
+        settings.put("group.id", "group-" + topic);
+        settings.put("auto.offset.reset", "earliest");
+        settings.put("enable.auto.commit", "false");
+        settings.put("heartbeat.interval.ms", "300");
+        settings.put("partition.assignment.strategy", assignor);
+        KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(settings);
+        consumer.subscribe(List.of(topic));
+        return consumer;
+    }
+
+    /** Polls both until they own so many partitions; returns the records of the first. */
+    private static int settle(KafkaConsumer<?, ?> first, int firstCount, KafkaConsumer<?, ?> second, int secondCount) {
+        int count = 0;
+        for (long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(TIMEOUT_S); System.nanoTime() < end;) {
+            count += first.poll(Duration.ofMillis(50)).count();
+            if (second != null) second.poll(Duration.ofMillis(50));
+            if (first.assignment().size() == firstCount && (second == null || second.assignment().size() == secondCount)) return count;
+        }
+        throw new AssertionError("not settled: " + first.assignment() + (second == null ? "" : second.assignment()));
+    }
+
+    private void checkGroup(String assignor) throws Exception {
+        String group = "group-" + topic;
+        TopicPartition partition = new TopicPartition(topic, 0);
+        try (Admin admin = admin()) {
+            admin.createTopics(List.of(new NewTopic(topic, 4, (short) 1))).all().get();
+            send(numbered(50));
+            KafkaConsumer<byte[], byte[]> first = member(assignor);
+            settle(first, 4, null, 0);
+            first.commitSync(Map.of(partition, new OffsetAndMetadata(17, "note")));
+            KafkaConsumer<byte[], byte[]> second = member(assignor);
+            settle(first, 2, second, 2);
+            var described = admin.describeConsumerGroups(List.of(group)).all().get().get(group);
+            require(described.members().size() == 2, "2 members: " + described);
+            first.close();
+            settle(second, 4, null, 0);
+            OffsetAndMetadata committed = second.committed(java.util.Set.of(partition)).get(partition);
+            require(committed.offset() == 17 && committed.metadata().equals("note"), "committed " + committed);
+            require(admin.listGroups().all().get().stream().anyMatch(row -> row.groupId().equals(group)), "listed");
+            second.close();
+            admin.alterConsumerGroupOffsets(group, Map.of(partition, new OffsetAndMetadata(3))).all().get();
+            var stored = admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata().get();
+            require(stored.get(partition).offset() == 3, "altered " + stored);
+            admin.deleteConsumerGroupOffsets(group, java.util.Set.of(partition)).all().get();
+            admin.deleteConsumerGroups(List.of(group)).all().get();
+            require(admin.listGroups().all().get().stream().noneMatch(row -> row.groupId().equals(group)), "deleted");
+        }
     }
 
     private void checkDeleteRecords() throws Exception {

@@ -68,6 +68,8 @@ def test_produce_reads_back_with_its_codec(
     assert stored_codecs(port, topic) == {CODECS[codec]}
 
 
-@pytest.mark.parametrize("check", ["edges", "idempotent", "positions", "times", "admin", "records"])
+@pytest.mark.parametrize(
+    "check", ["edges", "idempotent", "positions", "times", "admin", "records", "group", "cooperative"]
+)
 def test_check(java: Callable[..., None], topic: str, check: str) -> None:
     java(check, topic)

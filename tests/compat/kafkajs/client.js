@@ -1,5 +1,5 @@
 // KafkaJS against the broker named on the command line: client.js host:port check topic [argument].
-// Exit status 0 when the check holds. KafkaJS cannot assign partitions, so reading is the caller's business.
+// Exit status 0 when the check holds. KafkaJS reads in groups alone.
 'use strict'
 
 const { Kafka, CompressionTypes, logLevel } = require('kafkajs')
@@ -49,6 +49,46 @@ const checks = {
   async idempotent () {
     await create()
     await send(numbered(500), { acks: -1 }, { idempotent: true, maxInFlightRequests: 1 })
+  },
+
+  async group () {
+    await create({ numPartitions: 2 })
+    await send(numbered(20))
+    const groupId = `group-${topic}`
+    const admin = kafka.admin()
+    await admin.connect()
+    const owned = new Map()
+    const seen = []
+    const join = async name => {
+      const consumer = kafka.consumer({ groupId, heartbeatInterval: 300, rebalanceTimeout: 10000 })
+      consumer.on(consumer.events.GROUP_JOIN, event => owned.set(name, event.payload.memberAssignment[topic] || []))
+      await consumer.connect()
+      await consumer.subscribe({ topic, fromBeginning: true })
+      await consumer.run({ autoCommitThreshold: 1, eachMessage: async ({ message }) => { seen.push(message.offset) } })
+      return consumer
+    }
+    const until = async (what, condition) => {
+      for (const end = Date.now() + 30000; !condition(); await new Promise(resolve => setTimeout(resolve, 50))) {
+        assert.ok(Date.now() < end, what)
+      }
+    }
+    const first = await join('first')
+    await until('twenty records', () => seen.length === 20)
+    const second = await join('second')
+    await until('one each', () => owned.get('first').length === 1 && (owned.get('second') || []).length === 1)
+    assert.strictEqual((await admin.describeGroups([groupId])).groups[0].members.length, 2)
+    await first.disconnect()
+    await until('both', () => owned.get('second').length === 2)
+    await second.disconnect()
+    assert.strictEqual(seen.length, 20)
+    assert.ok((await admin.listGroups()).groups.some(group => group.groupId === groupId))
+    const stored = await admin.fetchOffsets({ groupId, topics: [topic] })
+    assert.strictEqual(stored[0].partitions.find(row => row.partition === 0).offset, '20')
+    await admin.setOffsets({ groupId, topic, partitions: [{ partition: 0, offset: '5' }] })
+    const moved = await admin.fetchOffsets({ groupId, topics: [topic] })
+    assert.strictEqual(moved[0].partitions.find(row => row.partition === 0).offset, '5')
+    await admin.deleteGroups([groupId])
+    await admin.disconnect()
   },
 
   async admin () {

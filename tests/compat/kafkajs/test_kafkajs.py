@@ -1,4 +1,4 @@
-"""KafkaJS 2.2.4: produce and admin (it has no way to consume without a group). Fetched with npm into build/compat."""
+"""KafkaJS 2.2.4: produce, groups (it can only consume in one), admin. Fetched with npm into build/compat."""
 
 from __future__ import annotations
 
@@ -75,6 +75,10 @@ def test_edge_records_arrive_unharmed(node: Callable[..., None], bootstrap: str,
 def test_idempotent_producer(node: Callable[..., None], bootstrap: str, topic: str) -> None:
     node("idempotent", topic)
     assert read_back(bootstrap, topic, 500) == numbered(500)
+
+
+def test_group(node: Callable[..., None], topic: str) -> None:
+    node("group", topic)
 
 
 def test_admin(node: Callable[..., None], topic: str) -> None:

@@ -1,0 +1,231 @@
+"""List, describe, delete consumer groups, and move how far they have got.
+
+kafkalite groups list
+kafkalite groups describe my-app
+kafkalite groups reset-offsets my-app --topic logs --to-earliest
+kafkalite groups reset-offsets my-app --topic logs:0 --shift-by -100 --execute
+kafkalite groups delete my-app
+
+reset-offsets shows what it would do; --execute does it. The group must have no members then.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkalite.cli import Parser, UsageError
+from kafkalite.cli.common import add_client_arguments, natural, open_client, print_json, print_table
+from kafkalite.errors import GroupIdNotFound
+from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping
+
+    from kafkalite.client import Client
+    from kafkalite.client.groups import GroupDescription
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
+
+    listing = actions.add_parser("list", help="names and states of all groups")
+    listing.add_argument("--state", action="append", default=[], help="only groups in this state (Stable, Empty, ...)")
+
+    describe = actions.add_parser("describe", help="state, members, committed offsets and lag")
+    describe.add_argument("groups", metavar="GROUP", nargs="*", help="default: all")
+
+    delete = actions.add_parser("delete", help="delete groups that have no members, with their offsets")
+    delete.add_argument("groups", metavar="GROUP", nargs="+")
+    delete.add_argument("--if-exists", action="store_true", help="a group that does not exist is no error")
+
+    reset = actions.add_parser("reset-offsets", help="move the committed offsets of a group that has no members")
+    reset.add_argument("group", metavar="GROUP")
+    reset.add_argument(
+        "-t",
+        "--topic",
+        metavar="TOPIC[:PARTITION]",
+        action="append",
+        default=[],
+        dest="topics",
+        help="repeat for several; default: all that the group has committed",
+    )
+    target = reset.add_mutually_exclusive_group(required=True)
+    target.add_argument("--to-earliest", action="store_true", help="to the first record there is")
+    target.add_argument("--to-latest", action="store_true", help="behind the last")
+    target.add_argument("--to-datetime", metavar="TIME", help="to the first record not older: 2026-01-31T12:00, UTC")
+    target.add_argument("--to-offset", metavar="OFFSET", type=natural)
+    target.add_argument("--shift-by", metavar="N", type=int, help="so many records on, or back when below 0")
+    reset.add_argument("--execute", action="store_true", help="do it; without, it is shown only")
+
+    for action in (listing, describe, delete, reset):
+        add_client_arguments(action)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    action = globals()[arguments.action.replace("-", "_") + "_action"]
+    with open_client(arguments) as client:
+        action(client, arguments)
+    return 0
+
+
+def list_action(client: Client, arguments: argparse.Namespace) -> None:
+    groups = client.groups.list(arguments.state)
+    if arguments.json:
+        print_json([row._asdict() for row in groups])
+        return
+    print_table(("group", "state", "type"), [(row.group_id, row.state, row.protocol_type or "-") for row in groups])
+
+
+def describe_action(client: Client, arguments: argparse.Namespace) -> None:
+    names = arguments.groups or [row.group_id for row in client.groups.list()]
+    described = [description(client, client.groups.describe(name)) for name in names]
+    if arguments.json:
+        print_json(described)
+        return
+    for number, group in enumerate(described):
+        if number:
+            print()
+        print(f"{group['group']}  {group['state']}  {len(group['members'])} members")
+        titles = ("topic", "partition", "committed", "end", "lag", "member", "host")
+        print_table(titles, [row_of(row) for row in group["partitions"]])
+
+
+def description(client: Client, group: GroupDescription) -> dict[str, Any]:
+    """Everything about one group, as JSON shows it."""
+    committed = client.groups.committed(group.group_id)
+    owners = {key: member for member in group.members for key in member.partitions}
+    keys = sorted(committed.keys() | owners.keys())
+    topics = client.topics()
+    known = [key for key in keys if has_leader(topics, key)]
+    ends = client.list_offsets(dict.fromkeys(known, OFFSET_LATEST))
+    partitions = []
+    for key in keys:
+        offset = committed[key].offset if key in committed else None
+        end = ends[key].offset if key in ends else None
+        owner = owners.get(key)
+        partitions.append(
+            {
+                "topic": key.topic,
+                "partition": key.partition,
+                "committed": offset,
+                "end": end,
+                "lag": None if offset is None or end is None else max(end - offset, 0),
+                "member": None if owner is None else owner.member_id,
+                "host": None if owner is None else owner.host,
+            }
+        )
+    return {
+        "group": group.group_id,
+        "state": group.state,
+        "protocol_type": group.protocol_type,
+        "protocol": group.protocol,
+        "members": [
+            {
+                "member": member.member_id,
+                "instance": member.instance_id,
+                "client": member.client_id,
+                "host": member.host,
+            }
+            for member in group.members
+        ],
+        "partitions": partitions,
+    }
+
+
+def has_leader(topics: Mapping[str, Any], key: TopicPartition) -> bool:
+    """Whether anybody can be asked about a partition."""
+    topic = topics.get(key.topic)
+    return topic is not None and any(part.partition == key.partition and part.leader >= 0 for part in topic.partitions)
+
+
+def row_of(row: dict[str, Any]) -> list[object]:
+    return ["-" if value is None else value for value in row.values()]
+
+
+def delete_action(client: Client, arguments: argparse.Namespace) -> None:
+    deleted = []
+    for name in arguments.groups:
+        try:
+            client.groups.delete(name)
+        except GroupIdNotFound:
+            if not arguments.if_exists:
+                raise
+            continue
+        deleted.append(name)
+    if arguments.json:
+        print_json({"deleted": deleted})
+        return
+    for name in deleted:
+        print(f"deleted {name}")
+
+
+def reset_offsets_action(client: Client, arguments: argparse.Namespace) -> None:
+    committed = client.groups.committed(arguments.group)
+    present = {key: row.offset for key, row in committed.items()}
+    keys = wanted(client, arguments.topics) if arguments.topics else sorted(present)
+    if not keys:
+        raise UsageError(f"group {arguments.group} has committed nothing: name its topics with --topic")
+    targets = new_offsets(client, arguments, keys, present)
+    if arguments.execute:
+        client.groups.commit(arguments.group, targets)
+    if arguments.json:
+        rows = [
+            {"topic": key.topic, "partition": key.partition, "from": present.get(key), "to": targets[key]}
+            for key in keys
+        ]
+        print_json({"group": arguments.group, "executed": arguments.execute, "partitions": rows})
+        return
+    titles = ("topic", "partition", "from", "to")
+    print_table(titles, [(key.topic, key.partition, present.get(key, "-"), targets[key]) for key in keys])
+    print("done" if arguments.execute else "nothing is changed yet: --execute does it")
+
+
+def wanted(client: Client, texts: list[str]) -> list[TopicPartition]:
+    """TOPIC or TOPIC:PARTITION."""
+    keys = []
+    for text in texts:
+        name, separator, number = text.partition(":")
+        if not separator:
+            keys += [TopicPartition(name, partition) for partition in client.partitions(name)]
+        elif number.isascii() and number.isdigit():
+            keys.append(TopicPartition(name, int(number)))
+        else:
+            raise UsageError(f"--topic {text}: expected TOPIC or TOPIC:PARTITION")
+    return sorted(set(keys))
+
+
+def new_offsets(
+    client: Client, arguments: argparse.Namespace, keys: list[TopicPartition], present: dict[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Where each partition is to go, kept inside what the log has."""
+    starts = client.list_offsets(dict.fromkeys(keys, OFFSET_EARLIEST))
+    ends = client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST))
+    if arguments.to_earliest:
+        found = {key: starts[key].offset for key in keys}
+    elif arguments.to_latest:
+        found = {key: ends[key].offset for key in keys}
+    elif arguments.to_datetime is not None:
+        times = client.list_offsets(dict.fromkeys(keys, time_ms(arguments.to_datetime)))
+        found = {key: times[key].offset if times[key].offset >= 0 else ends[key].offset for key in keys}
+    elif arguments.to_offset is not None:
+        found = dict.fromkeys(keys, arguments.to_offset)
+    else:
+        missing = [str(key) for key in keys if key not in present]
+        if missing:
+            raise UsageError(f"--shift-by: nothing is committed for {', '.join(missing)}")
+        found = {key: present[key] + arguments.shift_by for key in keys}
+    return {key: min(max(offset, starts[key].offset), ends[key].offset) for key, offset in found.items()}
+
+
+def time_ms(text: str) -> int:
+    """A date and time as ISO 8601 writes it, UTC where it does not say; ms since 1970."""
+    from datetime import UTC, datetime
+
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"--to-datetime {text}: expected a time like 2026-01-31T12:00:00") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max(int(moment.timestamp() * 1000), 0)

@@ -1,0 +1,211 @@
+"""Administration of consumer groups: list, describe, delete; read and set committed offsets.
+
+Each call asks the group's coordinator. Codes that mean "not yet" (loading, not available) are asked again for a while.
+
+Thread rule: one thread at a time, that of the Client.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kafkalite.client.client import by_topic, raise_for
+from kafkalite.errors import ErrorCode, error_for
+from kafkalite.model import TopicPartition
+from kafkalite.protocol import api
+from kafkalite.protocol.messages.delete_groups import DeleteGroupsRequest
+from kafkalite.protocol.messages.describe_groups import DescribeGroupsRequest
+from kafkalite.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kafkalite.protocol.messages.list_groups import ListGroupsRequest
+from kafkalite.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kafkalite.protocol.messages.offset_fetch import OffsetFetchRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from kafkalite.client.client import Client
+    from kafkalite.client.connection import Connection
+
+COORDINATOR_VERSION_MAX = 3
+OFFSET_FETCH_VERSION_MAX = 7
+OFFSET_COMMIT_VERSION_MAX = 9
+"""The newest versions asked: in FindCoordinator and OffsetFetch the last that speak of one group; in OffsetCommit the
+last that names topics by name."""
+DEAD = "Dead"
+
+
+class GroupListing(NamedTuple):
+    """A group in a list. `protocol_type` is "consumer" for consumers, empty where only offsets are kept."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+
+
+class GroupMember(NamedTuple):
+    """One member. `partitions` is what a consumer was assigned, where that can be read."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    partitions: tuple[TopicPartition, ...]
+
+
+class GroupDescription(NamedTuple):
+    """A group and its members."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+    protocol: str
+    members: tuple[GroupMember, ...]
+
+
+class CommittedOffset(NamedTuple):
+    """How far a group has got in one partition."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+class Groups:
+    """See the module; `Client.groups` gives one."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def list(self, states: Iterable[str] = ()) -> list[GroupListing]:
+        """Every group of every broker, by name; with states, only groups in one of them."""
+
+        def ask() -> list[GroupListing]:
+            found = []
+            for broker in self._client.brokers():
+                answer = self._client.connection_to(broker.node_id).request(
+                    api.LIST_GROUPS, ListGroupsRequest(states_filter=list(states))
+                )
+                raise_for(answer.error_code, "the groups")
+                found += [GroupListing(row.group_id, row.protocol_type, row.group_state) for row in answer.groups]
+            return sorted(found)
+
+        return self._client.with_retries(ask)
+
+    def describe(self, group_id: str) -> GroupDescription:
+        """One group; GroupIdNotFound."""
+
+        def ask() -> GroupDescription:
+            request = DescribeGroupsRequest(groups=[group_id])
+            row = self._coordinator(group_id).request(api.DESCRIBE_GROUPS, request).groups[0]
+            raise_for(row.error_code, f"group {group_id}", row.error_message)
+            if row.group_state == DEAD:
+                raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id}")
+            members = tuple(
+                GroupMember(
+                    member.member_id,
+                    member.group_instance_id,
+                    member.client_id,
+                    member.client_host.lstrip("/"),
+                    assigned_partitions(member.member_assignment) if row.protocol_type == "consumer" else (),
+                )
+                for member in row.members
+            )
+            return GroupDescription(group_id, row.group_state, row.protocol_type, row.protocol_data, members)
+
+        return self._client.with_retries(ask)
+
+    def delete(self, group_id: str) -> None:
+        """Deletes a group that has no members, with its offsets. NonEmptyGroup, GroupIdNotFound."""
+
+        def ask() -> None:
+            answer = self._coordinator(group_id).request(
+                api.DELETE_GROUPS, DeleteGroupsRequest(groups_names=[group_id])
+            )
+            raise_for(answer.results[0].error_code, f"group {group_id}")
+
+        self._client.with_retries(ask)
+
+    def committed(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
+        """Everything a group has committed; nothing for a group that does not exist."""
+
+        def ask() -> dict[TopicPartition, CommittedOffset]:
+            answer = self._coordinator(group_id).request(
+                api.OFFSET_FETCH,
+                OffsetFetchRequest(group_id=group_id, topics=None),
+                version_max=OFFSET_FETCH_VERSION_MAX,
+            )
+            raise_for(answer.error_code, f"the offsets of group {group_id}")
+            found = {}
+            for topic in answer.topics:
+                for row in topic.partitions:
+                    key = TopicPartition(topic.name, row.partition_index)
+                    raise_for(row.error_code, str(key))
+                    if row.committed_offset >= 0:
+                        found[key] = CommittedOffset(
+                            row.committed_offset, row.committed_leader_epoch, row.metadata or ""
+                        )
+            return found
+
+        return self._client.with_retries(ask)
+
+    def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Sets the offsets of a group that has no members (UnknownMemberId: it has some)."""
+
+        def ask() -> None:
+            topics = [
+                OffsetCommitRequestTopic(
+                    name=name,
+                    partitions=[
+                        OffsetCommitRequestPartition(
+                            partition_index=number, committed_offset=offsets[TopicPartition(name, number)]
+                        )
+                        for number in numbers
+                    ],
+                )
+                for name, numbers in by_topic(offsets)
+            ]
+            answer = self._coordinator(group_id).request(
+                api.OFFSET_COMMIT,
+                OffsetCommitRequest(group_id=group_id, topics=topics),
+                version_max=OFFSET_COMMIT_VERSION_MAX,
+            )
+            for topic in answer.topics:
+                for row in topic.partitions:
+                    raise_for(row.error_code, f"group {group_id}, {topic.name}-{row.partition_index}")
+
+        self._client.with_retries(ask)
+
+    def _coordinator(self, group_id: str) -> Connection:
+        """A connection to the broker that keeps a group."""
+        client = self._client
+        answer: Any = client.any_connection().request(
+            api.FIND_COORDINATOR, FindCoordinatorRequest(key=group_id), version_max=COORDINATOR_VERSION_MAX
+        )
+        raise_for(answer.error_code, f"the coordinator of group {group_id}", answer.error_message)
+        client.refresh([])
+        return client.connection_to(answer.node_id)
+
+
+def assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
+    """The partitions in a consumer's assignment: int16 version, topics with their partitions; () if it is no such."""
+    found: list[TopicPartition] = []
+    try:
+        (topic_count,) = struct.unpack_from(">i", assignment, 2)
+        position = 6
+        for _ in range(topic_count):
+            (size,) = struct.unpack_from(">h", assignment, position)
+            name = assignment[position + 2 : position + 2 + size].decode()
+            position += 2 + size
+            (count,) = struct.unpack_from(">i", assignment, position)
+            found += [
+                TopicPartition(name, number) for number in struct.unpack_from(f">{count}i", assignment, position + 4)
+            ]
+            position += 4 + 4 * count
+    except (struct.error, UnicodeDecodeError):
+        return ()
+    return tuple(found)

@@ -1,0 +1,89 @@
+"""`kafkalite groups` against a broker of this process."""
+
+import json
+
+import pytest
+
+from kafkalite.broker import Broker
+from kafkalite.cli import main
+from kafkalite.client import Client
+from kafkalite.errors import GroupIdNotFound
+from kafkalite.model import TopicPartition
+
+DAY_MS = 86_400_000
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with Broker(flush_on_acks_all="false", offsets_topic_num_partitions=2) as running:
+        running.create_topic("logs", partitions=2)
+        with Client(running.bootstrap_servers) as client:
+            client.produce("logs", 0, [b"x"] * 100)
+        yield running
+
+
+@pytest.fixture
+def client(broker):
+    with Client(broker.bootstrap_servers) as opened:
+        opened.groups.commit("app", {TopicPartition("logs", 0): 40})
+        yield opened
+
+
+def call(broker, capsys, *arguments):
+    status = main(["groups", *arguments, "-b", broker.bootstrap_servers])
+    return status, capsys.readouterr().out
+
+
+def test_list_and_describe(broker, client, capsys):
+    status, out = call(broker, capsys, "list", "--json")
+    assert status == 0
+    assert json.loads(out) == [{"group_id": "app", "protocol_type": "", "state": "Empty"}]
+    _, out = call(broker, capsys, "describe", "app", "--json")
+    (group,) = json.loads(out)
+    assert (group["state"], group["members"]) == ("Empty", [])
+    (row,) = group["partitions"]
+    assert (row["partition"], row["committed"], row["end"], row["lag"]) == (0, 40, 100, 60)
+    _, out = call(broker, capsys, "describe")
+    assert "logs   0          40         100  60" in out
+
+
+@pytest.mark.parametrize(
+    ("target", "offset"),
+    [
+        (["--to-earliest"], 0),
+        (["--to-latest"], 100),
+        (["--to-offset", "7"], 7),
+        (["--to-offset", "1000"], 100),
+        (["--shift-by", "-15"], 25),
+        (["--shift-by", "-1000"], 0),
+        (["--to-datetime", "1999-12-31"], 0),
+        (["--to-datetime", "2199-12-31T12:00:00+02:00"], 100),
+    ],
+)
+def test_reset_shows_first_and_does_it_when_told(broker, client, capsys, target, offset):
+    arguments = ["reset-offsets", "app", "--topic", "logs:0", "--json", *target]
+    expected = {"topic": "logs", "partition": 0, "from": 40, "to": offset}
+    _, out = call(broker, capsys, *arguments)
+    assert json.loads(out) == {"group": "app", "executed": False, "partitions": [expected]}
+    key = TopicPartition("logs", 0)
+    assert client.groups.committed("app")[key].offset == 40
+    _, out = call(broker, capsys, *arguments, "--execute")
+    assert json.loads(out)["executed"]
+    assert client.groups.committed("app")[key].offset == offset
+
+
+def test_refusals(broker, client, capsys):
+    assert call(broker, capsys, "reset-offsets", "nothing", "--to-latest")[0] == 2
+    assert call(broker, capsys, "reset-offsets", "app", "--topic", "logs:x", "--to-latest")[0] == 2
+    assert call(broker, capsys, "reset-offsets", "app", "--topic", "logs:1", "--shift-by", "1")[0] == 2
+    assert call(broker, capsys, "reset-offsets", "app", "--to-datetime", "yesterday")[0] == 2
+    assert call(broker, capsys, "reset-offsets", "app")[0] == 2
+    assert call(broker, capsys, "describe", "nothing")[0] == 1
+
+
+def test_delete(broker, client, capsys):
+    assert call(broker, capsys, "delete", "app")[0] == 0
+    with pytest.raises(GroupIdNotFound):
+        client.groups.describe("app")
+    assert call(broker, capsys, "delete", "app")[0] == 1
+    assert call(broker, capsys, "delete", "app", "--if-exists")[0] == 0
