@@ -3,10 +3,10 @@
     create file ─▶ append … append ─▶ roll: new active segment, the old one handed to the sealer
                                               └▶ trim, fdatasync, index and producer snapshot saved
 
-Thread rule: any thread may call anything. `_..._locked` methods need the log's lock. Two locks, taken in this order:
-`_flush_lock` (one fdatasync at a time, so that a failed one is never overtaken by a later success), then the log's own.
-Nothing that waits for the disk holds the log's lock, except creating a file at a roll and loading producer state before
-the first idempotent append; `append(may_block=False)` runs into neither.
+Thread rule: any thread may call anything. `_..._locked` methods need the log's lock. The second lock, `_flush_lock`,
+lets one sync run at a time, so that a failed one is never overtaken by a later success; it may be taken under the log's
+own lock, never the other way round. Nothing that waits for the disk holds the log's lock, except creating a file at a
+roll and loading producer state before the first idempotent append; `append(may_block=False)` runs into neither.
 
 Failures. A full disk refuses appends and nothing else, until a write succeeds again. A failed sync, and any other error
 of a write, takes the partition offline for the life of the process: only what is on the disk counts, and only a fresh
@@ -238,8 +238,9 @@ class PartitionLog(LogCore):
         return self.active
 
     def _create_file_locked(self, segment: Segment) -> None:
-        if not os.path.isdir(self.directory):
-            file_ops.make_directory(self.directory)
+        if not os.path.exists(f"{self.directory}/{files.PARTITION_METADATA_NAME}"):
+            if not os.path.isdir(self.directory):
+                file_ops.make_directory(self.directory)
             self._root_dirty = True
             checkpoints.write_partition_topic_id(self.directory, self.topic_id)
         segment.create_file(self.clock.time_ms())
@@ -324,10 +325,13 @@ class PartitionLog(LogCore):
                 behind = self.segments[i + 1].base_offset if i + 1 < len(self.segments) else self.log_end_offset
                 if segment.size > 0 and behind > start:
                     self._walk_producers(segment, max(start, 0), table)
+            self.services.producer_id_seen(max((entry.producer_id for entry in table), default=-1))
         except OSError as error:
             self._storage_error(error, "producer state could not be read")
             return False
-        self.services.producer_id_seen(max((entry.producer_id for entry in table), default=-1))
+        except KafkaError as error:  # the journal is full or broken: nothing is wrong with this log
+            _LOG.warning("producer ids could not be noted", extra=fields(log=self.name, reason=str(error)))
+            return False
         self._set_producers(table)
         return True
 

@@ -20,7 +20,14 @@ from libc.errno cimport errno
 from libc.stdint cimport INT64_MAX, int64_t
 from libc.string cimport memchr
 
-from kafkalite._native.file_ops cimport file_allocate, file_datasync, file_open, file_pwrite, file_truncate
+from kafkalite._native.file_ops cimport (
+    file_allocate,
+    file_datasync,
+    file_open,
+    file_pwrite,
+    file_truncate,
+    file_unlink,
+)
 from kafkalite._native.index cimport IndexView, SegmentIndex, bisect_last, bisect_last_below
 from kafkalite._native.record_format cimport PARSED, BatchInfo, RecordFormat
 
@@ -206,7 +213,7 @@ cdef class Segment:
     cdef int _open(self) except -1:
         cdef bytes path
         cdef const char* c_path
-        cdef int fd
+        cdef int fd, map_error
         cdef int64_t map_size
         cdef void* address = MAP_FAILED
         if self.deleted:
@@ -220,8 +227,9 @@ cdef class Segment:
             if fd >= 0:
                 address = c_mmap(NULL, <size_t>map_size, PROT_READ, MAP_SHARED, fd, 0)
                 if address == MAP_FAILED:
+                    map_error = errno
                     c_close(fd)
-                    fd = -errno
+                    fd = -map_error
         if fd < 0:
             raise OSError(-fd, _os.strerror(-fd), self.path)
         if self.fd >= 0 or self.deleted:    # another thread was faster while the GIL was away
@@ -303,15 +311,17 @@ cdef class Segment:
         cdef const char* c_path = path
         cdef int64_t map_size = self.map_reserve
         cdef void* address = MAP_FAILED
-        cdef int fd
+        cdef int fd, map_error
         self.cache.make_room()
         with nogil:
             fd = file_open(c_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC)
             if fd >= 0:
                 address = c_mmap(NULL, <size_t>map_size, PROT_READ, MAP_SHARED, fd, 0)
                 if address == MAP_FAILED:
+                    map_error = errno
                     c_close(fd)
-                    fd = -errno
+                    file_unlink(c_path)         # else the next attempt would find it in its way
+                    fd = -map_error
         if fd < 0:
             raise OSError(-fd, _os.strerror(-fd), self.path)
         self._take(fd, address, map_size)

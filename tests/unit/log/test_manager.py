@@ -328,3 +328,19 @@ def test_full_disk_at_the_start_is_said_in_one_sentence(tmp_path: Path) -> None:
     manager = make_manager(tmp_path)
     manager.open()
     manager.close()
+
+
+@pytest.mark.parametrize("after", range(6))
+def test_first_append_that_met_a_full_disk_leaves_a_whole_directory(tmp_path: Path, after: int) -> None:
+    manager = make_manager(tmp_path)
+    manager.open()
+    topic = manager.create_topic("t", 1, {})
+    log = topic.partitions[0]
+    file_ops.arm(("mkdir", "open", "write"), after=after, error=errno.ENOSPC)
+    code = log.append_batch(make_batch())[0]
+    hit = file_ops.disarm()
+    assert code == (56 if hit else 0)
+    assert not log.offline
+    assert log.append(make_batch()).base_offset == int(not hit)
+    assert checkpoints.read_partition_topic_id(str(tmp_path / "t-0")) == topic.id
+    manager.close()
