@@ -184,7 +184,7 @@ def slow_size() -> int:
     [
         pytest.param(SMALL_SIZE, (), id="control"),
         pytest.param(SMALL_SIZE, KILLS_AT, id="small"),
-        pytest.param(slow_size(), KILLS_AT, id="large", marks=pytest.mark.slow),
+        pytest.param(slow_size(), KILLS_AT, id="large", marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
     ],
 )
 def test_real_text_survives_kills_line_by_line(tmp_path: Path, size: int, kills_at: tuple[float, ...]) -> None:
