@@ -183,13 +183,22 @@ class LogCleaner:
         for i, segment in enumerate(segments[:-1]):
             if segments[i + 1].base_offset <= first_dirty or segment.base_offset >= upper:
                 continue
-            if segment.flushed_size < segment.size:
+            if segment.flushed_size < segment.size and not self._flushed(log, segment):
                 return min(upper, segment.base_offset)
             if lag_ms > 0:
                 log.ensure_summary(segment)
                 if segment.max_timestamp > now_ms - lag_ms:
                     return min(upper, segment.base_offset)
         return upper
+
+    @staticmethod
+    def _flushed(log: PartitionLog, segment: "Segment") -> bool:
+        """Puts a full segment on the disk that nobody has yet, as after a recovery."""
+        try:
+            log.flush()
+        except KafkaError:
+            return False
+        return segment.flushed_size >= segment.size
 
     def _take_dirtiest(self, now_ms: int) -> LogToClean | None:
         best: LogToClean | None = None

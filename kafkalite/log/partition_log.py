@@ -366,8 +366,8 @@ class PartitionLog(LogCore):
             try:
                 for segment in reversed(segments):
                     if segment.flushed_size == segment.size:
-                        if segment.sealed and segment.size > 0:
-                            break  # segments are sealed in order: those before it are on the disk too
+                        if segment.sealed and segment.base_offset <= self.flushed_offset:
+                            break  # above it, recovered segments may still wait behind one that was sealed since
                     else:
                         self._sync_unless_deleted(segment)
                 if self._directory_dirty:
