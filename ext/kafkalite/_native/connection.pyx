@@ -39,6 +39,9 @@ cdef extern from "<sys/socket.h>" nogil:
     enum: MSG_NOSIGNAL
     enum: MSG_DONTWAIT
 
+cdef extern from "<sched.h>" nogil:
+    int sched_yield()
+
 cdef extern from "<time.h>" nogil:
     ctypedef long time_t
     cdef struct timespec:
@@ -200,6 +203,7 @@ cdef class Connection:
                     n = recv(self.fd, target, RECEIVE_CAPACITY, MSG_DONTWAIT)
                     if n != -1 or errno != EAGAIN or mailbox.waiting or now_ns() > until:
                         break
+                    sched_yield()       # the client may be waiting for this very core
             if n <= 0:
                 # Nothing came in time: from now on the selector is quicker. An error or the end shows up there too.
                 self.brisk = n < 0 and mailbox.waiting
