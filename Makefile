@@ -80,8 +80,9 @@ format: $(VENV)/.tested  ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(VENV)/.built  ## regenerate docs/configuration.md
+docs: $(VENV)/.built  ## regenerate docs/configuration.md and the README's table of measurements
 	$(BIN)/python -m tools.generate_config_docs
+	$(BIN)/python -m tools.measured_table
 
 warnings: $(VENV)/.tested  ## compile with -Wconversion and -Wsign-compare and show what is ours
 	$(BIN)/python -m tools.native_warnings

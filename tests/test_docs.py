@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tools import measured_table
 from tools.generate_config_docs import TARGET, document
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -18,6 +19,10 @@ PROSE = [
 
 def test_configuration_reference_is_fresh() -> None:
     assert TARGET.read_text(encoding="utf-8") == document(), "run `make docs`"
+
+
+def test_measured_table_is_fresh() -> None:
+    assert measured_table.main(["--check"]) == 0, "run `make docs`"
 
 
 @pytest.mark.parametrize("name", PROSE)

@@ -1,0 +1,92 @@
+"""Writes README.md's table of measurements from benchmarks/results. `--check` only compares, for the tests.
+
+Whoever measures again runs `make bench`, then `make docs`: no figure is copied by hand.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+RESULTS = ROOT / "benchmarks" / "results"
+BLOCK = re.compile(r"(<!-- measured: make docs -->\n).*?(<!-- /measured -->)", re.DOTALL)
+
+SIDE_BY_SIDE = (
+    ("throughput-produce", "produce-batch-50", "produce, 200 B messages, acks=1, batches of 50"),
+    ("throughput-produce", "produce-batch-10000", "the same, batches of 10,000"),
+    ("throughput-consume", "consume-batch-50", "consume what was produced in batches of 50"),
+    ("throughput-consume", "consume-batch-10000", "the same, batches of 10,000"),
+    ("latency", "acks-1-in-flight-1-connections-1-same-core", "one message a request, one in flight, one core"),
+    ("latency", "acks-1-in-flight-5-connections-1-free", "one message a request, five in flight"),
+    ("latency", "acks-all-in-flight-5-connections-4-free", "the same with acks=all, four connections"),
+    ("python-client", "confluent-kafka-produce", "confluent-kafka from Python, produce"),
+    ("python-client", "confluent-kafka-consume-500", "confluent-kafka from Python, consume(500)"),
+)
+YARDSTICK = "null-append"
+
+
+def load(name: str) -> dict[str, Any]:
+    """One result file."""
+    result: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return result
+
+
+def side_by_side() -> Iterator[str]:
+    """Rows of kafkalite beside the yardstick in the same run."""
+    yield "| what | messages/s | beside the null broker | broker CPU s per million | beside the null broker |"
+    yield "| --- | --- | --- | --- | --- |"
+    for name, case_name, title in SIDE_BY_SIDE:
+        cases = {case["case"]: case for case in load(name)["cases"]}
+        medians, ratios = cases[case_name]["medians"]["kafkalite"], cases[case_name]["ratios"]["kafkalite"]
+        assert cases[case_name]["yardstick"] == YARDSTICK, f"{name} is measured beside {YARDSTICK}"
+        yield (
+            f"| {title} | {medians['rate_per_s']:,.0f} | × {ratios['rate_per_s']:.2f} |"
+            f" {medians['server_cpu_s_per_million']:.2f} | × {ratios['server_cpu_s_per_million']:.2f} |"
+        )
+
+
+def alone() -> Iterator[str]:
+    """Rows of what has nothing to be compared with."""
+    startup, partitions = load("startup"), load("partitions")
+    connections, recovery = load("connections"), load("recovery")["shapes"]
+    count, size = connections["connection_count"], connections["bytes_per_connection"]
+    yield "| what | figure |"
+    yield "| --- | --- |"
+    yield f"| empty directory to first acknowledged message, interpreter counted | {startup['first_message_s']:.2f} s |"
+    yield f"| idle memory | {startup['idle_rss_mb']:.0f} MB |"
+    yield f"| stop with a client attached | {startup['stop_s']:.2f} s |"
+    yield f"| clean restart with {partitions['partition_count']:,} partitions | {partitions['clean_restart_s']:.1f} s |"
+    yield f"| the same after kill -9 | {partitions['restart_after_kill_s']:.1f} s |"
+    yield f"| memory per idle connection, {count:,} open | {size:,.0f} B |"
+    rates = " / ".join(f"{recovery[shape]['gb_per_s']:.1f}" for shape in ("one-partition", "eight-partitions"))
+    yield f"| recovery of unchecked log, one partition / eight | {rates} GB/s |"
+
+
+def table() -> str:
+    """Everything between the markers."""
+    machine = load("throughput-produce")["machine"]
+    facts = (
+        f"{machine['cpu']}, {machine['core_count']} cores, Python {machine['python']}, {machine['time'][:10]}, commit"
+        f" {machine['commit'][:7]}; load average before the run {machine['load_average']:.1f}."
+    )
+    return "\n".join(["", *side_by_side(), "", *alone(), "", facts, "", ""])
+
+
+def main(arguments: list[str]) -> int:
+    """Exit status 1 when `--check` finds the table out of date."""
+    text = README.read_text(encoding="utf-8")
+    fresh = BLOCK.sub(lambda match: match[1] + table() + match[2], text)
+    if arguments == ["--check"]:
+        if fresh != text:
+            print("the table in README.md is out of date; run `make docs`")
+        return int(fresh != text)
+    README.write_text(fresh, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
