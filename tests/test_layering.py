@@ -21,6 +21,7 @@ RANKS = [
     {"log_core"},
     {"topic_table"},
     {"transfer"},
+    {"request_parts"},
     {"produce", "fetch"},
     {"connection"},
 ]

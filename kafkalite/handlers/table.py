@@ -86,7 +86,7 @@ IN_C = ""
 
 ROWS: Final[tuple[Row, ...]] = (
     Row(api.PRODUCE, 3, 11, IN_C, advertised=0),
-    Row(api.FETCH, 4, 12, IN_C),
+    Row(api.FETCH, 4, 17, IN_C),
     Row(api.LIST_OFFSETS, 1, 11, "list_offsets:handle", "list_offsets:needs_blocking"),
     Row(api.METADATA, 0, 13, "metadata:handle", "metadata:needs_blocking"),
     Row(api.OFFSET_COMMIT, 2, 9, "group_offsets:commit"),

@@ -50,7 +50,8 @@ def sort_out(
             _LOG.warning("not a topic of this broker, ignored", extra=fields(path=path))
         else:
             strangers.setdefault(topic, {})[partition] = path
-    return [_adopt(state, topic, paths) for topic, paths in strangers.items()], leftovers
+    owners = {known.topic_id: known.name for known in state.topics.values()}
+    return [_adopt(state, topic, paths, owners) for topic, paths in strangers.items()], leftovers
 
 
 def has_segments(path: str, suffix: str) -> bool:
@@ -63,12 +64,18 @@ def has_segments(path: str, suffix: str) -> bool:
         return True  # unreadable is not empty: its partition goes offline rather than being forgotten
 
 
-def _adopt(state: MetadataState, topic: str, paths: Mapping[int, str]) -> TopicState:
+def _adopt(state: MetadataState, topic: str, paths: Mapping[int, str], owners: dict[bytes, str]) -> TopicState:
     known = state.topics.get(topic)
     ids = {checkpoints.read_partition_topic_id(path) for path in paths.values()} - {None}
     if len(ids) > 1:
         raise StartupError(f"the partition directories of topic {topic} belong to different topic ids")
     topic_id = known.topic_id if known is not None else ids.pop() or new_uuid() if ids else new_uuid()
+    owner = owners.setdefault(topic_id, topic)
+    if owner != topic:
+        raise StartupError(
+            f"the partition directories of topic {topic} have topic id {uuid_text(topic_id)}, which is topic {owner}'s:"
+            " remove partition.metadata from the copies, and they get an id of their own"
+        )
     bases = list(known.epoch_bases) if known is not None else []
     bases += [state.unclean_count] * (max(paths) + 1 - len(bases))
     for partition, path in paths.items():

@@ -89,7 +89,7 @@ def write_epochs(path: str, entries: Iterable[tuple[int, int]]) -> None:
 
 
 def read_partition_topic_id(directory: str) -> bytes | None:
-    """The topic id that a partition directory says it belongs to."""
+    """The topic id that a partition directory says it belongs to; None where it does not say, or says id zero."""
     path = f"{directory}/{files.PARTITION_METADATA_NAME}"
     data = _read(path)
     if data is None:
@@ -98,7 +98,8 @@ def read_partition_topic_id(directory: str) -> bytes | None:
         values = dict(line.split(": ", 1) for line in data.decode().splitlines() if line)
         if values["version"] != str(VERSION):
             return None
-        return uuid_bytes(values["topic_id"])
+        topic_id = uuid_bytes(values["topic_id"])
+        return topic_id if any(topic_id) else None  # Kafka's "no id": clients that fetch by id cannot use it
     except (ValueError, KeyError):
         _LOG.warning("partition.metadata is damaged and ignored", extra=fields(path=path))
         return None

@@ -80,10 +80,19 @@ def case_id(case):
     return f"{api.APIS[case[0]].name}-v{case[1]}"
 
 
+IDS = {}
+"""Topic ids by name, once the broker runs."""
+
+
 @pytest.fixture(scope="module")
 def broker():
     with Broker() as started:
         started.create_topic("orders", 2)
+        request = protocol.encode_request_frame(api.METADATA, 12, 1, "test", MetadataRequest(topics=None))
+        answer = ask(started.port, request)
+        _, position = header.decode_response_header(api.METADATA, 12, answer)
+        topics = protocol.decode_response(api.METADATA, 12, answer[position:]).topics
+        IDS.update((topic.name, topic.topic_id) for topic in topics)
         yield started
 
 
@@ -96,9 +105,8 @@ def produce(version):
 def fetch(version):
     partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
     session = {"session_id": 0, "session_epoch": -1} if version >= 7 else {}
-    return FetchRequest(
-        replica_id=-1, max_wait_ms=0, topics=[FetchTopic(topic="orders", partitions=[partition])], **session
-    )
+    topic = FetchTopic(topic="orders", topic_id=IDS.get("orders", bytes(16)), partitions=[partition])
+    return FetchRequest(replica_id=-1, max_wait_ms=0, topics=[topic], **session)
 
 
 def list_offsets(version):

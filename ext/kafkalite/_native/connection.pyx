@@ -66,10 +66,10 @@ cdef enum:
     API_PRODUCE = 0
     API_FETCH = 1
     PRODUCE_MIN = 3
-    PRODUCE_MAX = 11
+    PRODUCE_MAX = 13
     PRODUCE_FLEXIBLE_FROM = 9
     FETCH_MIN = 4
-    FETCH_MAX = 12
+    FETCH_MAX = 17
     FETCH_FLEXIBLE_FROM = 12
     HEADER_SIZE_MIN = 10                # key, version, correlation id and the length of the client id
     RECEIVE_CAPACITY = 262144

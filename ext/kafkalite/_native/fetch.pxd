@@ -1,8 +1,10 @@
-"""Serving Fetch 4-12: evaluate, park, answer with copies or file ranges."""
+"""Serving Fetch 4-17: evaluate, park, answer with copies or file ranges."""
 
+from cpython.ref cimport PyObject
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
+from kafkalite._native.cursor cimport Cursor
 from kafkalite._native.log_core cimport LogCore, LogListener, LogSlice
-from kafkalite._native.topic_table cimport TopicTable
+from kafkalite._native.topic_table cimport TopicRef, TopicTable
 from kafkalite._native.transfer cimport Answer, Mailbox, OutBuffer
 
 cdef enum FetchResult:
@@ -12,8 +14,7 @@ cdef enum FetchResult:
 
 
 cdef struct FetchPart:
-    const unsigned char* topic          # into FetchPlan.body
-    Py_ssize_t topic_size
+    PyObject* topic                     # its TopicRef, which FetchPlan.topics keeps alive
     bint first_of_topic
     int32_t parts_of_topic
     int32_t index
@@ -42,7 +43,7 @@ cdef class FetchServer:
 
 cdef class FetchPlan(LogListener):
     cdef FetchServer server
-    cdef bytes body
+    cdef list topics                    # TopicRef, in request order
     cdef int16_t version
     cdef int32_t correlation_id
     cdef int32_t wait_ms_max
@@ -65,8 +66,8 @@ cdef class FetchPlan(LogListener):
     cdef bint listening
     cdef int64_t advanced               # bytes appended since the last evaluation
 
-    cdef int parse_body(self) except -1
-    cdef int parse_topics(self, void* cursor) except -1
+    cdef int parse_body(self, const unsigned char* body, Py_ssize_t size) except -1
+    cdef int parse_topics(self, Cursor* c) except -1
     cdef FetchPart* next_part(self) except NULL
     cdef int evaluate(self) except -1
     cdef int examine(self, FetchPart* part, int32_t i, int64_t size_left) except -1

@@ -8,26 +8,29 @@ Up to `copy_size_max` bytes of records are copied into the response and leave in
 Sessions (KIP-227) are declined: session id 0 and every partition in every answer, as section 4.1 of the wire contract
 allows; a request for a session that cannot exist gets FETCH_SESSION_ID_NOT_FOUND.
 
-Versions: 4-12 (v12 flexible). Thread rule: a FetchPlan belongs to its worker; `on_advance` only counts and posts.
+Versions: 4-17 (v12 flexible, v13 topic ids in place of names). The node endpoints of v16 are never written: a single
+node has nothing to say there. Thread rule: a FetchPlan belongs to its worker; `on_advance` only counts and posts.
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.ref cimport PyObject
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport int16_t, int32_t, int64_t
-from libc.stdlib cimport free, realloc
-from libc.string cimport memset
+from libc.stdlib cimport free
 from posix.types cimport off_t
 
 import logging
 
 from kafkalite._native.cursor cimport (
     Cursor, cursor_init, read_compact_count, read_count, read_i8, read_i32, read_i64, read_string, skip_tags,
+    store_i32,
 )
 from kafkalite._native.log_core cimport LogCore, LogListener, LogSlice
+from kafkalite._native.request_parts cimport add_part, put_topic, read_topic
 from kafkalite._native.segment cimport READ_DEFER
 from kafkalite._native.status cimport OK
-from kafkalite._native.topic_table cimport Topic, TopicTable
+from kafkalite._native.topic_table cimport Topic, TopicRef, TopicTable
 from kafkalite._native.transfer cimport Answer, Mailbox, OutBuffer
 
 cdef object logger = logging.getLogger("kafkalite.fetch")
@@ -37,8 +40,9 @@ cdef extern from "<unistd.h>" nogil:
 
 cdef enum:
     FLEXIBLE_FROM = 12
+    TOPIC_IDS_FROM = 13
+    REPLICA_STATE_FROM = 15     # the replica's id and epoch, in a tag that only followers send
     ERROR_OFFSET_OUT_OF_RANGE = 1
-    ERROR_UNKNOWN_TOPIC_OR_PARTITION = 3
     ERROR_KAFKA_STORAGE_ERROR = 56
     ERROR_FETCH_SESSION_ID_NOT_FOUND = 70
     ERROR_FENCED_LEADER_EPOCH = 74
@@ -69,8 +73,7 @@ cdef class FetchServer:
         plan.server = self
         plan.version = version
         plan.correlation_id = correlation_id
-        plan.body = PyBytes_FromStringAndSize(<const char*>body, size)
-        if not plan.parse_body():
+        if not plan.parse_body(body, size):
             return None
         return plan
 
@@ -86,28 +89,19 @@ cdef class FetchPlan(LogListener):
         free(self.parts)
 
     cdef FetchPart* next_part(self) except NULL:
-        cdef int32_t capacity
-        cdef FetchPart* grown
-        if self.part_count == self.part_capacity:
-            capacity = <int32_t>max(PARTS_AT_FIRST, self.part_capacity * 2)
-            grown = <FetchPart*>realloc(self.parts, <size_t>capacity * sizeof(FetchPart))
-            if grown == NULL:
-                raise MemoryError
-            self.parts = grown
-            self.part_capacity = capacity
-        memset(&self.parts[self.part_count], 0, sizeof(FetchPart))
-        self.part_count += 1
-        return &self.parts[self.part_count - 1]
+        return <FetchPart*>add_part(<void**>&self.parts, &self.part_count, &self.part_capacity, PARTS_AT_FIRST,
+                                    sizeof(FetchPart))
 
-    cdef int parse_body(self) except -1:
+    cdef int parse_body(self, const unsigned char* body, Py_ssize_t size) except -1:
         """1 when the request follows its schema."""
         cdef Cursor c
         cdef bint flexible = self.version >= FLEXIBLE_FROM
         cdef int32_t session_epoch = -1
         cdef int32_t _i, _j, count, inner
         cdef Py_ssize_t ignored
-        cursor_init(&c, <const unsigned char*>PyBytes_AS_STRING(self.body), len(self.body))
-        read_i32(&c)                                    # replica_id: nobody follows a single node
+        cursor_init(&c, body, size)
+        if self.version < REPLICA_STATE_FROM:
+            read_i32(&c)                                # replica_id: nobody follows a single node
         self.wait_ms_max = read_i32(&c)
         self.size_min = read_i32(&c)
         self.size_max = read_i32(&c)
@@ -122,7 +116,7 @@ cdef class FetchPlan(LogListener):
             for _i in range(count):                     # forgotten topics: without a session there is nothing to forget
                 if c.status != OK:
                     return 0
-                read_string(&c, flexible, &ignored)
+                read_topic(&c, self.version >= TOPIC_IDS_FROM, flexible, &ignored)
                 inner = read_compact_count(&c, 4) if flexible else read_count(&c, 4)
                 for _j in range(inner):
                     read_i32(&c)
@@ -131,10 +125,10 @@ cdef class FetchPlan(LogListener):
         if self.version >= 11:
             read_string(&c, flexible, &ignored)         # rack_id
         if flexible:
-            skip_tags(&c)
+            skip_tags(&c)                               # cluster id, replica state
         if c.status != OK:                              # bytes behind the request are ignored, as Kafka does
             return 0
-        if session_epoch > 0:                           # with id 0 too, as Kafka has it
+        if session_epoch != -1 and session_epoch != 0:  # with id 0 too, as Kafka has it
             self.error = ERROR_FETCH_SESSION_ID_NOT_FOUND
             self.part_count = 0
             self.topic_count = 0
@@ -142,29 +136,33 @@ cdef class FetchPlan(LogListener):
         self.size_min = min(self.size_min, self.size_max)
         return 1
 
-    cdef int parse_topics(self, void* cursor) except -1:
-        cdef Cursor* c = <Cursor*>cursor
+    cdef int parse_topics(self, Cursor* c) except -1:
         cdef bint flexible = self.version >= FLEXIBLE_FROM
-        cdef const unsigned char* topic
-        cdef Py_ssize_t topic_size
+        cdef bint by_id = self.version >= TOPIC_IDS_FROM
+        cdef const unsigned char* key
+        cdef Py_ssize_t key_size
         cdef int32_t _i, j, count
+        cdef TopicRef topic
         cdef FetchPart* part
+        self.topics = []
         self.topic_count = read_compact_count(c, TOPIC_SIZE_MIN) if flexible else read_count(c, TOPIC_SIZE_MIN)
         if c.status != OK or self.topic_count < 0:
             return 0
         for _i in range(self.topic_count):
-            topic = read_string(c, flexible, &topic_size)
+            key = read_topic(c, by_id, flexible, &key_size)
             count = read_compact_count(c, PARTITION_SIZE_MIN) if flexible else read_count(c, PARTITION_SIZE_MIN)
-            if c.status != OK or topic_size < 0 or count < 0:
+            if c.status != OK or key_size < 0 or count < 0:
                 return 0
             if self.part_count + count > self.server.partitions_max:
                 return 0
+            topic = TopicRef.new(key, key_size, by_id)
+            self.topics.append(topic)
             if count == 0:
                 part = self.next_part()
-                part.topic, part.topic_size, part.first_of_topic = topic, topic_size, True
+                part.topic, part.first_of_topic = <PyObject*>topic, True
             for j in range(count):
                 part = self.next_part()
-                part.topic, part.topic_size = topic, topic_size
+                part.topic = <PyObject*>topic
                 part.first_of_topic = j == 0
                 part.parts_of_topic = count
                 part.index = read_i32(c)
@@ -175,7 +173,7 @@ cdef class FetchPlan(LogListener):
                     read_i64(c)                         # log_start_offset: only followers fill it
                 part.size_max = read_i32(c)
                 if flexible:
-                    skip_tags(c)
+                    skip_tags(c)                        # replica_directory_id: only followers fill it
                 if c.status != OK:
                     return 0
             if flexible:
@@ -206,7 +204,8 @@ cdef class FetchPlan(LogListener):
 
     cdef int examine(self, FetchPart* part, int32_t i, int64_t size_left) except -1:
         """Fills one partition's part of the answer."""
-        cdef Topic topic = self.server.table.find(part.topic, part.topic_size)
+        cdef TopicRef wanted = <TopicRef>part.topic
+        cdef Topic topic = wanted.resolve(self.server.table)
         cdef LogCore log
         cdef LogSlice piece
         cdef int64_t upper
@@ -215,7 +214,7 @@ cdef class FetchPlan(LogListener):
         part.diverging_epoch = -1
         part.high_watermark = part.last_stable_offset = part.log_start_offset = -1
         if topic is None or part.index < 0 or part.index >= len(<tuple>topic.partitions):
-            part.error = ERROR_UNKNOWN_TOPIC_OR_PARTITION
+            part.error = wanted.error_of(part.index)
             return FETCH_READY
         log = <LogCore>(<tuple>topic.partitions)[part.index]
         self.logs[i] = log
@@ -253,6 +252,7 @@ cdef class FetchPlan(LogListener):
         cdef bint flexible = self.version >= FLEXIBLE_FROM
         cdef Py_ssize_t start = out.begin_frame(self.correlation_id, flexible)
         cdef FetchPart* part
+        cdef TopicRef topic
         cdef LogSlice piece
         cdef int32_t i
         cdef int64_t size
@@ -266,7 +266,9 @@ cdef class FetchPlan(LogListener):
             if part.first_of_topic:
                 if i > 0 and flexible:
                     out.put_i8(0)
-                out.put_string(part.topic, part.topic_size, flexible)
+                topic = <TopicRef>part.topic
+                put_topic(out, <const unsigned char*>PyBytes_AS_STRING(topic.key), PyBytes_GET_SIZE(topic.key),
+                          topic.by_id, flexible)
                 out.put_array_size(part.parts_of_topic, flexible)
             if part.parts_of_topic == 0:
                 continue
@@ -309,7 +311,6 @@ cdef class FetchPlan(LogListener):
         cdef OutBuffer out = OutBuffer.__new__(OutBuffer)
         cdef list cuts = []
         cdef list slices = None
-        cdef int64_t total
         cdef bint copy = self.size <= self.server.copy_size_max
         try:
             self.encode(out, copy, cuts)
@@ -319,11 +320,7 @@ cdef class FetchPlan(LogListener):
         finally:
             self.release_slices()
         if slices:
-            total = out.size + self.size
-            out.data[0] = <unsigned char>((total - 4) >> 24 & 0xFF)
-            out.data[1] = <unsigned char>((total - 4) >> 16 & 0xFF)
-            out.data[2] = <unsigned char>((total - 4) >> 8 & 0xFF)
-            out.data[3] = <unsigned char>((total - 4) & 0xFF)
+            store_i32(out.data, <int32_t>(out.size + self.size - 4))
         answer.fill(PyBytes_FromStringAndSize(<const char*>out.data, out.size), slices, cuts)
         self.done = True
         return 0

@@ -1,4 +1,4 @@
-"""Serving Produce 3-11 without a Python object per request."""
+"""Serving Produce 3-13 without a Python object per request."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 from kafkalite._native.log_core cimport AppendResult, LogCore
@@ -13,7 +13,7 @@ cdef enum ServeResult:
 
 
 cdef struct ProducePart:
-    const unsigned char* topic      # into the request
+    const unsigned char* topic      # name or id, into the request
     Py_ssize_t topic_size
     int32_t index
     unsigned char* records          # into the request; patched in place by the append
@@ -42,6 +42,14 @@ cdef class ProduceServer:
     cdef int parse(self, int16_t version, unsigned char* body, Py_ssize_t size, int16_t* acks) except -1
     cdef ProducePart* next_part(self) except NULL
     cdef int encode(self, int16_t version, int32_t correlation_id) except -1
+
+
+cdef class PendingPart:
+    cdef ProducePart state          # its topic points into `topic`, its records are NULL
+    cdef bytes topic
+    cdef LogCore log                # None: this part is finished
+    cdef bytearray records          # a copy, while an append is owed
+    cdef bint wants_flush
 
 
 cdef class PendingProduce:

@@ -5,15 +5,14 @@ A part that would have to block (first file of a log, roll, decompression) is co
 order per log; with acks=all the answer waits for the group commit. Both make the request a PendingProduce that
 completes its Answer from another thread.
 
-Versions: 3-11 (v9+ flexible). 0-2 are advertised but refused by the dispatcher (KAFKA-18659). Version 10's tagged
-leader fields are never written: a single node has nothing to say there.
+Versions: 3-13 (v9+ flexible, v13 topic ids in place of names). 0-2 are advertised but refused by the dispatcher
+(KAFKA-18659). Version 10's tagged leader fields are never written: a single node has nothing to say there.
 """
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int16_t, int32_t, int64_t
-from libc.stdlib cimport free, realloc
-from libc.string cimport memset
+from libc.stdlib cimport free
 
 import logging
 
@@ -21,7 +20,8 @@ from kafkalite._native.cursor cimport (
     Cursor, cursor_init, read_compact_count, read_count, read_i16, read_i32, read_raw, read_string, read_uvarint,
     skip_tags,
 )
-from kafkalite._native.log_core cimport APPEND_DEFER, AppendResult, LogCore
+from kafkalite._native.log_core cimport APPEND_DEFER, LogCore
+from kafkalite._native.request_parts cimport add_part, put_topic, read_topic
 from kafkalite._native.status cimport OK
 from kafkalite._native.topic_table cimport Topic, TopicTable
 from kafkalite._native.transfer cimport Answer, OutBuffer
@@ -30,6 +30,7 @@ cdef object logger = logging.getLogger("kafkalite.produce")
 
 cdef enum:
     FLEXIBLE_FROM = 9
+    TOPIC_IDS_FROM = 13
     ERROR_UNKNOWN_SERVER = -1
     ERROR_UNKNOWN_TOPIC_OR_PARTITION = 3
     ERROR_REQUEST_TIMED_OUT = 7
@@ -37,6 +38,7 @@ cdef enum:
     ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
     ERROR_UNSUPPORTED_COMPRESSION_TYPE = 76
     ERROR_INVALID_RECORD = 87
+    ERROR_UNKNOWN_TOPIC_ID = 100
     MAGIC_AT = 16               # of a batch
     MAGIC_V2 = 2
     ATTRIBUTES_AT = 22          # the lower byte, which has all the bits
@@ -89,18 +91,8 @@ cdef class ProduceServer:
         free(self.parts)
 
     cdef ProducePart* next_part(self) except NULL:
-        cdef int32_t capacity
-        cdef ProducePart* grown
-        if self.part_count == self.part_capacity:
-            capacity = <int32_t>max(PARTS_AT_FIRST, self.part_capacity * 2)
-            grown = <ProducePart*>realloc(self.parts, <size_t>capacity * sizeof(ProducePart))
-            if grown == NULL:
-                raise MemoryError
-            self.parts = grown
-            self.part_capacity = capacity
-        memset(&self.parts[self.part_count], 0, sizeof(ProducePart))
-        self.part_count += 1
-        return &self.parts[self.part_count - 1]
+        return <ProducePart*>add_part(<void**>&self.parts, &self.part_count, &self.part_capacity, PARTS_AT_FIRST,
+                                      sizeof(ProducePart))
 
     cdef int parse(self, int16_t version, unsigned char* body, Py_ssize_t size, int16_t* acks) except -1:
         """Fills `parts`; 0 when the request does not follow its schema or passes a limit."""
@@ -120,7 +112,7 @@ cdef class ProduceServer:
         if c.status != OK or self.topic_count < 0:
             return 0
         for _topic_index in range(self.topic_count):
-            topic = read_string(&c, flexible, &topic_size)
+            topic = read_topic(&c, version >= TOPIC_IDS_FROM, flexible, &topic_size)
             if flexible:
                 partition_count = read_compact_count(&c, PARTITION_SIZE_MIN)
             else:
@@ -178,8 +170,13 @@ cdef class ProduceServer:
             if acks < -1 or acks > 1:
                 part.error = ERROR_INVALID_REQUIRED_ACKS
             else:
-                topic = self.table.find(part.topic, part.topic_size)
-                if topic is None or part.index < 0 or part.index >= len(<tuple>topic.partitions):
+                if version >= TOPIC_IDS_FROM:
+                    topic = self.table.find_id(part.topic)
+                else:
+                    topic = self.table.find(part.topic, part.topic_size)
+                if topic is None and version >= TOPIC_IDS_FROM:
+                    part.error = ERROR_UNKNOWN_TOPIC_ID
+                elif topic is None or part.index < 0 or part.index >= len(<tuple>topic.partitions):
                     part.error = ERROR_UNKNOWN_TOPIC_OR_PARTITION
                 elif part.records_size <= 0:
                     part.error = ERROR_INVALID_RECORD
@@ -216,45 +213,52 @@ cdef class ProduceServer:
         return SERVED
 
     cdef int encode(self, int16_t version, int32_t correlation_id) except -1:
-        cdef bint flexible = version >= FLEXIBLE_FROM
         cdef OutBuffer out = self.out
-        cdef ProducePart* part
         cdef int32_t i
-        cdef Py_ssize_t start = out.begin_frame(correlation_id, flexible)
-        out.put_array_size(self.topic_count, flexible)
+        cdef Py_ssize_t start = begin_response(out, version, correlation_id, self.topic_count)
         for i in range(self.part_count):
-            part = &self.parts[i]
-            if part.first_of_topic:
-                if i > 0 and flexible:
-                    out.put_i8(0)
-                out.put_string(part.topic, part.topic_size, flexible)
-                out.put_array_size(part.parts_of_topic, flexible)
-            if part.parts_of_topic > 0:
-                encode_part(out, version, part.index, part.error, &part.result, part.record_error_index)
-        if self.part_count > 0 and flexible:
-            out.put_i8(0)
-        out.put_i32(0)                                          # throttle_time_ms, last in this API
-        if flexible:
-            out.put_i8(0)
-        out.end_frame(start)
-        return 0
+            encode_part(out, version, &self.parts[i], i == 0)
+        return end_response(out, version, start, self.part_count)
 
 
-cdef int encode_part(OutBuffer out, int16_t version, int32_t index, int error, AppendResult* result,
-                     int64_t record_error_index) except -1:
-    """One PartitionProduceResponse."""
+cdef Py_ssize_t begin_response(OutBuffer out, int16_t version, int32_t correlation_id, int32_t topic_count) except -1:
+    cdef Py_ssize_t start = out.begin_frame(correlation_id, version >= FLEXIBLE_FROM)
+    out.put_array_size(topic_count, version >= FLEXIBLE_FROM)
+    return start
+
+
+cdef int end_response(OutBuffer out, int16_t version, Py_ssize_t start, Py_ssize_t part_count) except -1:
+    if part_count > 0 and version >= FLEXIBLE_FROM:
+        out.put_i8(0)                                           # tags of the last topic
+    out.put_i32(0)                                              # throttle_time_ms, last in this API
+    if version >= FLEXIBLE_FROM:
+        out.put_i8(0)
+    out.end_frame(start)
+    return 0
+
+
+cdef int encode_part(OutBuffer out, int16_t version, ProducePart* part, bint first) except -1:
+    """One PartitionProduceResponse, its topic's head before it where it is the topic's first."""
     cdef bint flexible = version >= FLEXIBLE_FROM
+    cdef bint failed = part.error != 0
     cdef bytes text
-    out.put_i32(index)
-    out.put_i16(<int16_t>error)
-    out.put_i64(result.base_offset if error == 0 else -1)
-    out.put_i64(result.append_time_ms if error == 0 else -1)
+    if part.first_of_topic:
+        if flexible and not first:
+            out.put_i8(0)                                       # tags of the topic before
+        put_topic(out, part.topic, part.topic_size, version >= TOPIC_IDS_FROM, flexible)
+        out.put_array_size(part.parts_of_topic, flexible)
+    if part.parts_of_topic == 0:
+        return 0
+    out.put_i32(part.index)
+    out.put_i16(<int16_t>part.error)
+    out.put_i64(-1 if failed else part.result.base_offset)
+    out.put_i64(-1 if failed else part.result.append_time_ms)
     if version >= 5:
-        out.put_i64(result.log_start_offset if error == 0 else -1)
+        out.put_i64(-1 if failed else part.result.log_start_offset)
     if version >= 8:
-        if record_error_index >= 0:
+        if part.record_error_index >= 0:
             out.put_array_size(1, flexible)
-            out.put_i32(<int32_t>record_error_index)
+            out.put_i32(<int32_t>part.record_error_index)
             text = b"this record is not valid for the topic"
             out.put_string(<const unsigned char*>PyBytes_AS_STRING(text), len(text), flexible)
             if flexible:
@@ -275,28 +279,14 @@ cdef int encode_part(OutBuffer out, int16_t version, int32_t index, int error, A
 @cython.final
 cdef class PendingPart:
     """One partition of a request that could not be answered at once."""
-    cdef bytes topic
-    cdef int32_t index
-    cdef bint first_of_topic
-    cdef int32_t parts_of_topic
-    cdef int error
-    cdef int64_t record_error_index
-    cdef AppendResult result
-    cdef LogCore log                # None: this part is finished
-    cdef bytearray records          # a copy, while an append is owed
-    cdef bint wants_flush
-
 
 cdef PendingPart pending_part(ProducePart* part, LogCore log, bint wants_flush):
     cdef PendingPart pending = PendingPart.__new__(PendingPart)
     global deferred_bytes
     pending.topic = PyBytes_FromStringAndSize(<const char*>part.topic, part.topic_size)
-    pending.index = part.index
-    pending.first_of_topic = part.first_of_topic
-    pending.parts_of_topic = part.parts_of_topic
-    pending.error = part.error
-    pending.record_error_index = part.record_error_index
-    pending.result = part.result
+    pending.state = part[0]
+    pending.state.topic = <const unsigned char*>PyBytes_AS_STRING(pending.topic)
+    pending.state.records = NULL
     pending.log = log
     pending.wants_flush = wants_flush
     pending.records = None
@@ -325,7 +315,7 @@ cdef class PendingProduce:
             if part.records is not None:
                 pool.submit_ordered(part.log, self.append_on_pool, i)
             else:
-                part.log.flush_async(part.result.end_offset, FlushWaiter(self, i))
+                part.log.flush_async(part.state.result.end_offset, FlushWaiter(self, i))
         return self.part_done()
 
     def append_on_pool(self, int i):
@@ -335,19 +325,19 @@ cdef class PendingProduce:
         cdef LogCore log = part.log
         global deferred_bytes
         try:
-            part.error = log.append(&view[0], view.shape[0], True, &part.result)
-            if part.error == ERROR_INVALID_RECORD:
-                part.record_error_index = part.result.record_error_index
+            part.state.error = log.append(&view[0], view.shape[0], True, &part.state.result)
+            if part.state.error == ERROR_INVALID_RECORD:
+                part.state.record_error_index = part.state.result.record_error_index
         except Exception:
             logger.exception("append to %s-%d failed", log.topic, log.partition)
-            part.error = ERROR_UNKNOWN_SERVER
+            part.state.error = ERROR_UNKNOWN_SERVER
         finally:
             log.deferred_appends -= 1
             deferred_bytes -= view.shape[0]
             view = None
             part.records = None
-        if part.error == 0 and (part.wants_flush or part.result.flush_due):
-            log.flush_async(part.result.end_offset, FlushWaiter(self, i))
+        if part.state.error == 0 and (part.wants_flush or part.state.result.flush_due):
+            log.flush_async(part.state.result.end_offset, FlushWaiter(self, i))
         else:
             self.part_done()
 
@@ -358,15 +348,14 @@ cdef class PendingProduce:
         return 0
 
     cdef int finish(self) except -1:
-        cdef bint flexible = self.version >= FLEXIBLE_FROM
         cdef OutBuffer out
         cdef PendingPart part
         cdef Py_ssize_t start
-        cdef int topic_count = 0
+        cdef int32_t topic_count = 0
         cdef bint failed = False
         for part in self.parts:
-            topic_count += part.first_of_topic
-            failed = failed or part.error != 0
+            topic_count += part.state.first_of_topic
+            failed = failed or part.state.error != 0
         if self.acks == 0:
             if failed:
                 self.answer.fail()
@@ -374,22 +363,10 @@ cdef class PendingProduce:
                 self.answer.complete_silently()
             return 0
         out = OutBuffer.__new__(OutBuffer)
-        start = out.begin_frame(self.correlation_id, flexible)
-        out.put_array_size(topic_count, flexible)
+        start = begin_response(out, self.version, self.correlation_id, topic_count)
         for i, part in enumerate(self.parts):
-            if part.first_of_topic:
-                if i > 0 and flexible:
-                    out.put_i8(0)
-                out.put_string(<const unsigned char*>PyBytes_AS_STRING(part.topic), len(part.topic), flexible)
-                out.put_array_size(part.parts_of_topic, flexible)
-            if part.parts_of_topic > 0:
-                encode_part(out, self.version, part.index, part.error, &part.result, part.record_error_index)
-        if self.parts and flexible:
-            out.put_i8(0)
-        out.put_i32(0)
-        if flexible:
-            out.put_i8(0)
-        out.end_frame(start)
+            encode_part(out, self.version, &part.state, i == 0)
+        end_response(out, self.version, start, len(self.parts))
         self.answer.complete(PyBytes_FromStringAndSize(<const char*>out.data, out.size))
         return 0
 
@@ -407,5 +384,5 @@ cdef class FlushWaiter:
     def __call__(self, int error):
         cdef PendingPart part = self.pending.parts[self.index]
         if error != 0:
-            part.error = error
+            part.state.error = error
         self.pending.part_done()

@@ -1,5 +1,10 @@
 """Topics by name and by id, looked up from bytes of a request without making a str."""
 
+from libc.stdint cimport int32_t, int64_t
+
+cdef enum:
+    TOPIC_ID_SIZE = 16
+
 cdef class Topic:
     cdef readonly str name
     cdef readonly bytes name_utf8
@@ -12,5 +17,20 @@ cdef class Topic:
 cdef class TopicTable:
     cdef dict by_name                   # name_utf8 -> Topic; replaced, never changed
     cdef dict by_id
+    cdef readonly int64_t generation    # rises with each publish
     cdef Topic find(self, const unsigned char* name, Py_ssize_t size)
     cdef Topic find_id(self, const unsigned char* topic_id)
+
+cdef class TopicRef:
+    cdef readonly bytes key             # the name in UTF-8, or the id
+    cdef readonly bint by_id
+    cdef Topic topic                    # as of `seen`; None: `error` says why
+    cdef int error                      # a Kafka error code
+    cdef int64_t seen                   # the table's generation at the last look, -1 before the first
+    cdef bytes name                     # by id: under which name the topic was found once, None if never
+    cdef Py_ssize_t namesake_size       # by id: partitions of the topic that has taken over the name
+
+    @staticmethod
+    cdef TopicRef new(const unsigned char* key, Py_ssize_t size, bint by_id)
+    cdef Topic resolve(self, TopicTable table)
+    cdef int error_of(self, int32_t partition) noexcept

@@ -4,7 +4,14 @@ Topics are immutable: a change of settings or partitions publishes a new Topic, 
 whole, so that readers need no lock. Only the LogManager publishes.
 """
 
+cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int32_t
+
+cdef enum:
+    ERROR_UNKNOWN_TOPIC_OR_PARTITION = 3
+    ERROR_UNKNOWN_TOPIC_ID = 100
+    ERROR_INCONSISTENT_TOPIC_ID = 103
 
 
 cdef class Topic:
@@ -38,7 +45,7 @@ cdef class TopicTable:
 
     cdef Topic find_id(self, const unsigned char* topic_id):
         """The topic of that 16-byte id, or None."""
-        return self.by_id.get(PyBytes_FromStringAndSize(<const char*>topic_id, 16))
+        return self.by_id.get(PyBytes_FromStringAndSize(<const char*>topic_id, TOPIC_ID_SIZE))
 
     def publish(self, topics):
         """Replaces the whole contents."""
@@ -49,6 +56,7 @@ cdef class TopicTable:
             by_id[(<Topic>topic).id] = topic
         self.by_id = by_id
         self.by_name = by_name
+        self.generation += 1
 
     def get(self, bytes name):
         """The topic of that name in UTF-8, or None."""
@@ -63,3 +71,53 @@ cdef class TopicTable:
 
     def __iter__(self):
         return iter(self.by_name.values())
+
+
+@cython.final
+@cython.freelist(64)
+cdef class TopicRef:
+    """A topic as a request names it, by name or by id, and what that meant when the table was last looked at.
+
+    An id belongs to one incarnation of a topic. One that the table does not know is UNKNOWN_TOPIC_ID; one that it knew
+    when this object looked before is UNKNOWN_TOPIC_OR_PARTITION once the topic is gone, and INCONSISTENT_TOPIC_ID once
+    another topic has its name (KIP-516).
+    """
+
+    def __init__(self):
+        raise TypeError("TopicRef is made by the broker")
+
+    @staticmethod
+    cdef TopicRef new(const unsigned char* key, Py_ssize_t size, bint by_id):
+        cdef TopicRef ref = TopicRef.__new__(TopicRef)
+        ref.key = PyBytes_FromStringAndSize(<const char*>key, size)
+        ref.by_id = by_id
+        ref.seen = -1
+        return ref
+
+    cdef Topic resolve(self, TopicTable table):
+        """The topic now, or None, and then error_of() has the reason."""
+        cdef Topic namesake
+        if self.seen == table.generation:
+            return self.topic
+        self.seen = table.generation
+        if not self.by_id:
+            self.topic = table.by_name.get(self.key)
+            self.error = ERROR_UNKNOWN_TOPIC_OR_PARTITION
+            return self.topic
+        self.topic = table.by_id.get(self.key)
+        if self.topic is not None:
+            self.name = self.topic.name_utf8
+            self.error = ERROR_UNKNOWN_TOPIC_OR_PARTITION
+        elif self.name is None:
+            self.error = ERROR_UNKNOWN_TOPIC_ID
+        else:
+            namesake = table.by_name.get(self.name)
+            self.namesake_size = 0 if namesake is None else len(<tuple>namesake.partitions)
+            self.error = ERROR_UNKNOWN_TOPIC_OR_PARTITION if namesake is None else ERROR_INCONSISTENT_TOPIC_ID
+        return self.topic
+
+    cdef int error_of(self, int32_t partition) noexcept:
+        """The error code of a partition that the last resolve() did not find."""
+        if self.error == ERROR_INCONSISTENT_TOPIC_ID and not 0 <= partition < self.namesake_size:
+            return ERROR_UNKNOWN_TOPIC_OR_PARTITION
+        return self.error

@@ -287,6 +287,40 @@ def test_another_topics_data_under_our_name_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "t-0" / f"{0:020d}.log").exists()
 
 
+def test_copy_under_another_name_is_refused_with_the_same_topic_id(tmp_path: Path) -> None:
+    # Clients fetch by id: two topics with one would read each other's records.
+    manager = make_manager(tmp_path)
+    manager.open()
+    manager.create_topic("t", 1, {}).partitions[0].append(make_batch())
+    manager.close()
+    shutil.copytree(tmp_path / "t-0", tmp_path / "copy-0")
+    with pytest.raises(StartupError, match=r"topic copy have topic id \S+, which is topic t's"):
+        make_manager(tmp_path).open()
+    (tmp_path / "copy-0" / "partition.metadata").unlink()
+    manager = make_manager(tmp_path)
+    manager.open()
+    assert len({topic.id for topic in manager.topics.values()} - {bytes(16)}) == 2
+    assert manager.topics["copy"].partitions[0].log_end_offset == 1
+    manager.close()
+
+
+def test_directory_with_topic_id_zero_gets_an_id(tmp_path: Path) -> None:
+    manager = make_manager(tmp_path)
+    manager.open()
+    manager.create_topic("t", 1, {}).partitions[0].append(make_batch())
+    manager.close()
+    shutil.copytree(tmp_path / "t-0", tmp_path / "other-0")
+    checkpoints.write_partition_topic_id(str(tmp_path / "other-0"), bytes(16))
+    manager = make_manager(tmp_path)
+    manager.open()
+    given = manager.topics["other"].id
+    assert given not in (bytes(16), manager.topics["t"].id)
+    manager = reopened(manager)
+    assert manager.topics["other"].id == given
+    assert checkpoints.read_partition_topic_id(str(tmp_path / "other-0")) == given
+    manager.close()
+
+
 def test_journal_lost_beside_data_is_refused(tmp_path: Path) -> None:
     manager = make_manager(tmp_path)
     manager.open()
