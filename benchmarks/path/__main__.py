@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 
-NAMES = ("throughput", "latency", "python_client", "startup", "partitions", "recovery", "connections")
+NAMES = ("throughput", "latency", "python_client", "startup", "partitions", "recovery", "compaction", "connections")
 
 
 def main() -> None:

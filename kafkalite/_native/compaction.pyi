@@ -1,4 +1,5 @@
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 from typing_extensions import Buffer
 
@@ -7,20 +8,25 @@ from kafkalite._native.scan import BatchHeaderDict
 from kafkalite._native.segment import Segment
 
 END: int
-BATCH_SPECIAL: int
+BATCH_MARKER: int
 MAP_FULL: int
 DAMAGED: int
 PAUSE: int
 
-JUDGED_EMPTY: int
-JUDGED_UNCHANGED: int
-JUDGED_CHANGED: int
-JUDGED_MALFORMED: int
+Unpack: TypeAlias = Callable[[int, memoryview, int], Buffer | None]
+Pack: TypeAlias = Callable[[int, memoryview], Buffer]
 
 def index_batches(
-    keys: KeyMap, segment: Segment, position: int, end: int, start_offset: int
+    keys: KeyMap,
+    segment: Segment,
+    position: int,
+    end: int,
+    *,
+    start_offset: int,
+    upper: int,
+    aborted: Buffer,
+    unpack: Unpack,
 ) -> tuple[int, int, int]: ...
-def index_records(keys: KeyMap, segment: Segment, position: int, records: Buffer, start_offset: int) -> int: ...
 def transaction_batches(segment: Segment, position: int) -> tuple[list[BatchHeaderDict], bool, int]: ...
 def marker_type(segment: Segment, position: int) -> int: ...
 
@@ -46,11 +52,12 @@ class BatchFilter:
         now_ms: int,
         delete_retention_ms: int,
         producers: Mapping[int, int],
+        aborted: Buffer,
+        unpack: Unpack,
+        pack: Pack,
     ) -> None: ...
     def run(self, segment: Segment, position: int, end: int, out_max: int) -> tuple[int, int]: ...
-    def judge(self, segment: Segment, position: int, records: Buffer, *, keep_all: bool = False) -> int: ...
-    def kept_records(self, segment: Segment, position: int, *, marker: bool = False) -> tuple[bytes, bool]: ...
-    def append(self, segment: Segment, position: int, block: Buffer, horizon: bool) -> None: ...
-    def copy(self, segment: Segment, position: int, size: int) -> None: ...
-    def drop_records(self, segment: Segment, position: int) -> None: ...
+    def copy(self, segment: Segment, position: int) -> None: ...
+    def postpone(self, segment: Segment, position: int) -> None: ...
+    def drop(self, segment: Segment, position: int) -> None: ...
     def write(self, fd: int, position: int) -> int: ...

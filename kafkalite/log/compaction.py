@@ -30,16 +30,13 @@ from typing import TYPE_CHECKING
 
 from kafkalite._native import file_ops
 from kafkalite._native.compaction import (
-    BATCH_SPECIAL,
+    BATCH_MARKER,
     DAMAGED,
     END,
-    JUDGED_CHANGED,
-    JUDGED_EMPTY,
     MAP_FULL,
     PAUSE,
     BatchFilter,
     index_batches,
-    index_records,
     marker_type,
     transaction_batches,
 )
@@ -57,7 +54,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-HEADER_SIZE = 61
 CODEC_MASK = 0x07
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
@@ -150,6 +146,9 @@ class Compaction:
                 now_ms=self.now_ms,
                 delete_retention_ms=self.log.config.delete_retention_ms,
                 producers=self._active_producers() if transactions.producers else {},
+                aborted=transactions.aborted,
+                unpack=self._unpack,
+                pack=compress,
             )
             for group in self._groups([entry for entry in segments if entry[0].base_offset < mapped_end]):
                 self._clean_group(self._filter, group, transactions)
@@ -241,44 +240,31 @@ class Compaction:
         stop = PAUSE
         while stop != END:
             start = position
-            stop, position, offset = index_batches(keys, segment, position, segment.size, self.first_dirty)
+            stop, position, offset = index_batches(
+                keys,
+                segment,
+                position,
+                segment.size,
+                start_offset=self.first_dirty,
+                upper=self.upper,
+                aborted=transactions.aborted,
+                unpack=self._unpack,
+            )
             if stop == MAP_FULL:
                 return offset
             if stop == DAMAGED:
                 self._found_damage(segment, position)
-            if stop == BATCH_SPECIAL:
-                header = batch_headers(segment, position, segment.size, count_max=1)[0]
-                if header["base_offset"] >= self.upper:
-                    break
-                offset = self._note_special(keys, segment, header, transactions)
-                if offset >= 0:
-                    return offset
-                position += header["size"]
             self._spend(position - start)
         return None
 
-    def _note_special(
-        self, keys: KeyMap, segment: Segment, header: "BatchHeaderDict", transactions: Transactions
-    ) -> int:
-        if header["attributes"] & CONTROL or holds(transactions.aborted, header["base_offset"]):
-            return -1
-        records = self._records(segment, header)
-        if records is None:
-            return -1
-        with records:
-            return index_records(keys, segment, header["position"], records, self.first_dirty)
-
-    def _records(self, segment: Segment, header: "BatchHeaderDict") -> memoryview | None:
-        """The unpacked records of a batch; None when they cannot be unpacked."""
-        packed = segment.read_bytes(header["position"] + HEADER_SIZE, header["size"] - HEADER_SIZE)
-        if header["record_count"] == 0:
-            return memoryview(packed)
+    def _unpack(self, codec: int, packed: memoryview, base_offset: int) -> memoryview | None:
+        """The unpacked records of a batch, until the next call; None when they cannot be unpacked."""
         try:
-            return self._decompressor.decompress(header["attributes"] & CODEC_MASK, packed)
+            return self._decompressor.decompress(codec, packed)
         except CompressionError as error:
             _LOG.warning(
                 "a batch cannot be unpacked and is kept whole",
-                extra=fields(log=self.log.name, offset=header["base_offset"], reason=str(error)),
+                extra=fields(log=self.log.name, offset=base_offset, reason=str(error)),
             )
             return None
 
@@ -351,9 +337,9 @@ class Compaction:
                     stop, position = batches.run(segment, position, segment.size, self.limits.output_size)
                     if stop == DAMAGED:
                         self._found_damage(segment, position)
-                    if stop == BATCH_SPECIAL:
+                    if stop == BATCH_MARKER:
                         header = batch_headers(segment, position, segment.size, count_max=1)[0]
-                        self._filter_special(batches, segment, header, transactions)
+                        self._filter_marker(batches, segment, header, transactions)
                         position += header["size"]
                     written = 0
                     if batches.out_size >= self.limits.output_size or stop == END:
@@ -367,47 +353,21 @@ class Compaction:
             os.close(fd)
         return size
 
-    def _filter_special(
-        self, batches: BatchFilter, segment: Segment, header: "BatchHeaderDict", transactions: Transactions
-    ) -> None:
-        """A batch that is compressed, transactional or a marker."""
-        position = header["position"]
-        if header["attributes"] & CONTROL:
-            self._filter_marker(batches, segment, header, transactions)
-        elif holds(transactions.aborted, header["base_offset"]):
-            batches.drop_records(segment, position)
-        else:
-            records = self._records(segment, header)
-            if records is None:
-                batches.copy(segment, position, header["size"])
-                return
-            with records:
-                verdict = batches.judge(segment, position, records)
-            if verdict == JUDGED_EMPTY:
-                batches.drop_records(segment, position)
-            elif verdict == JUDGED_CHANGED:
-                kept, horizon = batches.kept_records(segment, position)
-                batches.append(segment, position, compress(header["attributes"] & CODEC_MASK, kept), horizon)
-            else:
-                batches.copy(segment, position, header["size"])
-
     def _filter_marker(
         self, batches: BatchFilter, segment: Segment, header: "BatchHeaderDict", transactions: Transactions
     ) -> None:
         position = header["position"]
         needed = not holds(transactions.finished, header["base_offset"]) or not batches.may_forget
         if header["record_count"] == 0:
-            batches.drop_records(segment, position)
+            batches.drop(segment, position)
         elif needed or header["attributes"] & CODEC_MASK:
-            batches.copy(segment, position, header["size"])
+            batches.copy(segment, position)
         elif not header["attributes"] & DELETE_HORIZON:
-            batches.judge(segment, position, self._records(segment, header) or b"", keep_all=True)
-            kept, horizon = batches.kept_records(segment, position, marker=True)
-            batches.append(segment, position, kept, horizon)
+            batches.postpone(segment, position)
         elif header["base_timestamp"] <= self.now_ms:
-            batches.drop_records(segment, position)
+            batches.drop(segment, position)
         else:
-            batches.copy(segment, position, header["size"])
+            batches.copy(segment, position)
 
     def _read_back(self, base_offset: int, size: int, behind: int) -> Segment:
         """The written file as a segment: every batch read and checked, indexed."""

@@ -2,17 +2,47 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 
-from kafkalite._native.key_map cimport KeyMap
-from kafkalite._native.record_format cimport BatchInfo
+from kafkalite._native.key_map cimport KeyHash, KeyMap
+from kafkalite._native.record_format cimport BatchInfo, RecordFormat
 from kafkalite._native.segment cimport Segment
 
 # Why a walk gave control back; the position says where it stands.
 cdef enum Stop:
     STOP_END = 0            # at the end that it was given
-    STOP_SPECIAL = 1        # before an intact batch that is compressed, transactional or a marker: the caller's
+    STOP_MARKER = 1         # before an intact marker: the caller's
     STOP_FULL = 2           # the key map is full
     STOP_DAMAGED = 3        # before bytes that are no intact batch
     STOP_PAUSE = 4          # so many bytes are done that the caller may want to do something else
+    STOP_PACKED = 5         # before a compressed batch: it takes the GIL
+
+# What becomes of a batch.
+cdef enum Judged:
+    JUDGED_EMPTY = 0        # no record stays
+    JUDGED_WHOLE = 1        # it stays as it is; also when its records do not parse
+    JUDGED_CHANGED = 2      # some records stay, or all with a delete horizon
+
+cdef enum Fate:             # of a marker
+    FATE_COPY = 0
+    FATE_POSTPONE = 1       # it stays until its delete horizon
+    FATE_DROP = 2
+
+# Which batches the keys are noted of.
+cdef struct Dirty:
+    int64_t start_offset    # records below are left out
+    int64_t upper           # batches from here on are left out
+    const int64_t* aborted  # base offsets of batches of aborted transactions, rising
+    int64_t aborted_count
+
+# A record that is being decided about.
+cdef struct Candidate:
+    KeyHash hash            # if mapped, and it has a key
+    const unsigned char* start
+    const unsigned char* end
+    int64_t offset
+    int64_t timestamp       # ms
+    int32_t key_size        # -1 null
+    int32_t value_size      # -1 null
+    bint mapped             # the map knows newer records of its key, if there are any
 
 # What becomes of the records of a batch.
 cdef struct Rules:
@@ -36,6 +66,11 @@ cdef class BatchFilter:
     cdef int64_t producer_count
     cdef int64_t* producer_ids              # rising
     cdef int64_t* producer_ends             # first offset behind the last batch of each
+    cdef object unpack
+    cdef object pack
+    cdef const int64_t[::1] aborted_view    # keeps the next alive
+    cdef const int64_t* aborted             # base offsets of batches of aborted transactions, rising
+    cdef int64_t aborted_count
     # Bytes ready to be written:
     cdef unsigned char* out
     cdef readonly int64_t out_size
@@ -51,9 +86,16 @@ cdef class BatchFilter:
     cdef int _reserve_scratch(self, int64_t size) noexcept nogil
     cdef bint _stays_empty(self, const BatchInfo* info) noexcept nogil
     cdef void _count(self, const BatchInfo* info) noexcept nogil
+    cdef int _drop(self, const unsigned char* data, const BatchInfo* info) noexcept nogil
+    cdef int _judge(self, const unsigned char* data, const BatchInfo* info, const unsigned char* records,
+                    int64_t size) noexcept nogil
+    cdef bint _new_tombstones(self, const BatchInfo* info) noexcept nogil
     cdef int _filter_plain(self, const unsigned char* data, const BatchInfo* info) noexcept nogil
-    cdef int _filter_chunk(self, Segment segment, const unsigned char* map, int64_t* position, int64_t end,
-                           int64_t* out_end) noexcept nogil
+    cdef int _filter_packed(self, const unsigned char* data, const BatchInfo* info) except -2
+    cdef int _pack_kept(self, const unsigned char* data, const BatchInfo* info) except -2
+    cdef int _filter_chunk(self, RecordFormat format, const unsigned char* map, int64_t* position, int64_t end,
+                           int64_t out_max, BatchInfo* info) noexcept nogil
+    cdef int _marker(self, Segment segment, int64_t position, Fate fate) except -1
     cdef int _copy(self, const unsigned char* data, int64_t size) noexcept nogil
     cdef int _write_empty(self, const unsigned char* data, const BatchInfo* info) noexcept nogil
     cdef int _write_kept(self, const unsigned char* data, const BatchInfo* info, bint horizon) noexcept nogil

@@ -12,11 +12,20 @@ offsets and producer state derived from the result are those of the original.
 A batch that loses its last record goes, unless it is the last one of an active producer or ends the cleaned range; then
 its header stays with no records behind it. A batch whose records do not parse although its CRC is right is kept whole.
 
-Plain batches are handled here from end to end without the GIL. Compressed ones, those of transactions and markers stop
-the walk: the caller decides, unpacks, asks `judge`, packs and hands back the bytes.
+Batches are handled here from end to end without the GIL, but for the codecs: a compressed batch goes through the
+caller's `unpack` and, if records of it went, through `pack`. Records of aborted transactions are told by the offsets of
+their batches. Markers stop the filter: the caller knows whether they are still needed.
+
+Keys are looked up some at a time, so that the waits for the map's memory overlap.
 
 Thread rule: a filter and its map belong to one cleaner thread. The segment is pinned during a call only.
+
+    unpack(codec, packed, base_offset) -> buffer │ None      valid until the next call; None: keep the batch as it is
+    pack(codec, records) -> bytes
 """
+
+from cpython.buffer cimport PyBUF_READ
+from cpython.memoryview cimport PyMemoryView_FromMemory
 
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
@@ -59,8 +68,8 @@ from kafkalite._native.cursor cimport (
     store_varlong,
 )
 from kafkalite._native.file_ops cimport file_pwrite
-from kafkalite._native.key_map cimport KeyMap, KeyTable, table_get, table_put
-from kafkalite._native.record_format cimport PARSED, BatchInfo
+from kafkalite._native.key_map cimport KeyHash, KeyMap, KeyTable, key_hash, table_get, table_prefetch, table_put
+from kafkalite._native.record_format cimport PARSED, BatchInfo, RecordFormat
 from kafkalite._native.segment cimport Segment
 from kafkalite._native.status cimport OK, TRAILING, Status
 
@@ -68,21 +77,30 @@ import os as _os
 
 cdef enum:
     PAUSE_BYTES = 4 * 1024 * 1024       # read without giving the caller a chance to stop or slow down
+    WINDOW = 32                         # keys looked up at a time
     REBASE_GROWTH = 16                  # a record grows by at most so many bytes when its timestamp delta is rewritten
-    SPECIAL = CODEC_MASK | TRANSACTIONAL | CONTROL
     HEADERS_CHUNK = 512
     NO_MEMORY = -1
 
 END = STOP_END
-BATCH_SPECIAL = STOP_SPECIAL
+BATCH_MARKER = STOP_MARKER
 MAP_FULL = STOP_FULL
 DAMAGED = STOP_DAMAGED
 PAUSE = STOP_PAUSE
 
-JUDGED_EMPTY = 0
-JUDGED_UNCHANGED = 1
-JUDGED_CHANGED = 2
-JUDGED_MALFORMED = 3
+
+cdef bint holds(const int64_t* offsets, int64_t count, int64_t offset) noexcept nogil:
+    """Whether a rising array has an offset."""
+    cdef int64_t low = 0
+    cdef int64_t high = count
+    cdef int64_t middle
+    while low < high:
+        middle = (low + high) >> 1
+        if offsets[middle] < offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low < count and offsets[low] == offset
 
 
 # ---- noting keys ----------------------------------------------------------------------------------------------------
@@ -95,78 +113,118 @@ cdef int64_t note_keys(KeyTable* table, const BatchHeader* header, const unsigne
     """
     cdef Cursor c
     cdef RecordView record
+    cdef KeyHash hashes[WINDOW]
+    cdef int64_t offsets[WINDOW]
     cdef int64_t offset
-    cdef int32_t _i
+    cdef int32_t left = header.record_count
+    cdef int count, i
     cursor_init(&c, records, <Py_ssize_t>size)
-    for _i in range(header.record_count):
-        if next_record(&c, &record) != OK:
-            return -1
-        offset = header.base_offset + record.offset_delta
-        if record.key_size >= 0 and offset >= start_offset:
-            if not table_put(table, record.key, record.key_size, offset):
-                return offset
+    while left > 0:
+        count = 0
+        while left > 0 and count < WINDOW:
+            left -= 1
+            if next_record(&c, &record) != OK:
+                left = 0
+                break
+            offset = header.base_offset + record.offset_delta
+            if record.key_size >= 0 and offset >= start_offset:
+                hashes[count] = key_hash(table.secret, record.key, record.key_size)
+                offsets[count] = offset
+                table_prefetch(table, &hashes[count])
+                count += 1
+        for i in range(count):
+            if not table_put(table, &hashes[i], offsets[i]):
+                return offsets[i]
     return -1
 
 
-def index_batches(KeyMap keys not None, Segment segment not None, int64_t position, int64_t end, int64_t start_offset):
-    """Notes the keys of plain batches from a batch boundary on: (why it stopped, position, offset).
+cdef bint never_noted(const Dirty* dirty, const BatchInfo* info) noexcept nogil:
+    """Markers have no keys of ours, and records of aborted transactions count for nothing."""
+    if info.attributes & CONTROL:
+        return True
+    return info.attributes & TRANSACTIONAL and holds(dirty.aborted, dirty.aborted_count, info.base_offset)
 
-    The offset is the first one not noted when the map is full; otherwise it means nothing. Records below start_offset
-    are left out.
+
+cdef int note_batches(KeyTable* table, RecordFormat format, const unsigned char* map, int64_t* position, int64_t end,
+                      const Dirty* dirty, BatchInfo* info, int64_t* full_offset) noexcept nogil:
+    """Notes the keys of batches that are not compressed; Stop, also before one that is (info is its header)."""
+    cdef BatchHeader header
+    cdef const unsigned char* data
+    cdef int64_t pause = position[0] + PAUSE_BYTES
+    while position[0] < end:
+        data = map + position[0]
+        if position[0] >= pause:
+            return STOP_PAUSE
+        if format.parse(data, end - position[0], info) != PARSED or not format.intact(data, info):
+            return STOP_DAMAGED
+        if info.base_offset >= dirty.upper:
+            return STOP_END
+        if info.next_offset > dirty.start_offset and info.record_count > 0 and not never_noted(dirty, info):
+            if info.attributes & CODEC_MASK:
+                return STOP_PACKED
+            parse_header(data, <Py_ssize_t>info.size, &header)
+            full_offset[0] = note_keys(table, &header, data + HEADER_SIZE, info.size - HEADER_SIZE, dirty.start_offset)
+            if full_offset[0] >= 0:
+                return STOP_FULL
+        position[0] += info.size
+    return STOP_END
+
+
+cdef int64_t note_packed(KeyTable* table, const unsigned char* data, const BatchInfo* info, int64_t start_offset,
+                         unpack) except -2:
+    """As note_keys, for a compressed batch."""
+    cdef BatchHeader header
+    cdef const unsigned char[::1] records
+    cdef int64_t result = -1
+    unpacked = unpack(info.attributes & CODEC_MASK, lend(data + HEADER_SIZE, info.size - HEADER_SIZE), info.base_offset)
+    if unpacked is None:
+        return -1
+    records = unpacked
+    if records.shape[0]:
+        parse_header(data, <Py_ssize_t>info.size, &header)
+        with nogil:
+            result = note_keys(table, &header, &records[0], records.shape[0], start_offset)
+    return result
+
+
+cdef object lend(const unsigned char* data, int64_t size):
+    """A view for the length of a call."""
+    return PyMemoryView_FromMemory(<char*>data, <Py_ssize_t>size, PyBUF_READ)
+
+
+def index_batches(KeyMap keys not None, Segment segment not None, int64_t position, int64_t end, *,
+                  int64_t start_offset, int64_t upper, const int64_t[::1] aborted not None, unpack):
+    """Notes the keys of batches from a batch boundary on: (why it stopped, position, offset).
+
+    The offset is the first one not noted when the map is full; otherwise it means nothing. Records below start_offset,
+    batches from `upper` on, markers, and batches whose base offsets are in `aborted` (rising) are left out.
     """
     cdef BatchInfo info
-    cdef BatchHeader header
-    cdef int stop = STOP_END
-    cdef int64_t pause = position + PAUSE_BYTES
+    cdef Dirty dirty
+    cdef int stop = STOP_PACKED
     cdef int64_t full_offset = -1
-    cdef const unsigned char* map
+    cdef int64_t pause = position + PAUSE_BYTES
+    dirty.start_offset = start_offset
+    dirty.upper = upper
+    dirty.aborted_count = aborted.shape[0]
+    dirty.aborted = &aborted[0] if aborted.shape[0] else NULL
     format = segment.format
     segment.pin()
     try:
-        map = segment.map
-        with nogil:
-            while position < end:
-                if position >= pause:
-                    stop = STOP_PAUSE
-                    break
-                if format.parse(map + position, end - position, &info) != PARSED:
-                    stop = STOP_DAMAGED
-                    break
-                if not format.intact(map + position, &info):
-                    stop = STOP_DAMAGED
-                    break
-                if info.attributes & SPECIAL:
-                    stop = STOP_SPECIAL
-                    break
-                if info.next_offset > start_offset:
-                    parse_header(map + position, <Py_ssize_t>info.size, &header)
-                    full_offset = note_keys(&keys.table, &header, map + position + HEADER_SIZE,
-                                            info.size - HEADER_SIZE, start_offset)
-                    if full_offset >= 0:
-                        stop = STOP_FULL
-                        break
-                position += info.size
+        while stop == STOP_PACKED:
+            with nogil:
+                stop = note_batches(&keys.table, format, segment.map, &position, end, &dirty, &info, &full_offset)
+            if stop == STOP_PACKED:
+                full_offset = note_packed(&keys.table, segment.map + position, &info, start_offset, unpack)
+                if full_offset >= 0:
+                    stop = STOP_FULL
+                else:
+                    position += info.size
+                    if position >= pause:
+                        stop = STOP_PAUSE
     finally:
         segment.unpin()
     return stop, position, full_offset
-
-
-def index_records(KeyMap keys not None, Segment segment not None, int64_t position,
-                  const unsigned char[::1] records not None, int64_t start_offset):
-    """Notes the keys of one batch, whose unpacked records are given: -1, or the first offset there was no room for."""
-    cdef BatchHeader header
-    cdef int64_t result = -1
-    cdef int64_t size = records.shape[0]
-    if size == 0:
-        return -1
-    segment.pin()
-    try:
-        if parse_header(segment.map + position, <Py_ssize_t>(segment.size - position), &header) == OK:
-            with nogil:
-                result = note_keys(&keys.table, &header, &records[0], size, start_offset)
-    finally:
-        segment.unpin()
-    return result
 
 
 def transaction_batches(Segment segment not None, int64_t position):
@@ -223,16 +281,15 @@ def marker_type(Segment segment not None, int64_t position):
 
 # ---- writing what is kept -------------------------------------------------------------------------------------------
 
-cdef bint keeps(const KeyTable* table, const Rules* rules, const BatchHeader* header, const RecordView* record,
+cdef bint keeps(const KeyTable* table, const Rules* rules, const BatchHeader* header, const Candidate* record,
                 Kept* kept) noexcept nogil:
     """Whether a record stays; counts what goes."""
-    cdef int64_t offset = header.base_offset + record.offset_delta
-    if rules.keep_all or offset >= rules.mapped_end:
+    if not record.mapped:
         return True
     if record.key_size < 0:
         kept.keyless += 1
         return False
-    if table_get(table, record.key, record.key_size) > offset:
+    if table_get(table, &record.hash) > record.offset:
         kept.superseded += 1
         return False
     if record.value_size < 0:
@@ -243,33 +300,56 @@ cdef bint keeps(const KeyTable* table, const Rules* rules, const BatchHeader* he
     return True
 
 
+cdef Status next_candidates(const KeyTable* table, const Rules* rules, const BatchHeader* header, Cursor* c,
+                            int count, Candidate* found) noexcept nogil:
+    """Reads so many records, and starts to load what the map has about them."""
+    cdef RecordView record
+    cdef Candidate* candidate
+    cdef int i
+    for i in range(count):
+        candidate = &found[i]
+        candidate.start = c.pos
+        if next_record(c, &record) != OK:
+            return c.status
+        candidate.end = c.pos
+        candidate.offset = header.base_offset + record.offset_delta
+        candidate.timestamp = record_timestamp(header, record.timestamp_delta)
+        candidate.key_size = record.key_size
+        candidate.value_size = record.value_size
+        candidate.mapped = not rules.keep_all and candidate.offset < rules.mapped_end
+        if candidate.mapped and record.key_size >= 0:
+            candidate.hash = key_hash(table.secret, record.key, record.key_size)
+            table_prefetch(table, &candidate.hash)
+    return OK
+
+
 cdef Status judge_records(const KeyTable* table, const Rules* rules, const BatchHeader* header,
                           const unsigned char* records, int64_t size, unsigned char* out, Kept* kept) noexcept nogil:
     """Copies the records that stay to `out` (room for `size` bytes); a status other than OK: they do not parse."""
     cdef Cursor c
-    cdef RecordView record
-    cdef const unsigned char* start
+    cdef Candidate window[WINDOW]
     cdef const unsigned char* run = records     # the first byte that stays and is not copied yet
-    cdef int64_t timestamp
-    cdef int32_t _i
+    cdef int32_t left = header.record_count
+    cdef int count, i
     kept.size = 0
     kept.count = kept.superseded = kept.forgotten = kept.keyless = 0
     kept.tombstone = False
     kept.max_timestamp = -1
     cursor_init(&c, records, <Py_ssize_t>size)
-    for _i in range(header.record_count):
-        start = c.pos
-        if next_record(&c, &record) != OK:
+    while left > 0:
+        count = <int>min(left, <int32_t>WINDOW)
+        left -= count
+        if next_candidates(table, rules, header, &c, count, window) != OK:
             return c.status
-        if keeps(table, rules, header, &record, kept):
-            timestamp = record_timestamp(header, record.timestamp_delta)
-            if kept.count == 0 or timestamp > kept.max_timestamp:
-                kept.max_timestamp = timestamp
-            kept.count += 1
-        else:
-            memcpy(out + kept.size, run, <size_t>(start - run))
-            kept.size += start - run
-            run = c.pos
+        for i in range(count):
+            if keeps(table, rules, header, &window[i], kept):
+                if kept.count == 0 or window[i].timestamp > kept.max_timestamp:
+                    kept.max_timestamp = window[i].timestamp
+                kept.count += 1
+            else:
+                memcpy(out + kept.size, run, <size_t>(window[i].start - run))
+                kept.size += window[i].start - run
+                run = window[i].end
     if c.pos != c.end:
         return TRAILING
     memcpy(out + kept.size, run, <size_t>(c.pos - run))
@@ -306,12 +386,18 @@ cdef int64_t rebase_records(const BatchHeader* header, int64_t base_timestamp, c
 cdef class BatchFilter:
     """Writes what compaction keeps of the batches of one group of segments, in order.
 
-    `producers` maps the ids of active producers to the offset behind their last batch; at most one thread at a time.
+    `producers` maps the ids of active producers to the offset behind their last batch, `aborted` has the base offsets
+    of the batches of aborted transactions, rising; at most one thread at a time.
     """
 
     def __init__(self, KeyMap keys not None, *, int64_t mapped_end, int64_t retain_end, int64_t now_ms,
-                 int64_t delete_retention_ms, producers):
+                 int64_t delete_retention_ms, producers, const int64_t[::1] aborted not None, unpack, pack):
         cdef int64_t i = 0
+        self.unpack = unpack
+        self.pack = pack
+        self.aborted_view = aborted
+        self.aborted = &aborted[0] if aborted.shape[0] else NULL
+        self.aborted_count = aborted.shape[0]
         self.keys = keys
         self.rules.mapped_end = mapped_end
         self.rules.now_ms = now_ms
@@ -447,161 +533,179 @@ cdef class BatchFilter:
             self.horizon_ms if horizon else info.base_timestamp, self.kept.max_timestamp, self.kept.count)
         return 0
 
-    cdef int _filter_plain(self, const unsigned char* data, const BatchInfo* info) noexcept nogil:
-        cdef BatchHeader header
-        cdef bint horizon
-        parse_header(data, <Py_ssize_t>info.size, &header)
-        if self._reserve_scratch(info.size) != 0:
-            return NO_MEMORY
-        if judge_records(&self.keys.table, &self.rules, &header, data + HEADER_SIZE, info.size - HEADER_SIZE,
-                         self.scratch, &self.kept) != OK:
-            self.malformed_count += 1
-            return self._copy(data, info.size)
-        self._count(info)
-        horizon = self.kept.tombstone and not info.attributes & DELETE_HORIZON
-        if self.kept.count == 0:
-            if self._stays_empty(info):
-                return self._copy(data, info.size) if info.record_count == 0 else self._write_empty(data, info)
+    cdef int _drop(self, const unsigned char* data, const BatchInfo* info) noexcept nogil:
+        """A batch none of whose records stay: its header where that must stay, otherwise nothing."""
+        if not self._stays_empty(info):
             self.changed_count += 1
             return 0
-        if self.kept.count == info.record_count and not horizon:
-            return self._copy(data, info.size)
-        return self._write_kept(data, info, horizon)
+        return self._copy(data, info.size) if info.record_count == 0 else self._write_empty(data, info)
 
-    cdef int _filter_chunk(self, Segment segment, const unsigned char* map, int64_t* position, int64_t end,
-                           int64_t* out_end) noexcept nogil:
-        """Filters plain batches until something stops it; Stop, or NO_MEMORY. out_end: when to let the caller write."""
-        cdef BatchInfo info
+    cdef int _judge(self, const unsigned char* data, const BatchInfo* info, const unsigned char* records,
+                    int64_t size) noexcept nogil:
+        """What becomes of a batch with these unpacked records: Judged (`kept` and `scratch` have what stays)."""
+        cdef BatchHeader header
+        if self._reserve_scratch(max(size, <int64_t>1)) != 0:
+            return NO_MEMORY
+        parse_header(data, <Py_ssize_t>info.size, &header)
+        if judge_records(&self.keys.table, &self.rules, &header, records, size, self.scratch, &self.kept) != OK:
+            self.malformed_count += 1
+            return JUDGED_WHOLE
+        self._count(info)
+        if self.kept.count == 0:
+            return JUDGED_EMPTY
+        if self.kept.count == info.record_count and not self._new_tombstones(info):
+            return JUDGED_WHOLE
+        return JUDGED_CHANGED
+
+    cdef bint _new_tombstones(self, const BatchInfo* info) noexcept nogil:
+        """Whether the batch judged last is to be given a delete horizon."""
+        return self.kept.tombstone and not info.attributes & DELETE_HORIZON
+
+    cdef int _filter_plain(self, const unsigned char* data, const BatchInfo* info) noexcept nogil:
+        cdef int verdict = self._judge(data, info, data + HEADER_SIZE, info.size - HEADER_SIZE)
+        if verdict == JUDGED_WHOLE:
+            return self._copy(data, info.size)
+        if verdict == JUDGED_EMPTY:
+            return self._drop(data, info)
+        if verdict == JUDGED_CHANGED:
+            return self._write_kept(data, info, self._new_tombstones(info))
+        return NO_MEMORY
+
+    cdef int _filter_packed(self, const unsigned char* data, const BatchInfo* info) except -2:
+        cdef const unsigned char[::1] records
+        cdef int result = JUDGED_WHOLE
+        unpacked = self.unpack(
+            info.attributes & CODEC_MASK, lend(data + HEADER_SIZE, info.size - HEADER_SIZE), info.base_offset)
+        if unpacked is not None:
+            records = unpacked
+            with nogil:
+                result = self._judge(data, info, &records[0] if records.shape[0] else NULL, records.shape[0])
+        if result == JUDGED_CHANGED:
+            return self._pack_kept(data, info)
+        with nogil:
+            if result == JUDGED_WHOLE:
+                result = self._copy(data, info.size)
+            elif result == JUDGED_EMPTY:
+                result = self._drop(data, info)
+        return result
+
+    cdef int _pack_kept(self, const unsigned char* data, const BatchInfo* info) except -2:
+        """The batch judged last, its records compressed again; they grow in the output if they get a horizon."""
+        cdef const unsigned char[::1] block
+        cdef BatchHeader header
+        cdef bint horizon = self._new_tombstones(info)
+        cdef const unsigned char* records = self.scratch
+        cdef int64_t size = self.kept.size
+        if horizon:
+            if self._reserve(size + REBASE_GROWTH * <int64_t>self.kept.count) != 0:
+                return NO_MEMORY
+            records = self.out + self.out_size
+            parse_header(data, <Py_ssize_t>info.size, &header)
+            size = rebase_records(&header, self.horizon_ms, self.scratch, size, self.out + self.out_size)
+        packed = self.pack(info.attributes & CODEC_MASK, lend(records, size))
+        block = packed
+        size = HEADER_SIZE + block.shape[0]
+        if size > INT32_MAX or block.shape[0] == 0 or self._reserve(size) != 0:
+            return NO_MEMORY
+        with nogil:
+            self.changed_count += 1
+            memcpy(self.out + self.out_size + HEADER_SIZE, &block[0], <size_t>(size - HEADER_SIZE))
+            self._finish_batch(
+                self.out + self.out_size, data, size,
+                <int16_t>(info.attributes | (DELETE_HORIZON if horizon else 0)),
+                self.horizon_ms if horizon else info.base_timestamp, self.kept.max_timestamp, self.kept.count)
+        return 0
+
+    cdef int _filter_chunk(self, RecordFormat format, const unsigned char* map, int64_t* position, int64_t end,
+                           int64_t out_max, BatchInfo* info) noexcept nogil:
+        """Filters batches until something stops it: Stop (also before a compressed one: info), or NO_MEMORY."""
+        cdef const unsigned char* data
+        cdef int result
         cdef int64_t pause = position[0] + PAUSE_BYTES
         while position[0] < end:
-            if position[0] >= pause or self.out_size >= out_end[0]:
+            data = map + position[0]
+            if position[0] >= pause or self.out_size >= out_max:
                 return STOP_PAUSE
-            if segment.format.parse(map + position[0], end - position[0], &info) != PARSED:
+            if format.parse(data, end - position[0], info) != PARSED or not format.intact(data, info):
                 return STOP_DAMAGED
-            if not segment.format.intact(map + position[0], &info):
-                return STOP_DAMAGED
-            if info.attributes & SPECIAL:
-                return STOP_SPECIAL
-            if self._filter_plain(map + position[0], &info) != 0:
+            if info.attributes & CONTROL:
+                return STOP_MARKER
+            if info.attributes & TRANSACTIONAL and holds(self.aborted, self.aborted_count, info.base_offset):
+                result = self._drop(data, info)
+            elif info.attributes & CODEC_MASK and info.record_count > 0:
+                return STOP_PACKED
+            else:
+                result = self._filter_plain(data, info)
+            if result != 0:
                 return NO_MEMORY
             position[0] += info.size
         return STOP_END
 
     def run(self, Segment segment not None, int64_t position, int64_t end, int64_t out_max):
-        """Filters plain batches from a batch boundary on until `out_max` bytes are ready: (why it stopped, where)."""
-        cdef int stop
+        """Filters batches from a batch boundary on until `out_max` bytes are ready: (why it stopped, where)."""
+        cdef BatchInfo info
+        cdef int64_t pause = position + PAUSE_BYTES
+        cdef int stop = STOP_PACKED
+        format = segment.format
         segment.pin()
         try:
-            with nogil:
-                stop = self._filter_chunk(segment, segment.map, &position, end, &out_max)
+            while stop == STOP_PACKED:
+                with nogil:
+                    stop = self._filter_chunk(format, segment.map, &position, end, out_max, &info)
+                if stop == STOP_PACKED:
+                    if self._filter_packed(segment.map + position, &info) != 0:
+                        stop = NO_MEMORY
+                    else:
+                        position += info.size
+                        if position >= pause:
+                            stop = STOP_PAUSE
         finally:
             segment.unpin()
         if stop == NO_MEMORY:
             raise MemoryError("no memory for a batch to be compacted")
         return stop, position
 
-    # ---- batches that the caller decides about ----------------------------------------------------------------------
+    # ---- markers: the caller decides --------------------------------------------------------------------------------
 
-    def judge(self, Segment segment not None, int64_t position, const unsigned char[::1] records not None, *,
-              bint keep_all=False):
-        """One of JUDGED_…, for a batch whose unpacked records are given; `kept_records` has what stays."""
+    cdef int _marker(self, Segment segment, int64_t position, Fate fate) except -1:
         cdef BatchInfo info
-        cdef BatchHeader header
-        cdef Status status = TRAILING
-        cdef int64_t size = records.shape[0]
-        segment.pin()
-        try:
-            if (segment.format.parse(segment.map + position, segment.size - position, &info) == PARSED
-                    and self._reserve_scratch(max(size, 1)) == 0):
-                parse_header(segment.map + position, <Py_ssize_t>info.size, &header)
-                self.rules.keep_all = keep_all
-                with nogil:
-                    status = judge_records(&self.keys.table, &self.rules, &header, &records[0] if size else NULL, size,
-                                           self.scratch, &self.kept)
-                self.rules.keep_all = False
-        finally:
-            segment.unpin()
-        if status != OK:
-            self.malformed_count += 1
-            return JUDGED_MALFORMED
-        self._count(&info)
-        if self.kept.count == 0:
-            return JUDGED_EMPTY
-        if self.kept.count == info.record_count and not (self.kept.tombstone and not info.attributes & DELETE_HORIZON):
-            return JUDGED_UNCHANGED
-        return JUDGED_CHANGED
-
-    def kept_records(self, Segment segment not None, int64_t position, *, bint marker=False):
-        """(unpacked records that stay, whether they got a delete horizon) of the batch judged last."""
-        cdef BatchHeader header
-        cdef int64_t size = self.kept.size
-        cdef bytearray result
-        cdef unsigned char* at
-        segment.pin()
-        try:
-            if parse_header(segment.map + position, <Py_ssize_t>(segment.size - position), &header) != OK:
-                raise ValueError(f"there is no batch at {position}")
-            if header.attributes & DELETE_HORIZON or not (self.kept.tombstone or marker):
-                return <bytes>self.scratch[:size], False
-            result = bytearray(size + REBASE_GROWTH * <int64_t>self.kept.count)
-            at = result
-            with nogil:
-                size = rebase_records(&header, self.horizon_ms, self.scratch, size, at)
-        finally:
-            segment.unpin()
-        del result[size:]
-        return bytes(result), True
-
-    def append(self, Segment segment not None, int64_t position, const unsigned char[::1] block not None, bint horizon):
-        """Writes the batch judged last with `block` (packed as it was) for its records."""
-        cdef BatchInfo info
-        cdef int64_t size = HEADER_SIZE + block.shape[0]
-        if size > INT32_MAX or block.shape[0] == 0 or self._reserve(size) != 0:
-            raise MemoryError(f"a batch of {size} bytes cannot be written")
-        segment.pin()
-        try:
-            if segment.format.parse(segment.map + position, segment.size - position, &info) != PARSED:
-                raise ValueError(f"there is no batch at {position}")
-            with nogil:
-                self.changed_count += 1
-                memcpy(self.out + self.out_size + HEADER_SIZE, &block[0], <size_t>(size - HEADER_SIZE))
-                self._finish_batch(
-                    self.out + self.out_size, segment.map + position, size,
-                    <int16_t>(info.attributes | (DELETE_HORIZON if horizon else 0)),
-                    self.horizon_ms if horizon else info.base_timestamp, self.kept.max_timestamp, self.kept.count)
-        finally:
-            segment.unpin()
-
-    def copy(self, Segment segment not None, int64_t position, int64_t size):
-        """Writes a batch as it is."""
+        cdef const unsigned char* data
         cdef int result
+        cdef int64_t malformed_count = self.malformed_count
         segment.pin()
         try:
-            with nogil:
-                result = self._copy(segment.map + position, size)
-        finally:
-            segment.unpin()
-        if result != 0:
-            raise MemoryError(f"a batch of {size} bytes cannot be written")
-
-    def drop_records(self, Segment segment not None, int64_t position):
-        """A batch none of whose records stay: its header where that must stay, otherwise nothing."""
-        cdef BatchInfo info
-        cdef int result = 0
-        segment.pin()
-        try:
-            if segment.format.parse(segment.map + position, segment.size - position, &info) != PARSED:
+            data = segment.map + position
+            if segment.format.parse(data, segment.size - position, &info) != PARSED:
                 raise ValueError(f"there is no batch at {position}")
-            if not self._stays_empty(&info):
-                self.changed_count += 1
-            elif info.record_count == 0:
-                result = self._copy(segment.map + position, info.size)
+            if fate == FATE_DROP:
+                result = self._drop(data, &info)
+            elif fate == FATE_POSTPONE:
+                self.rules.keep_all = True
+                result = self._judge(data, &info, data + HEADER_SIZE, info.size - HEADER_SIZE)
+                self.rules.keep_all = False
+                if result == JUDGED_WHOLE and self.malformed_count == malformed_count:
+                    result = self._write_kept(data, &info, True)
+                else:
+                    result = self._copy(data, info.size)
             else:
-                result = self._write_empty(segment.map + position, &info)
+                result = self._copy(data, info.size)
         finally:
             segment.unpin()
         if result != 0:
             raise MemoryError("no memory for a batch to be compacted")
+        return 0
+
+    def copy(self, Segment segment not None, int64_t position):
+        """Writes a batch as it is."""
+        self._marker(segment, position, FATE_COPY)
+
+    def postpone(self, Segment segment not None, int64_t position):
+        """Writes an uncompressed marker with a delete horizon."""
+        self._marker(segment, position, FATE_POSTPONE)
+
+    def drop(self, Segment segment not None, int64_t position):
+        """Leaves a batch out: of it stays its header where that must stay, otherwise nothing."""
+        self._marker(segment, position, FATE_DROP)
 
     # ---- output -----------------------------------------------------------------------------------------------------
 

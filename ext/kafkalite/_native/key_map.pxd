@@ -8,6 +8,9 @@ collide with a probability of about 2^-65) and out of the hands of who chooses t
 
 Open addressing: a key sits in the first free slot from `low × slots / 2^64` on. Nothing is ever removed. The functions
 are inline so that the walks over records in `compaction` contain them; they neither lock nor allocate.
+
+A map larger than the processor's caches costs one wait for memory a key. Whoever has many keys hashes some of them
+first, asks for their slots (table_prefetch), and looks afterwards: the waits then overlap.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint64_t
@@ -16,8 +19,10 @@ from libc.string cimport memcpy
 cdef extern from *:
     """
     #define kl_multiply_high(a, b) ((uint64_t)(((unsigned __int128)(a) * (b)) >> 64))
+    #define kl_prefetch(address) __builtin_prefetch(address)
     """
     uint64_t kl_multiply_high(uint64_t, uint64_t) noexcept nogil
+    void kl_prefetch(const void*) noexcept nogil
 
 cdef enum:
     SLOT_SIZE = 24
@@ -99,9 +104,21 @@ cdef inline KeyHash key_hash(const uint64_t* secret, const unsigned char* key, i
     return result
 
 
+cdef inline KeySlot* table_home(const KeyTable* table, const KeyHash* hash) noexcept nogil:
+    """Where the search for a key begins."""
+    return table.slots + kl_multiply_high(hash.low, <uint64_t>table.slot_count)
+
+
+cdef inline void table_prefetch(const KeyTable* table, const KeyHash* hash) noexcept nogil:
+    """Starts to load a key's first slot, which may lie in two lines of the cache."""
+    cdef KeySlot* slot = table_home(table, hash)
+    kl_prefetch(slot)
+    kl_prefetch(<const unsigned char*>slot + SLOT_SIZE - 1)
+
+
 cdef inline KeySlot* table_slot(const KeyTable* table, const KeyHash* hash) noexcept nogil:
     """The key's slot, or the free one where it would go. There always is a free one: count_max < slot_count."""
-    cdef KeySlot* slot = table.slots + kl_multiply_high(hash.low, <uint64_t>table.slot_count)
+    cdef KeySlot* slot = table_home(table, hash)
     cdef KeySlot* end = table.slots + table.slot_count
     while slot.offset_after != 0 and (slot.low != hash.low or slot.high != hash.high):
         slot += 1
@@ -110,10 +127,9 @@ cdef inline KeySlot* table_slot(const KeyTable* table, const KeyHash* hash) noex
     return slot
 
 
-cdef inline bint table_put(KeyTable* table, const unsigned char* key, int32_t size, int64_t offset) noexcept nogil:
+cdef inline bint table_put(KeyTable* table, const KeyHash* hash, int64_t offset) noexcept nogil:
     """Notes a record of a key; the largest offset stays. False when the key is new and there is no room for it."""
-    cdef KeyHash hash = key_hash(table.secret, key, size)
-    cdef KeySlot* slot = table_slot(table, &hash)
+    cdef KeySlot* slot = table_slot(table, hash)
     if slot.offset_after == 0:
         if table.count >= table.count_max:
             return False
@@ -125,15 +141,13 @@ cdef inline bint table_put(KeyTable* table, const unsigned char* key, int32_t si
     return True
 
 
-cdef inline int64_t table_get(const KeyTable* table, const unsigned char* key, int32_t size) noexcept nogil:
+cdef inline int64_t table_get(const KeyTable* table, const KeyHash* hash) noexcept nogil:
     """The newest offset noted for a key, -1 when there is none."""
-    cdef KeyHash hash
-    if table.count == 0:
-        return -1
-    hash = key_hash(table.secret, key, size)
-    return table_slot(table, &hash).offset_after - 1
+    return table_slot(table, hash).offset_after - 1
 
 
 cdef class KeyMap:
     cdef KeyTable table
     cdef readonly int64_t size          # bytes taken, at most what was allowed
+
+    cdef KeyHash _hash(self, const unsigned char[::1] key) noexcept

@@ -4,10 +4,17 @@ Layout and hash are described in key_map.pxd. A map belongs to one pass of one c
 by the system page by page as keys arrive, and given back with the map.
 """
 
+from libc.stddef cimport size_t
 from libc.stdint cimport int64_t
-from libc.stdlib cimport calloc, free
 
 import os as _os
+
+cdef extern from "<sys/mman.h>" nogil:
+    void* mmap(void* address, size_t size, int protection, int flags, int fd, int64_t offset)
+    int munmap(void* address, size_t size)
+    int madvise(void* address, size_t size, int advice)
+    void* MAP_FAILED
+    int PROT_READ, PROT_WRITE, MAP_PRIVATE, MAP_ANONYMOUS, MADV_HUGEPAGE
 
 
 cdef class KeyMap:
@@ -33,15 +40,20 @@ cdef class KeyMap:
         memcpy(self.table.secret, bytes_of_secret, 16)
         if self.table.slots != NULL:
             raise ValueError("a key map is made once")
-        self.table.slots = <KeySlot*>calloc(<size_t>slot_count, SLOT_SIZE)
-        if self.table.slots == NULL:
+        self.table.slots = <KeySlot*>mmap(NULL, <size_t>(slot_count * SLOT_SIZE), PROT_READ | PROT_WRITE,
+                                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+        if self.table.slots == <KeySlot*>MAP_FAILED:
+            self.table.slots = NULL
             raise MemoryError(f"no memory for a key map of {slot_count * SLOT_SIZE} bytes")
+        # Large pages where the system has them: a look-up then waits for one line of memory and not for its page too.
+        madvise(self.table.slots, <size_t>(slot_count * SLOT_SIZE), MADV_HUGEPAGE)
         self.table.slot_count = slot_count
         self.table.count_max = max(1, min(slot_count - 1, <int64_t>(slot_count * load_factor)))
         self.size = slot_count * SLOT_SIZE
 
     def __dealloc__(self):
-        free(self.table.slots)
+        if self.table.slots != NULL:
+            munmap(self.table.slots, <size_t>self.size)
 
     def __len__(self):
         return self.table.count
@@ -51,17 +63,22 @@ cdef class KeyMap:
         """Keys it takes."""
         return self.table.count_max
 
+    cdef KeyHash _hash(self, const unsigned char[::1] key) noexcept:
+        return key_hash(self.table.secret, &key[0] if key.shape[0] else NULL, key.shape[0])
+
     def put(self, const unsigned char[::1] key not None, int64_t offset):
         """Notes a record; False when the map is full. For tests: compaction's own walks do not come through here."""
+        cdef KeyHash hash = self._hash(key)
         if offset < 0:
             raise ValueError("offsets are not negative")
-        return table_put(&self.table, &key[0] if key.shape[0] else NULL, <int32_t>key.shape[0], offset)
+        return table_put(&self.table, &hash, offset)
 
     def get(self, const unsigned char[::1] key not None):
         """The newest offset of a key, or -1."""
-        return table_get(&self.table, &key[0] if key.shape[0] else NULL, <int32_t>key.shape[0])
+        cdef KeyHash hash = self._hash(key)
+        return table_get(&self.table, &hash)
 
     def hash(self, const unsigned char[::1] key not None):
         """The 16 bytes that stand for a key in this map."""
-        cdef KeyHash result = key_hash(self.table.secret, &key[0] if key.shape[0] else NULL, key.shape[0])
+        cdef KeyHash result = self._hash(key)
         return <bytes>(<const unsigned char*>&result)[:16]

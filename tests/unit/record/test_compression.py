@@ -57,6 +57,11 @@ FOREIGN = [
     pytest.param(Codec.ZSTD, zstandard.ZstdCompressor(write_checksum=True).compress(TEXT), id="zstd-checksum"),
     pytest.param(
         Codec.ZSTD,
+        zstandard.ZstdCompressor().compress(TEXT[:70_000]) + zstandard.ZstdCompressor().compress(TEXT[70_000:]),
+        id="zstd-two-frames",
+    ),
+    pytest.param(
+        Codec.ZSTD,
         zstd_streamed(TEXT),
         id="zstd-streamed",
     ),
