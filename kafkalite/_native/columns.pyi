@@ -1,3 +1,4 @@
+from collections.abc import Iterable
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -57,13 +58,25 @@ class OwnedMemory: ...
 
 def following_offset(buffer: Buffer, offset: int) -> int: ...
 
+class AbortedTransactions:
+    def __init__(self, aborted: Iterable[tuple[int, int]]) -> None: ...
+    def drops_batch(self, info: BatchInfo) -> bool: ...
+
 class ColumnBuilder:
     count: int
+    damaged_at: int
     @property
     def size(self) -> int: ...
     def add(self, info: BatchInfo, records: Buffer, first_offset: int = ..., end_offset: int = ...) -> int: ...
     def add_run(
-        self, buffer: Buffer, position: int, offset: int, end_offset: int, *, check_crcs: bool, transactional: bool
+        self,
+        buffer: Buffer,
+        position: int,
+        offset: int,
+        end_offset: int,
+        *,
+        check_crcs: bool,
+        aborted: AbortedTransactions | None = None,
     ) -> tuple[int, int]: ...
     def take(
         self,

@@ -8,6 +8,10 @@ and the next fetch is sent; only then are the records decoded, so that broker an
 A partition ends at its entry in `ends`; without one it is read for ever. Leaders that move and connections that break
 are followed; OffsetOutOfRange is raised unless `reset` says where to go on.
 
+An answer counts only for a partition that still is where it was asked from: seek, pause and drop need not wait for what
+is under way. What goes wrong with one partition is raised by the next poll, once, after everything else in its answer
+was handed out; the partition stays where the trouble is, so that the caller may seek past it, or meet it again.
+
 Thread rule: one thread at a time, that of the Client. Chunks are the caller's own.
 """
 
@@ -18,18 +22,19 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from kafkalite._native.batch import BatchError
-from kafkalite._native.columns import following_offset
+from kafkalite._native.columns import AbortedTransactions, following_offset
 from kafkalite.client.client import READ_COMMITTED, READ_UNCOMMITTED, RETRY_BACKOFF_S_MAX, by_topic
 from kafkalite.client.errors import BrokerUnreachable, ConnectionLost, RequestTimeout
-from kafkalite.errors import ErrorCode, KafkaError, error_for
+from kafkalite.errors import ErrorCode, KafkaError, UnknownTopicOrPartition, error_for
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 from kafkalite.protocol.api import FETCH
 from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from kafkalite.record.batches import AbortedTransactions, BatchReader
+from kafkalite.record.batches import BatchReader
 from kafkalite.record.compression import DECOMPRESSED_SIZE_MAX, CompressionError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    import socket
+    from collections.abc import Iterable, Iterator, Mapping
 
     from kafkalite.client.client import Client
     from kafkalite.client.connection import Connection
@@ -42,6 +47,8 @@ FETCH_SIZE = 8 * 1024 * 1024
 CHUNK_SIZE = 16 * 1024 * 1024
 """Bytes of keys and values decompressed before they are handed out."""
 MAX_WAIT_MS = 500
+PASSING = (KafkaError, ConnectionLost, RequestTimeout, BrokerUnreachable)
+"""Failures of which Client.is_passing knows whether they may pass."""
 
 
 class Chunk(NamedTuple):
@@ -60,15 +67,32 @@ class Chunk(NamedTuple):
 class Position:
     """How far one partition is."""
 
-    __slots__ = ("end", "failing_since", "high_watermark", "key", "log_start", "offset")
+    __slots__ = (
+        "backoff_s",
+        "end",
+        "error",
+        "failing_since",
+        "high_watermark",
+        "key",
+        "last_stable",
+        "log_start",
+        "offset",
+        "paused",
+        "retry_at",
+    )
 
-    def __init__(self, key: TopicPartition, offset: int, end: int | None) -> None:
+    def __init__(self, key: TopicPartition, offset: int, end: int | None, backoff_s: float) -> None:
         self.key = key
         self.offset = offset
         self.end = end
         self.high_watermark = -1
+        self.last_stable = -1
         self.log_start = -1
+        self.paused = False
         self.failing_since: float | None = None
+        self.backoff_s = backoff_s
+        self.retry_at = 0.0
+        self.error: Exception | None = None
 
     @property
     def done(self) -> bool:
@@ -83,7 +107,8 @@ class Reader:
     `fetch_size`        bytes asked for at once; memory in use is a few times that
     `max_wait_ms`       how long a broker may wait for the first byte
     `reset`             "earliest" or "latest": where to go on after OffsetOutOfRange, which is raised otherwise
-    `check_crcs`        verify each batch
+    `check_crcs`        verify each batch; CorruptMessage names the partition and the offset of one that is damaged
+    `await_topics`      a topic that is not there is waited for, not an error
     """
 
     def __init__(
@@ -98,21 +123,21 @@ class Reader:
         reset: str | None = None,
         check_crcs: bool = True,
         decompressed_size_max: int = DECOMPRESSED_SIZE_MAX,
+        await_topics: bool = False,
     ) -> None:
         if reset not in {None, "earliest", "latest"}:
             raise ValueError(f"reset is {reset!r}; it may be 'earliest', 'latest' or None")
         self._client = client
-        limits = ends or {}
-        self._positions = {key: Position(key, offset, limits.get(key)) for key, offset in starts.items()}
         self._isolation = isolation
         self._fetch_size = fetch_size
         self._max_wait_ms = max_wait_ms
         self._reset = reset
+        self._await_topics = await_topics
         self._batches = BatchReader(decompressed_size_max=decompressed_size_max, check_crcs=check_crcs)
         self._lane = f"reader-{id(self)}"
-        self._sent: dict[Connection, list[Position]] = {}
-        self._backoff_s = client.retry_backoff_s
-        self._retry_at = 0.0
+        self._positions: dict[TopicPartition, Position] = {}
+        self._sent: dict[Connection, list[tuple[Position, int]]] = {}
+        self.add(starts, ends)
 
     def __enter__(self) -> Self:
         return self
@@ -125,6 +150,45 @@ class Reader:
         self._sent.clear()
         self._client.close_lane(self._lane)
         self._batches.close()
+
+    # --- what is read ------------------------------------------------------------------------------------------------
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """What is being read, in order."""
+        return sorted(self._positions)
+
+    def add(self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int] | None = None) -> None:
+        """Reads these partitions too, from these offsets; one that is being read goes on from here."""
+        limits = ends or {}
+        for key, offset in starts.items():
+            self._positions[key] = Position(key, offset, limits.get(key), self._client.retry_backoff_s)
+
+    def drop(self, keys: Iterable[TopicPartition]) -> None:
+        """Reads these partitions no longer."""
+        for key in keys:
+            self._positions.pop(key, None)
+
+    def seek(self, key: TopicPartition, offset: int) -> None:
+        """Goes on from another offset. KeyError for a partition that is not being read."""
+        position = self._positions[key]
+        position.offset = offset
+        position.error = None
+
+    def pause(self, keys: Iterable[TopicPartition]) -> None:
+        """Hands out nothing of these partitions until `resume`."""
+        for key in keys:
+            self._positions[key].paused = True
+
+    def resume(self, keys: Iterable[TopicPartition]) -> None:
+        """Undoes `pause`."""
+        for key in keys:
+            self._positions[key].paused = False
+
+    @property
+    def paused(self) -> list[TopicPartition]:
+        """The partitions that are paused, in order."""
+        return sorted(key for key, position in self._positions.items() if position.paused)
 
     @property
     def done(self) -> bool:
@@ -139,41 +203,68 @@ class Reader:
         """The end of the partition as of its last answer; -1 before the first."""
         return self._positions[key].high_watermark
 
+    def readable_end(self, key: TopicPartition) -> int:
+        """Up to where it can be read: last stable offset for READ_COMMITTED, else high watermark; -1 unknown."""
+        position = self._positions[key]
+        return position.last_stable if self._isolation == READ_COMMITTED else position.high_watermark
+
     def __iter__(self) -> Iterator[Chunk]:
         while not self.done:
             yield from self._answers()
 
-    def poll(self) -> list[Chunk]:
+    def poll(self, timeout_s: float | None = None, *, wake: socket.socket | None = None) -> list[Chunk]:
         """Waits for an answer from one leader at least; the records that came, maybe none.
 
-        Iterating needs less memory: it decodes what is compressed piece by piece.
+        Waits no longer than `timeout_s`, or until `wake` is readable. Iterating needs less memory: it decodes what is
+        compressed piece by piece.
         """
-        return list(self._answers())
+        return list(self._answers(timeout_s, wake))
 
-    def _answers(self) -> Iterator[Chunk]:
+    def _answers(self, timeout_s: float | None = None, wake: socket.socket | None = None) -> Iterator[Chunk]:
+        self._raise_errors()
         self._send_all()
-        for connection in self._ready():
+        for connection in self._ready(timeout_s, wake):
             yield from self._take(connection)
+
+    def _raise_errors(self) -> None:
+        for position in self._positions.values():
+            if position.error is not None:
+                error, position.error = position.error, None
+                raise error
 
     # --- asking ------------------------------------------------------------------------------------------------------
 
     def _send_all(self) -> None:
         """Sees to it that each leader of an unfinished partition has a fetch under way."""
-        pause = self._retry_at - time.monotonic()
-        if pause > 0:
-            time.sleep(pause)
-        busy = {position.key for positions in self._sent.values() for position in positions}
-        waiting = [p.key for p in self._positions.values() if not p.done and p.key not in busy]
-        try:
-            for connection, keys in self._client.by_leader(waiting, self._lane):
-                if connection not in self._sent:
-                    self._send(connection, keys)
-        except (KafkaError, ConnectionLost, RequestTimeout, BrokerUnreachable) as error:
-            if not self._client.is_passing(error):
-                raise
-            self._fail([self._positions[key] for key in waiting], error)
+        waiting = self._waiting()
+        by_leader: dict[Connection, list[Position]] = {}
+        for index, position in enumerate(waiting):
+            try:
+                by_leader.setdefault(self._client.leader(position.key, self._lane), []).append(position)
+            except KafkaError as error:
+                self._fail([position], error)
+            except (ConnectionLost, RequestTimeout, BrokerUnreachable) as error:
+                self._fail(waiting[index:], error)  # nobody is there to ask about the others either
+                break
+        for connection, positions in by_leader.items():
+            if connection not in self._sent:
+                try:
+                    self._send(connection, positions)
+                except (ConnectionLost, RequestTimeout) as error:
+                    self._fail(positions, error)
 
-    def _send(self, connection: Connection, keys: list[TopicPartition]) -> None:
+    def _waiting(self) -> list[Position]:
+        """The partitions to be asked for now, that nobody has been asked for."""
+        busy = {id(position) for asked in self._sent.values() for position, _ in asked}
+        now = time.monotonic()
+        return [
+            position
+            for position in self._positions.values()
+            if not (position.done or position.paused or position.retry_at > now or id(position) in busy)
+        ]
+
+    def _send(self, connection: Connection, positions: list[Position]) -> None:
+        offsets = {position.key: position.offset for position in positions}
         request = FetchRequest(
             max_wait_ms=self._max_wait_ms,
             min_bytes=1,
@@ -185,83 +276,119 @@ class Reader:
                     partitions=[
                         FetchPartition(
                             partition=partition,
-                            fetch_offset=self._positions[TopicPartition(topic, partition)].offset,
+                            fetch_offset=offsets[TopicPartition(topic, partition)],
                             partition_max_bytes=self._fetch_size,
                         )
                         for partition in partitions
                     ],
                 )
-                for topic, partitions in by_topic(keys)
+                for topic, partitions in by_topic(offsets)
             ],
         )
         timeout_s = self._client.request_timeout_s + self._max_wait_ms / 1000
         connection.send(FETCH, request, version_max=FETCH_VERSION_MAX, timeout_s=timeout_s)
-        self._sent[connection] = [self._positions[key] for key in keys]
+        self._sent[connection] = [(position, position.offset) for position in positions]
 
-    def _ready(self) -> list[Connection]:
-        """The connections that have an answer, waiting for the first; all when the wait is over (they are overdue)."""
-        if len(self._sent) <= 1:
-            return list(self._sent)
+    def _ready(self, timeout_s: float | None, wake: socket.socket | None) -> list[Connection]:
+        """The connections that have an answer or are overdue, waiting for the first, a retry that is due, or a wake."""
+        now = time.monotonic()
+        retries = [position.retry_at - now for position in self._positions.values() if position.retry_at > now]
+        if timeout_s is None and wake is None and len(self._sent) == 1 and not retries:
+            return list(self._sent)  # receiving waits
+        limit_s = self._client.request_timeout_s + self._max_wait_ms / 1000 if timeout_s is None else timeout_s
+        limit_s = min([limit_s, *retries])
         with selectors.DefaultSelector() as selector:
             for connection in self._sent:
                 selector.register(connection, selectors.EVENT_READ, connection)
-            events = selector.select(self._client.request_timeout_s + self._max_wait_ms / 1000)
-        ready = {key.data for key, _ in events}
-        answered = [connection for connection in self._sent if connection in ready or connection.overdue]
-        return answered or list(self._sent)
+            if wake is not None:
+                selector.register(wake, selectors.EVENT_READ, None)
+            ready = {key.data for key, _ in selector.select(limit_s)}
+        return [connection for connection in self._sent if connection in ready or connection.overdue]
 
     # --- taking ------------------------------------------------------------------------------------------------------
 
     def _take(self, connection: Connection) -> Iterator[Chunk]:
-        positions = self._sent.pop(connection)
+        asked = self._sent.pop(connection)
+        present = [position for position, _ in asked if self._positions.get(position.key) is position]
+        wanted = {
+            position.key: position
+            for position, offset in asked
+            if self._positions.get(position.key) is position and position.offset == offset and not position.paused
+        }
         try:
             answer = connection.receive()[1]
         except (ConnectionLost, RequestTimeout) as error:
-            self._fail(positions, error)
+            self._fail(present, error)
             return
         if answer.error_code:
-            self._fail(positions, error_for(answer.error_code))
+            self._fail(present, error_for(answer.error_code))
             return
         found = []
         for topic in answer.responses:
             for row in topic.partitions:
-                position = self._positions.get(TopicPartition(topic.topic, row.partition_index))
+                position = wanted.get(TopicPartition(topic.topic, row.partition_index))
+                offset = -1 if position is None else position.offset
                 if position is not None and self._accept(position, row):
-                    offset = position.offset
-                    following = following_offset(row.records, offset)
-                    position.offset = following if position.end is None else min(following, position.end)
                     found.append((position, offset, row))
-        # Rotated, so that a full partition cannot starve the ones behind it.
-        keys = [p.key for p in positions if not p.done]
-        with_data = {position.key for position, offset, _ in found if position.offset > offset}
-        keys = [k for k in keys if k not in with_data] + [k for k in keys if k in with_data]
-        if keys and not any(position.failing_since for position in positions):
-            try:
-                self._send(connection, keys)
-            except (ConnectionLost, RequestTimeout) as error:
-                self._fail(positions, error)
+        self._send_next(connection, present, {position.key for position, _, _ in found})
         for position, offset, row in found:
             yield from self._decode(position, offset, row)
 
+    def _send_next(self, connection: Connection, positions: list[Position], with_data: set[TopicPartition]) -> None:
+        """Rotated, so that a full partition cannot starve the ones behind it.
+
+        Not while something is wrong, or a partition waits that this leader may have to be asked for too.
+        """
+        going = [position for position in positions if not position.done and not position.paused]
+        wrong = any(position.failing_since or position.error for position in going)
+        if going and not wrong and all(position in going for position in self._waiting()):
+            try:
+                self._send(connection, sorted(going, key=lambda position: position.key in with_data))
+            except (ConnectionLost, RequestTimeout) as error:
+                self._fail(going, error)
+
     def _accept(self, position: Position, row: Any) -> bool:
-        """Whether this partition's answer has records; its errors are dealt with here."""
+        """Whether this partition's answer has records, and goes on behind them; its errors are dealt with here."""
         if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and self._reset is not None:
-            asked = OFFSET_EARLIEST if self._reset == "earliest" else OFFSET_LATEST
-            position.offset = self._client.list_offsets({position.key: asked}, isolation=self._isolation)[
-                position.key
-            ].offset
+            self._start_over(position)
             return False
         if row.error_code:
-            error = error_for(row.error_code, f"{position.key}: cannot fetch at offset {position.offset}")
-            if not error.retriable:
-                raise error
-            self._fail([position], error)
+            # A leader that does not know a partition which metadata shows is no leader of it (any more).
+            unknown = row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER if unknown else row.error_code
+            error = error_for(code, f"{position.key}: cannot fetch at offset {position.offset}")
+            if error.retriable:
+                self._fail([position], error)
+            else:
+                position.error = error
             return False
         position.failing_since = None
-        self._backoff_s = self._client.retry_backoff_s
+        position.retry_at = 0.0
+        position.backoff_s = self._client.retry_backoff_s
         position.high_watermark = row.high_watermark
+        position.last_stable = row.last_stable_offset
         position.log_start = row.log_start_offset
-        return bool(row.records)
+        if not row.records:
+            return False
+        following = following_offset(row.records, position.offset)
+        if following == position.offset:
+            position.error = error_for(
+                ErrorCode.CORRUPT_MESSAGE,
+                f"{position.key}: {len(row.records)} bytes at offset {position.offset} hold no batch that can be read",
+            )
+            return False
+        position.offset = following if position.end is None else min(following, position.end)
+        return True
+
+    def _start_over(self, position: Position) -> None:
+        """Goes on where `reset` says."""
+        asked = OFFSET_EARLIEST if self._reset == "earliest" else OFFSET_LATEST
+        try:
+            found = self._client.list_offsets({position.key: asked}, isolation=self._isolation)
+        except PASSING as error:
+            position.error = error
+        else:
+            position.offset = found[position.key].offset
 
     def _decode(self, position: Position, offset: int, row: Any) -> Iterator[Chunk]:
         """The answer's records in chunks of CHUNK_SIZE decompressed bytes or a little more."""
@@ -275,20 +402,35 @@ class Reader:
             try:
                 following = self._batches.read(row.records, offset, position.end, aborted, size_max=CHUNK_SIZE)
             except (BatchError, CompressionError) as error:
-                raise error_for(
-                    ErrorCode.CORRUPT_MESSAGE, f"{position.key}: a batch behind offset {offset} cannot be read: {error}"
-                ) from error
+                self._damaged(position, target, error)
+                kept = self._batches.take()
+                if len(kept):
+                    yield Chunk(position.key, kept, self._batches.damaged_at, row.high_watermark)
+                return
             assert following > offset, "headers promised records that are not there"
             offset = following
             yield Chunk(position.key, self._batches.take(), offset, row.high_watermark)
 
+    def _damaged(self, position: Position, target: int, cause: Exception) -> None:
+        """Stays before a batch that cannot be read."""
+        at = self._batches.damaged_at
+        error = error_for(
+            ErrorCode.CORRUPT_MESSAGE, f"{position.key}: the batch at offset {at} cannot be read: {cause}"
+        )
+        error.__cause__ = cause
+        if position.offset == target:  # unless the caller has gone elsewhere meanwhile
+            position.offset = at
+            position.error = error
+
     def _fail(self, positions: list[Position], error: Exception) -> None:
-        """Notes a failure that may pass; raises it when it has lasted for the client's retry_timeout_s."""
+        """Notes a failure. One that cannot pass, or lasts for retry_timeout_s, is raised by the next poll."""
         now = time.monotonic()
+        awaited = self._await_topics and isinstance(error, UnknownTopicOrPartition)
         for position in positions:
             self._client.forget(position.key.topic)
             position.failing_since = position.failing_since or now
-            if now - position.failing_since > self._client.retry_timeout_s:
-                raise error
-        self._retry_at = now + self._backoff_s
-        self._backoff_s = min(2 * self._backoff_s, RETRY_BACKOFF_S_MAX)
+            lasted = now - position.failing_since > self._client.retry_timeout_s
+            if not awaited and (lasted or not self._client.is_passing(error)):
+                position.error = error
+            position.retry_at = now + position.backoff_s
+            position.backoff_s = min(2 * position.backoff_s, RETRY_BACKOFF_S_MAX)

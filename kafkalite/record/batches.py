@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import numpy as np
 
 from kafkalite._native.batch import BatchError, BatchInfo, crc_matches, read_info
-from kafkalite._native.columns import ColumnBuilder, encode_records, seal
+from kafkalite._native.columns import AbortedTransactions, ColumnBuilder, encode_records, seal
 from kafkalite.record.columns import BytesColumn, HeaderColumns, RecordColumns
 from kafkalite.record.compression import DECOMPRESSED_SIZE_MAX, Codec, Decompressor, compress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
     from typing_extensions import Buffer
@@ -38,7 +38,6 @@ OFFSET_MAX = 2**63 - 1
 ATTRIBUTE_TRANSACTIONAL = 0x10
 STATUS_BAD_CRC = 6
 STATUS_TRUNCATED = 1
-MARKER_ABORT = 0
 
 
 class Producer(NamedTuple):
@@ -114,33 +113,6 @@ def whole_batches(buffer: Buffer) -> Iterator[tuple[int, BatchInfo]]:
         position += info.size
 
 
-class AbortedTransactions:
-    """Which transactional batches a reader of committed data drops: fed with the batches of a fetch, in order.
-
-    The list of a fetch answer names, for each aborted transaction, its producer and first offset; it ends at that
-    producer's abort marker (KIP-98).
-    """
-
-    def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
-        self._coming = sorted(aborted, key=lambda entry: entry[1], reverse=True)
-        self._open: set[int] = set()
-
-    def drops(self, info: BatchInfo) -> bool:
-        """Whether this batch belongs to an aborted transaction."""
-        while self._coming and self._coming[-1][1] <= info.last_offset:
-            self._open.add(self._coming.pop()[0])
-        return info.is_transactional and info.producer_id in self._open
-
-    def marker(self, info: BatchInfo, records: Buffer) -> None:
-        """Takes note of a control batch."""
-        builder = ColumnBuilder()
-        builder.add(info, records)
-        keys = columns_from(builder).keys
-        for key in keys:
-            if key is not None and len(key) >= 4 and int.from_bytes(key[2:4], "big") == MARKER_ABORT:
-                self._open.discard(info.producer_id)
-
-
 class BatchReader:
     """Turns fetched bytes into columns, with a decompression buffer that lives as long as the reader.
 
@@ -152,6 +124,8 @@ class BatchReader:
         self._decompressor = Decompressor(decompressed_size_max)
         self._check_crcs = check_crcs
         self._builder = ColumnBuilder()
+        self.damaged_at = -1
+        """After `read` raised: the offset at which the batch begins that cannot be read."""
 
     def __enter__(self) -> Self:
         return self
@@ -185,34 +159,35 @@ class BatchReader:
         """Collects the records with offset <= their offset < end_offset; returns the offset to go on from.
 
         That one is `offset` itself when the buffer holds no complete batch. Decompressing stops once `size_max` bytes
-        are collected: take them and read on from the offset returned. BatchError for a batch that is not what was
-        written; the records of those before it are kept, so nothing is lost when the caller asks again from there.
+        are collected: take them and read on from the offset returned. BatchError or CompressionError for a batch that
+        is not what was written, which begins at `damaged_at`; the records of those before it are kept.
         """
         end = OFFSET_MAX if end_offset is None else end_offset
         view = memoryview(buffer)
         position = 0
         while True:
-            position, offset = self._builder.add_run(
-                view, position, offset, end, check_crcs=self._check_crcs, transactional=aborted is None
-            )
+            try:
+                position, offset = self._builder.add_run(
+                    view, position, offset, end, check_crcs=self._check_crcs, aborted=aborted
+                )
+            except BatchError:
+                self.damaged_at = self._builder.damaged_at
+                raise
             info = next_whole(view, position)
             if info is None or info.base_offset >= end or self.size >= size_max:
                 return offset
-            self._read_one(info, view[position : position + info.size], offset, end, aborted)
+            self._read_compressed(info, view[position : position + info.size], offset, end, aborted)
             offset = min(info.last_offset + 1, end)
             position += info.size
 
-    def _read_one(
+    def _read_compressed(
         self, info: BatchInfo, batch: memoryview, offset: int, end: int, aborted: AbortedTransactions | None
     ) -> None:
         """A batch that add_run leaves to us."""
+        self.damaged_at = max(offset, info.base_offset)
         if self._check_crcs and not crc_matches(batch):
             raise BatchError(STATUS_BAD_CRC)
-        dropped = aborted is not None and aborted.drops(info)
-        if info.is_control:
-            if aborted is not None:
-                aborted.marker(info, self._records(info, batch))
-        elif not dropped:
+        if aborted is None or not aborted.drops_batch(info):
             self._builder.add(info, self._records(info, batch), offset, end)
 
     def take(self) -> RecordColumns:

@@ -15,7 +15,7 @@ Compression and the typed wrappers are in kafkalite.record.
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint64_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 from kafkalite._native.batch cimport (
     ATTRIBUTES_AT,
@@ -59,7 +59,7 @@ from kafkalite._native.cursor cimport (
     store_varint,
     store_varlong,
 )
-from kafkalite._native.status cimport LIMIT, OK, TOO_MANY, TRAILING, TRUNCATED, Status
+from kafkalite._native.status cimport BAD_MAGIC, LIMIT, NEGATIVE, OK, TOO_MANY, TRAILING, TRUNCATED, Status
 
 import numpy as np
 
@@ -78,6 +78,8 @@ cdef const unsigned char* NOTHING = b""
 
 cdef enum:
     GIL_RELEASE_SIZE = 16384    # bytes of work below which a loop keeps the GIL
+    MARKER_KEY_SIZE = 4         # of a marker's record: int16 version, int16 type
+    MARKER_ABORT = 0            # that type; 1 is commit
 
 
 @cython.final
@@ -467,6 +469,75 @@ def following_offset(const unsigned char[::1] buffer not None, int64_t offset):
 
 
 @cython.final
+cdef class AbortedTransactions:
+    """Which transactional batches a reader of committed data drops: fed with the batches of a fetch, in order.
+
+    The list of a fetch answer names, for each aborted transaction, its producer and first offset; the transaction ends
+    at that producer's abort marker (KIP-98). One thread at a time.
+    """
+
+    cdef int64_t* entries               # (first offset, producer id) by first offset
+    cdef int64_t* running               # producers whose aborted transaction reaches the present batch
+    cdef Py_ssize_t count, reached, running_count
+
+    def __cinit__(self, aborted):
+        cdef Py_ssize_t i
+        listed = sorted((first_offset, producer_id) for producer_id, first_offset in aborted)
+        self.count = len(listed)
+        self.entries = <int64_t*>malloc(<size_t>max(self.count, 1) * 2 * sizeof(int64_t))
+        self.running = <int64_t*>malloc(<size_t>max(self.count, 1) * sizeof(int64_t))
+        if self.entries == NULL or self.running == NULL:
+            raise MemoryError("the list of aborted transactions")
+        for i in range(self.count):
+            self.entries[2 * i] = listed[i][0]
+            self.entries[2 * i + 1] = listed[i][1]
+
+    def __dealloc__(self):
+        free(self.entries)
+        free(self.running)
+
+    cdef Py_ssize_t find(self, int64_t producer_id) noexcept nogil:
+        """Its place among those running, -1 when it is not there."""
+        cdef Py_ssize_t i
+        for i in range(self.running_count):
+            if self.running[i] == producer_id:
+                return i
+        return -1
+
+    cdef bint drops(self, const BatchHeader* header) noexcept nogil:
+        """Whether this batch belongs to an aborted transaction."""
+        while self.reached < self.count and self.entries[2 * self.reached] <= last_offset(header):
+            if self.find(self.entries[2 * self.reached + 1]) < 0:
+                self.running[self.running_count] = self.entries[2 * self.reached + 1]
+                self.running_count += 1
+            self.reached += 1
+        return header.attributes & TRANSACTIONAL != 0 and self.find(header.producer_id) >= 0
+
+    cdef Status see_marker(
+        self, const unsigned char* records, Py_ssize_t size, const BatchHeader* header
+    ) noexcept nogil:
+        """Takes note of a control batch, which is never compressed. Compaction may have left it without its record."""
+        cdef Cursor c
+        cdef RecordView record
+        cdef Py_ssize_t place
+        cursor_init(&c, records, size)
+        if header.record_count < 1:
+            return OK
+        if next_record(&c, &record) != OK:
+            return c.status
+        if record.key_size >= MARKER_KEY_SIZE and record.key[2] == 0 and record.key[3] == MARKER_ABORT:
+            place = self.find(header.producer_id)
+            if place >= 0:
+                self.running_count -= 1
+                self.running[place] = self.running[self.running_count]
+        return OK
+
+    def drops_batch(self, BatchInfo info not None):
+        """Whether this batch, the next of the fetch, belongs to an aborted transaction."""
+        return self.drops(&info.header)
+
+
+@cython.final
 cdef class ColumnBuilder:
     """Collects the records of batches as columns. One thread at a time.
 
@@ -478,6 +549,7 @@ cdef class ColumnBuilder:
     cdef GrowingColumn keys, values, header_keys, header_values
     cdef Growing header_ends            # per record, entry 0 being 0: n + 1 entries
     cdef readonly Py_ssize_t count      # records collected
+    cdef readonly int64_t damaged_at    # after add_run raised: where the batch that cannot be read begins
 
     def __dealloc__(self):
         free(self.offsets.data)
@@ -516,16 +588,16 @@ cdef class ColumnBuilder:
 
     def add_run(
         self, const unsigned char[::1] buffer not None, Py_ssize_t position, int64_t offset, int64_t end_offset, *,
-        bint check_crcs, bint transactional
+        bint check_crcs, AbortedTransactions aborted=None
     ):
-        """Adds batch after batch from `position` on, as long as nobody has to look at them: compressed and control
-        batches, and transactional ones unless `transactional`, are left to the caller, like an incomplete last one.
+        """Adds batch after batch from `position` on: control batches, and those that `aborted` drops, move the offset
+        alone. A compressed batch, which somebody has to decompress, is left to the caller, like an incomplete one.
 
-        Returns (position, offset) to go on from. BatchError, with all before the bad batch added.
+        Returns (position, offset) to go on from; the offset is `end_offset` when a batch begins there or behind.
+        BatchError, with all before the bad batch added.
         """
         cdef Py_ssize_t size = buffer.shape[0]
         cdef const unsigned char* data = &buffer[0] if size else NOTHING
-        cdef int16_t stops = <int16_t>(CODEC_MASK | CONTROL | (0 if transactional else TRANSACTIONAL))
         cdef BatchHeader header
         cdef int32_t bad = -1
         cdef Status status = OK
@@ -535,22 +607,39 @@ cdef class ColumnBuilder:
                 if status != OK or header.size > size - position:
                     break
                 if last_offset(&header) >= offset:
-                    if header.base_offset >= end_offset or header.attributes & stops:
+                    if header.base_offset >= end_offset:
+                        offset = end_offset     # compaction left a gap up to there
+                        break
+                    if header.attributes & CODEC_MASK and not header.attributes & CONTROL:
                         break
                     if check_crcs:
                         status = check_crc(data + position, &header)
                     if status == OK:
-                        status = self.collect(
-                            data + position + HEADER_SIZE, <Py_ssize_t>(header.size - HEADER_SIZE), &header, offset,
-                            end_offset, &bad
-                        )
+                        status = self.take_batch(data + position, &header, offset, end_offset, aborted, &bad)
                     if status != OK:
                         break
                     offset = min(last_offset(&header) + 1, end_offset)
                 position += <Py_ssize_t>header.size
         if status != TRUNCATED or bad >= 0:
+            self.damaged_at = offset if status == BAD_MAGIC or status == NEGATIVE else max(offset, header.base_offset)
             raise_for(status, bad)
         return position, offset
+
+    cdef Status take_batch(
+        self, const unsigned char* batch, const BatchHeader* header, int64_t offset, int64_t end_offset,
+        AbortedTransactions aborted, int32_t* bad
+    ) noexcept nogil:
+        """What add_run does with one batch that is not compressed."""
+        cdef Py_ssize_t size = <Py_ssize_t>(header.size - HEADER_SIZE)
+        cdef bint dropped = aborted is not None and aborted.drops(header)
+        cdef Status status = OK
+        if header.attributes & CONTROL:
+            if aborted is not None:
+                status = aborted.see_marker(batch + HEADER_SIZE, size, header)
+                bad[0] = -1 if status == OK else 0
+        elif not dropped:
+            status = self.collect(batch + HEADER_SIZE, size, header, offset, end_offset, bad)
+        return status
 
     cdef Status collect(
         self, const unsigned char* records, Py_ssize_t size, const BatchHeader* header, int64_t first_offset,

@@ -472,6 +472,97 @@ def test_damaged_batch_is_an_error_not_a_record(cluster: FakeCluster, client: Cl
         read_all(client)
 
 
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4], ids=lambda codec: codec.name)
+def test_damage_is_named_and_can_be_stepped_over(cluster: FakeCluster, client: Client, codec: Codec) -> None:
+    """What stands before it, and the other partition's records, are handed out first."""
+    for partition in (0, 2):  # of the same leader
+        for value in (b"a", b"b", b"c", b"d"):
+            client.produce("t", partition, [value, value], codec=codec)
+    base, raw = cluster.topics["t"][0].batches[2]
+    cluster.topics["t"][0].batches[2] = (base, raw[:-2] + bytes([raw[-2] ^ 1]) + raw[-1:])
+    bad, good = TopicPartition("t", 0), TopicPartition("t", 2)
+    found: dict[TopicPartition, list[bytes | None]] = {bad: [], good: []}
+    with client.reader({bad: 0, good: 0}, ends={bad: 8, good: 8}) as reader:
+        with pytest.raises(CorruptMessage, match=r"t-0: the batch at offset 4 cannot be read: .*CRC"):  # noqa: PT012
+            for chunk in reader:
+                found[chunk.partition] += list(chunk.columns.values)
+        assert found == {bad: [b"a", b"a", b"b", b"b"], good: [b"a", b"a", b"b", b"b", b"c", b"c", b"d", b"d"]}
+        assert reader.position(bad) == 4
+        with pytest.raises(CorruptMessage):
+            next(iter(reader))
+        reader.seek(bad, 6)
+        assert [value for chunk in reader for value in chunk.columns.values] == [b"d", b"d"]
+    with client.reader({bad: 4}, ends={bad: 6}, check_crcs=False) as reader:
+        if codec == Codec.NONE:
+            assert sum(len(chunk.columns) for chunk in reader) == 2
+
+
+def test_bytes_that_are_no_batch_are_an_error_not_a_loop(cluster: FakeCluster, client: Client) -> None:
+    client.produce("t", 0, VALUES)
+    _, raw = cluster.topics["t"][0].batches[0]
+    for spoilt in (raw[:16] + b"\x07" + raw[17:], raw[:70]):
+        cluster.topics["t"][0].read = lambda offset, size_max, spoilt=spoilt: spoilt
+        with pytest.raises(CorruptMessage, match=r"t-0: \d+ bytes at offset 0 hold no batch"):
+            read_all(client)
+
+
+def test_seek_pause_and_drop_need_not_wait_for_what_is_under_way(cluster: FakeCluster, client: Client) -> None:
+    for partition in range(4):
+        client.produce("t", partition, [b"%d" % i for i in range(100)], batch_size=50)
+    keys = [TopicPartition("t", partition) for partition in range(4)]
+    with client.reader(dict.fromkeys(keys, 0), fetch_size=200) as reader:
+        reader.poll()  # the next fetch of each is under way now
+        reader.seek(keys[0], 97)
+        reader.pause([keys[1]])
+        reader.drop([keys[2]])
+        stood = reader.position(keys[1])
+        found: dict[TopicPartition, list[bytes | None]] = {key: [] for key in keys}
+        while len(found[keys[0]]) < 3 or reader.position(keys[3]) < 100:
+            for chunk in reader.poll():
+                found[chunk.partition] += list(chunk.columns.values)
+        assert found[keys[0]] == [b"97", b"98", b"99"]
+        assert (found[keys[1]], found[keys[2]]) == ([], [])
+        assert reader.position(keys[1]) == stood
+        assert (reader.paused, reader.partitions) == ([keys[1]], [keys[0], keys[1], keys[3]])
+        reader.resume([keys[1]])
+        reader.add({keys[2]: 99})
+        while reader.position(keys[1]) < 100 or reader.position(keys[2]) < 100:
+            for chunk in reader.poll():
+                found[chunk.partition] += list(chunk.columns.values)
+        assert found[keys[1]] == [b"%d" % i for i in range(stood, 100)]
+        assert found[keys[2]] == [b"99"]
+
+
+def test_poll_returns_when_woken_and_when_its_time_is_over(cluster: FakeCluster, client: Client) -> None:
+    cluster.fail(FETCH, SILENCE, times=1000)
+    here, there = socket.socketpair()
+    with here, there, client.reader({TopicPartition("t", 0): 0}) as reader:
+        assert reader.poll(0.0) == []
+        there.send(b"x")
+        assert reader.poll(wake=here) == []
+        assert not reader.done
+
+
+def test_a_topic_that_goes_away_stops_nobody_else(cluster: FakeCluster, client: Client) -> None:
+    cluster.create("other")
+    keys = [TopicPartition("t", 0), TopicPartition("other", 0)]
+    with client.reader(dict.fromkeys(keys, 0), max_wait_ms=1, await_topics=True) as reader:
+        reader.poll()
+        with cluster.lock:
+            gone = cluster.topics.pop("other")
+        client.produce("t", 0, [b"x"])
+        while reader.position(keys[0]) < 1:
+            reader.poll()
+        cluster.topics["other"] = gone
+        client.produce("other", 0, [b"y"])
+        while reader.position(keys[1]) < 1:
+            reader.poll()
+    with client.reader({TopicPartition("gone", 0): 0}) as reader:
+        reader.poll()
+        with pytest.raises(UnknownTopicOrPartition):
+            reader.poll()
+
+
 def test_a_bomb_is_an_error_not_memory(client: Client) -> None:
     client.produce("t", 0, [bytes(1_000_000)] * 3, codec=Codec.ZSTD, batch_size=10_000_000)
     with pytest.raises(CorruptMessage, match="holds more than 1000000 bytes"):

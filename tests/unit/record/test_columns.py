@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kafkalite._native.batch import BatchError
-from kafkalite.record.batches import AbortedTransactions, BatchReader, Producer, decode, encode_batch, whole_batches
+from kafkalite._native.columns import AbortedTransactions
+from kafkalite.record.batches import BatchReader, Producer, decode, encode_batch, whole_batches
 from kafkalite.record.columns import BytesColumn, HeaderColumns, Record, RecordColumns
 from kafkalite.record.compression import Codec
 from tests.support import record_oracle as oracle
@@ -163,6 +166,93 @@ def test_read_committed_drops_aborted_records_only() -> None:
     with BatchReader() as reader:
         assert reader.read(TRANSACTIONS, 0, aborted=AbortedTransactions([(7, 0)])) == 11
         assert reader.take().offsets.tolist() == [2, 3, 4, 5, 8, 9]
+
+
+class History:
+    """A log of transactions as a broker keeps it: a few producers, each a transaction at a time."""
+
+    def __init__(self, steps: list[tuple[int, int, int, bool]]) -> None:
+        self.raw = b""
+        self.end = 0
+        self.committed: list[int] = []
+        self.aborted: list[tuple[int, int, int]] = []
+        """(producer id, first offset, marker offset)"""
+        running: dict[int, list[int]] = {}
+        for producer_id, count, ending, packed in steps:
+            if ending and producer_id in running:
+                self._finish(producer_id, running.pop(producer_id), ending == 2)
+            records = [Record(-1, 0, None, b"x")] * count
+            who = Producer(producer_id, 0, 0, transactional=producer_id >= 0)
+            codec = Codec.LZ4 if packed else Codec.NONE
+            columns = RecordColumns.from_records(records)
+            self.raw += encode_batch(columns, base_offset=self.end, producer=who, codec=codec)[0]
+            offsets = list(range(self.end, self.end + count))
+            if producer_id >= 0:
+                running.setdefault(producer_id, []).extend(offsets)
+            else:
+                self.committed += offsets
+            self.end += count
+        for producer_id, offsets in running.items():
+            self._finish(producer_id, offsets, commit=False)
+        self.committed.sort()
+
+    def _finish(self, producer_id: int, offsets: list[int], commit: bool) -> None:
+        self.raw += marker(self.end, producer_id, COMMIT if commit else ABORT)
+        if commit:
+            self.committed += offsets
+        else:
+            self.aborted.append((producer_id, offsets[0], self.end))
+        self.end += 1
+
+
+@given(
+    st.lists(st.tuples(st.integers(-1, 3), st.integers(1, 4), st.integers(0, 2), st.booleans()), max_size=25),
+    st.integers(0, 100),
+    st.integers(0, 100),
+    st.integers(1, 1000),
+)
+def test_read_committed_sees_what_was_committed(
+    steps: list[tuple[int, int, int, bool]], start: int, end: int, size_max: int
+) -> None:
+    """From any offset, cut anywhere: the broker names every abort whose marker is not before the offset."""
+    history = History(steps)
+    start, end = min(start, history.end), min(end, history.end)
+    batches = [(info, history.raw[at : at + info.size]) for at, info in whole_batches(history.raw)]
+    fetched = b"".join(raw for info, raw in batches if info.last_offset >= start)
+    aborted = AbortedTransactions((who, first) for who, first, last in history.aborted if last >= start)
+    seen: list[int] = []
+    with BatchReader() as reader:
+        offset = start
+        while offset < end:
+            following = reader.read(fetched, offset, end, aborted, size_max=size_max)
+            assert following > offset
+            offset = following
+            seen += reader.take().offsets.tolist()
+    assert seen == [offset for offset in history.committed if start <= offset < end]
+
+
+def test_an_end_in_a_gap_is_reached() -> None:
+    """Compaction took out 2 to 9; a reader up to 5 must not wait for them."""
+    raw = data(0, -1) + data(10, -1)
+    for codec in (Codec.NONE, Codec.ZSTD):
+        packed = encode_batch(RecordColumns.from_records([Record(-1, 0, None, b"x")]), base_offset=12, codec=codec)[0]
+        with BatchReader() as reader:
+            assert reader.read(raw, 0, 5) == 5
+            assert reader.read(raw, 2, 5) == 5
+            assert reader.read(packed, 2, 5) == 5
+            assert reader.take().offsets.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_where_the_damage_is(codec: Codec) -> None:
+    columns = RecordColumns.from_records([Record(-1, 0, None, b"x")] * 3)
+    batches = [encode_batch(columns, base_offset=base, codec=codec)[0] for base in (0, 3, 6)]
+    batches[1][-1] ^= 1
+    with BatchReader() as reader:
+        with pytest.raises(BatchError, match="CRC"):
+            reader.read(b"".join(batches), 0)
+        assert reader.damaged_at == 3
+        assert reader.take().offsets.tolist() == [0, 1, 2]
 
 
 def test_read_uncommitted_drops_markers_only() -> None:
