@@ -1,6 +1,7 @@
 """Consumer groups: who is in them, who reads what, how far they got.
 
     groups        GroupCoordinator: finds groups, their life from first use to deletion, loading, expiry
+    base          what groups of both protocols have
     group         Group: the state machine of one group (classic protocol)
     members       what a group knows of one member
     offsets       a group's committed offsets and when they expire

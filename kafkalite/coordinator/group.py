@@ -22,16 +22,14 @@ order is that of the changes; their callbacks take the lock again.
 from __future__ import annotations
 
 import logging
-import threading
 import uuid
 from collections import Counter
-from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
+from kafkalite.coordinator.base import CONSUMER_PROTOCOL, GroupBase, write_error
 from kafkalite.coordinator.members import Member, Protocols, subscribed_topics
-from kafkalite.coordinator.offsets import GroupOffsets
 from kafkalite.coordinator.records import GroupMetadataValue, group_record
 from kafkalite.deferred import Deferred
 from kafkalite.errors import ErrorCode
@@ -40,23 +38,18 @@ from kafkalite.protocol.messages.join_group import JoinGroupRequest, JoinGroupRe
 from kafkalite.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from kafkalite.clock import Clock
+    from kafkalite.coordinator.base import Environment
+    from kafkalite.coordinator.offsets import Committed
     from kafkalite.coordinator.records import Record
-    from kafkalite.coordinator.timers import Timer, TimerQueue
-    from kafkalite.model import TopicPartition
+    from kafkalite.coordinator.timers import Timer
 
 logger = logging.getLogger(__name__)
 
-CONSUMER_PROTOCOL: Final = "consumer"
 NEW_MEMBER_TIMEOUT_S: Final = 300.0
 """How long a member that waits in its first join is kept: it has no id to send heartbeats with (Kafka's own value)."""
 GENERATION_MAX: Final = (1 << 31) - 1
-
-_TOO_LARGE: Final = frozenset(
-    {ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE}
-)
 
 
 class State(Enum):
@@ -67,19 +60,6 @@ class State(Enum):
     COMPLETING = "CompletingRebalance"
     STABLE = "Stable"
     DEAD = "Dead"
-
-
-@dataclass(frozen=True, slots=True)
-class Environment:
-    """What all groups share."""
-
-    clock: Clock
-    timers: TimerQueue
-    write: Callable[[str, list[Record], Callable[[int], None]], None]
-    """group id, records, callback(code): see `OffsetsLog.write`."""
-    initial_delay_ms: int
-    size_max: int
-    pending_max: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,23 +76,14 @@ class Caller:
     """Told of an id that was promised and is pending now."""
 
 
-def write_error(code: int) -> int:
-    """What a member is told when the group could not be written down."""
-    if code == 0:
-        return 0
-    return int(ErrorCode.UNKNOWN_SERVER_ERROR if code in _TOO_LARGE else ErrorCode.COORDINATOR_NOT_AVAILABLE)
+class Group(GroupBase):
+    """One group of the classic protocol and its committed offsets."""
 
+    kind: ClassVar[str] = "classic"
 
-class Group:
-    """One group and its committed offsets."""
-
-    def __init__(self, group_id: str, environment: Environment) -> None:
-        self.group_id = group_id
-        self._environment = environment
-        self._lock = threading.Lock()
-        self._outbox: list[Callable[[], object]] = []
+    def __init__(self, group_id: str, environment: Environment, predecessor: GroupBase | None = None) -> None:
+        super().__init__(group_id, environment, predecessor)
         self.state = State.EMPTY
-        self.state_ms = environment.clock.time_ms()
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol: str | None = None
@@ -121,9 +92,6 @@ class Group:
         self.static_ids: dict[str, str] = {}
         self.pending: dict[str, Timer] = {}
         self.subscribed: set[str] | None = None
-        self.offsets = GroupOffsets()
-        self.open_commits: Counter[TopicPartition] = Counter()
-        """Commits handed over and not durable yet."""
         self._pending_sync: set[str] = set()
         self._initial_left_ms: int | None = None
         self._more_came = False
@@ -134,17 +102,21 @@ class Group:
     def __repr__(self) -> str:
         return f"<Group {self.group_id!r} {self.state.value}, {len(self.members)} members, gen. {self.generation}>"
 
-    @contextmanager
-    def changing(self) -> Iterator[None]:
-        """Holds the lock; what was answered meanwhile is delivered behind it."""
-        self._lock.acquire()
-        try:
-            yield
-        finally:
-            outbox, self._outbox = self._outbox, []
-            self._lock.release()
-            for deliver in outbox:
-                deliver()
+    @property
+    def state_name(self) -> str:
+        return self.state.value
+
+    @property
+    def dead(self) -> bool:
+        return self.state is State.DEAD
+
+    @property
+    def empty(self) -> bool:
+        return self.state is State.EMPTY
+
+    @property
+    def expendable(self) -> bool:
+        return self.empty and not self.pending
 
     # ---- join -------------------------------------------------------------------------------------------------------
 
@@ -661,7 +633,13 @@ class Group:
             code = ErrorCode.ILLEGAL_GENERATION
         return code
 
-    def commit_error_locked(self, member_id: str, instance_id: str | None, generation: int) -> int:
+    def commit_error_locked(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        version: int = 9,  # noqa: ARG002 - any will do in this protocol
+    ) -> int:
         """Why these may not commit now, 0 when they may; a commit keeps the member as a heartbeat does.
 
         Without generation, member and instance it is an administrator or a consumer outside the group protocol: fine
@@ -681,11 +659,31 @@ class Group:
         self._touch_locked(self.members[member_id])
         return 0
 
+    def fetch_error_locked(self, member_id: str | None, member_epoch: int) -> int:  # noqa: ARG002 - see below
+        """0: in this protocol anybody may ask."""
+        return 0
+
+    def offset_delete_error_locked(self) -> int:
+        if self.dead:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        return 0 if self.empty or self.protocol_type == CONSUMER_PROTOCOL else ErrorCode.NON_EMPTY_GROUP
+
     def subscribes_locked(self, topic: str) -> bool:
         """Whether members read a topic; a consumer group whose subscriptions cannot be read may read any."""
+        if self.empty:
+            return False
         if self.subscribed is None:
             return self.protocol_type == CONSUMER_PROTOCOL
         return topic in self.subscribed
+
+    def kept_since_locked(self, topic: str, committed: Committed) -> int | None:
+        if self.protocol_type is None:
+            return committed.commit_ms
+        if self.empty:
+            return max(self.state_ms, committed.commit_ms)
+        if self.state is State.STABLE and self.protocol_type == CONSUMER_PROTOCOL and not self.subscribes_locked(topic):
+            return committed.commit_ms
+        return None
 
     # ---- answers ----------------------------------------------------------------------------------------------------
 
@@ -766,13 +764,17 @@ class Group:
             self._read_subscriptions_locked()
 
     def wake(self) -> None:
-        """Members of a loaded group have a session timeout to be heard of."""
         with self.changing():
             for member in self.members.values():
                 self._touch_locked(member)
 
+    def tombstones_locked(self) -> list[Record]:
+        return [group_record(self.group_id, None)] if self.generation > 0 else []
+
+    def exhume_locked(self) -> None:
+        self.state = State.EMPTY
+
     def bury_locked(self) -> None:
-        """The group is no more; what still arrives is told to look again."""
         self._enter_locked(State.DEAD)
         self._rebalance_timer.cancel()
         self._sync_timer.cancel()
@@ -781,7 +783,6 @@ class Group:
             self._drop_member_locked(member)
 
     def stop(self) -> None:
-        """The broker stops: everybody who waits is told to look for another coordinator."""
         with self.changing():
             self._rebalance_timer.cancel()
             self._sync_timer.cancel()

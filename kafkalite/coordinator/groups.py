@@ -22,14 +22,14 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from kafkalite._native.codec import CodecError
-from kafkalite.coordinator.group import CONSUMER_PROTOCOL, Caller, Environment, Group, State, write_error
+from kafkalite.coordinator.base import Environment, write_error
+from kafkalite.coordinator.group import Caller, Group
 from kafkalite.coordinator.offsets import Committed
 from kafkalite.coordinator.offsets_log import OffsetsLog
 from kafkalite.coordinator.records import (
     GroupMetadataValue,
     OffsetCommitKey,
     Record,
-    group_record,
     offset_record,
     read_group,
     read_key,
@@ -219,26 +219,46 @@ class GroupCoordinator:
         offsets: list[Offset],
         *,
         retention_ms: int = -1,
-        missing_group_code: int = ErrorCode.ILLEGAL_GENERATION,
+        version: int = 9,
     ) -> Deferred[int]:
-        """Completed with 0 when durable, each of `offsets` then having its own code; or with an error for all."""
+        """Completed when durable, each of `offsets` then having its own code; with the group's error if there was one.
+
+        Offsets that have a code already, and those of partitions that do not exist, are left out before the group is
+        asked; `version` is OffsetCommit's.
+        """
+        if not self._known(offsets):
+            return completed(0)
         code = self.error_of(group_id, may_be_empty=True)
         group = None
         if not code:
             group = self._group_or_new(group_id) if generation < 0 else self._group(group_id)
             if group is None:
-                code = ErrorCode.GROUP_MAX_SIZE_REACHED if generation < 0 else missing_group_code
-        if group is None:
-            return completed(code)
+                missing = ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION
+                code = ErrorCode.GROUP_MAX_SIZE_REACHED if generation < 0 else missing
         answer: Deferred[int] = Deferred()
-        with group.changing():
-            code = group.commit_error_locked(member_id, instance_id, generation)
-            accepted = {} if code else self._accept(offsets, retention_ms)
-            if accepted:
-                self._write_commit(group, accepted, offsets, answer)
+        accepted = {}
+        if group is not None:
+            with group.changing():
+                code = group.commit_error_locked(member_id, instance_id, generation, version)
+                accepted = {} if code else self._accept(offsets, retention_ms)
+                if accepted:
+                    self._write_commit(group, accepted, offsets, answer)
         if not accepted:
+            for asked in offsets:
+                asked.code = asked.code or code
             answer.complete(code)
         return answer
+
+    def _known(self, offsets: list[Offset]) -> bool:
+        """Gives partitions that do not exist their code; whether any is left."""
+        topics = self._logs.topics
+        left = False
+        for asked in offsets:
+            topic = topics.get(asked.partition.topic)
+            if not asked.code and (topic is None or not 0 <= asked.partition.partition < len(topic.partitions)):
+                asked.code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            left = left or not asked.code
+        return left
 
     def _accept(self, offsets: list[Offset], retention_ms: int) -> dict[TopicPartition, Committed]:
         """The partitions that may be committed; the others get their code."""
@@ -248,7 +268,9 @@ class GroupCoordinator:
         accepted = {}
         for asked in offsets:
             topic = topics.get(asked.partition.topic)
-            if topic is None or not 0 <= asked.partition.partition < len(topic.partitions):
+            if asked.code:
+                continue
+            if topic is None:
                 asked.code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif len(asked.metadata.encode()) > self._config.offset_metadata_max_bytes:
                 asked.code = ErrorCode.OFFSET_METADATA_TOO_LARGE
@@ -281,6 +303,15 @@ class GroupCoordinator:
         ]
         self.log.write(group.group_id, records, stored)
 
+    def fetch_error(self, group_id: str, member_id: str | None, member_epoch: int) -> int:
+        """Why a group's offsets cannot be told to this member now, 0 when they can."""
+        code = self.error_of(group_id, may_be_empty=True)
+        group = None if code else self._group(group_id)
+        if group is None:
+            return code
+        with group.changing():
+            return group.fetch_error_locked(member_id, member_epoch)
+
     def fetch(self, group_id: str, topic: str, partitions: Iterable[int]) -> list[Committed | None]:
         """What a group has committed for some partitions of a topic. `error_of` is asked before."""
         group = self._group(group_id)
@@ -309,18 +340,13 @@ class GroupCoordinator:
         answer: Deferred[tuple[int, dict[str, int]]] = Deferred()
         codes: dict[str, int] = {}
         with group.changing():
-            if group.state is State.DEAD:
-                code = ErrorCode.GROUP_ID_NOT_FOUND
-            elif group.state is not State.EMPTY:
-                if group.protocol_type != CONSUMER_PROTOCOL:
-                    code = ErrorCode.NON_EMPTY_GROUP
-                else:
-                    topics = {partition.topic for partition in partitions}
-                    codes = {
-                        topic: int(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
-                        for topic in topics
-                        if group.subscribes_locked(topic)
-                    }
+            code = group.offset_delete_error_locked()
+            if not code:
+                codes = {
+                    topic: int(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
+                    for topic in {partition.topic for partition in partitions}
+                    if group.subscribes_locked(topic)
+                }
             gone = [] if code else [partition for partition in partitions if partition.topic not in codes]
             gone = [p for p in gone if group.offsets.get(*p) is not None or p in group.open_commits]
             if gone:
@@ -361,9 +387,9 @@ class GroupCoordinator:
             return completed(code or int(ErrorCode.GROUP_ID_NOT_FOUND))
         answer: Deferred[int] = Deferred()
         with group.changing():
-            if group.state is State.DEAD:
+            if group.dead:
                 code = ErrorCode.GROUP_ID_NOT_FOUND
-            elif group.state is not State.EMPTY:
+            elif not group.empty:
                 code = ErrorCode.NON_EMPTY_GROUP
             else:
                 self._bury_locked(group, answer.complete)
@@ -375,8 +401,7 @@ class GroupCoordinator:
         """An empty group goes with all its offsets; it is dead at once, and forgotten once that is durable."""
         partitions = {partition for partition, _ in group.offsets} | group.open_commits.keys()
         records: list[Record] = [offset_record(group.group_id, *partition, None) for partition in sorted(partitions)]
-        if group.generation > 0:
-            records.append(group_record(group.group_id, None))
+        records += group.tombstones_locked()
         group.bury_locked()
 
         def buried(code: int) -> None:
@@ -384,7 +409,7 @@ class GroupCoordinator:
                 self._forget(group)
             else:
                 with group.changing():
-                    group.state = State.EMPTY
+                    group.exhume_locked()
             callback(write_error(code))
 
         if records:
@@ -418,10 +443,10 @@ class GroupCoordinator:
         count = 0
         for group in self._all():
             with group.changing():
-                if group.state is State.DEAD or group.open_commits:
+                if group.dead or group.open_commits:
                     continue
-                gone = group.offsets.expired(now_ms, retention_ms, lambda t, c, g=group: _kept_since(g, t, c))  # type: ignore[misc]  # a default is no argument
-                if group.state is State.EMPTY and len(gone) == len(group.offsets) and not group.pending:
+                gone = group.offsets.expired(now_ms, retention_ms, group.kept_since_locked)
+                if group.expendable and len(gone) == len(group.offsets):
                     self._bury_locked(group, lambda _code: None)
                 elif gone:
                     self._erase_locked(group, gone)
@@ -518,14 +543,3 @@ class GroupCoordinator:
             ]
             if foreign:
                 self._erase_locked(group, foreign)
-
-
-def _kept_since(group: Group, topic: str, committed: Committed) -> int | None:
-    """When the retention of a commit begins, in ms; None while it has to stay."""
-    if group.protocol_type is None:
-        return committed.commit_ms
-    if group.state is State.EMPTY:
-        return max(group.state_ms, committed.commit_ms)
-    if group.state is State.STABLE and group.protocol_type == CONSUMER_PROTOCOL and not group.subscribes_locked(topic):
-        return committed.commit_ms
-    return None

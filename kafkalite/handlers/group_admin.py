@@ -2,7 +2,7 @@
 
 DescribeGroups  a group that does not exist is in state Dead without an error; since v6 GROUP_ID_NOT_FOUND. What
                 members said and were given is shown while the group is stable
-ListGroups      v4 may ask for some states (KIP-518), v5 for some types (KIP-848); all groups here are `classic`
+ListGroups      v4 may ask for some states (KIP-518), v5 for some types (KIP-848); `classic`, `consumer`
 DeleteGroups    NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND; answered when the group is gone for good
 """
 
@@ -29,7 +29,6 @@ from kafkalite.protocol.messages.list_groups import ListedGroup, ListGroupsReque
 if TYPE_CHECKING:
     from kafkalite.dispatch import RequestContext
 
-CLASSIC: Final = "classic"
 OPERATIONS_NOT_ASKED: Final = -(1 << 31)
 GROUP_OPERATIONS: Final = sum(1 << bit for bit in (3, 6, 8, 10, 11))
 """Read, delete, describe, describe and alter configs: nobody is refused while there is no authoriser."""
@@ -89,15 +88,15 @@ def list_groups(context: RequestContext, request: ListGroupsRequest) -> ListGrou
     types = {kind.casefold() for kind in request.types_filter}
     listed = []
     for group in context.broker.groups.groups():
-        state = group.state.value
-        if (states and state.casefold() not in states) or (types and CLASSIC not in types):
+        state = group.state_name
+        if (states and state.casefold() not in states) or (types and group.kind not in types):
             continue
         listed.append(
             ListedGroup(
                 group_id=group.group_id,
                 protocol_type=group.protocol_type or "",
                 group_state=state,
-                group_type=CLASSIC,
+                group_type=group.kind,
             )
         )
     return ListGroupsResponse(groups=listed)

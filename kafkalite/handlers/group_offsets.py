@@ -1,9 +1,12 @@
-"""OffsetCommit 2-9, OffsetFetch 1-9, OffsetDelete 0: how far a group has got.
+"""OffsetCommit 2-10, OffsetFetch 1-10, OffsetDelete 0: how far a group has got.
 
     OffsetCommit  v2-4 the client names a retention · v6 leader epoch · v7 static members · v9 GROUP_ID_NOT_FOUND for a
-                  generation of a group that does not exist (before: ILLEGAL_GENERATION)
+                  generation of a group that does not exist (before: ILLEGAL_GENERATION), epochs of the newer protocol
+                  (KIP-848) · v10 topics by id, UNKNOWN_TOPIC_ID
     OffsetFetch   null topics mean everything committed, an empty list means nothing (v1 cannot say null) · v2 an error
-                  for all; v1 has room for it in the partitions alone · v8 many groups, each with its error
+                  for all; v1 has room for it in the partitions alone · v8 many groups, each with its error · v9 who
+                  asks, and in which epoch (KIP-848) · v10 topics by id; of everything committed, topics that are gone
+                  are left out, as they have no id
 
 A commit is answered when it is durable. The topics of an answer come in the order of the request. Offsets are kept as
 they are: no client is told that one lies outside its log, as in Kafka.
@@ -30,6 +33,7 @@ from kafkalite.protocol.messages.offset_delete import (
 )
 from kafkalite.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
+    OffsetFetchRequestGroup,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
@@ -37,6 +41,7 @@ from kafkalite.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from kafkalite.protocol.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -46,23 +51,25 @@ if TYPE_CHECKING:
     from kafkalite.dispatch import RequestContext
 
 NO_OFFSET: Final = -1
-_GROUP_NOT_FOUND_SINCE: Final = 9
+_TOPIC_IDS_SINCE: Final = 10
 _MANY_GROUPS_SINCE: Final = 8
 _ERROR_FOR_ALL_SINCE: Final = 2
 
 
 def commit(context: RequestContext, request: OffsetCommitRequest) -> Deferred[OffsetCommitResponse]:
-    offsets = [
-        Offset(
-            TopicPartition(topic.name, partition.partition_index),
-            partition.committed_offset,
-            partition.committed_leader_epoch,
-            partition.committed_metadata or "",
-        )
-        for topic in request.topics
-        for partition in topic.partitions
-    ]
-    v9 = context.api_version >= _GROUP_NOT_FOUND_SINCE
+    by_id = context.api_version >= _TOPIC_IDS_SINCE
+    offsets = []
+    for topic in request.topics:
+        name = _name_of(context, topic.topic_id) if by_id else topic.name
+        for partition in topic.partitions:
+            offset = Offset(
+                TopicPartition(name or "", partition.partition_index),
+                partition.committed_offset,
+                partition.committed_leader_epoch,
+                partition.committed_metadata or "",
+            )
+            offset.code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else 0
+            offsets.append(offset)
     done = context.broker.groups.commit(
         request.group_id,
         request.member_id,
@@ -70,20 +77,26 @@ def commit(context: RequestContext, request: OffsetCommitRequest) -> Deferred[Of
         request.generation_id_or_member_epoch,
         offsets,
         retention_ms=request.retention_time_ms,
-        missing_group_code=ErrorCode.GROUP_ID_NOT_FOUND if v9 else ErrorCode.ILLEGAL_GENERATION,
+        version=context.api_version,
     )
-    return done.map(lambda code: _commit_response(request, offsets, code))
+    return done.map(lambda _code: _commit_response(request, offsets))
 
 
-def _commit_response(request: OffsetCommitRequest, offsets: list[Offset], code: int) -> OffsetCommitResponse:
+def _name_of(context: RequestContext, topic_id: bytes) -> str | None:
+    topic = context.broker.logs.topics_by_id.get(topic_id)
+    return None if topic is None else topic.name
+
+
+def _commit_response(request: OffsetCommitRequest, offsets: list[Offset]) -> OffsetCommitResponse:
     results = iter(offsets)
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
                 name=topic.name,
+                topic_id=topic.topic_id,
                 partitions=[
                     OffsetCommitResponsePartition(
-                        partition_index=partition.partition_index, error_code=code or next(results).code
+                        partition_index=partition.partition_index, error_code=next(results).code
                     )
                     for partition in topic.partitions
                 ],
@@ -95,14 +108,12 @@ def _commit_response(request: OffsetCommitRequest, offsets: list[Offset], code: 
 
 def fetch(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     if context.api_version >= _MANY_GROUPS_SINCE:
-        return OffsetFetchResponse(
-            groups=[
-                _fetch_group(context, group.group_id, _asked(context, group.group_id, group.topics))
-                for group in request.groups
-            ]
-        )
-    asked = _asked(context, request.group_id, request.topics)
+        return OffsetFetchResponse(groups=[_fetch_group(context, group) for group in request.groups])
     code = context.broker.groups.error_of(request.group_id, may_be_empty=True)
+    if request.topics is None:
+        asked = list(context.broker.groups.committed_partitions(request.group_id).items())
+    else:
+        asked = [(topic.name, topic.partition_indexes) for topic in request.topics]
     topics = [
         OffsetFetchResponseTopic(
             name=name,
@@ -117,29 +128,42 @@ def fetch(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchRe
     return OffsetFetchResponse(error_code=code, topics=topics)
 
 
-def _fetch_group(
-    context: RequestContext, group_id: str, asked: list[tuple[str, list[int]]]
-) -> OffsetFetchResponseGroup:
-    code = context.broker.groups.error_of(group_id, may_be_empty=True)
-    topics = [
-        OffsetFetchResponseTopics(
-            name=name,
-            partitions=[
-                OffsetFetchResponsePartitions(**_fields(number, found, 0))
-                for number, found in _found(context, group_id, name, numbers, 0)
-            ],
-        )
-        for name, numbers in asked
-        if not code
-    ]
-    return OffsetFetchResponseGroup(group_id=group_id, error_code=code, topics=topics)
+def _fetch_group(context: RequestContext, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    code = context.broker.groups.fetch_error(group.group_id, group.member_id, group.member_epoch)
+    topics = [] if code else [_fetch_topic(context, group.group_id, *asked) for asked in _asked(context, group)]
+    return OffsetFetchResponseGroup(group_id=group.group_id, error_code=code, topics=topics)
 
 
-def _asked(context: RequestContext, group_id: str, topics: Iterable[object] | None) -> list[tuple[str, list[int]]]:
-    """(topic, partitions) in the order asked; all that are committed when `topics` is null."""
-    if topics is None:
-        return list(context.broker.groups.committed_partitions(group_id).items())
-    return [(topic.name, topic.partition_indexes) for topic in topics]  # type: ignore[attr-defined]
+def _asked(context: RequestContext, group: OffsetFetchRequestGroup) -> list[tuple[str | None, bytes, list[int]]]:
+    """(topic, its id, partitions) in the order asked; all that are committed when the topics are null.
+
+    By name the id is zero; by id the name is None where nothing has that id.
+    """
+    by_id = context.api_version >= _TOPIC_IDS_SINCE
+    if group.topics is not None:
+        return [
+            (_name_of(context, topic.topic_id) if by_id else topic.name, topic.topic_id, topic.partition_indexes)
+            for topic in group.topics
+        ]
+    committed = context.broker.groups.committed_partitions(group.group_id)
+    if not by_id:
+        return [(name, ZERO_UUID, numbers) for name, numbers in committed.items()]
+    topics = context.broker.logs.topics
+    return [(name, topics[name].id, numbers) for name, numbers in committed.items() if name in topics]
+
+
+def _fetch_topic(
+    context: RequestContext, group_id: str, name: str | None, topic_id: bytes, numbers: list[int]
+) -> OffsetFetchResponseTopics:
+    code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else 0
+    return OffsetFetchResponseTopics(
+        name=name or "",
+        topic_id=topic_id,
+        partitions=[
+            OffsetFetchResponsePartitions(**_fields(number, found, code))
+            for number, found in _found(context, group_id, name or "", numbers, code)
+        ],
+    )
 
 
 def _found(

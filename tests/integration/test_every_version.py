@@ -168,13 +168,17 @@ def offset_for_leader_epoch(version):
 
 
 def offset_commit(version):
-    topic = OffsetCommitRequestTopic(name="orders", partitions=[OffsetCommitRequestPartition(committed_offset=5)])
+    topic_id = IDS.get("orders", bytes(16))
+    topic = OffsetCommitRequestTopic(
+        name="orders", topic_id=topic_id, partitions=[OffsetCommitRequestPartition(committed_offset=5)]
+    )
     return OffsetCommitRequest(group_id="commits", topics=[topic])
 
 
 def offset_fetch(version):
     if version >= 8:
-        asked = OffsetFetchRequestTopics(name="orders", partition_indexes=[0, 1])
+        topic_id = IDS.get("orders", bytes(16))
+        asked = OffsetFetchRequestTopics(name="orders", topic_id=topic_id, partition_indexes=[0, 1])
         return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="commits", topics=[asked])])
     return OffsetFetchRequest(
         group_id="commits", topics=[OffsetFetchRequestTopic(name="orders", partition_indexes=[0, 1])]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kafkalite.coordinator.group import Caller, Environment, Group
+from kafkalite.coordinator.base import Environment
+from kafkalite.coordinator.group import Caller, Group
 from kafkalite.coordinator.timers import TimerQueue
 from kafkalite.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kafkalite.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment

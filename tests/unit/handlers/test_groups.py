@@ -20,6 +20,7 @@ from kafkalite.protocol.messages.join_group import JoinGroupRequest, JoinGroupRe
 from kafkalite.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kafkalite.protocol.messages.list_groups import ListGroupsRequest
 from kafkalite.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from kafkalite.protocol.schema import ZERO_UUID
 from kafkalite.record.batches import encode_batch
 from kafkalite.record.columns import Record, RecordColumns
 from tests.support.handler_calls import NODE_ID, HandlerCalls, versions
@@ -54,6 +55,18 @@ class Groups:
         self.close()
         self.open()
 
+    def id_of(self, topic, version):
+        """By which a topic is named since version 10; an unknown one by an id that nothing has."""
+        if version < 10:
+            return ZERO_UUID
+        return self.logs.topics[topic].id if topic in self.logs.topics else b"\x07" * 16
+
+    def name_of(self, topic):
+        """Of a topic in an answer."""
+        if topic.topic_id == ZERO_UUID:
+            return topic.name
+        return self.logs.topics_by_id[topic.topic_id].name if topic.topic_id in self.logs.topics_by_id else "gone"
+
     def commit(self, offset=5, *, group="g", version=9, topic="orders", partition=0, generation=-1, member="", **more):
         """The code of the one partition."""
         asked = commits.OffsetCommitRequestPartition(
@@ -65,11 +78,15 @@ class Groups:
             group_id=group,
             generation_id_or_member_epoch=generation,
             member_id=member,
-            topics=[commits.OffsetCommitRequestTopic(name=topic, partitions=[asked])],
+            topics=[
+                commits.OffsetCommitRequestTopic(
+                    name=topic if version < 10 else "", topic_id=self.id_of(topic, version), partitions=[asked]
+                )
+            ],
             **more,
         )
         (answer,) = self.calls.call(api.OFFSET_COMMIT, version, request).topics
-        assert answer.name == topic
+        assert (answer.name, answer.topic_id) == (request.topics[0].name, request.topics[0].topic_id)
         return answer.partitions[0].error_code
 
     def fetch(self, topics, *, group="g", version=9):
@@ -78,7 +95,9 @@ class Groups:
             asked = None
             if topics is not None:
                 asked = [
-                    fetches.OffsetFetchRequestTopics(name=name, partition_indexes=numbers)
+                    fetches.OffsetFetchRequestTopics(
+                        name=name if version < 10 else "", topic_id=self.id_of(name, version), partition_indexes=numbers
+                    )
                     for name, numbers in topics.items()
                 ]
             request = fetches.OffsetFetchRequest(groups=[fetches.OffsetFetchRequestGroup(group_id=group, topics=asked)])
@@ -94,8 +113,15 @@ class Groups:
                 api.OFFSET_FETCH, version, fetches.OffsetFetchRequest(group_id=group, topics=asked)
             )
         assert answer.error_code == 0
+        codes = {
+            (name_of, row.error_code)
+            for topic in answer.topics
+            for name_of in [self.name_of(topic) if version >= 8 else topic.name]
+            for row in topic.partitions
+        }
+        assert codes <= {(name, 0) for name, _ in codes} | {("gone", ErrorCode.UNKNOWN_TOPIC_ID)}
         return {
-            topic.name: {
+            (self.name_of(topic) if version >= 8 else topic.name): {
                 row.partition_index: (row.committed_offset, row.committed_leader_epoch, row.metadata)
                 for row in topic.partitions
             }
@@ -286,6 +312,23 @@ def test_join_refusals(broker):
     assert broker.join(session_ms=5999).error_code == ErrorCode.INVALID_SESSION_TIMEOUT
     assert broker.join(session_ms=1_800_001).error_code == ErrorCode.INVALID_SESSION_TIMEOUT
     assert broker.join(member="nobody").error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_offsets_of_a_topic_id_that_nothing_has(broker):
+    """Whatever is wrong with the group, what is wrong with the topic is told first, as in Kafka."""
+    assert broker.commit(topic="none", version=10) == ErrorCode.UNKNOWN_TOPIC_ID
+    assert broker.commit(topic="none", version=10, group="new", generation=3, member="m") == ErrorCode.UNKNOWN_TOPIC_ID
+    assert broker.commit(topic="none", version=9, generation=3, member="m") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert broker.listed() == {}
+
+
+def test_everything_committed_by_id_leaves_out_topics_without_an_id(broker):
+    for topic in ("orders", "logs"):
+        assert broker.commit(topic=topic, version=10) == 0
+    broker.logs.on_topic_deleted = None  # so that the offset outlives its topic
+    broker.logs.delete_topic("logs")
+    assert set(broker.fetch(None, version=10)) == {"orders"}
+    assert set(broker.fetch(None, version=9)) == {"orders", "logs"}
 
 
 def test_commit_refusals(broker):

@@ -1,0 +1,153 @@
+"""What groups of both kinds have: a lock, committed offsets, answers that leave when the lock is given back.
+
+    GroupBase ─┬─ group.Group                    the classic protocol: clients agree among themselves
+               └─ consumer_group.ConsumerGroup   the newer one (KIP-848): the broker assigns
+
+A group's id outlives its kind: an empty group that is joined in the other protocol is taken over by a group of that
+kind, which shares the lock and the offsets with its predecessor, so that a commit on its way to the disk still arrives.
+
+Thread rule: everything under the group's own lock, taken by `changing()`; methods ending in `_locked` need it. Answers
+are collected in an outbox and delivered when the lock is given back.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from kafkalite.coordinator.offsets import GroupOffsets
+from kafkalite.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from kafkalite.clock import Clock
+    from kafkalite.coordinator.offsets import Committed
+    from kafkalite.coordinator.records import Record
+    from kafkalite.coordinator.timers import TimerQueue
+    from kafkalite.model import TopicPartition
+
+CONSUMER_PROTOCOL: Final = "consumer"
+
+_TOO_LARGE: Final = frozenset(
+    {ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What all groups share."""
+
+    clock: Clock
+    timers: TimerQueue
+    write: Callable[[str, list[Record], Callable[[int], None]], None]
+    """group id, records, callback(code): see `OffsetsLog.write`."""
+    initial_delay_ms: int
+    size_max: int
+    pending_max: int
+
+
+def write_error(code: int) -> int:
+    """What a member is told when the group could not be written down."""
+    if code == 0:
+        return 0
+    return int(ErrorCode.UNKNOWN_SERVER_ERROR if code in _TOO_LARGE else ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+class GroupBase(ABC):
+    """One group and its committed offsets."""
+
+    kind: ClassVar[str]
+    """As ListGroups names it (KIP-848)."""
+    protocol_type: str | None
+
+    def __init__(self, group_id: str, environment: Environment, predecessor: GroupBase | None = None) -> None:
+        self.group_id = group_id
+        self._environment = environment
+        self._outbox: list[Callable[[], object]] = []
+        self.state_ms = environment.clock.time_ms()
+        if predecessor is None:
+            self._lock = threading.Lock()
+            self.offsets = GroupOffsets()
+            self.open_commits: Counter[TopicPartition] = Counter()
+            """Commits handed over and not durable yet."""
+        else:
+            self._lock = predecessor._lock
+            self.offsets = predecessor.offsets
+            self.open_commits = predecessor.open_commits
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Holds the lock; what was answered meanwhile is delivered behind it."""
+        self._lock.acquire()
+        try:
+            yield
+        finally:
+            outbox, self._outbox = self._outbox, []
+            self._lock.release()
+            for deliver in outbox:
+                deliver()
+
+    @property
+    @abstractmethod
+    def state_name(self) -> str:
+        """Kafka's name for where the group is."""
+
+    @property
+    @abstractmethod
+    def dead(self) -> bool:
+        """Whether it is no more: deleted, or taken over by a group of the other kind."""
+
+    @property
+    @abstractmethod
+    def empty(self) -> bool:
+        """Whether it lives and has no members."""
+
+    @abstractmethod
+    def commit_error_locked(self, member_id: str, instance_id: str | None, generation: int, version: int = 9) -> int:
+        """Why these may not commit now, 0 when they may. `version` is OffsetCommit's: the newer protocol wants 9."""
+
+    @abstractmethod
+    def fetch_error_locked(self, member_id: str | None, member_epoch: int) -> int:
+        """Why these may not ask for offsets (OffsetFetch 9+), 0 when they may."""
+
+    @abstractmethod
+    def offset_delete_error_locked(self) -> int:
+        """Why no offset may be deleted by an administrator, 0 when those of topics nobody reads may."""
+
+    @abstractmethod
+    def subscribes_locked(self, topic: str) -> bool:
+        """Whether members read a topic, or may read it."""
+
+    @abstractmethod
+    def kept_since_locked(self, topic: str, committed: Committed) -> int | None:
+        """When the retention of a commit begins, in ms; None while it has to stay."""
+
+    @property
+    @abstractmethod
+    def expendable(self) -> bool:
+        """Whether it may go when it has no offsets left: nobody is in it, and nobody is about to be."""
+
+    @abstractmethod
+    def tombstones_locked(self) -> list[Record]:
+        """What erases the group, but for its offsets, from the log."""
+
+    @abstractmethod
+    def bury_locked(self) -> None:
+        """The group is no more; what still arrives is told to look again."""
+
+    @abstractmethod
+    def exhume_locked(self) -> None:
+        """The end of the group could not be written down: it lives, empty."""
+
+    @abstractmethod
+    def wake(self) -> None:
+        """Members of a loaded group have a session timeout to be heard of."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """The broker stops: everybody who waits is told to look for another coordinator."""
