@@ -15,8 +15,8 @@ NATIVE = ROOT / "ext" / "kafkalite" / "_native"
 
 RANKS = [
     {"status", "cursor"},
-    {"crc32c", "file_ops"},
-    {"batch", "codec", "index", "record_format", "columns", "lines", "key_map"},
+    {"crc32", "crc32c", "file_ops"},
+    {"message_set", "batch", "codec", "index", "record_format", "columns", "lines", "key_map"},
     {"scan", "segment", "producers", "compaction"},
     {"log_core"},
     {"topic_table"},

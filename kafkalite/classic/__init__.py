@@ -1,0 +1,1 @@
+"""Kafka 0.7: its message sets and its client API."""

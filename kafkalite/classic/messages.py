@@ -1,0 +1,90 @@
+"""Kafka 0.7's messages for its clients: make a set, read one, know how much of a fetched one is whole.
+
+The bytes are `_native.message_set`'s business, wrappers `kafkalite.record.message_set`'s; here its faults become the
+errors of the 0.7 API. Thread rule: a set may be shared, an iterator belongs to one thread at a time.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from typing_extensions import Buffer
+
+from kafkalite._native import message_set as native
+from kafkalite._native.message_set import Message
+from kafkalite.classic.errors import ClassicError, InvalidMessage, InvalidMessageSize
+from kafkalite.record.compression import CompressionError
+from kafkalite.record.message_set import DEPTH_MAX, UNPACKED_SIZE_MAX, unpack, wrap
+
+__all__ = ["Message", "MessageAndOffset", "MessageIterator", "MessageSet", "encode_message_set", "valid_size"]
+
+
+class MessageAndOffset(NamedTuple):
+    """kafka.message.MessageAndOffset: `offset` is where to fetch after the message."""
+
+    message: Message
+    offset: int
+
+
+def encode_message_set(messages: Sequence[Message | bytes], codec: int = 0) -> bytes:
+    """A message set of magic 1, in one wrapper where a codec (1 gzip, 2 snappy) is given; no messages give no bytes."""
+    return wrap(native.encode(list(messages)), codec)
+
+
+def valid_size(data: Buffer) -> int:
+    """Bytes of the whole outer entries of a fetched set; InvalidMessageSize when not even the first one is whole."""
+    size, _, _, _, fault = native.check(data, verify=False)
+    if fault:
+        raise _fault(fault, size)
+    return size
+
+
+def _fault(fault: int, offset: int) -> ClassicError:
+    text = f"{native.FAULT_TEXT[fault]}, at offset {offset}"
+    if fault == native.PARTIAL:
+        return InvalidMessageSize(f"{text}: it is larger than the fetch size, or corrupt")
+    return InvalidMessageSize(text) if fault == native.BAD_SIZE else InvalidMessage(text)
+
+
+def _open_wrapper(codec: int, payload: bytes, _depth: int) -> bytes:
+    try:
+        return unpack(codec, payload, UNPACKED_SIZE_MAX)
+    except CompressionError as error:
+        raise InvalidMessage(f"a compressed message does not unpack: {error}") from None
+
+
+class MessageIterator(native.MessageIterator):
+    """The messages of a fetched set, InvalidMessage or InvalidMessageSize at the first that is none.
+
+    `next_offset` is where to fetch after the message handed out last: inside a wrapper its start, but for the last one.
+    `shallow` hands out wrappers as they are.
+    """
+
+    def __init__(self, data: Buffer, offset: int = 0, *, shallow: bool = False) -> None:
+        super().__init__(data, offset, shallow=shallow, unpack=_open_wrapper, fault=_fault, depth_max=DEPTH_MAX)
+
+
+class MessageSet:
+    """kafka.message.ByteBufferMessageSet: what one fetch brought, the first byte of which is at `offset`."""
+
+    def __init__(self, data: Buffer, offset: int = 0) -> None:
+        self.data = memoryview(data)
+        self.offset = offset
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __iter__(self) -> Iterator[MessageAndOffset]:
+        iterator = MessageIterator(self.data, self.offset)
+        for message in iterator:
+            yield MessageAndOffset(message, iterator.next_offset)
+
+    def shallow(self) -> Iterator[MessageAndOffset]:
+        """The outer messages, wrappers not opened."""
+        iterator = MessageIterator(self.data, self.offset, shallow=True)
+        for message in iterator:
+            yield MessageAndOffset(message, iterator.next_offset)
+
+    @property
+    def valid_size(self) -> int:
+        """Bytes of its whole outer messages; the next fetch begins behind them. InvalidMessageSize."""
+        return valid_size(self.data)

@@ -1,0 +1,129 @@
+"""Kafka 0.7's compressed message sets: wrapping, unpacking within limits, checking a set to its depth.
+
+A wrapper is a message of magic 1 whose payload is a whole message set, compressed as its attributes say:
+
+    1 gzip     one stream                                   read as any number of members
+    2 snappy   snappy-java's stream: a header, then blocks   read so, or as one raw block
+
+Both limits stand for every set of bytes from a client: how deep wrappers may lie in each other, and what one of them
+may unpack to. Pure; the native half is `_native.message_set`.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from typing_extensions import Buffer
+
+from kafkalite._native.message_set import (
+    BAD_CODEC,
+    BAD_CONTENT,
+    PARTIAL,
+    Message,
+    MessageIterator,
+    MessageSetError,
+    check,
+    encode,
+)
+from kafkalite.record.compression import (
+    XERIAL_BLOCK_HEADER,
+    XERIAL_MAGIC,
+    Codec,
+    CompressionError,
+    compress,
+    decompress,
+)
+
+DEPTH_MAX = 4
+"""Wrappers that may lie in each other."""
+UNPACKED_SIZE_MAX = 128 * 1024 * 1024
+"""What one wrapper may unpack to unless the caller sets its own limit, in bytes."""
+SNAPPY_BLOCK_SIZE = 32 * 1024
+"""Input of one block of a snappy-java stream, in bytes."""
+_SNAPPY_VERSIONS = b"\x00\x00\x00\x01\x00\x00\x00\x01"
+
+
+class SetSummary(NamedTuple):
+    """What a set holds, counted to its depth."""
+
+    valid_size: int  # bytes of whole outer entries
+    outer_count: int
+    message_count: int  # with those inside wrappers, without the wrappers
+    payload_size_max: int  # of the outer entries
+
+
+def wrap(message_set: bytes, codec: int, *, level: int | None = None) -> bytes:
+    """A set as one compressed wrapper; itself where there is no codec or nothing in it. ValueError: no such codec."""
+    if codec == Codec.NONE or not message_set:
+        return message_set
+    if codec == Codec.GZIP:
+        payload = compress(codec, message_set, level)
+    elif codec == Codec.SNAPPY:
+        payload = snappy_stream(message_set)
+    else:
+        raise ValueError(f"Kafka 0.7 has the codecs 0, 1 and 2, not {codec}")
+    return encode([Message(payload, attributes=codec)])
+
+
+def snappy_stream(data: bytes) -> bytes:
+    """What snappy-java's output stream writes."""
+    parts = [XERIAL_MAGIC, _SNAPPY_VERSIONS]
+    for start in range(0, len(data), SNAPPY_BLOCK_SIZE):
+        block = compress(Codec.SNAPPY, data[start : start + SNAPPY_BLOCK_SIZE])
+        parts += [XERIAL_BLOCK_HEADER.pack(len(block)), block]
+    return b"".join(parts)
+
+
+def unpack(codec: int, payload: bytes, size_max: int = UNPACKED_SIZE_MAX) -> bytes:
+    """The set inside a wrapper. CompressionError when it is not that, or larger than size_max bytes."""
+    if codec not in {Codec.GZIP, Codec.SNAPPY}:
+        raise CompressionError(f"Kafka 0.7 has no codec {codec}")
+    return decompress(codec, payload, size_max)
+
+
+def messages(
+    data: Buffer, base_offset: int = 0, *, size_max: int = UNPACKED_SIZE_MAX, depth_max: int = DEPTH_MAX
+) -> Iterator[Message]:
+    """Every message, those inside wrappers included; MessageSetError at the first fault."""
+
+    def open_wrapper(codec: int, payload: bytes, _depth: int) -> bytes:
+        try:
+            return unpack(codec, payload, size_max)
+        except CompressionError:
+            raise MessageSetError(BAD_CONTENT, iterator.next_offset) from None
+
+    iterator = MessageIterator(data, base_offset, unpack=open_wrapper, depth_max=depth_max)
+    return iterator
+
+
+def check_deep(data: Buffer, *, size_max: int = UNPACKED_SIZE_MAX, depth_max: int = DEPTH_MAX) -> SetSummary:
+    """Checks every entry of a set, unpacking wrappers; MessageSetError at the first fault.
+
+    An inner set that was cut in the middle is a fault: no reader would ever get what is missing.
+    """
+    valid_size, count, payload_size_max, compressed_count, fault = check(data)
+    if fault:
+        raise MessageSetError(fault, valid_size)
+    total = count
+    if compressed_count:
+        total -= compressed_count
+        for message in MessageIterator(memoryview(data)[:valid_size], shallow=True):
+            if message.codec:
+                total += _inner_count(message, size_max, depth_max, 1)
+    return SetSummary(valid_size, count, total, payload_size_max)
+
+
+def _inner_count(wrapper: Message, size_max: int, depth_max: int, depth: int) -> int:
+    if depth > depth_max:
+        raise MessageSetError(BAD_CONTENT, 0)
+    try:
+        content = unpack(wrapper.codec, wrapper.payload, size_max)
+    except CompressionError as error:
+        raise MessageSetError(BAD_CODEC if wrapper.codec > Codec.SNAPPY else BAD_CONTENT, 0) from error
+    valid_size, count, _, compressed_count, fault = check(content)
+    if fault or valid_size != len(content):
+        raise MessageSetError(fault or PARTIAL, 0)
+    if compressed_count:
+        for message in MessageIterator(content, shallow=True):
+            if message.codec:
+                count += _inner_count(message, size_max, depth_max, depth + 1) - 1
+    return count
