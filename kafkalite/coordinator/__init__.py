@@ -5,12 +5,13 @@
     group         Group: the state machine of one group (classic protocol)
     members       what a group knows of one member
     offsets       a group's committed offsets and when they expire
-    offsets_log   the topic `__consumer_offsets`: partition of a group, durable writes in order, reading it at start
-    records       the records in it, in Kafka's schemas
+    state_log     a topic of state, `__consumer_offsets`: partition of an owner, durable writes in order, reading it
+    log_writer    writes to one partition, in order, many with one flush
+    records       the records of groups, in Kafka's schemas
     timers        one clock-driven queue for every timeout
 
 Requests come as messages of `kafkalite.protocol`; who cannot be answered at once gets a `kafkalite.deferred.Deferred`.
 
-Lock order: a group's lock ▸ the coordinator's table of groups, the timers', the offsets log's (leaves all three).
+Lock order: a group's lock ▸ the coordinator's table of groups, the timers', the state log's (leaves all three).
 Answers are delivered, and other rooms called back, with none of them held.
 """

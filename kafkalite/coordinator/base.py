@@ -45,7 +45,7 @@ class Environment:
     clock: Clock
     timers: TimerQueue
     write: Callable[[str, list[Record], Callable[[int], None]], None]
-    """group id, records, callback(code): see `OffsetsLog.write`."""
+    """group id, records, callback(code): see `StateLog.write`."""
     initial_delay_ms: int
     size_max: int
     pending_max: int
@@ -108,8 +108,24 @@ class GroupBase(ABC):
         """Whether it lives and has no members."""
 
     @abstractmethod
-    def commit_error_locked(self, member_id: str, instance_id: str | None, generation: int, version: int = 9) -> int:
-        """Why these may not commit now, 0 when they may. `version` is OffsetCommit's: the newer protocol wants 9."""
+    def commit_error_locked(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        version: int = 9,
+        *,
+        transactional: bool = False,
+    ) -> int:
+        """Why these may not commit now, 0 when they may. `version` is OffsetCommit's: the newer protocol wants 9.
+
+        In a transaction (TxnOffsetCommit) those who name nobody always may.
+        """
+
+    def knows_offset_locked(self, partition: TopicPartition) -> bool:
+        """Whether there is a commit of a partition: one that holds, is pending, or is being written."""
+        offsets = self.offsets
+        return offsets.get(*partition) is not None or partition in self.open_commits or offsets.is_pending(partition)
 
     @abstractmethod
     def fetch_error_locked(self, member_id: str | None, member_epoch: int) -> int:

@@ -639,20 +639,23 @@ class Group(GroupBase):
         instance_id: str | None,
         generation: int,
         version: int = 9,  # noqa: ARG002 - any will do in this protocol
+        *,
+        transactional: bool = False,
     ) -> int:
         """Why these may not commit now, 0 when they may; a commit keeps the member as a heartbeat does.
 
         Without generation, member and instance it is an administrator or a consumer outside the group protocol: fine
-        as long as nobody is in the group.
+        as long as nobody is in the group. In a transaction it is always fine, since older producers do not say for
+        whom they commit; and neither does a rebalance keep a producer from committing, nor its commit the member.
         """
         if self.state is State.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if generation < 0 and self.state is State.EMPTY:
             return 0
         if generation < 0 and not member_id and instance_id is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
+            return 0 if transactional else ErrorCode.UNKNOWN_MEMBER_ID
         code = self._member_error_locked(member_id, instance_id, generation)
-        if code:
+        if code or transactional:
             return code
         if self.state is State.COMPLETING:
             return ErrorCode.REBALANCE_IN_PROGRESS

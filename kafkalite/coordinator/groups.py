@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Final
 from kafkalite._native.codec import CodecError
 from kafkalite.coordinator.base import Environment, write_error
 from kafkalite.coordinator.group import Caller, Group
-from kafkalite.coordinator.offsets import Committed
-from kafkalite.coordinator.offsets_log import OffsetsLog
+from kafkalite.coordinator.offsets import UNSTABLE, Committed, GroupOffsets
 from kafkalite.coordinator.records import (
     GroupMetadataValue,
     OffsetCommitKey,
@@ -35,6 +34,7 @@ from kafkalite.coordinator.records import (
     read_key,
     read_offset,
 )
+from kafkalite.coordinator.state_log import NO_PRODUCER, OFFSETS_TOPIC, Marker, StateLog, Stored
 from kafkalite.coordinator.timers import TimerQueue
 from kafkalite.deferred import Deferred, completed
 from kafkalite.errors import ErrorCode
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from kafkalite.pool import IoPool
     from kafkalite.protocol.messages.join_group import JoinGroupRequest
     from kafkalite.protocol.messages.sync_group import SyncGroupRequest
+    from kafkalite.record.batches import Producer
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +85,14 @@ class GroupCoordinator:
         self._logs = logs
         self._clock = clock
         self.timers = timers or TimerQueue(clock)
-        self.log = OffsetsLog(logs, pool, clock)
+        self.log = StateLog(
+            OFFSETS_TOPIC,
+            logs,
+            pool,
+            clock,
+            partition_count=config.offsets_topic_num_partitions,
+            segment_bytes=config.offsets_topic_segment_bytes,
+        )
         self._environment = Environment(
             clock=clock,
             timers=self.timers,
@@ -96,6 +104,7 @@ class GroupCoordinator:
         self._lock = threading.Lock()
         self._groups: dict[str, Group] = {}  # guarded by _lock
         self._promised: dict[Hashable, list[tuple[Group, str]]] = {}  # connection → ids, guarded by _lock
+        self._in_transactions: dict[tuple[int, int], set[Group]] = {}  # (partition, producer id), guarded by _lock
         self._unreadable: set[int] = set()
         self._loaded = threading.Event()
         self._stopped = False
@@ -220,15 +229,17 @@ class GroupCoordinator:
         *,
         retention_ms: int = -1,
         version: int = 9,
+        producer: Producer | None = None,
     ) -> Deferred[int]:
         """Completed when durable, each of `offsets` then having its own code; with the group's error if there was one.
 
         Offsets that have a code already, and those of partitions that do not exist, are left out before the group is
-        asked; `version` is OffsetCommit's.
+        asked; `version` is OffsetCommit's. With a producer they belong to its transaction and hold when that is
+        committed; whether it is open is for the caller to know.
         """
         if not self._known(offsets):
             return completed(0)
-        code = self.error_of(group_id, may_be_empty=True)
+        code = self.error_of(group_id, may_be_empty=producer is None)
         group = None
         if not code:
             group = self._group_or_new(group_id) if generation < 0 else self._group(group_id)
@@ -239,10 +250,12 @@ class GroupCoordinator:
         accepted = {}
         if group is not None:
             with group.changing():
-                code = group.commit_error_locked(member_id, instance_id, generation, version)
-                accepted = {} if code else self._accept(offsets, retention_ms)
+                code = group.commit_error_locked(
+                    member_id, instance_id, generation, version, transactional=producer is not None
+                )
+                accepted = {} if code else self._accept(group, offsets, retention_ms)
                 if accepted:
-                    self._write_commit(group, accepted, offsets, answer)
+                    self._write_commit(group, accepted, offsets, answer, producer)
         if not accepted:
             for asked in offsets:
                 asked.code = asked.code or code
@@ -260,8 +273,9 @@ class GroupCoordinator:
             left = left or not asked.code
         return left
 
-    def _accept(self, offsets: list[Offset], retention_ms: int) -> dict[TopicPartition, Committed]:
+    def _accept(self, group: Group, offsets: list[Offset], retention_ms: int) -> dict[TopicPartition, Committed]:
         """The partitions that may be committed; the others get their code."""
+        group.offsets.order += 1
         now_ms = self._clock.time_ms()
         expire_ms = -1 if retention_ms < 0 else now_ms + retention_ms
         topics = self._logs.topics
@@ -276,23 +290,38 @@ class GroupCoordinator:
                 asked.code = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
                 accepted[asked.partition] = Committed(
-                    asked.offset, asked.leader_epoch, asked.metadata, now_ms, expire_ms, topic.id
+                    asked.offset, asked.leader_epoch, asked.metadata, now_ms, expire_ms, topic.id, group.offsets.order
                 )
         return accepted
 
     def _write_commit(
-        self, group: Group, accepted: dict[TopicPartition, Committed], offsets: list[Offset], answer: Deferred[int]
+        self,
+        group: Group,
+        accepted: dict[TopicPartition, Committed],
+        offsets: list[Offset],
+        answer: Deferred[int],
+        producer: Producer | None,
     ) -> None:
         """Under the group's lock, so that commits are written in the order in which they were allowed."""
         group.open_commits.update(accepted.keys())
+        if producer is not None:
+            group.offsets.open_transactional.update(accepted.keys())
 
         def stored(code: int) -> None:
             with group.changing():
                 group.open_commits.subtract(accepted.keys())
                 group.open_commits += Counter()  # drops what is at zero
+                if producer is not None:
+                    group.offsets.open_transactional.subtract(accepted.keys())
+                    group.offsets.open_transactional += Counter()
                 if code == 0:
                     for partition, committed in accepted.items():
-                        group.offsets.apply(partition, committed)
+                        if producer is None:
+                            group.offsets.apply(partition, committed)
+                        else:
+                            group.offsets.put_pending(producer.producer_id, partition, committed)
+                    if producer is not None:
+                        self._note_transaction(group, producer.producer_id)
             for asked in offsets:
                 asked.code = asked.code or write_error(code)
             answer.complete(0)
@@ -301,7 +330,35 @@ class GroupCoordinator:
             offset_record(group.group_id, partition.topic, partition.partition, committed.stored())
             for partition, committed in accepted.items()
         ]
-        self.log.write(group.group_id, records, stored)
+        self.log.write(group.group_id, records, stored, producer)
+
+    def _note_transaction(self, group: Group, producer_id: int) -> None:
+        key = self.log.partition_of(group.group_id), producer_id
+        with self._lock:
+            self._in_transactions.setdefault(key, set()).add(group)
+
+    def write_marker(
+        self,
+        partition: int,
+        append: Callable[[PartitionLog], int],
+        producer_id: int,
+        *,
+        commit: bool,
+        callback: Callable[[int], object],
+    ) -> None:
+        """Ends a producer's transaction in a partition of `__consumer_offsets`. `append` writes the marker, behind all
+        commits that were handed over before; what it says of them holds when it is durable, and then callback(0)."""
+
+        def stored(code: int) -> None:
+            if code == 0:
+                with self._lock:
+                    groups = self._in_transactions.pop((partition, producer_id), set())
+                for group in groups:
+                    with group.changing():
+                        group.offsets.end(producer_id, commit=commit)
+            callback(code)
+
+        self.log.append(partition, append, stored)
 
     def fetch_error(self, group_id: str, member_id: str | None, member_epoch: int) -> int:
         """Why a group's offsets cannot be told to this member now, 0 when they can."""
@@ -312,15 +369,25 @@ class GroupCoordinator:
         with group.changing():
             return group.fetch_error_locked(member_id, member_epoch)
 
-    def fetch(self, group_id: str, topic: str, partitions: Iterable[int]) -> list[Committed | None]:
-        """What a group has committed for some partitions of a topic. `error_of` is asked before."""
+    def fetch(
+        self, group_id: str, topic: str, partitions: Iterable[int], *, stable: bool = False
+    ) -> list[Committed | None]:
+        """What a group has committed for some partitions of a topic. `error_of` is asked before.
+
+        With `stable`, UNSTABLE stands for each that an open transaction may replace (KIP-447).
+        """
         group = self._group(group_id)
         if group is None:
             return [None for _ in partitions]
         known = self._logs.topics.get(topic)
         topic_id = None if known is None else known.id
         with group.changing():
-            found = [group.offsets.get(topic, partition) for partition in partitions]
+            found = [
+                UNSTABLE
+                if stable and group.offsets.is_unstable(TopicPartition(topic, number))
+                else group.offsets.get(topic, number)
+                for number in partitions
+            ]
         return [item if item is not None and item.belongs_to(topic_id) else None for item in found]
 
     def committed_partitions(self, group_id: str) -> dict[str, list[int]]:
@@ -348,7 +415,7 @@ class GroupCoordinator:
                     if group.subscribes_locked(topic)
                 }
             gone = [] if code else [partition for partition in partitions if partition.topic not in codes]
-            gone = [p for p in gone if group.offsets.get(*p) is not None or p in group.open_commits]
+            gone = [p for p in gone if group.knows_offset_locked(p)]
             if gone:
                 self._erase_locked(group, gone, lambda failure: answer.complete((failure, {} if failure else codes)))
         if not gone:
@@ -400,6 +467,7 @@ class GroupCoordinator:
     def _bury_locked(self, group: Group, callback: Callable[[int], object]) -> None:
         """An empty group goes with all its offsets; it is dead at once, and forgotten once that is durable."""
         partitions = {partition for partition, _ in group.offsets} | group.open_commits.keys()
+        partitions.update(group.offsets.pending())
         records: list[Record] = [offset_record(group.group_id, *partition, None) for partition in sorted(partitions)]
         records += group.tombstones_locked()
         group.bury_locked()
@@ -423,7 +491,7 @@ class GroupCoordinator:
         for group in self._all():
             with group.changing():
                 numbers = {*group.offsets.of_topic(name)}
-                numbers |= {p.partition for p in group.open_commits if p.topic == name}
+                numbers |= {p.partition for p in (*group.open_commits, *group.offsets.pending()) if p.topic == name}
                 if numbers:
                     self._erase_locked(group, [TopicPartition(name, number) for number in sorted(numbers)])
 
@@ -446,7 +514,7 @@ class GroupCoordinator:
                 if group.dead or group.open_commits:
                     continue
                 gone = group.offsets.expired(now_ms, retention_ms, group.kept_since_locked)
-                if group.expendable and len(gone) == len(group.offsets):
+                if group.expendable and not group.offsets.pending() and len(gone) == len(group.offsets):
                     self._bury_locked(group, lambda _code: None)
                 elif gone:
                     self._erase_locked(group, gone)
@@ -499,36 +567,26 @@ class GroupCoordinator:
 
     def _load_partition(self, log: PartitionLog) -> None:
         """Replays a partition; groups appear in the table when all of it was read."""
-        offsets: dict[str, dict[TopicPartition, Committed]] = {}
-        values: dict[str, GroupMetadataValue] = {}
-        skipped = 0
-        for stored_key, stored_value in self.log.read(log):
+        loading = _Loading()
+        for entry in self.log.entries(log):
             if self._stopped:
                 return
             try:
-                key = read_key(stored_key)
-                if key is None:
-                    skipped += 1
-                elif isinstance(key, OffsetCommitKey):
-                    partition = TopicPartition(key.topic, key.partition)
-                    if stored_value is None:
-                        offsets.get(key.group, {}).pop(partition, None)
-                    else:
-                        offsets.setdefault(key.group, {})[partition] = Committed.of(read_offset(stored_value))
-                elif stored_value is None:
-                    values.pop(key.group, None)
-                else:
-                    values[key.group] = read_group(stored_value)
+                loading.take(entry)
             except CodecError as error:
                 raise ValueError(f"{log.name} has a record that is not a group's: {error}") from error
-        if skipped:
-            logger.warning("group records of a newer kind are left alone", extra=fields(log=log.name, records=skipped))
-        for group_id in {group_id for group_id, kept in offsets.items() if kept} | values.keys():
+        if loading.skipped:
+            logger.warning(
+                "group records of a newer kind are left alone", extra=fields(log=log.name, records=loading.skipped)
+            )
+        for group_id in loading.group_ids():
             group = Group(group_id, self._environment)
-            if group_id in values:
-                group.restore(values[group_id])
-            for partition, committed in offsets.get(group_id, {}).items():
-                group.offsets.apply(partition, committed)
+            if group_id in loading.values:
+                group.restore(loading.values[group_id])
+            group.offsets = loading.offsets.get(group_id, group.offsets)
+            group.offsets.order = loading.end_offset
+            for producer_id in group.offsets.producers():
+                self._note_transaction(group, producer_id)
             with self._lock:
                 self._groups[group_id] = group
 
@@ -543,3 +601,48 @@ class GroupCoordinator:
             ]
             if foreign:
                 self._erase_locked(group, foreign)
+
+
+class _Loading:
+    """What one partition's records come to: fed with them in order."""
+
+    def __init__(self) -> None:
+        self.offsets: dict[str, GroupOffsets] = {}
+        self.values: dict[str, GroupMetadataValue] = {}
+        self.end_offset = 0
+        self.skipped = 0
+        self._open: dict[int, list[GroupOffsets]] = {}  # producer id → where it has commits open
+
+    def group_ids(self) -> set[str]:
+        """Groups that there are."""
+        return {group_id for group_id, kept in self.offsets.items() if kept or kept.pending()} | self.values.keys()
+
+    def take(self, entry: Stored | Marker) -> None:
+        """CodecError for a record that is not one of ours."""
+        if isinstance(entry, Marker):
+            for offsets in self._open.pop(entry.producer_id, ()):
+                offsets.end(entry.producer_id, commit=entry.commit)
+            return
+        self.end_offset = entry.offset + 1
+        key = read_key(entry.key)
+        if key is None:
+            self.skipped += 1
+        elif isinstance(key, OffsetCommitKey):
+            self._take_offset(key, entry)
+        elif entry.value is None:
+            self.values.pop(key.group, None)
+        else:
+            self.values[key.group] = read_group(entry.value)
+
+    def _take_offset(self, key: OffsetCommitKey, entry: Stored) -> None:
+        partition = TopicPartition(key.topic, key.partition)
+        offsets = self.offsets.setdefault(key.group, GroupOffsets())
+        if entry.value is None:
+            offsets.remove([partition])
+            return
+        committed = Committed.of(read_offset(entry.value), entry.offset)
+        if entry.producer_id == NO_PRODUCER:
+            offsets.apply(partition, committed)
+        else:
+            offsets.put_pending(entry.producer_id, partition, committed)
+            self._open.setdefault(entry.producer_id, []).append(offsets)

@@ -4,9 +4,10 @@
                   generation of a group that does not exist (before: ILLEGAL_GENERATION), epochs of the newer protocol
                   (KIP-848) · v10 topics by id, UNKNOWN_TOPIC_ID
     OffsetFetch   null topics mean everything committed, an empty list means nothing (v1 cannot say null) · v2 an error
-                  for all; v1 has room for it in the partitions alone · v8 many groups, each with its error · v9 who
-                  asks, and in which epoch (KIP-848) · v10 topics by id; of everything committed, topics that are gone
-                  are left out, as they have no id
+                  for all; v1 has room for it in the partitions alone · v7 whether only stable offsets are wanted
+                  (UNSTABLE_OFFSET_COMMIT while a transaction may replace one, KIP-447) · v8 many groups, each with its
+                  error · v9 who asks, and in which epoch (KIP-848) · v10 topics by id; of everything committed, topics
+                  that are gone are left out, as they have no id
 
 A commit is answered when it is durable. The topics of an answer come in the order of the request. Offsets are kept as
 they are: no client is told that one lies outside its log, as in Kafka.
@@ -17,6 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.coordinator.groups import Offset
+from kafkalite.coordinator.offsets import UNSTABLE
 from kafkalite.errors import ErrorCode
 from kafkalite.model import TopicPartition
 from kafkalite.protocol.messages.offset_commit import (
@@ -108,7 +110,7 @@ def _commit_response(request: OffsetCommitRequest, offsets: list[Offset]) -> Off
 
 def fetch(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     if context.api_version >= _MANY_GROUPS_SINCE:
-        return OffsetFetchResponse(groups=[_fetch_group(context, group) for group in request.groups])
+        return OffsetFetchResponse(groups=[_fetch_group(context, request, group) for group in request.groups])
     code = context.broker.groups.error_of(request.group_id, may_be_empty=True)
     if request.topics is None:
         asked = list(context.broker.groups.committed_partitions(request.group_id).items())
@@ -119,7 +121,7 @@ def fetch(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchRe
             name=name,
             partitions=[
                 OffsetFetchResponsePartition(**_fields(number, found, code))
-                for number, found in _found(context, request.group_id, name, numbers, code)
+                for number, found in _found(context, request, request.group_id, name, numbers, code)
             ],
         )
         for name, numbers in asked
@@ -128,9 +130,13 @@ def fetch(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchRe
     return OffsetFetchResponse(error_code=code, topics=topics)
 
 
-def _fetch_group(context: RequestContext, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+def _fetch_group(
+    context: RequestContext, request: OffsetFetchRequest, group: OffsetFetchRequestGroup
+) -> OffsetFetchResponseGroup:
     code = context.broker.groups.fetch_error(group.group_id, group.member_id, group.member_epoch)
-    topics = [] if code else [_fetch_topic(context, group.group_id, *asked) for asked in _asked(context, group)]
+    topics = (
+        [] if code else [_fetch_topic(context, request, group.group_id, *asked) for asked in _asked(context, group)]
+    )
     return OffsetFetchResponseGroup(group_id=group.group_id, error_code=code, topics=topics)
 
 
@@ -153,7 +159,12 @@ def _asked(context: RequestContext, group: OffsetFetchRequestGroup) -> list[tupl
 
 
 def _fetch_topic(
-    context: RequestContext, group_id: str, name: str | None, topic_id: bytes, numbers: list[int]
+    context: RequestContext,
+    request: OffsetFetchRequest,
+    group_id: str,
+    name: str | None,
+    topic_id: bytes,
+    numbers: list[int],
 ) -> OffsetFetchResponseTopics:
     code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else 0
     return OffsetFetchResponseTopics(
@@ -161,21 +172,25 @@ def _fetch_topic(
         topic_id=topic_id,
         partitions=[
             OffsetFetchResponsePartitions(**_fields(number, found, code))
-            for number, found in _found(context, group_id, name or "", numbers, code)
+            for number, found in _found(context, request, group_id, name or "", numbers, code)
         ],
     )
 
 
 def _found(
-    context: RequestContext, group_id: str, topic: str, numbers: list[int], code: int
+    context: RequestContext, request: OffsetFetchRequest, group_id: str, topic: str, numbers: list[int], code: int
 ) -> Iterable[tuple[int, Committed | None]]:
     if code:
         return [(number, None) for number in numbers]
-    return zip(numbers, context.broker.groups.fetch(group_id, topic, numbers), strict=True)
+    found = context.broker.groups.fetch(group_id, topic, numbers, stable=request.require_stable)
+    return zip(numbers, found, strict=True)
 
 
 def _fields(number: int, found: Committed | None, code: int) -> dict[str, Any]:
     if found is None:
+        return {"partition_index": number, "committed_offset": NO_OFFSET, "error_code": code}
+    if found is UNSTABLE:
+        code = ErrorCode.UNSTABLE_OFFSET_COMMIT
         return {"partition_index": number, "committed_offset": NO_OFFSET, "error_code": code}
     return {
         "partition_index": number,

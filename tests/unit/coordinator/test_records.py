@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kafkalite._native.codec import CodecError
 from kafkalite.coordinator import records
 from kafkalite.coordinator.members import subscribed_topics
-from kafkalite.coordinator.offsets_log import java_hash, partition_of
+from kafkalite.coordinator.state_log import java_hash, partition_of
 from kafkalite.model import ZERO_UUID
 
 TOPIC_ID = bytes(range(16))

@@ -4,7 +4,7 @@ import pytest
 
 from kafkalite.clock import SystemClock
 from kafkalite.config import BrokerConfig
-from kafkalite.coordinator.offsets_log import TOPIC_NAME
+from kafkalite.coordinator.state_log import OFFSETS_TOPIC
 from kafkalite.errors import ErrorCode
 from kafkalite.log.manager import LogManager
 from kafkalite.protocol import api
@@ -386,13 +386,13 @@ def test_offsets_of_a_topic_that_members_read_stay(broker):
 
 
 def test_the_offsets_topic_is_made_once_needed_and_left_alone(broker):
-    assert TOPIC_NAME not in broker.logs.topics
+    assert OFFSETS_TOPIC not in broker.logs.topics
     broker.commit()
-    topic = broker.logs.topics[TOPIC_NAME]
+    topic = broker.logs.topics[OFFSETS_TOPIC]
     assert (len(topic.partitions), topic.internal, topic.overrides["cleanup.policy"]) == (3, True, "compact")
-    request = DeleteTopicsRequest(topics=[DeleteTopicState(name=TOPIC_NAME)])
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name=OFFSETS_TOPIC)])
     assert broker.calls.call(api.DELETE_TOPICS, 6, request).responses[0].error_code == ErrorCode.INVALID_REQUEST
-    grow = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name=TOPIC_NAME, count=9, assignments=None)])
+    grow = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name=OFFSETS_TOPIC, count=9, assignments=None)])
     assert broker.calls.call(api.CREATE_PARTITIONS, 3, grow).results[0].error_code == ErrorCode.INVALID_REQUEST
 
 
@@ -453,7 +453,7 @@ def test_deleting_a_topic_deletes_its_commits(broker):
 
 def test_groups_that_cannot_be_read_are_not_served(broker, caplog):
     broker.commit()
-    topic = broker.logs.topics[TOPIC_NAME]
+    topic = broker.logs.topics[OFFSETS_TOPIC]
     log = topic.partitions[broker.calls.groups.log.partition_of("g")]
     log.append(encode_batch(RecordColumns.from_records([Record(-1, 0, b"\x00\x01junk", b"")]))[0])
     broker.reopen()

@@ -1,0 +1,212 @@
+"""A topic in which a coordinator keeps what must outlive the broker: `__consumer_offsets` or `__transaction_state`.
+
+    write(key, records, callback) ─▶ writer of the key's partition ─▶ durable ─▶ callback, in the order of the writes
+    entries(log) ─▶ at start: every record and every transaction marker of a partition, in order
+
+All records of one owner (a group, a transactional id) go to one partition, chosen as Kafka does: abs(Java's hashCode of
+the owner's name) modulo the number of partitions. The topic is made by the first write.
+
+Thread rule: writes from any thread, they do not wait; callbacks as `log_writer` says. The lock is a leaf: nothing is
+called while it is held.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kafkalite.coordinator.log_writer import LogWriter
+from kafkalite.errors import TopicAlreadyExists
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+    from kafkalite._native.topic_table import Topic
+    from kafkalite.clock import Clock
+    from kafkalite.coordinator.records import Record
+    from kafkalite.log.manager import LogManager
+    from kafkalite.log.partition_log import PartitionLog
+    from kafkalite.pool import IoPool
+    from kafkalite.record.batches import Producer
+    from kafkalite.record.columns import RecordColumns
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+READ_SIZE: Final = 1024 * 1024
+"""Bytes read at a time while loading."""
+BATCH_ROOM: Final = 64
+"""Bytes of max.message.bytes that are left for a batch's header."""
+NO_PRODUCER: Final = -1
+_MARKER_COMMIT: Final = 1
+
+
+class Stored(NamedTuple):
+    """A record as it stands in the log. The producer is -1 for one that belongs to no transaction."""
+
+    offset: int
+    key: bytes
+    value: bytes | None
+    producer_id: int = NO_PRODUCER
+
+
+class Marker(NamedTuple):
+    """The end of a producer's transaction in this partition."""
+
+    producer_id: int
+    commit: bool
+
+
+def java_hash(text: str) -> int:
+    """java.lang.String.hashCode: over UTF-16 units, as a signed 32-bit number."""
+    value = 0
+    data = text.encode("utf-16-be", "surrogatepass")
+    for position in range(0, len(data), 2):
+        value = (31 * value + (data[position] << 8 | data[position + 1])) & 0xFFFFFFFF
+    return value - (1 << 32) if value & 0x80000000 else value
+
+
+def partition_of(owner: str, partition_count: int) -> int:
+    """The partition that keeps an owner's records."""
+    value = java_hash(owner)
+    return (0 if value == -(1 << 31) else abs(value)) % partition_count
+
+
+class StateLog:
+    """Reads and writes one such topic."""
+
+    def __init__(
+        self, name: str, logs: LogManager, pool: IoPool, clock: Clock, *, partition_count: int, segment_bytes: int
+    ) -> None:
+        self.name = name
+        self._logs = logs
+        self._pool = pool
+        self._clock = clock
+        self._partition_count = partition_count
+        self._segment_bytes = segment_bytes
+        self._lock = threading.Lock()
+        self._creating = threading.Lock()
+        self._writers: dict[int, LogWriter] = {}  # guarded by _lock
+
+    @property
+    def partition_count(self) -> int:
+        """Of the topic as it is, or as it will be made."""
+        topic = self._logs.topics.get(self.name)
+        return self._partition_count if topic is None else len(topic.partitions)
+
+    @property
+    def partitions(self) -> tuple[PartitionLog, ...]:
+        """The logs; none before the first write."""
+        topic = self._logs.topics.get(self.name)
+        return () if topic is None else tuple(topic.partitions)
+
+    def partition_of(self, owner: str) -> int:
+        """The partition that keeps an owner's records."""
+        return partition_of(owner, self.partition_count)
+
+    def write(
+        self,
+        owner: str,
+        records: list[Record],
+        callback: Callable[[int], object],
+        producer: Producer | None = None,
+    ) -> None:
+        """Appends records of an owner; callback(0) when they are durable, or a code of Kafka's when they are not.
+
+        With a producer they are part of its transaction and hold only behind its commit marker.
+        """
+        self.append(self.partition_of(owner), lambda log: self._append(log, records, producer), callback)
+
+    def append(self, partition: int, append: Callable[[PartitionLog], int], callback: Callable[[int], object]) -> None:
+        """Something else than records, in its order among them: see `LogWriter.write`."""
+        with self._lock:
+            writer = self._writers.get(partition)
+            if writer is None:
+                writer = self._writers[partition] = LogWriter(
+                    f"{self.name}-{partition}",
+                    lambda: self._topic().partitions[partition],
+                    self._pool,
+                    flush=self._logs.config.flush_on_acks_all,
+                )
+        writer.write(append, callback)
+
+    def _append(self, log: PartitionLog, records: list[Record], producer: Producer | None) -> int:
+        """Appends records as one batch where they fit in one; the log's end behind them."""
+        from kafkalite.record.batches import NOBODY, encode_batch
+        from kafkalite.record.columns import Record as Row
+        from kafkalite.record.columns import RecordColumns
+
+        now_ms = self._clock.time_ms()
+        columns = RecordColumns.from_records(Row(-1, now_ms, key, value) for key, value in records)
+        size_max = max(log.config.max_message_bytes - BATCH_ROOM, 1)
+        first = 0
+        end_offset = -1
+        while first < len(columns):
+            batch, count = encode_batch(columns, first, size_max=size_max, producer=producer or NOBODY)
+            end_offset = log.append(batch).end_offset
+            first += count
+        return end_offset
+
+    def _topic(self) -> Topic:
+        topic = self._logs.topics.get(self.name)
+        if topic is not None:
+            return topic
+        with self._creating:
+            settings = {
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(self._segment_bytes),
+            }
+            try:
+                return self._logs.create_topic(self.name, self._partition_count, settings)
+            except TopicAlreadyExists:
+                return self._logs.topics[self.name]
+
+    @staticmethod
+    def entries(log: PartitionLog) -> Iterator[Stored | Marker]:
+        """Every record that has a key, and every marker, in the order of the log. KafkaError when something cannot be
+        read."""
+        offset = log.log_start_offset
+        while offset < log.log_end_offset:
+            data = log.read(offset, READ_SIZE)
+            if not data:
+                return
+            offset = yield from _entries_in(data, offset)
+
+
+def _entries_in(data: bytes, offset: int) -> Generator[Stored | Marker, None, int]:
+    """What stands in whole batches; returns the offset behind them."""
+    from kafkalite.record.batches import BatchReader, decode, whole_batches
+
+    batches = list(whole_batches(data))
+    if not any(info.is_transactional or info.is_control for _, info in batches):
+        with BatchReader() as reader:
+            behind = reader.read(data, offset)
+            columns = reader.take()
+        yield from _records(columns, NO_PRODUCER)
+        return behind
+    for position, info in batches:
+        batch = memoryview(data)[position : position + info.size]
+        if info.is_control:
+            yield Marker(info.producer_id, _is_commit(batch))
+        else:
+            producer_id = info.producer_id if info.is_transactional else NO_PRODUCER
+            yield from _records(decode(batch, offset), producer_id)
+    return batches[-1][1].last_offset + 1
+
+
+def _records(columns: RecordColumns, producer_id: int) -> Iterator[Stored]:
+    for offset, key, value in zip(columns.offsets.tolist(), columns.keys, columns.values, strict=True):
+        if key is not None:
+            yield Stored(offset, key, value, producer_id)
+
+
+def _is_commit(batch: memoryview) -> bool:
+    """Whether a control batch is a commit marker: its one record's key is int16 version, int16 type."""
+    from kafkalite._native.batch import read_info
+    from kafkalite._native.columns import ColumnBuilder
+    from kafkalite.record.batches import HEADER_SIZE, columns_from
+
+    builder = ColumnBuilder()
+    builder.add(read_info(batch), batch[HEADER_SIZE:])
+    keys = list(columns_from(builder).keys)
+    return any(key is not None and int.from_bytes(key[2:4], "big") == _MARKER_COMMIT for key in keys)
