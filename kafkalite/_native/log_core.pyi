@@ -28,6 +28,7 @@ class LogCore:
     segments: tuple[Segment, ...]
     producers: ProducerTable | None
     active: Segment
+    admissions: dict[int, list[object]] | None
     clock: Clock
     dirty_logs: set[LogCore] | None
     epoch_recorded: bool
@@ -58,8 +59,17 @@ class LogCore:
         system_clock: bool = False,
     ) -> None: ...
     def append_batch(
-        self, batch: bytes | bytearray | memoryview, *, may_block: bool = True
+        self,
+        batch: bytes | bytearray | memoryview,
+        *,
+        may_block: bool = True,
+        origin: int = 0,
+        admitted: int = -1,
     ) -> tuple[int, int, int, int, int, int]: ...
+    def append_marker_batch(
+        self, batch: bytes | bytearray | memoryview, *, strict: bool = False
+    ) -> tuple[int, int]: ...
+    def transaction_admission(self) -> int: ...
     def read_copy(
         self,
         offset: int,

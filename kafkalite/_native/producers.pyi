@@ -1,6 +1,8 @@
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
+from kafkalite._native.aborted import AbortedTransactions
+
 Span: TypeAlias = tuple[int, int, int, int, int]
 
 class ProducerEntry:
@@ -15,11 +17,17 @@ class ProducerEntry:
     def __init__(self, producer_id: int, epoch: int) -> None: ...
     @property
     def last_sequence(self) -> int: ...
+    @property
+    def last_data_offset(self) -> int: ...
     def batches(self) -> list[Span]: ...
 
 class ProducerTable:
     dirty: bool
     count_max: int
+    aborted: AbortedTransactions
+    first_open_offset: int
+    marker_count: int
+    open_count: int
     def __init__(self, count_max: int = 50000) -> None: ...
     def restore(
         self,
@@ -33,6 +41,7 @@ class ProducerTable:
         last_timestamp: int = -1,
         seen_ms: int = 0,
     ) -> None: ...
+    def open_transactions(self) -> list[tuple[int, int]]: ...
     def expire(self, now_ms: int, idle_max_ms: int) -> int: ...
     def get(self, producer_id: int) -> ProducerEntry | None: ...
     def __len__(self) -> int: ...

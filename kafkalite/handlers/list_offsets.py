@@ -2,7 +2,7 @@
 
     -1 latest (v1)                the readable end: high watermark, or the last stable offset for read_committed (v2)
     -2 earliest (v1)              the log start
-    -3 of the largest time (v7)   the record's offset and timestamp
+    -3 of the largest time (v7)   the record's offset and timestamp; as in Kafka none when the readable end is below
     -4 earliest local (v8)        the log start, since nothing is tiered
     -5 latest tiered (v9)         offset -1: nothing is tiered
     -6 earliest to upload (v11)   the same
@@ -52,13 +52,21 @@ _SINCE: Final = {
 """Special timestamp → the first version that may ask for it."""
 
 
-def needs_blocking(_context: RequestContext, request: ListOffsetsRequest) -> bool:
-    """Whether a log has to be searched."""
+def needs_blocking(context: RequestContext, request: ListOffsetsRequest) -> bool:
+    """Whether a log has to be searched, or does not know its last stable offset yet."""
+    committed = request.isolation_level == READ_COMMITTED
     return any(
-        partition.timestamp >= 0 or partition.timestamp == OFFSET_MAX_TIMESTAMP
+        partition.timestamp >= 0
+        or partition.timestamp == OFFSET_MAX_TIMESTAMP
+        or (committed and partition.timestamp == OFFSET_LATEST and _is_cold(context, topic.name, partition))
         for topic in request.topics
         for partition in topic.partitions
     )
+
+
+def _is_cold(context: RequestContext, topic: str, partition: ListOffsetsPartition) -> bool:
+    log, _ = find_partition(context, topic, partition.partition_index)
+    return log is not None and log.producers is None
 
 
 def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
@@ -104,6 +112,8 @@ def _partition(
 
 def _look_up(log: PartitionLog, timestamp: int, *, committed: bool) -> tuple[int, int, int]:
     """(timestamp, offset, leader epoch), each -1 where there is none."""
+    if committed:
+        log.ensure_producers()
     readable_end = log.last_stable_offset if committed else log.high_watermark
     if timestamp == OFFSET_LATEST:
         return -1, readable_end, log.leader_epoch
@@ -113,7 +123,11 @@ def _look_up(log: PartitionLog, timestamp: int, *, committed: bool) -> tuple[int
     if timestamp in (OFFSET_LATEST_TIERED, OFFSET_EARLIEST_PENDING_UPLOAD):
         return -1, -1, -1
     found = log.max_timestamp() if timestamp == OFFSET_MAX_TIMESTAMP else log.find_timestamp(timestamp, readable_end)
-    return (-1, -1, -1) if found is None else (found.timestamp, found.offset, found.leader_epoch)
+    return (
+        (-1, -1, -1)
+        if found is None or found.offset >= readable_end
+        else (found.timestamp, found.offset, found.leader_epoch)
+    )
 
 
 def _failure(partition: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartitionResponse:

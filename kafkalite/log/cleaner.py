@@ -178,6 +178,7 @@ class LogCleaner:
     def _first_uncleanable(
         self, log: PartitionLog, segments: "Sequence[Segment]", first_dirty: int, now_ms: int
     ) -> int:
+        log.ensure_producers()
         upper = min(log.last_stable_offset, segments[-1].base_offset)
         lag_ms = log.config.min_compaction_lag_ms
         for i, segment in enumerate(segments[:-1]):
@@ -210,7 +211,7 @@ class LogCleaner:
                     continue
             try:
                 found = self.look_at(log, now_ms)
-            except OSError as error:
+            except (OSError, KafkaError) as error:
                 _LOG.warning("log cannot be looked at by the cleaner", extra=fields(log=log.name, reason=str(error)))
                 continue
             if found.due and (best is None or found.dirty_ratio > best.dirty_ratio):

@@ -7,7 +7,8 @@
     3  all segments below the mapped end are written anew, small ones together, and swapped in (kafkalite.log.swap)
 
 What stays of a batch is decided in kafkalite._native.compaction. Records of aborted transactions go; a marker goes once
-no batch of its transaction is left and, from then on, delete.retention.ms has passed (KIP-534).
+no batch of its transaction is left and, from then on, delete.retention.ms has passed (KIP-534). In the pass behind the
+one that took the last batch of an aborted transaction, its entry in the index of them goes.
 
 Damage is never written over: a segment with quarantined bytes is left as it is, with a line in the log. Older records
 of any key may hide in it, so tombstones and markers behind it stay, whatever their age; and of a transaction that
@@ -91,6 +92,7 @@ class Transactions:
     finished: "array[int]"  # base offsets of markers without a batch of their transaction
     open_offset: int | None = None  # first offset of the earliest transaction without a marker
     producers: bool = False  # any batch has a producer id
+    seen: bool = False  # any batch is of a transaction, or a marker
 
 
 def holds(offsets: "array[int]", offset: int) -> bool:
@@ -152,6 +154,9 @@ class Compaction:
             )
             for group in self._groups([entry for entry in segments if entry[0].base_offset < mapped_end]):
                 self._clean_group(self._filter, group, transactions)
+            if transactions.seen:
+                self._forget_aborted(transactions)
+                self.log.producer_state.save_compacted(mapped_end)
             return mapped_end
         finally:
             self._decompressor.close()
@@ -202,19 +207,35 @@ class Compaction:
         while position >= 0 and segment.size > 0:
             headers, producers, position = transaction_batches(segment, position)
             found.producers |= producers
+            found.seen |= bool(headers)
             yield from headers
             self._spend(0)
 
     def _active_producers(self) -> dict[int, int]:
         """Producer id → offset behind its last batch: the batch that says how its sequence numbers go on."""
-        log = self.log
-        log._acquire()
+        producers = self.log.ensure_producers()
+        self.log._acquire()
         try:
-            if log.producers is None and not log._load_producers_locked():
-                raise CompactionStopped("producer state cannot be loaded")
-            return {entry.producer_id: entry.last_offset + 1 for entry in log.producers or ()}
+            return {
+                entry.producer_id: (entry.last_data_offset if entry.span_count else entry.last_offset) + 1
+                for entry in producers
+            }
         finally:
-            log._release()
+            self.log._release()
+
+    def _forget_aborted(self, transactions: Transactions) -> None:
+        """Readers need not be told any more of aborted transactions that had no batch left when this pass began.
+
+        Behind damage nobody knows what is left.
+        """
+        if self._damaged or not transactions.finished:
+            return
+        producers = self.log.ensure_producers()
+        self.log._acquire()
+        try:
+            producers.aborted.drop(transactions.finished)
+        finally:
+            self.log._release()
 
     # ---- keys -------------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,8 @@
       metadata.journal             (ours)     00000000000000000000.klindex    sparse index (ours)
       recovery-point-offset-checkpoint        00000000000000000042.snapshot   producer state at offset 42
       log-start-offset-checkpoint             00000000000000000042.producers  all of their batches (ours)
-      .kafka_cleanshutdown  .lock             leader-epoch-checkpoint  partition.metadata
+      .kafka_cleanshutdown  .lock             00000000000000000000.txnindex   aborted transactions
+                                              leader-epoch-checkpoint  partition.metadata
 
 Everything not marked is Apache Kafka's, byte for byte. A file on its way out is renamed to end in `.deleted`, a
 partition directory to end in `-delete`; both are removed later, or at the next start. `.cleaned` and `.swap` are
@@ -29,7 +30,10 @@ TEMPORARY_SUFFIX = ".tmp"
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 DIRECTORY_DELETED_SUFFIX = "-delete"
-KAFKA_INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
+TRANSACTION_INDEX_SUFFIX = ".txnindex"
+KAFKA_INDEX_SUFFIXES = (".index", ".timeindex")
+COMPANION_SUFFIXES = (INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, *KAFKA_INDEX_SUFFIXES)
+"""What goes with a segment when it goes."""
 
 EPOCHS_NAME = "leader-epoch-checkpoint"
 PARTITION_METADATA_NAME = "partition.metadata"

@@ -21,7 +21,7 @@ from kafkalite._native.index import SegmentIndex
 from kafkalite._native.scan import SegmentScan
 from kafkalite._native.segment import Segment
 from kafkalite.config import TopicConfig
-from kafkalite.log import checkpoints, files, index_file, recovery, snapshots, swap
+from kafkalite.log import checkpoints, files, index_file, recovery, snapshots, swap, transaction_index
 from kafkalite.log.formats import format_named
 from kafkalite.log.partition_log import LogServices, PartitionLog
 from kafkalite.logging import fields
@@ -114,7 +114,7 @@ def load_offline(plan: LoadPlan, services: LogServices, error: OSError) -> Parti
 def list_directory(directory: str, segment_suffix: str) -> Listing:
     """Looks at a partition directory, removing what an earlier process was about to remove."""
     listing = Listing({}, set())
-    our_indexes: dict[int, str] = {}
+    companions: list[tuple[int, str]] = []
     try:
         with os.scandir(directory) as found:
             entries = list(found)
@@ -134,10 +134,11 @@ def list_directory(directory: str, segment_suffix: str) -> Listing:
                 _LOG.warning("not a file, ignored", extra=fields(path=entry.path))
         elif suffix in files.KAFKA_INDEX_SUFFIXES:
             listing.kafka_indexes.add(int(stem))
-        elif suffix == files.INDEX_SUFFIX:
-            our_indexes[int(stem)] = entry.path
-    for base in our_indexes.keys() - listing.segment_sizes.keys():
-        file_ops.unlink(our_indexes[base], missing_ok=True)  # Kafka deletes segments without knowing these
+        elif suffix in (files.INDEX_SUFFIX, files.TRANSACTION_INDEX_SUFFIX):
+            companions.append((int(stem), entry.path))
+    for base, path in companions:
+        if base not in listing.segment_sizes:
+            file_ops.unlink(path, missing_ok=True)  # Kafka deletes segments without knowing ours
     return listing
 
 
@@ -222,6 +223,7 @@ def _recover(
         active.mark_sealed()
         end = flushed
     _remove_snapshots_above(plan.directory, end)
+    transaction_index.cut(plan.directory, active.base_offset, end)
     return segments, end, min(flushed, end)
 
 
@@ -280,7 +282,7 @@ def _cut(log: PartitionLog, segments: tuple[Segment, ...], i: int, position: int
     segment.cut(position)
     for later in segments[i + 1 :]:
         later.close()
-        for suffix in (log.format.suffix, files.INDEX_SUFFIX, *files.KAFKA_INDEX_SUFFIXES):
+        for suffix in (log.format.suffix, *files.COMPANION_SUFFIXES):
             file_ops.unlink(f"{later.directory}/{later.name}{suffix}", missing_ok=True)
     return segments[: i + 1]
 

@@ -45,6 +45,7 @@ from kafkalite.log.housekeeping import BULK_FLUSH_COUNT_MIN, Housekeeper
 from kafkalite.log.journal import Journal, TopicState
 from kafkalite.log.loading import LoadPlan, load, load_offline
 from kafkalite.log.partition_log import LogServices, PartitionLog, flush_together
+from kafkalite.log.producer_state import Captured
 from kafkalite.log.retention import RetentionPolicy
 from kafkalite.logging import fields
 from kafkalite.model import INTERNAL_TOPICS, new_uuid, topic_name_error, topic_names_collide, uuid_text
@@ -58,7 +59,7 @@ OPEN_SEGMENTS_MIN = 8
 CLOSE_THREADS = 4
 """Threads that close logs: closing waits for the file system far more than it computes."""
 
-SealJob = tuple[PartitionLog, Segment, tuple[int, bytes, bytes] | None]
+SealJob = tuple[PartitionLog, Segment, Captured]
 
 
 class LogManager:
@@ -501,7 +502,7 @@ class LogManager:
 
     # ---- what the logs ask for --------------------------------------------------------------------------------------
 
-    def _seal(self, log: PartitionLog, segment: Segment, state: tuple[int, bytes, bytes] | None) -> None:
+    def _seal(self, log: PartitionLog, segment: Segment, state: Captured) -> None:
         self._seal_jobs.put((log, segment, state))
 
     def _seal_loop(self) -> None:

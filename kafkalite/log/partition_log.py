@@ -41,7 +41,9 @@ from kafkalite.errors import (
     UnknownTopicOrPartition,
     error_for,
 )
-from kafkalite.log import checkpoints, files, index_file, recovery, snapshots
+from kafkalite.log import checkpoints, files, index_file, recovery
+from kafkalite.log.markers import marker_batch
+from kafkalite.log.producer_state import Captured, ProducerState, load_or_report
 from kafkalite.log.retention import RetentionPolicy, SegmentAge, SizeRetention, StartRetention, TimeRetention
 from kafkalite.logging import fields
 from kafkalite.model import OffsetAndTimestamp
@@ -50,6 +52,10 @@ from kafkalite.record.compression import CompressionError, Decompressor
 _LOG = logging.getLogger(__name__)
 
 READ_DEFER = -1000
+APPEND_ASK = -1002
+FROM_CLIENT, FROM_COORDINATOR = 0, 2
+STRICT_EPOCHS_SINCE = 2
+"""First transaction.version in which every marker has an epoch above its transaction's."""
 VERIFY_AHEAD = 4 * 1024 * 1024
 """Bytes checked beyond what a read asked for, so that the next reads of a consumer need not wait again."""
 READ_ATTEMPTS_MAX = 100
@@ -70,7 +76,7 @@ class LogServices:
     cache: FileCache
     clock: Clock
     dirty_logs: set[LogCore]
-    seal: Callable[["PartitionLog", Segment, tuple[int, bytes, bytes] | None], None]
+    seal: Callable[["PartitionLog", Segment, Captured], None]
     remove_later: Callable[[list[str], int], None]  # paths, delay in ms
     request_flush: Callable[["PartitionLog", int, Callable[[int], None]], None]
     log_start_moved: Callable[["PartitionLog"], None]  # writes it down, durably
@@ -89,6 +95,17 @@ class AppendInfo(NamedTuple):
     append_time_ms: int
     log_start_offset: int
     end_offset: int
+
+
+class ProducerRow(NamedTuple):
+    """What a log knows of one producer; -1 where there is nothing to tell."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_timestamp: int  # ms
+    coordinator_epoch: int
+    transaction_offset: int
 
 
 class BulkFlush(NamedTuple):
@@ -112,8 +129,8 @@ class PartitionLog(LogCore):
         "config",
         "directory",
         "full_reason",
+        "producer_state",
         "services",
-        "snapshot_offset",
         "topic_id",
     )
 
@@ -139,7 +156,7 @@ class PartitionLog(LogCore):
         self._directory_dirty = False  # new names in the directory, or new epochs, are not on the disk yet
         self._root_dirty = False  # nor is the directory's own name
         self._epochs: list[tuple[int, int]] = []
-        self.snapshot_offset = -1
+        self.producer_state = ProducerState(self)
         self.configure(config)
 
     def __repr__(self) -> str:
@@ -175,7 +192,17 @@ class PartitionLog(LogCore):
 
     def append(self, batch: bytes | bytearray | memoryview) -> AppendInfo:
         """Appends one batch, blocking where need be; KafkaError with the code that a producer would get."""
-        error, base_offset, append_time_ms, log_start, end_offset, bad_index = self.append_batch(batch)
+        return self._append(batch, FROM_CLIENT)
+
+    def append_internal(self, batch: bytes | bytearray | memoryview) -> AppendInfo:
+        """As append(), for a coordinator's own batches: those of a producer (TxnOffsetCommit's, which are
+        transactional) have no sequence, and nobody is asked whether the transaction may begin."""
+        return self._append(batch, FROM_COORDINATOR)
+
+    def _append(self, batch: bytes | bytearray | memoryview, origin: int) -> AppendInfo:
+        error, base_offset, append_time_ms, log_start, end_offset, bad_index = self.append_batch(batch, origin=origin)
+        if error == APPEND_ASK:
+            error = ErrorCode.INVALID_TXN_STATE  # only a coordinator can admit a transaction
         if error:
             where = f", record {bad_index}" if bad_index >= 0 else ""
             raise error_for(error, f"{self.name} refused a batch: {ErrorCode(error).name}{where}")
@@ -257,13 +284,9 @@ class PartitionLog(LogCore):
             self.services.cache, self.format, self.directory, self.log_end_offset, map_reserve=self.segment_size_max
         )
         self._create_file_locked(new)
-        state = None
-        if self.producers is not None:
-            state = (self.log_end_offset, *snapshots.encode(self.producers))
-            self.producers.dirty = False
         old.mark_sealed()
         self._set_segments((*self.segments, new))
-        self.services.seal(self, old, state)
+        self.services.seal(self, old, self.producer_state.capture_locked())
 
     def roll(self) -> None:
         """Starts a new segment now, unless the active one is empty."""
@@ -314,38 +337,79 @@ class PartitionLog(LogCore):
         for suffix in files.KAFKA_INDEX_SUFFIXES:
             file_ops.unlink(f"{segment.directory}/{segment.name}{suffix}", missing_ok=True)
 
-    # ---- producers --------------------------------------------------------------------------------------------------
+    # ---- producers and transactions ---------------------------------------------------------------------------------
 
     def _load_producers_locked(self) -> bool:
-        table = ProducerTable(self.services.producer_count_max)
-        try:
-            start = snapshots.load(self.directory, self.log_end_offset, table)
-            self.snapshot_offset = start
-            for i, segment in enumerate(self.segments):
-                behind = self.segments[i + 1].base_offset if i + 1 < len(self.segments) else self.log_end_offset
-                if segment.size > 0 and behind > start:
-                    self._walk_producers(segment, max(start, 0), table)
-            self.services.producer_id_seen(max((entry.producer_id for entry in table), default=-1))
-        except OSError as error:
-            self._storage_error(error, "producer state could not be read")
-            return False
-        except KafkaError as error:  # the journal is full or broken: nothing is wrong with this log
-            _LOG.warning("producer ids could not be noted", extra=fields(log=self.name, reason=str(error)))
+        table = load_or_report(self)
+        if table is None:
             return False
         self._set_producers(table)
         return True
 
-    def _walk_producers(self, segment: Segment, start_offset: int, table: ProducerTable) -> None:
-        if segment.index is None:
-            self._load_index(segment, locked=True)
-        assert segment.index is not None, "the index was just loaded"
-        position = segment.index.position_of_offset(start_offset)
-        scan = SegmentScan(segment, position=position, producers=table, producers_from=start_offset)
-        while not scan.run(segment.size, verify=False):
-            following = scan.resync(segment.size)
-            if following is None:
-                return
-            scan.skip_to(*following)
+    def ensure_producers(self) -> ProducerTable:
+        """The state of the producers, without which there is no last stable offset; StorageError. May block."""
+        table = self.producers
+        if table is not None:
+            return table
+        self._acquire()
+        try:
+            if self.offline or self.deleted or (self.producers is None and not self._load_producers_locked()):
+                raise StorageError(f"{self.name} is offline, or its producers cannot be read")
+            table = self.producers
+        finally:
+            self._release()
+        assert table is not None, "it was just loaded"
+        self._notify(0)
+        return table
+
+    def open_transactions(self) -> list[tuple[int, int]]:
+        """(producer id, first offset) of the transactions without a marker, oldest first. May block."""
+        self.ensure_producers()
+        self._acquire()
+        try:
+            return [] if self.producers is None else self.producers.open_transactions()
+        finally:
+            self._release()
+
+    def producer_rows(self) -> list["ProducerRow"]:
+        """What is known of each producer, for DescribeProducers. May block."""
+        self.ensure_producers()
+        self._acquire()
+        try:
+            return [
+                ProducerRow(
+                    entry.producer_id,
+                    entry.epoch,
+                    entry.last_sequence,
+                    entry.last_timestamp,
+                    entry.coordinator_epoch,
+                    entry.transaction_offset,
+                )
+                for entry in self.producers or ()
+            ]
+        finally:
+            self._release()
+
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        *,
+        commit: bool,
+        transaction_version: int = 1,
+    ) -> int:
+        """Ends the producer's transaction here, if it has one; the offset behind the marker, not flushed yet.
+
+        InvalidProducerEpoch for an older producer epoch (with transaction version 2, KIP-890, also for the epoch of
+        the open transaction itself); TransactionCoordinatorFenced for an older coordinator epoch; StorageError;
+        UnknownTopicOrPartition. May block.
+        """
+        batch = marker_batch(producer_id, producer_epoch, coordinator_epoch, self.clock.time_ms(), commit=commit)
+        error, end_offset = self.append_marker_batch(batch, strict=transaction_version >= STRICT_EPOCHS_SINCE)
+        if error:
+            raise error_for(error, f"{self.name} refused a marker of producer {producer_id}: {ErrorCode(error).name}")
+        return end_offset
 
     def expire_producers(self, now_ms: int, idle_max_ms: int) -> int:
         """Forgets producers silent for so long; how many."""
@@ -430,12 +494,15 @@ class PartitionLog(LogCore):
         self.active.start_writeback()
 
     def checkpoint(self) -> None:
-        """Flushes, and saves the active segment's index when enough has been added to make that worth it."""
+        """Flushes, and saves the active segment's index and the producers when enough has been added for that."""
         self._acquire()
         segment = self.active
         state = self._index_state_locked(segment)
+        captured = self.producer_state.capture_locked() if self.producer_state.is_due_locked(stopping=False) else None
         self._release()
         self.flush()
+        if captured is not None:
+            self.producer_state.save_or_warn(captured)
         if state is not None and segment.size - segment.indexed_size > max(INDEX_SAVE_GROWTH_MIN, segment.size // 4):
             self._save_index(segment, state)
 
@@ -478,7 +545,7 @@ class PartitionLog(LogCore):
         if state is not None:
             self._save_index(segment, state)
 
-    def finish_seal(self, segment: Segment, state: tuple[int, bytes, bytes] | None) -> None:
+    def finish_seal(self, segment: Segment, state: Captured) -> None:
         """The sealer's part of a roll: the old segment trimmed, on the disk, with index and producer snapshot."""
         if self._is_gone(segment):
             return
@@ -493,12 +560,7 @@ class PartitionLog(LogCore):
                 self.go_offline(f"a full segment could not be synced: {error}")
             return
         self.save_index(segment)
-        if state is not None:
-            try:
-                snapshots.write(self.directory, state[0], state[1:])
-                self.snapshot_offset = state[0]
-            except OSError as error:
-                _LOG.warning("producer snapshot could not be saved", extra=fields(log=self.name, reason=str(error)))
+        self.producer_state.save_or_warn(state)
 
     def _is_gone(self, segment: Segment) -> bool:
         return segment.deleted or self.deleted
@@ -516,8 +578,8 @@ class PartitionLog(LogCore):
             state = self._index_state_locked(segment)
             if state is not None and segment.indexed_size != segment.size:
                 self._save_index(segment, state)
-            if self.producers is not None and self.producers.dirty and self.snapshot_offset != self.log_end_offset:
-                snapshots.write(self.directory, self.log_end_offset, snapshots.encode(self.producers))
+            if self.producer_state.is_due_locked(stopping=True):
+                self.producer_state.save(self.producer_state.capture_locked())
         except OSError as error:
             _LOG.warning("log could not be closed tidily", extra=fields(log=self.name, reason=str(error)))
         for each in self.segments:
@@ -624,7 +686,8 @@ class PartitionLog(LogCore):
         self._prepare_segment_read(segment, segment.base_offset, segment.size, behind)
 
     def verify_blocking(self, offset: int, size: int) -> None:
-        """Checks `size` bytes from the batch with `offset` on, and quarantines what is damaged."""
+        """Checks `size` bytes from the batch with `offset` on, quarantines what is damaged, loads the producers."""
+        self.ensure_producers()
         self.prepare_read(offset, size)
 
     def _load_index(self, segment: Segment, *, locked: bool) -> None:
@@ -697,6 +760,13 @@ class PartitionLog(LogCore):
         """The index of a segment, loaded if need be. May block."""
         if segment.index is None:
             self._load_index(segment, locked=False)
+        assert segment.index is not None, "the index was just loaded"
+        return segment.index
+
+    def locked_index(self, segment: Segment) -> SegmentIndex:
+        """As loaded_index, for who holds the log's lock."""
+        if segment.index is None:
+            self._load_index(segment, locked=True)
         assert segment.index is not None, "the index was just loaded"
         return segment.index
 
@@ -827,7 +897,7 @@ class PartitionLog(LogCore):
         """Renames a segment's files out of the way; readers that hold it go on."""
         segment.mark_deleted()
         paths = []
-        for suffix in (self.format.suffix, files.INDEX_SUFFIX, *files.KAFKA_INDEX_SUFFIXES):
+        for suffix in (self.format.suffix, *files.COMPANION_SUFFIXES):
             path = f"{segment.directory}/{segment.name}{suffix}"
             try:
                 file_ops.rename(path, path + files.DELETED_SUFFIX)

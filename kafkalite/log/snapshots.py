@@ -2,15 +2,17 @@
 
     .snapshot, version 1, big-endian        .producers, JSON lines `crc32c-hex JSON`, one line
       version i16, CRC-32C u32 of the rest    {"version": 1, "producers": {id: [epoch, seen ms, [[first sequence, last
-      count i32, then per producer              sequence, first offset, last offset, timestamp], ...]]}}
-      id i64, epoch i16, last sequence i32,
+      count i32, then per producer              sequence, first offset, last offset, timestamp], ...], last offset]},
+      id i64, epoch i16, last sequence i32,    "aborted": {base offset: [count, CRC-32C]}}
       last offset i64, offset delta i32,
       timestamp i64, coordinator epoch i32,
       transaction first offset i64
 
 Kafka remembers one batch of each producer over a restart; five are needed to recognise every retry of a producer with
-five requests in flight, so all of them are kept beside. NNN is the log end that the state belongs to. A snapshot
-without its companion (Kafka wrote it) is good; for a damaged one an older one is used, or the log from its start.
+five requests in flight, so all of them are kept beside, with what each segment's NNN.txnindex must hold (the companion
+of an older release has no such marks: it knew no transactions). NNN is the log end that the state belongs to. A
+snapshot without its companion (Kafka wrote it) is good; for a damaged one an older one is used, or the log from its
+start.
 
 All of it may block.
 """
@@ -19,7 +21,8 @@ import json
 import logging
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from kafkalite._native import file_ops
 from kafkalite._native.crc32c import crc32c
@@ -34,6 +37,8 @@ HEADER = struct.Struct(">hI")
 COUNT = struct.Struct(">i")
 ENTRY = struct.Struct(">qhiqiqiq")
 COMPANION_VERSION = 1
+LAST_OFFSET_AT = 3
+"""Place of the last offset in a companion's entry; older releases have none."""
 KEPT_COUNT = 2
 """Snapshots kept in a directory: the newest may be ahead of a log that a power failure shortened."""
 
@@ -52,13 +57,15 @@ def offsets_in(directory: str) -> list[int]:
     return sorted(found, reverse=True)
 
 
-def encode(entries: Iterable[ProducerEntry]) -> tuple[bytes, bytes]:
-    """The bytes of a snapshot and of its companion."""
+def encode(
+    entries: Iterable[ProducerEntry], aborted: Mapping[int, tuple[int, int]] | None = None
+) -> tuple[bytes, bytes]:
+    """The bytes of a snapshot and its companion; `aborted`: (count, CRC) of the txnindex of segments that have one."""
     rows = []
-    companion: dict[str, list[object]] = {}
+    companion: dict[str, list[Any]] = {}
     for entry in entries:
         spans = entry.batches()
-        first_offset, last_offset = (spans[-1][2], spans[-1][3]) if spans else (entry.last_offset, entry.last_offset)
+        first_offset, last_offset = (spans[-1][2], spans[-1][3]) if spans else (-1, -1)
         rows.append(
             ENTRY.pack(
                 entry.producer_id,
@@ -71,9 +78,11 @@ def encode(entries: Iterable[ProducerEntry]) -> tuple[bytes, bytes]:
                 entry.transaction_offset,
             )
         )
-        companion[str(entry.producer_id)] = [entry.epoch, entry.seen_ms, spans]
+        companion[str(entry.producer_id)] = [entry.epoch, entry.seen_ms, spans, entry.last_offset]
     body = COUNT.pack(len(rows)) + b"".join(rows)
-    text = json.dumps({"version": COMPANION_VERSION, "producers": companion}, separators=(",", ":")).encode()
+    marks = {str(base): mark for base, mark in (aborted or {}).items()}
+    values = {"version": COMPANION_VERSION, "producers": companion, "aborted": marks}
+    text = json.dumps(values, separators=(",", ":")).encode()
     return HEADER.pack(VERSION, crc32c(body)) + body, b"%08x %s\n" % (crc32c(text), text)
 
 
@@ -104,11 +113,19 @@ def load(directory: str, log_end: int, table: ProducerTable) -> int:
         if rows is None:
             _LOG.warning("producer snapshot is damaged and ignored", extra=fields(directory=directory, offset=offset))
             continue
-        companion = _decode_companion(files.read_bytes(base + files.PRODUCERS_SUFFIX))
+        producers = _companion(directory, offset).get("producers", {})
         for row in rows:
-            _restore(table, row, companion.get(str(row[0])))
+            _restore(table, row, producers.get(str(row[0])))
         return offset
     return -1
+
+
+def aborted_marks(directory: str, offset: int) -> dict[int, tuple[int, int]] | None:
+    """Base offset → (count, CRC) of the txnindex files that a snapshot counts on; None: it does not say."""
+    marks = _companion(directory, offset).get("aborted")
+    if marks is None:
+        return None
+    return {int(base): (count, crc) for base, (count, crc) in marks.items()}
 
 
 def decode(data: bytes) -> list[tuple[int, ...]] | None:
@@ -123,18 +140,19 @@ def decode(data: bytes) -> list[tuple[int, ...]] | None:
     return list(ENTRY.iter_unpack(body[COUNT.size :]))
 
 
-def _decode_companion(data: bytes | None) -> dict[str, list[object]]:
+def _companion(directory: str, offset: int) -> dict[str, Any]:
     """What stands beside a snapshot; nothing when it is missing, damaged, or of an unknown version."""
+    data = files.read_bytes(f"{directory}/{files.stem(offset)}{files.PRODUCERS_SUFFIX}")
     try:
         if data is None or data[:9] != b"%08x " % crc32c(data[9:-1]):
             return {}
-        values = json.loads(data[9:])
-        return values["producers"] if values["version"] == COMPANION_VERSION else {}
+        values: dict[str, Any] = json.loads(data[9:])
+        return values if values["version"] == COMPANION_VERSION else {}
     except (ValueError, KeyError):
         return {}
 
 
-def _restore(table: ProducerTable, row: tuple[int, ...], beside: list[object] | None) -> None:
+def _restore(table: ProducerTable, row: tuple[int, ...], beside: list[Any] | None) -> None:
     producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, transaction_offset = row
     spans: list[tuple[int, int, int, int, int]] = []
     seen_ms = timestamp
@@ -142,9 +160,11 @@ def _restore(table: ProducerTable, row: tuple[int, ...], beside: list[object] | 
         first_sequence = last_sequence - delta if last_sequence >= delta else last_sequence - delta + (1 << 31)
         spans = [(first_sequence, last_sequence, last_offset - delta, last_offset, timestamp)]
     if beside is not None and beside[0] == epoch:
-        kept = [tuple(span) for span in beside[2]]  # type: ignore[attr-defined]  # JSON we wrote, its CRC is right
+        kept = [tuple(span) for span in beside[2]]  # JSON we wrote, its CRC is right
         if not spans or (kept and kept[-1][1] == last_sequence):
-            spans, seen_ms = kept if spans else [], int(beside[1])  # type: ignore[call-overload]
+            spans, seen_ms = kept if spans else [], int(beside[1])
+        if len(beside) > LAST_OFFSET_AT:
+            last_offset = int(beside[LAST_OFFSET_AT])
     table.restore(
         producer_id,
         epoch,

@@ -130,7 +130,7 @@ def _around(log: "PartitionLog", old: Sequence[Segment]) -> tuple[tuple[Segment,
 
 def _rename_away(segment: Segment, record_format: RecordFormat) -> list[str]:
     paths = []
-    for suffix in (record_format.suffix, files.INDEX_SUFFIX, *files.KAFKA_INDEX_SUFFIXES):
+    for suffix in (record_format.suffix, *files.COMPANION_SUFFIXES):
         path = f"{segment.directory}/{segment.name}{suffix}"
         with contextlib.suppress(FileNotFoundError):
             file_ops.rename(path, path + files.DELETED_SUFFIX)
@@ -198,7 +198,7 @@ def _finish_one(directory: str, base: int, record_format: RecordFormat, cache: F
         return
     for name in os.listdir(directory):
         stem, suffix = os.path.splitext(name)
-        if suffix not in (record_format.suffix, files.INDEX_SUFFIX, *files.KAFKA_INDEX_SUFFIXES):
+        if suffix not in (record_format.suffix, *files.COMPANION_SUFFIXES):
             continue
         if files.SEGMENT_STEM.fullmatch(stem) and (int(stem) == base or base <= int(stem) < end):
             file_ops.unlink(f"{directory}/{name}", missing_ok=True)

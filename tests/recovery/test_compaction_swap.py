@@ -254,7 +254,16 @@ def test_aborted_records_go_and_markers_outlive_their_data(tmp_path: Path) -> No
     compact(log)
     # 1 was aborted: the value of `a` at 0 is the committed one. 3 is superseded by 7.
     assert offsets(log) == [0, 2, 4, 5, 6, 7, 8]
+    assert log.ensure_producers().aborted.between(0, 9) == [(1, 2)]
     compact(log)
+    compact(log, now_ms=TIME_MS + DELETE_RETENTION_MS)
+    assert 2 in offsets(log), "of an active producer the last batch stays, without records, and so does its marker"
+    assert log.expire_producers(TIME_MS, 0) == 4
+    compact(log)
+    assert 2 in offsets(log)
+    assert log.ensure_producers().aborted.between(0, 9) == [(1, 2)], "who reads older segments must still be told"
+    compact(log)
+    assert log.ensure_producers().aborted.between(0, 9) == []
     compact(log, now_ms=TIME_MS + DELETE_RETENTION_MS)
     assert offsets(log) == [0, 4, 5, 6, 7, 8], "the abort marker goes once its data is gone and its horizon has passed"
 

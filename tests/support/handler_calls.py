@@ -54,6 +54,14 @@ class LogInMemory:
     def last_stable_offset(self) -> int:
         return self.high_watermark - self.unstable_count
 
+    @property
+    def producers(self) -> object:
+        return self
+
+    def ensure_producers(self) -> object:
+        self._fail()
+        return self
+
     def find_timestamp(self, timestamp: int, upper_offset: int) -> OffsetAndTimestamp | None:
         self._fail()
         for offset, found in enumerate(self.timestamps, self.log_start_offset):

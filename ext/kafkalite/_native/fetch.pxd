@@ -57,6 +57,8 @@ cdef class FetchPlan(LogListener):
     cdef int32_t topic_count
     cdef list logs                      # LogCore or None per part
     cdef list slices                    # LogSlice or None per part
+    cdef list aborted                   # per part [(first offset, producer id)], or None for none; None: not asked for
+    cdef int rounds                     # times in a row the I/O pool was asked
     cdef int64_t size                   # bytes of all slices
     cdef readonly double deadline       # seconds, monotonic
     cdef readonly Answer answer

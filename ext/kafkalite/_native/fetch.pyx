@@ -2,7 +2,10 @@
 
     parse ─▶ evaluate ─┬─ enough bytes, an error, or no wait asked ─▶ answer
                        ├─ too few bytes ─▶ parked: woken by an append, a deadline, a deletion ─▶ evaluate
-                       └─ bytes nobody verified yet ─▶ I/O pool checks their CRC ─▶ evaluate
+                       └─ bytes nobody verified yet, or producer state not loaded ─▶ I/O pool sees to it ─▶ evaluate
+
+A read_committed fetch reads up to the last stable offset and is told which transactions in what it reads were aborted.
+A log whose producer state is not loaded has no last stable offset to tell, so that comes before its first answer.
 
 Up to `copy_size_max` bytes of records are copied into the response and leave in one send; more leave by sendfile.
 Sessions (KIP-227) are declined: session id 0 and every partition in every answer, as section 4.1 of the wire contract
@@ -51,6 +54,7 @@ cdef enum:
     PARTITION_SIZE_MIN = 16     # index, offset and size limit: what every version has
     TOPIC_SIZE_MIN = 2
     READ_COMMITTED = 1
+    ROUNDS_MAX = 100            # of asking the I/O pool before the storage is held to be broken
 
 
 @cython.final
@@ -190,6 +194,7 @@ cdef class FetchPlan(LogListener):
         self.advanced = 0
         self.logs = [None] * self.part_count
         self.slices = [None] * self.part_count
+        self.aborted = [None] * self.part_count if self.isolation == READ_COMMITTED else None
         for i in range(self.part_count):
             part = &self.parts[i]
             if part.parts_of_topic == 0:
@@ -229,6 +234,11 @@ cdef class FetchPlan(LogListener):
                 return FETCH_READY
             if epoch < part.last_fetched_epoch or end_offset < part.offset:
                 part.diverging_epoch, part.diverging_end_offset = epoch, end_offset
+        if log.producers is None and not log.offline and not log.deleted:
+            if self.rounds < ROUNDS_MAX:
+                return FETCH_BLOCKED
+            part.error = ERROR_KAFKA_STORAGE_ERROR
+            return FETCH_READY
         part.high_watermark = log.high_watermark
         part.last_stable_offset = min(log.last_stable_offset, part.high_watermark)
         part.log_start_offset = log.log_start_offset
@@ -238,13 +248,18 @@ cdef class FetchPlan(LogListener):
         size_left = max(0, min(<int64_t>part.size_max, size_left))
         piece = log.read_slice(part.offset, size_left, self.size == 0, upper, &error)
         if error == READ_DEFER:
-            return FETCH_BLOCKED
+            if self.rounds < ROUNDS_MAX:
+                return FETCH_BLOCKED
+            error = ERROR_KAFKA_STORAGE_ERROR
         if error != 0:
             part.error = error
             part.high_watermark = part.last_stable_offset = part.log_start_offset = -1
         elif piece is not None:
             self.slices[i] = piece
             self.size += piece.size
+            if self.aborted is not None and log.producers.aborted.count > 0:
+                self.aborted[i] = log.producers.aborted.overlapping(
+                    part.offset, piece.segment.end_offset_at(piece.position, piece.position + piece.size))
         return FETCH_READY
 
     cdef int encode(self, OutBuffer out, bint copy, list cuts) except -1:
@@ -272,7 +287,8 @@ cdef class FetchPlan(LogListener):
                 out.put_array_size(part.parts_of_topic, flexible)
             if part.parts_of_topic == 0:
                 continue
-            encode_part_head(out, self.version, self.isolation, part)
+            encode_part_head(out, self.version, part)
+            encode_aborted(out, self.version, self.aborted is not None, self.aborted[i] if self.aborted else None)
             piece = self.slices[i]
             size = 0 if piece is None else piece.size
             if flexible:
@@ -354,6 +370,8 @@ cdef class FetchPlan(LogListener):
 
     cdef int on_advance(self, LogCore log, int64_t appended_bytes) except -1:
         """From the appending thread: enough new bytes, or a change to look at, wakes the worker once."""
+        if self.isolation == READ_COMMITTED and appended_bytes > 0 and log.last_stable_offset < log.high_watermark:
+            return 0                                    # not readable yet; the marker will tell
         self.advanced += appended_bytes
         if not self.posted and not self.done and (appended_bytes == 0 or self.size + self.advanced >= self.size_min):
             self.posted = True
@@ -377,6 +395,7 @@ cdef class FetchPlan(LogListener):
         cdef FetchPart* part
         cdef list work = []
         self.blocked = True
+        self.rounds += 1
         for i in range(self.part_count):
             part = &self.parts[i]
             if self.logs[i] is not None and part.error == 0:
@@ -407,6 +426,7 @@ cdef class FetchPlan(LogListener):
         result = self.evaluate()
         if result == FETCH_BLOCKED:
             return self.verify()
+        self.rounds = 0
         if result == FETCH_WAITS and now < self.deadline:
             self.release_slices()
             self.listen()
@@ -426,6 +446,7 @@ cdef class FetchPlan(LogListener):
         for i in range(self.part_count):
             log = self.logs[i]
             if log is not None and (log.high_watermark != self.parts[i].high_watermark
+                                    or log.last_stable_offset != self.parts[i].last_stable_offset
                                     or log.log_start_offset != self.parts[i].log_start_offset):
                 return True
         return False
@@ -444,16 +465,31 @@ cdef class FetchPlan(LogListener):
         self.resume(now)
 
 
-cdef int encode_part_head(OutBuffer out, int16_t version, int isolation, FetchPart* part) except -1:
-    """PartitionData up to the records field."""
-    cdef bint flexible = version >= FLEXIBLE_FROM
+cdef int encode_part_head(OutBuffer out, int16_t version, FetchPart* part) except -1:
+    """PartitionData up to the aborted transactions."""
     out.put_i32(part.index)
     out.put_i16(<int16_t>part.error)
     out.put_i64(part.high_watermark)
     out.put_i64(part.last_stable_offset)
     if version >= 5:
         out.put_i64(part.log_start_offset)
-    out.put_array_size(0 if isolation == READ_COMMITTED else -1, flexible)
+    return 0
+
+
+cdef int encode_aborted(OutBuffer out, int16_t version, bint asked, list aborted) except -1:
+    """PartitionData from the aborted transactions, null unless asked for, up to the records field."""
+    cdef bint flexible = version >= FLEXIBLE_FROM
+    if not asked:
+        out.put_array_size(-1, flexible)
+    elif aborted is None:
+        out.put_array_size(0, flexible)
+    else:
+        out.put_array_size(<int32_t>len(aborted), flexible)
+        for first_offset, producer_id in aborted:
+            out.put_i64(producer_id)
+            out.put_i64(first_offset)
+            if flexible:
+                out.put_i8(0)
     if version >= 11:
         out.put_i32(-1)                                 # preferred_read_replica
     return 0

@@ -3,7 +3,7 @@
 from cpython.pythread cimport PyThread_type_lock
 from libc.stdint cimport int16_t, int32_t, int64_t
 
-from kafkalite._native.producers cimport ProducerTable
+from kafkalite._native.producers cimport AppendOrigin, Marker, ProducerTable
 from kafkalite._native.record_format cimport BatchInfo, RecordFormat
 from kafkalite._native.segment cimport Segment
 
@@ -17,6 +17,7 @@ cdef struct AppendResult:
 
 cdef enum:
     APPEND_DEFER = -1000        # would have to block (create, roll, unpack): again with may_block=True on the io pool
+    APPEND_ASK = -1002          # would begin a transaction: again with `admitted` once that is admitted
 
 cdef class LogSlice:
     # Whole batches inside one segment; keeps it pinned until release() or until it is collected.
@@ -31,16 +32,20 @@ cdef class LogCore:
     cdef readonly str topic
     cdef readonly int32_t partition
     cdef readonly int64_t log_start_offset, flushed_offset, log_end_offset
-    cdef readonly int64_t high_watermark, last_stable_offset
+    cdef readonly int64_t high_watermark
+    cdef readonly int64_t last_stable_offset        # the log start while `producers` is not loaded
     cdef readonly int32_t leader_epoch
     cdef public int32_t deferred_appends    # > 0: earlier appends wait on the io pool, so later ones must defer too
     cdef readonly bint offline              # storage failed: every append and read answers KAFKA_STORAGE_ERROR
     cdef readonly bint deleted              # answers UNKNOWN_TOPIC_OR_PARTITION
     cdef readonly RecordFormat format
     cdef readonly tuple segments            # of Segment, rising and never empty; replaced, never changed
-    cdef readonly ProducerTable producers   # None until first needed
+    cdef readonly ProducerTable producers   # None until the first append or fetch
+    cdef public dict admissions             # producer id → parts that wait for its transaction to be admitted, or None
 
-    cdef int append(self, unsigned char* batch, int64_t size, bint may_block, AppendResult* out) except? -32000
+    cdef int append(self, unsigned char* batch, int64_t size, bint may_block, AppendResult* out,
+                    AppendOrigin origin=*, int64_t admitted=*) except? -32000
+    cdef int64_t admission(self) noexcept
     cdef LogSlice read_slice(self, int64_t offset, int64_t size_max, bint whole_first_batch, int64_t upper_offset,
                              int* error)
     cdef int add_listener(self, LogListener listener) except -1
@@ -67,15 +72,20 @@ cdef class LogCore:
     cdef int64_t now_ms(self) except? -1
     cdef int lock_acquire(self) except -1
     cdef int lock_release(self) except -1
-    cdef int _check_header(self, unsigned char* batch, int64_t size, BatchInfo* info) except? -32000
+    cdef int _check_header(self, unsigned char* batch, int64_t size, BatchInfo* info,
+                           AppendOrigin origin) except? -32000
     cdef int _check_records(self, unsigned char* batch, BatchInfo* info, bint may_block, int64_t now_ms,
                             AppendResult* out) except? -32000
-    cdef int _append_recoded(self, unsigned char* batch, BatchInfo* info, int64_t now_ms,
-                             AppendResult* out) except? -32000
+    cdef int _append_recoded(self, unsigned char* batch, BatchInfo* info, int64_t now_ms, AppendResult* out,
+                             AppendOrigin origin, int64_t admitted) except? -32000
     cdef int _append_locked(self, unsigned char* batch, BatchInfo* info, bint may_block, int64_t now_ms,
-                            AppendResult* out) except? -32000
-    cdef int _write_locked(self, Segment segment, unsigned char* batch, BatchInfo* info, int64_t now_ms,
-                           AppendResult* out) except? -32000
+                            AppendResult* out, AppendOrigin origin, int64_t admitted) except? -32000
+    cdef int _append_marker_locked(self, unsigned char* batch, BatchInfo* info, const Marker* marker, bint strict,
+                                   int64_t now_ms, AppendResult* out) except? -32000
+    cdef int _ready_locked(self, bint may_block) except? -32000
+    cdef int _write_locked(self, Segment segment, unsigned char* batch, BatchInfo* info, const Marker* marker,
+                           int64_t now_ms, AppendResult* out) except? -32000
+    cdef int _move_stable(self) except -1
     cdef Segment _writable_locked(self, const BatchInfo* info, bint may_block, int64_t now_ms)
     cdef int notify(self, int64_t appended_bytes) except -1
     cdef Segment segment_of(self, int64_t offset, tuple segments)

@@ -2,6 +2,7 @@
 
     log_start <= flushed <= log_end          segments: rising, contiguous, never empty; the last one is active
     log_start <= high_watermark <= log_end   (equal to log_end while there is one replica and visibility at append)
+    log_start <= last_stable <= high_watermark      the first offset of the oldest open transaction, else equal
 
 An append checks the batch in Kafka's order, takes the log's lock, gives offsets, writes, indexes and publishes, lets go
 of the lock and tells the listeners. A read takes no lock: it looks at the offsets and at the immutable tuple of
@@ -11,8 +12,8 @@ Thread rules. The lock orders everything that changes the log (append, roll, log
 tried first and waited for without the GIL; a holder may give the GIL away while it writes. It is a leaf but for the
 file cache: under it no other log's lock is taken, no listener called and, with may_block=False, nothing waited for
 except one write to the page cache. Offsets and `segments` are stored with the GIL in one piece (no Python call
-between), so any thread may read them together. Listeners are called with the GIL and without the lock, from whatever
-thread appended; they must not block.
+between), so any thread may read them together; what a marker aborts is noted before the last stable offset moves.
+Listeners are called with the GIL and without the lock, from whatever thread appended; they must not block.
 
 What a subclass supplies: creating and rolling segments, loading producers, recording a leader epoch, looking into
 records, and what happens on a storage failure (the `_..._locked` hooks at the end).
@@ -29,10 +30,22 @@ from cpython.pythread cimport (
 )
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t
 
-from kafkalite._native.producers cimport CHECK_DUPLICATE, ProducerTable, SequenceSpan
+from kafkalite._native.producers cimport (
+    CHECK_ASK,
+    CHECK_DUPLICATE,
+    FROM_CLIENT,
+    FROM_COORDINATOR,
+    MARKER_EMPTY,
+    NOT_ADMITTED,
+    AppendOrigin,
+    Marker,
+    ProducerTable,
+    SequenceSpan,
+    read_marker,
+)
 from kafkalite._native.record_format cimport (
     ATTRIBUTE_CODEC,
-    ATTRIBUTE_TRANSACTIONAL,
+    ATTRIBUTE_CONTROL,
     BatchInfo,
     RecordFormat,
     RecordsVerdict,
@@ -51,8 +64,8 @@ cdef enum:
     OFFSET_OUT_OF_RANGE = 1
     CORRUPT_MESSAGE = 2
     UNKNOWN_TOPIC_OR_PARTITION = 3
-    INVALID_TXN_STATE = 48
     KAFKA_STORAGE_ERROR = 56
+    INVALID_RECORD = 87
 
     # Below this a CRC takes less than giving the GIL away and back would cost another thread.
     CRC_WITHOUT_GIL_MIN = 16 * 1024
@@ -159,8 +172,10 @@ cdef class LogCore:
 
     # ---- append -----------------------------------------------------------------------------------------------------
 
-    cdef int append(self, unsigned char* batch, int64_t size, bint may_block, AppendResult* out) except? -32000:
-        """Appends the records field of one partition: 0, a Kafka error code, or APPEND_DEFER (then nothing changed).
+    cdef int append(self, unsigned char* batch, int64_t size, bint may_block, AppendResult* out,
+                    AppendOrigin origin=FROM_CLIENT, int64_t admitted=NOT_ADMITTED) except? -32000:
+        """Appends the records field of one partition: 0, a Kafka error code, APPEND_DEFER or APPEND_ASK (then nothing
+        changed). `admitted`: what admission() said when the batch's transaction was about to be admitted.
 
         The bytes are patched in place. They must stay alive and unshared for the call.
         """
@@ -171,23 +186,21 @@ cdef class LogCore:
         out.flush_due = False
         if self.deferred_appends > 0 and not may_block:
             return APPEND_DEFER
-        error = self._check_header(batch, size, &info)
+        error = self._check_header(batch, size, &info, origin)
         if error != 0:
             return error
         now_ms = self.now_ms()
         error = self._check_records(batch, &info, may_block, now_ms, out)
         if error != 0:
             return error
-        if info.attributes & ATTRIBUTE_TRANSACTIONAL:
-            return INVALID_TXN_STATE            # no transaction can be open: this release has no coordinator
         if self.codec >= 0 and (info.attributes & ATTRIBUTE_CODEC) != self.codec:
             if not may_block:
                 return APPEND_DEFER
-            error = self._append_recoded(batch, &info, now_ms, out)
+            error = self._append_recoded(batch, &info, now_ms, out, origin, admitted)
         else:
             self.lock_acquire()
             try:
-                error = self._append_locked(batch, &info, may_block, now_ms, out)
+                error = self._append_locked(batch, &info, may_block, now_ms, out, origin, admitted)
             finally:
                 self.lock_release()
         if error == 0:
@@ -198,7 +211,13 @@ cdef class LogCore:
                 self._flush_due(out.end_offset)
         return error
 
-    cdef int _check_header(self, unsigned char* batch, int64_t size, BatchInfo* info) except? -32000:
+    cdef int64_t admission(self) noexcept:
+        """To be asked before a transaction is admitted, and given to the append that follows: a marker that is written
+        in between takes the admission back."""
+        return self.producers.marker_count if self.producers is not None else 0
+
+    cdef int _check_header(self, unsigned char* batch, int64_t size, BatchInfo* info,
+                           AppendOrigin origin) except? -32000:
         cdef bint intact
         cdef int error = self.format.check(batch, size, self.message_size_max, info)
         if error != 0:
@@ -211,7 +230,7 @@ cdef class LogCore:
             intact = self.format.intact(batch, info)
         if not intact:
             return CORRUPT_MESSAGE
-        return self.format.check_fields(info)
+        return self.format.check_fields(info, origin == FROM_COORDINATOR)
 
     cdef int _check_records(self, unsigned char* batch, BatchInfo* info, bint may_block, int64_t now_ms,
                             AppendResult* out) except? -32000:
@@ -251,8 +270,8 @@ cdef class LogCore:
             format.correct_timestamp(batch, info, verdict.max_timestamp)
         return 0
 
-    cdef int _append_recoded(self, unsigned char* batch, BatchInfo* info, int64_t now_ms,
-                             AppendResult* out) except? -32000:
+    cdef int _append_recoded(self, unsigned char* batch, BatchInfo* info, int64_t now_ms, AppendResult* out,
+                             AppendOrigin origin, int64_t admitted) except? -32000:
         """Appends the batch in the codec that the topic prescribes. It was checked; the new form is ours."""
         cdef bytearray recoded = self._recode(<bytes>batch[:info.size], self.codec)
         cdef unsigned char* data = <unsigned char*><char*>recoded
@@ -264,26 +283,32 @@ cdef class LogCore:
             return error
         self.lock_acquire()
         try:
-            return self._append_locked(data, info, True, now_ms, out)
+            return self._append_locked(data, info, True, now_ms, out, origin, admitted)
         finally:
             self.lock_release()
 
-    cdef int _append_locked(self, unsigned char* batch, BatchInfo* info, bint may_block, int64_t now_ms,
-                            AppendResult* out) except? -32000:
-        cdef SequenceSpan original
-        cdef Segment segment
-        cdef int error
+    cdef int _ready_locked(self, bint may_block) except? -32000:
+        """0 when the log takes appends and knows its producers."""
         if self.deleted:
             return UNKNOWN_TOPIC_OR_PARTITION
         if self.offline:
             return KAFKA_STORAGE_ERROR
+        if self.producers is None:
+            if not may_block:
+                return APPEND_DEFER
+            if not self._load_producers_locked():
+                return KAFKA_STORAGE_ERROR
+        return 0
+
+    cdef int _append_locked(self, unsigned char* batch, BatchInfo* info, bint may_block, int64_t now_ms,
+                            AppendResult* out, AppendOrigin origin, int64_t admitted) except? -32000:
+        cdef SequenceSpan original
+        cdef Segment segment
+        cdef int error = self._ready_locked(may_block)
+        if error != 0:
+            return error
         if info.producer_id >= 0:
-            if self.producers is None:
-                if not may_block:
-                    return APPEND_DEFER
-                if not self._load_producers_locked():
-                    return KAFKA_STORAGE_ERROR
-            error = self.producers.check(info, &original)
+            error = self.producers.check(info, origin, admitted, &original)
             if error == CHECK_DUPLICATE:
                 out.base_offset = original.first_offset
                 out.end_offset = original.last_offset + 1
@@ -291,13 +316,30 @@ cdef class LogCore:
                 info.size = 0
                 return 0
             if error != 0:
-                return error
+                return APPEND_ASK if error == CHECK_ASK else error
         segment = self._writable_locked(info, may_block, now_ms)
         if segment is None:
             return KAFKA_STORAGE_ERROR if may_block else APPEND_DEFER
         segment.pin()
         try:
-            return self._write_locked(segment, batch, info, now_ms, out)
+            return self._write_locked(segment, batch, info, NULL, now_ms, out)
+        finally:
+            segment.unpin()
+
+    cdef int _append_marker_locked(self, unsigned char* batch, BatchInfo* info, const Marker* marker, bint strict,
+                                   int64_t now_ms, AppendResult* out) except? -32000:
+        cdef Segment segment
+        cdef int error = self._ready_locked(True)
+        if error == 0:
+            error = self.producers.check_marker(info, marker, strict)
+        if error != 0:
+            return error
+        segment = self._writable_locked(info, True, now_ms)
+        if segment is None:
+            return KAFKA_STORAGE_ERROR
+        segment.pin()
+        try:
+            return self._write_locked(segment, batch, info, marker, now_ms, out)
         finally:
             segment.unpin()
 
@@ -324,9 +366,10 @@ cdef class LogCore:
             return None
         return segment
 
-    cdef int _write_locked(self, Segment segment, unsigned char* batch, BatchInfo* info, int64_t now_ms,
-                           AppendResult* out) except? -32000:
-        """Places, writes and publishes the batch at the end of a pinned segment."""
+    cdef int _write_locked(self, Segment segment, unsigned char* batch, BatchInfo* info, const Marker* marker,
+                           int64_t now_ms, AppendResult* out) except? -32000:
+        """Places, writes and publishes the batch at the end of a pinned segment; `marker`: what it says, if it is one.
+        """
         cdef int64_t written
         cdef RecordFormat format = self.format
         cdef bint stamp = self.log_append_time
@@ -345,12 +388,14 @@ cdef class LogCore:
             return KAFKA_STORAGE_ERROR
         if self.storage_full:
             self._storage_recovered_locked()
-        if info.producer_id >= 0:
+        if marker != NULL:
+            self.producers.update_marker(info, marker, now_ms)
+        elif info.producer_id >= 0:
             self.producers.update(info, now_ms)
         segment.advance(info, self.index_interval)
         self.log_end_offset = info.next_offset
         self.high_watermark = info.next_offset
-        self.last_stable_offset = info.next_offset
+        self._move_stable()
         self.unflushed_count += info.record_count
         if self.unflushed_since == 0.0:
             self.unflushed_since = self.clock.monotonic()
@@ -360,6 +405,14 @@ cdef class LogCore:
         out.end_offset = info.next_offset
         out.append_time_ms = now_ms if stamp else -1
         out.flush_due = self.unflushed_count >= self.flush_messages
+        return 0
+
+    cdef int _move_stable(self) except -1:
+        """Publishes how far read_committed clients may read. It never goes back."""
+        cdef int64_t offset = min(self.producers.first_open_offset, self.high_watermark)
+        # A log start inside an open transaction has moved it past that one's first offset already.
+        if offset > self.last_stable_offset:
+            self.last_stable_offset = offset
         return 0
 
     # ---- read -------------------------------------------------------------------------------------------------------
@@ -457,15 +510,45 @@ cdef class LogCore:
 
     # ---- Python's view ----------------------------------------------------------------------------------------------
 
-    def append_batch(self, batch, *, bint may_block=True):
+    def append_batch(self, batch, *, bint may_block=True, int origin=FROM_CLIENT, int64_t admitted=NOT_ADMITTED):
         """Appends a copy of one batch: (error, base offset, append time ms, log start, end offset, bad record index).
 
-        The error code is APPEND_DEFER (-1000) where may_block=False would have had to block.
+        The error code is APPEND_DEFER (-1000) where may_block=False would have had to block, APPEND_ASK (-1002) where
+        a transaction would begin that nobody has `admitted`. `origin`: 0 a client, 1 one of KIP-890, 2 a coordinator.
         """
         cdef AppendResult out
         cdef bytearray copy = bytearray(batch)
-        cdef int error = self.append(<unsigned char*><char*>copy, len(copy), may_block, &out)
+        cdef int error = self.append(
+            <unsigned char*><char*>copy, len(copy), may_block, &out, <AppendOrigin>origin, admitted)
         return error, out.base_offset, out.append_time_ms, out.log_start_offset, out.end_offset, out.record_error_index
+
+    def append_marker_batch(self, batch, *, bint strict=False):
+        """Appends a copy of a control batch that ends a transaction, blocking where need be: (error, end offset)."""
+        cdef AppendResult out
+        cdef BatchInfo info
+        cdef Marker marker
+        cdef bytearray copy = bytearray(batch)
+        cdef unsigned char* data = <unsigned char*><char*>copy
+        cdef int error = self.format.check(data, len(copy), INT64_MAX, &info)
+        if error == 0:
+            read_marker(data, &info, &marker)
+            if not info.attributes & ATTRIBUTE_CONTROL or marker.type == MARKER_EMPTY or info.producer_id < 0:
+                error = INVALID_RECORD
+        if error != 0:
+            return error, -1
+        out.end_offset = -1
+        self.lock_acquire()
+        try:
+            error = self._append_marker_locked(data, &info, &marker, strict, self.now_ms(), &out)
+        finally:
+            self.lock_release()
+        if error == 0:
+            self.notify(0)                  # the last stable offset may have moved by far more than the marker
+        return error, out.end_offset
+
+    def transaction_admission(self):
+        """What append_batch takes as `admitted`."""
+        return self.admission()
 
     def read_copy(self, int64_t offset, int64_t size_max, *, bint whole_first_batch=True, upper_offset=None):
         """(error code, bytes) of read_slice; the error code may be READ_DEFER (-1000)."""
@@ -525,13 +608,17 @@ cdef class LogCore:
         self.flushed_offset = flushed
         self.log_end_offset = log_end
         self.high_watermark = log_end
-        self.last_stable_offset = log_end
+        self.last_stable_offset = log_start
 
     def _set_log_start(self, int64_t log_start):
         assert self.log_start_offset <= log_start <= self.log_end_offset, "log start must rise and stay inside the log"
         self.log_start_offset = log_start
         if self.flushed_offset < log_start:
             self.flushed_offset = log_start
+        if self.last_stable_offset < log_start:
+            self.last_stable_offset = log_start
+        if self.producers is not None:
+            self.producers.aborted.forget_below(log_start)
 
     def _set_flushed(self, int64_t flushed):
         """Records below `flushed` are on the disk. It never goes back."""
@@ -548,7 +635,10 @@ cdef class LogCore:
         return self.log_end_offset, self.segments
 
     def _set_producers(self, ProducerTable producers):
+        """Publishes the state of the producers, and with it how far read_committed clients may read."""
+        producers.aborted.forget_below(self.log_start_offset)
         self.producers = producers
+        self._move_stable()
 
     def _set_epoch(self, int32_t leader_epoch, bint recorded):
         self.leader_epoch = leader_epoch
@@ -565,7 +655,7 @@ cdef class LogCore:
 
     def _load_producers_locked(self):
         """Loads `producers`; False when the storage failed."""
-        self.producers = ProducerTable()
+        self._set_producers(ProducerTable())
         return True
 
     def _prepare_segment_locked(self, roll):

@@ -36,20 +36,47 @@ cdef class ProduceServer:
     cdef int32_t partitions_max
     cdef int64_t deferred_bytes_max
     cdef bint flush_on_acks_all
+    cdef object gate                # admits transactions; None: there are none
     cdef PendingProduce pending
+    # Of the request being served:
+    cdef const unsigned char* transactional_id      # NULL: null
+    cdef Py_ssize_t transactional_id_size
+    cdef bint transactional         # one of its batches is
+    cdef Ask ask                    # valid while transactional; None: refused
 
     cdef int serve(self, int16_t version, int32_t correlation_id, unsigned char* body, Py_ssize_t size) except -1
     cdef int parse(self, int16_t version, unsigned char* body, Py_ssize_t size, int16_t* acks) except -1
     cdef ProducePart* next_part(self) except NULL
+    cdef LogCore append_part(self, ProducePart* part, int16_t version)
+    cdef int give_up(self, ProducePart* part, LogCore log) except -1
+    cdef bint prepare_ask(self, int16_t version) except -1
+    cdef int append_transactional(self, ProducePart* part, LogCore log) except? -32000
     cdef int encode(self, int16_t version, int32_t correlation_id) except -1
 
 
+cdef class Ask:
+    # How the gate is asked on behalf of one request.
+    cdef object gate
+    cdef str transactional_id
+    cdef int16_t version
+    cdef object deferred            # the answer to the last question, when it is still to come
+    cdef int64_t admitted           # what to append with once it has come
+    cdef bint granted               # the last question was answered with yes at once
+    cdef int put(self, LogCore log, int64_t producer_id, int16_t producer_epoch) except? -32000
+
+
 cdef class PendingPart:
+    # One partition of a request that could not be answered at once.
     cdef ProducePart state          # its topic points into `topic`, its records are NULL
     cdef bytes topic
     cdef LogCore log                # None: this part is finished
     cdef bytearray records          # a copy, while an append is owed
     cdef bint wants_flush
+    cdef bint waits                 # behind a batch of the same producer whose transaction is being admitted
+    cdef object admission           # the Deferred answer to that, when it was asked for this part
+    cdef int64_t admitted           # as LogCore.append takes it
+    cdef int64_t producer_id(self) noexcept
+    cdef int release(self) except -1
 
 
 cdef class PendingProduce:
@@ -59,6 +86,11 @@ cdef class PendingProduce:
     cdef list parts                 # PendingPart, in request order
     cdef int remaining              # parts not finished yet, plus one until start() has run
     cdef readonly Answer answer
+    cdef Ask ask                    # None: nothing in it is transactional
+    cdef object pool
     cdef int start(self, Answer answer, object pool) except -1
+    cdef int submit(self, int i) except -1
+    cdef bint wait_behind(self, PendingPart part, int i) except -1
+    cdef int try_append(self, PendingPart part, int i) except -1
     cdef int part_done(self) except -1
     cdef int finish(self) except -1

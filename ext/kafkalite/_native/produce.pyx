@@ -5,6 +5,16 @@ A part that would have to block (first file of a log, roll, decompression) is co
 order per log; with acks=all the answer waits for the group commit. Both make the request a PendingProduce that
 completes its Answer from another thread.
 
+The first batch of a transaction in a partition has to be admitted by the gate, which is the transactions' coordinator:
+
+    append ─▶ APPEND_ASK ─▶ gate.admit ─┬─ 0 ─▶ append ─▶ ...
+                                        ├─ an error code: the partition's
+                                        └─ Deferred: the part is parked; batches of that producer for that log which
+                                           come meanwhile wait behind it (LogCore.admissions), others pass
+
+When the answer comes those parts go to the I/O pool in the order in which they arrived; a part that has to be asked for
+there waits in the same way, so that no thread of the pool waits for another.
+
 Versions: 3-13 (v9+ flexible, v13 topic ids in place of names). 0-2 are advertised but refused by the dispatcher
 (KAFKA-18659). Version 10's tagged leader fields are never written: a single node has nothing to say there.
 """
@@ -16,11 +26,13 @@ from libc.stdlib cimport free
 
 import logging
 
+from kafkalite._native.batch cimport HEADER_SIZE, PRODUCER_EPOCH_AT, PRODUCER_ID_AT
 from kafkalite._native.cursor cimport (
-    Cursor, cursor_init, read_compact_count, read_count, read_i16, read_i32, read_raw, read_string, read_uvarint,
-    skip_tags,
+    Cursor, cursor_init, load_i16, load_i64, read_compact_count, read_count, read_i16, read_i32, read_raw, read_string,
+    read_uvarint, skip_tags,
 )
-from kafkalite._native.log_core cimport APPEND_DEFER, LogCore
+from kafkalite._native.log_core cimport APPEND_ASK, APPEND_DEFER, LogCore
+from kafkalite._native.producers cimport FROM_CLIENT, FROM_CLIENT_V2, NOT_ADMITTED, AppendOrigin
 from kafkalite._native.request_parts cimport add_part, put_topic, read_topic
 from kafkalite._native.status cimport OK
 from kafkalite._native.topic_table cimport Topic, TopicTable
@@ -49,6 +61,8 @@ cdef enum:
     PARTS_AT_FIRST = 64
     PARTITION_SIZE_MIN = 5      # an int32 index and a null records field in its shortest form
     TOPIC_SIZE_MIN = 2
+    ADMITS_FROM = 12            # first version of Produce whose transactions are KIP-890's
+    APPEND_WAIT = -1003         # behind the gate, or behind a batch that is
 
 # Bytes of batches copied for the I/O pool and not appended yet, over all connections. Guarded by the GIL.
 cdef int64_t deferred_bytes = 0
@@ -60,16 +74,18 @@ def deferred_bytes_now():
 
 
 cdef inline int refusal(const unsigned char* batch, Py_ssize_t size, int16_t version) noexcept nogil:
-    """What the version or this release cannot take, whatever else the batch holds: a Kafka error code, or 0."""
+    """What the version cannot take, whatever else the batch holds: a Kafka error code, or 0."""
     cdef unsigned char attributes
     if size <= ATTRIBUTES_AT or batch[MAGIC_AT] != MAGIC_V2:
         return 0                                                # the log says what is wrong with it
     attributes = batch[ATTRIBUTES_AT]
     if version < ZSTD_FROM and (attributes & ATTRIBUTE_CODEC) == CODEC_ZSTD:
         return ERROR_UNSUPPORTED_COMPRESSION_TYPE
-    if attributes & ATTRIBUTE_TRANSACTIONAL:                    # as FindCoordinator answers: no id is authorised
-        return ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     return 0
+
+
+cdef inline bint is_transactional(const unsigned char* batch, Py_ssize_t size) noexcept nogil:
+    return size > ATTRIBUTES_AT and batch[MAGIC_AT] == MAGIC_V2 and batch[ATTRIBUTES_AT] & ATTRIBUTE_TRANSACTIONAL != 0
 
 
 @cython.final
@@ -77,13 +93,14 @@ cdef class ProduceServer:
     """One worker's Produce path. `out` is that worker's; the topic table and the pool are shared."""
 
     def __cinit__(self, TopicTable table not None, OutBuffer out not None, pool, *, int partitions_max,
-                  int64_t deferred_bytes_max, bint flush_on_acks_all):
+                  int64_t deferred_bytes_max, bint flush_on_acks_all, gate=None):
         self.table = table
         self.out = out
         self.pool = pool
         self.partitions_max = partitions_max
         self.deferred_bytes_max = deferred_bytes_max
         self.flush_on_acks_all = flush_on_acks_all
+        self.gate = gate
         self.parts = NULL
         self.part_capacity = 0
 
@@ -98,14 +115,14 @@ cdef class ProduceServer:
         """Fills `parts`; 0 when the request does not follow its schema or passes a limit."""
         cdef Cursor c
         cdef bint flexible = version >= FLEXIBLE_FROM
-        cdef Py_ssize_t ignored
         cdef int32_t _topic_index, partition_index, partition_count
         cdef const unsigned char* topic
         cdef Py_ssize_t topic_size
         cdef ProducePart* part
         self.part_count = 0
+        self.transactional = False
         cursor_init(&c, body, size)
-        read_string(&c, flexible, &ignored)                     # transactional_id
+        self.transactional_id = read_string(&c, flexible, &self.transactional_id_size)
         acks[0] = read_i16(&c)
         read_i32(&c)                                            # timeout_ms: the disk answers or fails, see D6
         self.topic_count = read_compact_count(&c, TOPIC_SIZE_MIN) if flexible else read_count(&c, TOPIC_SIZE_MIN)
@@ -135,6 +152,8 @@ cdef class ProduceServer:
                 part.records = NULL
                 if part.records_size > 0:
                     part.records = <unsigned char*>read_raw(&c, part.records_size)
+                    if part.records != NULL:
+                        self.transactional |= is_transactional(part.records, part.records_size)
                 if flexible:
                     skip_tags(&c)
                 if c.status != OK:
@@ -150,12 +169,13 @@ cdef class ProduceServer:
         cdef int16_t acks
         cdef int32_t i
         cdef ProducePart* part
-        cdef Topic topic
         cdef LogCore log
         cdef PendingProduce pending = None
         cdef bint failed = False
         cdef bint flush
         if not self.parse(version, body, size, &acks):
+            return MALFORMED
+        if self.transactional and not self.prepare_ask(version):
             return MALFORMED
         flush = acks == -1 and self.flush_on_acks_all
         for i in range(self.part_count):
@@ -167,34 +187,20 @@ cdef class ProduceServer:
             part.result.append_time_ms = -1
             part.result.log_start_offset = -1
             log = None
-            if acks < -1 or acks > 1:
+            if self.transactional and self.ask is None:
+                part.error = ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED    # as Kafka, for the request as a whole
+            elif acks < -1 or acks > 1:
                 part.error = ERROR_INVALID_REQUIRED_ACKS
             else:
-                if version >= TOPIC_IDS_FROM:
-                    topic = self.table.find_id(part.topic)
-                else:
-                    topic = self.table.find(part.topic, part.topic_size)
-                if topic is None and version >= TOPIC_IDS_FROM:
-                    part.error = ERROR_UNKNOWN_TOPIC_ID
-                elif topic is None or part.index < 0 or part.index >= len(<tuple>topic.partitions):
-                    part.error = ERROR_UNKNOWN_TOPIC_OR_PARTITION
-                elif part.records_size <= 0:
-                    part.error = ERROR_INVALID_RECORD
-                else:
-                    part.error = refusal(part.records, part.records_size, version)
-                    if part.error == 0:
-                        log = <LogCore>(<tuple>topic.partitions)[part.index]
-                        part.error = log.append(part.records, part.records_size, False, &part.result)
-                    if part.error == ERROR_INVALID_RECORD:
-                        part.record_error_index = part.result.record_error_index
-            if part.error == APPEND_DEFER or (part.error == 0 and (part.result.flush_due or flush)):
-                if part.error == APPEND_DEFER and deferred_bytes + part.records_size > self.deferred_bytes_max:
-                    part.error = ERROR_REQUEST_TIMED_OUT
+                log = self.append_part(part, version)
+            if part.error <= APPEND_DEFER or (part.error == 0 and (part.result.flush_due or flush)):
+                if part.error <= APPEND_DEFER and deferred_bytes + part.records_size > self.deferred_bytes_max:
+                    self.give_up(part, log)
                 else:
                     if pending is None:
                         pending = PendingProduce.__new__(PendingProduce)
                         pending.parts = [None] * self.part_count
-                    pending.parts[i] = pending_part(part, log, flush)
+                    pending.parts[i] = pending_part(part, log, flush, self.ask if self.transactional else None)
                     continue
             if part.error != 0:
                 failed = True
@@ -202,15 +208,81 @@ cdef class ProduceServer:
             pending.version = version
             pending.correlation_id = correlation_id
             pending.acks = acks
+            pending.ask = self.ask if self.transactional else None
             for i in range(self.part_count):
                 if pending.parts[i] is None:
-                    pending.parts[i] = pending_part(&self.parts[i], None, False)
+                    pending.parts[i] = pending_part(&self.parts[i], None, False, None)
             self.pending = pending
             return PARKED
         if acks == 0:
             return MALFORMED if failed else NO_ANSWER
         self.encode(version, correlation_id)
         return SERVED
+
+    cdef LogCore append_part(self, ProducePart* part, int16_t version):
+        """Appends one partition's batch, which sets its error and result; the log, where it came as far as that."""
+        cdef Topic topic
+        cdef LogCore log
+        if version >= TOPIC_IDS_FROM:
+            topic = self.table.find_id(part.topic)
+        else:
+            topic = self.table.find(part.topic, part.topic_size)
+        if topic is None and version >= TOPIC_IDS_FROM:
+            part.error = ERROR_UNKNOWN_TOPIC_ID
+        elif topic is None or part.index < 0 or part.index >= len(<tuple>topic.partitions):
+            part.error = ERROR_UNKNOWN_TOPIC_OR_PARTITION
+        elif part.records_size <= 0:
+            part.error = ERROR_INVALID_RECORD
+        else:
+            part.error = refusal(part.records, part.records_size, version)
+        if part.error != 0:
+            return None
+        log = <LogCore>(<tuple>topic.partitions)[part.index]
+        if self.transactional:
+            part.error = self.append_transactional(part, log)
+        else:
+            part.error = log.append(part.records, part.records_size, False, &part.result)
+        if part.error == ERROR_INVALID_RECORD:
+            part.record_error_index = part.result.record_error_index
+        return log
+
+    cdef int give_up(self, ProducePart* part, LogCore log) except -1:
+        """No memory may be taken to keep a batch until it can be appended; the client sends it again."""
+        if self.transactional and self.ask.deferred is not None:
+            self.ask.deferred.then(AdmissionDropped(log, load_i64(part.records + PRODUCER_ID_AT)))
+            self.ask.deferred = None
+        part.error = ERROR_REQUEST_TIMED_OUT
+        return 0
+
+    cdef bint prepare_ask(self, int16_t version) except -1:
+        """Sets `ask` for a request with transactional batches, None where they are refused; False: it is malformed."""
+        cdef Ask ask = Ask.__new__(Ask)
+        self.ask = None
+        if self.gate is None or self.transactional_id_size < 0:
+            return True
+        ask.gate = self.gate
+        ask.version = version
+        try:
+            ask.transactional_id = (<const char*>self.transactional_id)[:self.transactional_id_size].decode("utf-8")
+        except UnicodeDecodeError:
+            return False
+        self.ask = ask
+        return True
+
+    cdef int append_transactional(self, ProducePart* part, LogCore log) except? -32000:
+        """As LogCore.append, after asking the gate where that is needed; APPEND_WAIT: `ask` may have its Deferred."""
+        cdef AppendOrigin origin = FROM_CLIENT_V2 if self.ask.version >= ADMITS_FROM else FROM_CLIENT
+        cdef int error
+        self.ask.granted = False
+        if part.records_size >= HEADER_SIZE and is_waited_for(log, load_i64(part.records + PRODUCER_ID_AT)):
+            return APPEND_WAIT
+        error = log.append(part.records, part.records_size, False, &part.result, origin, NOT_ADMITTED)
+        if error == APPEND_ASK:
+            error = self.ask.put(log, load_i64(part.records + PRODUCER_ID_AT),
+                                 load_i16(part.records + PRODUCER_EPOCH_AT))
+            if error == 0:
+                error = log.append(part.records, part.records_size, False, &part.result, origin, self.ask.admitted)
+        return error
 
     cdef int encode(self, int16_t version, int32_t correlation_id) except -1:
         cdef OutBuffer out = self.out
@@ -276,11 +348,66 @@ cdef int encode_part(OutBuffer out, int16_t version, ProducePart* part, bint fir
     return 0
 
 
+cdef bint is_waited_for(LogCore log, int64_t producer_id) except -1:
+    """Whether batches of a producer have to wait for the admission of its transaction."""
+    return log.admissions is not None and producer_id in log.admissions
+
+
+cdef int end_wait(LogCore log, int64_t producer_id, PendingProduce first, int i) except -1:
+    """The gate has answered: part i of `first` goes to the pool, unless that is None, and all that waited behind it."""
+    cdef PendingProduce pending
+    cdef dict admissions = log.admissions
+    waiting = admissions.pop(producer_id, ()) if admissions is not None else ()
+    if not admissions:
+        log.admissions = None
+    if first is not None:
+        first.submit(i)
+    for pending, j in waiting:
+        pending.submit(j)
+    return 0
+
+
+@cython.final
+cdef class Ask:
+    """Asks the gate. One request's, so of one thread at a time."""
+
+    cdef int put(self, LogCore log, int64_t producer_id, int16_t producer_epoch) except? -32000:
+        """0, the partition's error code, or APPEND_WAIT: then the answer comes through `deferred`."""
+        self.deferred = None
+        self.granted = False
+        self.admitted = log.admission()
+        answer = self.gate.admit(
+            self.transactional_id, producer_id, producer_epoch, log.topic, log.partition, self.version)
+        if not isinstance(answer, int):
+            if not answer.done:
+                self.deferred = answer
+                if log.admissions is None:
+                    log.admissions = {}
+                log.admissions.setdefault(producer_id, [])
+                return APPEND_WAIT
+            answer = answer.response
+        self.granted = answer == 0
+        return answer
+
+
 @cython.final
 cdef class PendingPart:
     """One partition of a request that could not be answered at once."""
 
-cdef PendingPart pending_part(ProducePart* part, LogCore log, bint wants_flush):
+    cdef int release(self) except -1:
+        """The append is no longer owed."""
+        global deferred_bytes
+        if self.records is not None:
+            deferred_bytes -= len(self.records)
+            self.records = None
+        return 0
+
+    cdef int64_t producer_id(self) noexcept:
+        """Of the batch, whose size was checked."""
+        return load_i64(<const unsigned char*><char*>self.records + PRODUCER_ID_AT)
+
+
+cdef PendingPart pending_part(ProducePart* part, LogCore log, bint wants_flush, Ask ask):
     cdef PendingPart pending = PendingPart.__new__(PendingPart)
     global deferred_bytes
     pending.topic = PyBytes_FromStringAndSize(<const char*>part.topic, part.topic_size)
@@ -290,21 +417,33 @@ cdef PendingPart pending_part(ProducePart* part, LogCore log, bint wants_flush):
     pending.log = log
     pending.wants_flush = wants_flush
     pending.records = None
-    if part.error == APPEND_DEFER:
+    pending.admitted = NOT_ADMITTED
+    if part.error <= APPEND_DEFER:
         pending.records = bytearray((<const unsigned char*>part.records)[:part.records_size])
         deferred_bytes += part.records_size
-        log.deferred_appends += 1
+        if part.error == APPEND_WAIT:
+            pending.waits = True
+            pending.admission = ask.deferred
+            if ask.deferred is not None:
+                pending.admitted = ask.admitted
+                ask.deferred = None
+        else:
+            if ask is not None and ask.granted:
+                pending.admitted = ask.admitted
+            log.deferred_appends += 1
     return pending
 
 
 @cython.final
 cdef class PendingProduce:
-    """A Produce request whose answer waits for the I/O pool or the disk. Counters change under the GIL only."""
+    """A Produce request whose answer waits for the gate, the I/O pool or the disk. Counters change under the GIL only.
+    """
 
     cdef int start(self, Answer answer, object pool) except -1:
         cdef PendingPart part
         cdef int i
         self.answer = answer
+        self.pool = pool
         self.remaining = 1
         for part in self.parts:
             if part.log is not None:
@@ -312,34 +451,92 @@ cdef class PendingProduce:
         for i, part in enumerate(self.parts):
             if part.log is None:
                 continue
-            if part.records is not None:
-                pool.submit_ordered(part.log, self.append_on_pool, i)
-            else:
+            if part.records is None:
                 part.log.flush_async(part.state.result.end_offset, FlushWaiter(self, i))
+            elif part.admission is not None:
+                part.admission.then(AdmissionWaiter(self, i))
+            elif part.waits:
+                if not self.wait_behind(part, i):
+                    self.submit(i)
+            else:
+                pool.submit_ordered(part.log, self.append_on_pool, i)
         return self.part_done()
+
+    cdef int submit(self, int i) except -1:
+        """Has part i appended on the I/O pool, behind what the log has there already."""
+        cdef PendingPart part = self.parts[i]
+        part.waits = False
+        part.log.deferred_appends += 1
+        try:
+            self.pool.submit_ordered(part.log, self.append_on_pool, i)
+        except RuntimeError:                    # the broker has stopped: whoever is still there may send it again
+            part.log.deferred_appends -= 1
+            part.state.error = ERROR_REQUEST_TIMED_OUT
+            part.release()
+            self.part_done()
+        return 0
+
+    cdef bint wait_behind(self, PendingPart part, int i) except -1:
+        """Puts part i behind the batch of its producer that the gate was asked about, if that still waits."""
+        cdef dict admissions = part.log.admissions
+        waiting = admissions.get(part.producer_id()) if admissions is not None else None
+        if waiting is None:
+            return False
+        waiting.append((self, i))
+        return True
+
+    def admit(self, int i, int error):
+        """The gate has answered for part i; those that wait behind it may go on. Any thread."""
+        cdef PendingPart part = self.parts[i]
+        cdef int64_t producer_id = part.producer_id()
+        part.admission = None
+        if error == 0:
+            end_wait(part.log, producer_id, self, i)
+            return
+        part.state.error = error
+        part.release()
+        end_wait(part.log, producer_id, None, 0)
+        self.part_done()
 
     def append_on_pool(self, int i):
         """The deferred append of part i, on the I/O pool."""
         cdef PendingPart part = self.parts[i]
-        cdef unsigned char[::1] view = part.records
         cdef LogCore log = part.log
-        global deferred_bytes
         try:
-            part.state.error = log.append(&view[0], view.shape[0], True, &part.state.result)
-            if part.state.error == ERROR_INVALID_RECORD:
-                part.state.record_error_index = part.state.result.record_error_index
+            self.try_append(part, i)
         except Exception:
             logger.exception("append to %s-%d failed", log.topic, log.partition)
             part.state.error = ERROR_UNKNOWN_SERVER
         finally:
             log.deferred_appends -= 1
-            deferred_bytes -= view.shape[0]
-            view = None
-            part.records = None
+        if part.state.error == APPEND_WAIT:
+            if part.admission is not None:
+                part.admission.then(AdmissionWaiter(self, i))
+            return
+        part.release()
         if part.state.error == 0 and (part.wants_flush or part.state.result.flush_due):
             log.flush_async(part.state.result.end_offset, FlushWaiter(self, i))
         else:
             self.part_done()
+
+    cdef int try_append(self, PendingPart part, int i) except -1:
+        """Appends part i; its `error` is APPEND_WAIT when the gate has to answer first."""
+        cdef unsigned char[::1] view = part.records
+        cdef LogCore log = part.log
+        cdef AppendOrigin origin = FROM_CLIENT_V2 if self.version >= ADMITS_FROM else FROM_CLIENT
+        if self.ask is not None and part.admitted < 0 and view.shape[0] >= HEADER_SIZE and self.wait_behind(part, i):
+            part.state.error = APPEND_WAIT
+            return 0
+        part.state.error = log.append(&view[0], view.shape[0], True, &part.state.result, origin, part.admitted)
+        if part.state.error == APPEND_ASK:
+            part.state.error = self.ask.put(log, part.producer_id(), load_i16(&view[0] + PRODUCER_EPOCH_AT))
+            part.admission = self.ask.deferred
+            part.admitted = self.ask.admitted
+            if part.state.error == 0:
+                part.state.error = log.append(&view[0], view.shape[0], True, &part.state.result, origin, part.admitted)
+        if part.state.error == ERROR_INVALID_RECORD:
+            part.state.record_error_index = part.state.result.record_error_index
+        return 0
 
     cdef int part_done(self) except -1:
         self.remaining -= 1
@@ -386,3 +583,31 @@ cdef class FlushWaiter:
         if error != 0:
             part.state.error = error
         self.pending.part_done()
+
+
+@cython.final
+cdef class AdmissionWaiter:
+    """The callback that the gate's Deferred calls with 0 or an error code."""
+    cdef PendingProduce pending
+    cdef int index
+
+    def __cinit__(self, PendingProduce pending not None, int index):
+        self.pending = pending
+        self.index = index
+
+    def __call__(self, int error):
+        self.pending.admit(self.index, error)
+
+
+@cython.final
+cdef class AdmissionDropped:
+    """The callback for a batch that was not kept until the gate answered."""
+    cdef LogCore log
+    cdef int64_t producer_id
+
+    def __cinit__(self, LogCore log not None, int64_t producer_id):
+        self.log = log
+        self.producer_id = producer_id
+
+    def __call__(self, int error):
+        end_wait(self.log, self.producer_id, None, 0)

@@ -1,12 +1,35 @@
-"""What a partition remembers of its idempotent producers (kafka-wire 6.1)."""
+"""What a partition remembers of its idempotent and transactional producers (kafka-wire 6.1, 4.2)."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 
+from kafkalite._native.aborted cimport AbortedTransactions
 from kafkalite._native.record_format cimport BatchInfo
 
 cdef enum:
     WINDOW = 5                  # batches remembered for each producer, as clients may have in flight
-    CHECK_DUPLICATE = 32767     # answer of check(): the batch is in the log already
+
+# Answers of check() beside Kafka's error codes.
+cdef enum:
+    CHECK_DUPLICATE = 32767     # the batch is in the log already
+    CHECK_ASK = 32766           # it would begin a transaction: whoever coordinates it has to admit that first
+
+# Who appends.
+cdef enum AppendOrigin:
+    FROM_CLIENT = 0
+    FROM_CLIENT_V2 = 1          # a client that speaks Produce 12 or above: transactions of KIP-890
+    FROM_COORDINATOR = 2        # a coordinator of ours: batches without sequence, and nobody to ask
+
+cdef enum:
+    NOT_ADMITTED = -1           # in place of a table's marker_count at which a transaction was admitted
+
+cdef enum MarkerType:
+    MARKER_ABORT = 0
+    MARKER_COMMIT = 1
+    MARKER_EMPTY = -1           # compaction has taken its record
+
+cdef struct Marker:
+    MarkerType type
+    int32_t coordinator_epoch
 
 cdef struct SequenceSpan:
     int32_t first_sequence
@@ -14,6 +37,10 @@ cdef struct SequenceSpan:
     int64_t first_offset
     int64_t last_offset
     int64_t timestamp           # ms: the batch's largest
+
+cdef struct OpenTransaction:
+    int64_t first_offset
+    int64_t producer_id         # -1: it has ended
 
 cdef class ProducerEntry:
     cdef readonly int64_t producer_id
@@ -23,6 +50,7 @@ cdef class ProducerEntry:
     cdef readonly int64_t last_offset           # of its newest batch or marker
     cdef readonly int64_t last_timestamp        # ms: of that batch
     cdef readonly int64_t seen_ms               # wall clock of the last append, for expiry
+    cdef int64_t marker_number                  # the table's marker_count at its last marker
     cdef readonly int span_count
     cdef SequenceSpan spans[WINDOW]             # oldest first
     cdef int push(self, const BatchInfo* info, int64_t now_ms) except -1
@@ -31,7 +59,26 @@ cdef class ProducerTable:
     cdef dict entries                           # producer id -> ProducerEntry
     cdef public int64_t count_max               # above it the producers silent longest are forgotten
     cdef public bint dirty                      # changed since the last snapshot
-    cdef int check(self, const BatchInfo* info, SequenceSpan* duplicate) except -1
+    cdef readonly AbortedTransactions aborted
+    cdef readonly int64_t first_open_offset     # of the oldest open transaction, INT64_MAX none
+    cdef readonly int64_t marker_count          # markers taken in since the table was made
+    # Open transactions by first offset, with gaps of -1 where one has ended:
+    cdef OpenTransaction* opened
+    cdef Py_ssize_t opened_start, opened_end, opened_capacity
+    cdef readonly Py_ssize_t open_count
+    cdef int64_t forgotten_marker_number        # the highest one among entries that were forgotten
+
+    cdef int check(self, const BatchInfo* info, AppendOrigin origin, int64_t admitted,
+                   SequenceSpan* duplicate) except -1
+    cdef int check_sequence(self, ProducerEntry entry, const BatchInfo* info) noexcept
+    cdef int check_marker(self, const BatchInfo* info, const Marker* marker, bint strict) except -1
     cdef int update(self, const BatchInfo* info, int64_t now_ms) except -1
     cdef ProducerEntry entry_of(self, const BatchInfo* info)
-    cdef int update_marker(self, const BatchInfo* info, int64_t now_ms) except -1
+    cdef int update_marker(self, const BatchInfo* info, const Marker* marker, int64_t now_ms) except -1
+    cdef int put_open(self, int64_t first_offset, int64_t producer_id) except -1
+    cdef int take_open(self, int64_t first_offset) except -1
+    cdef Py_ssize_t find_open(self, int64_t first_offset) noexcept nogil
+    cdef int make_room(self) except -1
+
+# What a control batch, which has been parsed, says. MARKER_EMPTY, too, for one whose record cannot be read.
+cdef void read_marker(const unsigned char* batch, const BatchInfo* info, Marker* marker) noexcept nogil

@@ -1,22 +1,42 @@
-"""What a partition remembers of its idempotent producers, and Kafka's rules on sequence numbers.
+"""What a partition remembers of its idempotent and transactional producers, and Kafka's rules on both.
 
 For each producer id: its epoch, its last five batches (sequences and offsets, so that a batch sent again is answered
 with its first offset), the start of its open transaction, and the epoch of the coordinator that wrote its last marker.
-The state is a function of the log: it is rebuilt from a snapshot and the batches behind it.
+For the log: the open transactions by first offset, and the aborted ones. All of it is a function of the log: it is
+rebuilt from a snapshot and the batches behind it.
 
-Thread rule: a table belongs to one log and is touched under that log's lock only. Sequence numbers run from 0 to
-2^31-1 and wrap to 0.
+A transaction is open from its first batch to its marker. Sequence numbers run on over a marker of the same epoch
+(KIP-98); a marker of a newer epoch, as KIP-890 has them all, and a batch of one, start again at 0. Whoever admits a
+transaction is asked once, for its first batch here; a marker that comes in between takes the admission back, so that a
+late batch cannot open a transaction that nobody will end.
+
+Thread rule: a table belongs to one log and is touched under that log's lock only, but for `aborted`. Sequence numbers
+run from 0 to 2^31-1 and wrap to 0.
 """
 
-from libc.stdint cimport int16_t, int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memmove
 
-from kafkalite._native.record_format cimport ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
+from kafkalite._native.aborted cimport AbortedTransactions
+from kafkalite._native.batch cimport OK, RecordView, next_record
+from kafkalite._native.cursor cimport Cursor, cursor_init, load_i16, load_i32
+from kafkalite._native.record_format cimport (
+    ATTRIBUTE_CODEC,
+    ATTRIBUTE_TRANSACTIONAL,
+    BATCH_HEADER_SIZE,
+    BatchInfo,
+)
 
 cdef enum:
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45
     INVALID_PRODUCER_EPOCH = 47
+    INVALID_TXN_STATE = 48
+    TRANSACTION_COORDINATOR_FENCED = 52
     SEQUENCE_MAX = 0x7FFFFFFF
     COUNT_MAX = 50000
+    OPENED_CAPACITY_MIN = 64
+    ENDED = -1
 
 
 cdef inline int32_t sequence_after(int32_t sequence, int32_t increment) noexcept:
@@ -24,6 +44,24 @@ cdef inline int32_t sequence_after(int32_t sequence, int32_t increment) noexcept
     if sequence > SEQUENCE_MAX - increment:
         return increment - (SEQUENCE_MAX - sequence) - 1
     return sequence + increment
+
+
+cdef void read_marker(const unsigned char* batch, const BatchInfo* info, Marker* marker) noexcept nogil:
+    cdef Cursor c
+    cdef RecordView record
+    cdef int16_t type
+    marker.type = MARKER_EMPTY
+    marker.coordinator_epoch = -1
+    if info.record_count < 1 or info.attributes & ATTRIBUTE_CODEC:
+        return
+    cursor_init(&c, batch + BATCH_HEADER_SIZE, <Py_ssize_t>(info.size - BATCH_HEADER_SIZE))
+    if next_record(&c, &record) != OK or record.key_size < 4:
+        return
+    type = load_i16(record.key + 2)
+    if type == MARKER_ABORT or type == MARKER_COMMIT:
+        marker.type = <MarkerType>type
+        if record.value_size >= 6:
+            marker.coordinator_epoch = load_i32(record.value + 2)
 
 
 cdef class ProducerEntry:
@@ -44,6 +82,11 @@ cdef class ProducerEntry:
         if info.producer_epoch != self.epoch:
             self.epoch = info.producer_epoch
             self.span_count = 0
+        self.last_offset = info.next_offset - 1
+        self.last_timestamp = info.max_timestamp
+        self.seen_ms = now_ms
+        if info.base_sequence < 0:
+            return 0                    # a coordinator's own
         if self.span_count == WINDOW:
             for i in range(WINDOW - 1):
                 self.spans[i] = self.spans[i + 1]
@@ -55,17 +98,17 @@ cdef class ProducerEntry:
         span.last_offset = info.next_offset - 1
         span.timestamp = info.max_timestamp
         self.span_count += 1
-        self.last_offset = span.last_offset
-        self.last_timestamp = info.max_timestamp
-        self.seen_ms = now_ms
-        if info.attributes & ATTRIBUTE_TRANSACTIONAL and self.transaction_offset < 0:
-            self.transaction_offset = info.base_offset
         return 0
 
     @property
     def last_sequence(self):
         """Of the newest batch, -1 when none is remembered."""
         return self.spans[self.span_count - 1].last_sequence if self.span_count else -1
+
+    @property
+    def last_data_offset(self):
+        """Of the newest batch that is remembered, -1 when none is."""
+        return self.spans[self.span_count - 1].last_offset if self.span_count else -1
 
     def batches(self):
         """(first sequence, last sequence, first offset, last offset, timestamp) of the batches, oldest first."""
@@ -79,39 +122,90 @@ cdef class ProducerEntry:
 cdef class ProducerTable:
     """All producers of one partition."""
 
+    def __cinit__(self):
+        self.first_open_offset = INT64_MAX
+
     def __init__(self, int64_t count_max=COUNT_MAX):
         self.count_max = count_max
         self.entries = {}
+        self.aborted = AbortedTransactions()
 
-    cdef int check(self, const BatchInfo* info, SequenceSpan* duplicate) except -1:
-        """0 to append, CHECK_DUPLICATE when `duplicate` was filled with the original, else a Kafka error code."""
+    def __dealloc__(self):
+        free(self.opened)
+
+    # ---- checks -----------------------------------------------------------------------------------------------------
+
+    cdef int check(self, const BatchInfo* info, AppendOrigin origin, int64_t admitted,
+                   SequenceSpan* duplicate) except -1:
+        """0 to append, CHECK_DUPLICATE when `duplicate` was filled with the original, CHECK_ASK, or an error code.
+
+        `admitted`: the marker_count at the time when the transaction was admitted, or NOT_ADMITTED.
+        """
         cdef ProducerEntry entry = <ProducerEntry>self.entries.get(info.producer_id)
-        cdef int32_t last_sequence = sequence_after(info.base_sequence, info.last_offset_delta)
-        cdef int32_t newest
+        cdef bint transactional = info.attributes & ATTRIBUTE_TRANSACTIONAL
+        cdef int32_t last_sequence
         cdef int i
         if entry is None:
+            if transactional and origin != FROM_COORDINATOR:
+                if admitted < 0:
+                    return CHECK_ASK
+                if self.forgotten_marker_number > admitted:
+                    return INVALID_TXN_STATE
+                if origin == FROM_CLIENT_V2 and info.base_sequence != 0:
+                    return OUT_OF_ORDER_SEQUENCE_NUMBER
             return 0                    # no state (expired, or deleted with the log): any sequence may start it
-        if info.producer_epoch == entry.epoch:
-            for i in range(entry.span_count):
-                if (entry.spans[i].first_sequence == info.base_sequence
-                        and entry.spans[i].last_sequence == last_sequence):
-                    duplicate[0] = entry.spans[i]
-                    return CHECK_DUPLICATE
-        elif info.producer_epoch < entry.epoch:
+        if info.producer_epoch < entry.epoch:
             return INVALID_PRODUCER_EPOCH
-        else:
-            return 0 if info.base_sequence == 0 else OUT_OF_ORDER_SEQUENCE_NUMBER
-        newest = entry.spans[entry.span_count - 1].last_sequence if entry.span_count else -1
+        if origin != FROM_COORDINATOR:
+            if info.producer_epoch == entry.epoch:
+                last_sequence = sequence_after(info.base_sequence, info.last_offset_delta)
+                for i in range(entry.span_count):
+                    if (entry.spans[i].first_sequence == info.base_sequence
+                            and entry.spans[i].last_sequence == last_sequence):
+                        duplicate[0] = entry.spans[i]
+                        return CHECK_DUPLICATE
+            if transactional and (entry.transaction_offset < 0 or info.producer_epoch != entry.epoch):
+                if admitted < 0:
+                    return CHECK_ASK
+                if entry.marker_number > admitted:
+                    return INVALID_TXN_STATE
+            i = self.check_sequence(entry, info)
+            if i != 0:
+                return i
+        if not transactional and entry.transaction_offset >= 0:
+            return INVALID_TXN_STATE
+        return 0
+
+    cdef int check_sequence(self, ProducerEntry entry, const BatchInfo* info) noexcept:
+        """0 when the batch follows the producer's newest one."""
+        cdef int32_t newest = -1
+        if info.producer_epoch == entry.epoch and entry.span_count:
+            newest = entry.spans[entry.span_count - 1].last_sequence
         if info.base_sequence == (0 if newest == SEQUENCE_MAX else newest + 1):
             return 0
         return OUT_OF_ORDER_SEQUENCE_NUMBER
 
+    cdef int check_marker(self, const BatchInfo* info, const Marker* marker, bint strict) except -1:
+        """0 or an error code. `strict`, as KIP-890 has it: the epoch is above that of the transaction it ends."""
+        cdef ProducerEntry entry = <ProducerEntry>self.entries.get(info.producer_id)
+        if entry is None:
+            return 0
+        if info.producer_epoch < entry.epoch:
+            return INVALID_PRODUCER_EPOCH
+        if strict and info.producer_epoch == entry.epoch and entry.transaction_offset >= 0:
+            return INVALID_PRODUCER_EPOCH
+        if marker.coordinator_epoch < entry.coordinator_epoch:
+            return TRANSACTION_COORDINATOR_FENCED
+        return 0
+
+    # ---- what stands in the log -------------------------------------------------------------------------------------
+
     cdef int update(self, const BatchInfo* info, int64_t now_ms) except -1:
-        """Takes in a batch that stands in the log; it may be a transaction marker. Nothing is checked."""
-        cdef ProducerEntry entry
-        if info.attributes & ATTRIBUTE_CONTROL:
-            return self.update_marker(info, now_ms)
-        entry = self.entry_of(info)
+        """Takes in a batch of records that stands in the log. Nothing is checked."""
+        cdef ProducerEntry entry = self.entry_of(info)
+        if info.attributes & ATTRIBUTE_TRANSACTIONAL and entry.transaction_offset < 0:
+            self.put_open(info.base_offset, info.producer_id)
+            entry.transaction_offset = info.base_offset
         entry.push(info, now_ms)
         self.dirty = True
         return 0
@@ -129,21 +223,120 @@ cdef class ProducerTable:
     def _forget_oldest(self, count):
         """Forgets the `count` producers silent longest; those with an open transaction stay."""
         idle = sorted([(entry.seen_ms, entry.producer_id) for entry in self if entry.transaction_offset < 0])
-        for _, producer_id in idle[:count]:
-            del self.entries[producer_id]
+        self._forget([producer_id for _, producer_id in idle[:count]])
 
-    cdef int update_marker(self, const BatchInfo* info, int64_t now_ms) except -1:
-        """A commit or abort marker: ends the transaction and, as in Kafka, clears the window."""
+    def _forget(self, producer_ids):
+        cdef ProducerEntry entry
+        for producer_id in producer_ids:
+            entry = self.entries.pop(producer_id)
+            self.forgotten_marker_number = max(self.forgotten_marker_number, entry.marker_number)
+
+    cdef int update_marker(self, const BatchInfo* info, const Marker* marker, int64_t now_ms) except -1:
+        """Takes in a commit or abort marker that stands in the log: it ends the producer's transaction, if one is open.
+
+        An empty one says only that everything of its transaction is gone.
+        """
         cdef ProducerEntry entry = self.entry_of(info)
+        cdef int64_t first_offset = entry.transaction_offset
         if info.producer_epoch > entry.epoch:
             entry.epoch = info.producer_epoch
-        entry.span_count = 0
-        entry.transaction_offset = -1
+            entry.span_count = 0
         entry.last_offset = info.next_offset - 1
-        entry.last_timestamp = info.max_timestamp
         entry.seen_ms = now_ms
+        self.marker_count += 1
+        entry.marker_number = self.marker_count
         self.dirty = True
+        if first_offset >= 0:
+            entry.transaction_offset = -1
+            self.take_open(first_offset)
+        if marker.type == MARKER_EMPTY:
+            return 0
+        entry.coordinator_epoch = marker.coordinator_epoch
+        entry.last_timestamp = info.max_timestamp
+        if first_offset >= 0 and marker.type == MARKER_ABORT:
+            self.aborted.put(info.producer_id, first_offset, info.base_offset,
+                             min(self.first_open_offset, info.next_offset))
         return 0
+
+    # ---- open transactions ------------------------------------------------------------------------------------------
+
+    cdef Py_ssize_t find_open(self, int64_t first_offset) noexcept nogil:
+        """The first place whose offset is not below `first_offset`."""
+        cdef Py_ssize_t low = self.opened_start
+        cdef Py_ssize_t high = self.opened_end
+        cdef Py_ssize_t middle
+        while low < high:
+            middle = (low + high) >> 1
+            if self.opened[middle].first_offset < first_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    cdef int put_open(self, int64_t first_offset, int64_t producer_id) except -1:
+        """Notes a transaction that has begun: behind all others, unless a snapshot is being read."""
+        cdef Py_ssize_t place
+        if self.opened_end == self.opened_capacity:
+            self.make_room()
+        place = self.opened_end
+        if place > self.opened_start and self.opened[place - 1].first_offset > first_offset:
+            place = self.find_open(first_offset)
+            memmove(&self.opened[place + 1], &self.opened[place],
+                    <size_t>(self.opened_end - place) * sizeof(OpenTransaction))
+        self.opened[place].first_offset = first_offset
+        self.opened[place].producer_id = producer_id
+        self.opened_end += 1
+        self.open_count += 1
+        if first_offset < self.first_open_offset:
+            self.first_open_offset = first_offset
+        return 0
+
+    cdef int take_open(self, int64_t first_offset) except -1:
+        """Strikes out a transaction that has ended."""
+        cdef Py_ssize_t place = self.find_open(first_offset)
+        assert place < self.opened_end and self.opened[place].first_offset == first_offset, "it was not open"
+        assert self.opened[place].producer_id != ENDED, "it had ended"
+        self.opened[place].producer_id = ENDED
+        self.open_count -= 1
+        while self.opened_start < self.opened_end and self.opened[self.opened_start].producer_id == ENDED:
+            self.opened_start += 1
+        if self.opened_start == self.opened_end:
+            self.opened_start = self.opened_end = 0
+            self.first_open_offset = INT64_MAX
+        else:
+            self.first_open_offset = self.opened[self.opened_start].first_offset
+        return 0
+
+    cdef int make_room(self) except -1:
+        """Closes the gaps, into twice the memory where that is not enough; so a gap costs a fixed amount of work."""
+        cdef Py_ssize_t capacity = max(<Py_ssize_t>OPENED_CAPACITY_MIN, self.opened_capacity)
+        cdef Py_ssize_t i, kept = 0
+        cdef OpenTransaction* fresh
+        if self.open_count > capacity // 2:
+            capacity *= 2
+        fresh = <OpenTransaction*>malloc(<size_t>capacity * sizeof(OpenTransaction))
+        if fresh == NULL:
+            raise MemoryError("no memory for an open transaction")
+        for i in range(self.opened_start, self.opened_end):
+            if self.opened[i].producer_id != ENDED:
+                memcpy(&fresh[kept], &self.opened[i], sizeof(OpenTransaction))
+                kept += 1
+        free(self.opened)
+        self.opened = fresh
+        self.opened_capacity = capacity
+        self.opened_start = 0
+        self.opened_end = kept
+        return 0
+
+    def open_transactions(self):
+        """[(producer id, first offset)] of the open transactions, oldest first."""
+        return [
+            (self.opened[i].producer_id, self.opened[i].first_offset)
+            for i in range(self.opened_start, self.opened_end)
+            if self.opened[i].producer_id != ENDED
+        ]
+
+    # ---- snapshots, expiry ------------------------------------------------------------------------------------------
 
     def restore(self, int64_t producer_id, int16_t epoch, spans, *, int32_t coordinator_epoch=-1,
                 int64_t transaction_offset=-1, int64_t last_offset=-1, int64_t last_timestamp=-1, int64_t seen_ms=0):
@@ -166,6 +359,8 @@ cdef class ProducerTable:
         entry.last_timestamp = last_timestamp
         entry.seen_ms = seen_ms
         self.entries[producer_id] = entry
+        if transaction_offset >= 0:
+            self.put_open(transaction_offset, producer_id)
 
     def expire(self, int64_t now_ms, int64_t idle_max_ms):
         """Forgets producers idle for idle_max_ms without an open transaction; returns how many."""
@@ -174,8 +369,7 @@ cdef class ProducerTable:
         for entry in self.entries.values():
             if entry.transaction_offset < 0 and now_ms - entry.seen_ms >= idle_max_ms:
                 gone.append(entry.producer_id)
-        for producer_id in gone:
-            del self.entries[producer_id]
+        self._forget(gone)
         if gone:
             self.dirty = True
         return len(gone)

@@ -49,7 +49,7 @@ cdef class RecordFormat:
     cdef int parse(self, const unsigned char* data, int64_t left, BatchInfo* out) noexcept nogil
     cdef bint intact(self, const unsigned char* data, const BatchInfo* info) noexcept nogil
     cdef int check(self, const unsigned char* data, int64_t size, int64_t size_max, BatchInfo* out) noexcept nogil
-    cdef int check_fields(self, const BatchInfo* info) noexcept nogil
+    cdef int check_fields(self, const BatchInfo* info, bint internal) noexcept nogil
     cdef void check_records(self, const unsigned char* data, const BatchInfo* info, bint key_required,
                             int64_t timestamp_min, int64_t timestamp_max, RecordsVerdict* verdict) noexcept nogil
     cdef void correct_timestamp(self, unsigned char* data, BatchInfo* info, int64_t max_timestamp) noexcept nogil

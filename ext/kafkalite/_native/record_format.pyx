@@ -57,8 +57,9 @@ cdef class RecordFormat:
         """What is checked before the checksum of a produced item: 0 or a Kafka error code. Fills `out`."""
         return INVALID_RECORD
 
-    cdef int check_fields(self, const BatchInfo* info) noexcept nogil:
-        """What is checked behind the checksum, from the header alone: 0 or a Kafka error code."""
+    cdef int check_fields(self, const BatchInfo* info, bint internal) noexcept nogil:
+        """What is checked behind the checksum, from the header alone: 0 or a Kafka error code. `internal`: a batch of a
+        coordinator of ours, which has a producer and yet no sequence."""
         return INVALID_RECORD
 
     cdef void check_records(self, const unsigned char* data, const BatchInfo* info, bint key_required,
@@ -146,12 +147,12 @@ cdef class V2Format(RecordFormat):
         out.next_offset = <int64_t>out.last_offset_delta + 1
         return 0
 
-    cdef int check_fields(self, const BatchInfo* info) noexcept nogil:
+    cdef int check_fields(self, const BatchInfo* info, bint internal) noexcept nogil:
         if info.record_count <= 0 or info.last_offset_delta != info.record_count - 1:
             return INVALID_RECORD
         if info.attributes & ATTRIBUTE_CONTROL:
             return INVALID_RECORD
-        if info.producer_id >= 0 and (info.base_sequence < 0 or info.producer_epoch < 0):
+        if info.producer_id >= 0 and ((info.base_sequence < 0 and not internal) or info.producer_epoch < 0):
             return INVALID_RECORD
         if (info.attributes & ATTRIBUTE_CODEC) > CODEC_MAX:
             return UNSUPPORTED_COMPRESSION_TYPE

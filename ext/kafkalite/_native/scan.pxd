@@ -19,4 +19,5 @@ cdef class SegmentScan:
     cdef int64_t index_interval
     cdef ProducerTable producers            # updated on the way, or None
     cdef int64_t producers_from             # batches below this offset are in it already
-    cdef int _take(self, const BatchInfo* batches, int64_t count) except -1
+    cdef int _take(self, const unsigned char* map, const BatchInfo* batches, int64_t count) except -1
+    cdef int _take_producer(self, const unsigned char* map, const BatchInfo* info) except -1

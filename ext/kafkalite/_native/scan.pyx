@@ -14,8 +14,8 @@ Thread rule: a scan belongs to one thread. The segment is pinned during run() an
 from libc.stdint cimport INT64_MAX, int64_t
 
 from kafkalite._native.index cimport SegmentIndex
-from kafkalite._native.producers cimport ProducerTable
-from kafkalite._native.record_format cimport BATCH_HEADER_SIZE, PARSED, BatchInfo, RecordFormat
+from kafkalite._native.producers cimport Marker, ProducerTable, read_marker
+from kafkalite._native.record_format cimport ATTRIBUTE_CONTROL, BATCH_HEADER_SIZE, PARSED, BatchInfo, RecordFormat
 from kafkalite._native.segment cimport Segment
 
 cdef enum:
@@ -114,7 +114,7 @@ cdef class SegmentScan:
         self.max_timestamp_offset = max_timestamp_offset
         self.last_position = last_position
 
-    cdef int _take(self, const BatchInfo* batches, int64_t count) except -1:
+    cdef int _take(self, const unsigned char* map, const BatchInfo* batches, int64_t count) except -1:
         cdef const BatchInfo* info
         cdef int64_t i
         for i in range(count):
@@ -129,11 +129,18 @@ cdef class SegmentScan:
                 self.max_timestamp = info.max_timestamp
                 self.max_timestamp_offset = info.base_offset
             if self.producers is not None and info.producer_id >= 0 and info.base_offset >= self.producers_from:
-                self.producers.update(info, info.max_timestamp)
+                self._take_producer(map, info)
         if count:
             self.last_position = batches[count - 1].position
             self.batch_count += count
         return 0
+
+    cdef int _take_producer(self, const unsigned char* map, const BatchInfo* info) except -1:
+        cdef Marker marker
+        if info.attributes & ATTRIBUTE_CONTROL:
+            read_marker(map + info.position, info, &marker)
+            return self.producers.update_marker(info, &marker, info.max_timestamp)
+        return self.producers.update(info, info.max_timestamp)
 
     def run(self, int64_t end, *, bint verify, bint contiguous=False, int64_t offset_limit=INT64_MAX):
         """Walks to position `end`; True when it got there, False when what is at `position` is no batch that fits."""
@@ -155,7 +162,7 @@ cdef class SegmentScan:
             while walk.position < end and result == WALKED:
                 with nogil:
                     result = walk_chunk(format, map, &walk, batches, &count)
-                self._take(batches, count)
+                self._take(map, batches, count)
                 self.position = walk.position
                 self.next_offset = walk.next_offset
         finally:

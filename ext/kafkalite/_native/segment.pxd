@@ -62,5 +62,6 @@ cdef class Segment:
     cdef bint is_verified(self, int64_t position, int64_t end) noexcept
     cdef int slice(self, int64_t offset, int64_t size_max, bint whole_first, int64_t upper_offset, int64_t size_limit,
                    int64_t* start, int64_t* end) except? -2000
+    cdef int64_t end_offset_at(self, int64_t position, int64_t end) except -1
     cdef int _slice_damaged(self, int64_t offset, int64_t size_max, bint whole_first, int64_t upper_offset,
                             int64_t size_limit, int64_t* start, int64_t* end) except? -2000

@@ -577,6 +577,21 @@ cdef class Segment:
         end[0] = boundary
         return 0
 
+    cdef int64_t end_offset_at(self, int64_t position, int64_t end) except -1:
+        """The first offset behind the batches in [position, end), both of them batch boundaries; pinned."""
+        cdef BatchInfo info
+        cdef IndexView view
+        cdef int64_t i
+        info.next_offset = self.base_offset
+        _owner = self.index.view(&view)
+        with nogil:
+            i = bisect_last(view.positions, view.count, end - 1)
+            if i >= 0:
+                position = max(position, view.positions[i])
+            while position < end and self.format.parse(self.map + position, end - position, &info) == PARSED:
+                position += info.size
+        return info.next_offset
+
     cdef int _slice_damaged(self, int64_t offset, int64_t size_max, bint whole_first, int64_t upper_offset,
                             int64_t size_limit, int64_t* start, int64_t* end) except? -2000:
         """slice() where bytes are quarantined: steps over them, ends before them. Rare, so simple rather than fast."""

@@ -35,6 +35,7 @@ def compressed(batch: bytes, codec: Codec) -> bytes:
 
 GOOD = make_batch(3, value_size=20)
 
+ASK = -1002
 REFUSED = [
     pytest.param(b"", 87, id="nothing"),
     pytest.param(GOOD[:16], 87, id="too short for a magic byte"),
@@ -54,7 +55,9 @@ REFUSED = [
     pytest.param(make_batch(1, producer_id=1, epoch=0, sequence=-1), 87, id="producer without sequence"),
     pytest.param(make_batch(1, attributes=0x08), 32, id="append time set by the client"),
     pytest.param(make_batch(1, attributes=0x05), 76, id="unknown codec"),
-    pytest.param(make_batch(1, attributes=0x10, producer_id=1, epoch=0, sequence=0), 48, id="transactional"),
+    pytest.param(
+        make_batch(1, attributes=0x10, producer_id=1, epoch=0, sequence=0), ASK, id="transaction that nobody admitted"
+    ),
     pytest.param(make_batch(1, timestamp=TIME_MS + HOUR_MS + 1), 32, id="from the future"),
     pytest.param(patched(GOOD, 61, b"\x7e"), 87, id="records that do not parse"),
     pytest.param(compressed(patched(GOOD, 61, b"\x7e"), Codec.GZIP), 87, id="compressed records that do not parse"),

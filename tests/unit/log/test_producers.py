@@ -8,7 +8,7 @@ import pytest
 
 from kafkalite._native.crc32c import crc32c
 from kafkalite._native.producers import ProducerTable
-from kafkalite.log import snapshots
+from kafkalite.log import markers, snapshots
 from kafkalite.log.partition_log import PartitionLog
 from tests.support.clock import FakeClock
 from tests.support.log_harness import TIME_MS, LogHarness, make_batch, release
@@ -135,22 +135,25 @@ def test_table_forgets_the_silent_rather_than_grow(tmp_path: Path) -> None:
     assert send(log, 9, producer_id=0)[0] == 0, "the oldest is gone"
 
 
-def test_markers_in_a_copied_log_end_the_window(tmp_path: Path) -> None:
-    """A log of Kafka's with a transaction: batches, then a commit marker, which carries no sequence."""
+@pytest.mark.parametrize(("marker_epoch", "expected"), [(0, 2), (1, 0)], ids=["same epoch", "newer epoch"])
+def test_marker_in_a_copied_log_ends_the_transaction(tmp_path: Path, marker_epoch: int, expected: int) -> None:
+    """A log of Kafka's with a transaction. Sequences run on behind a marker of the same epoch, not of a newer one."""
     harness = LogHarness(tmp_path)
     data = make_batch(2, producer_id=3, epoch=0, sequence=0, attributes=0x10)
-    marker = make_batch(1, producer_id=3, epoch=0, sequence=-1, attributes=0x30, key=b"\0\0\0\1", value=bytes(6))
+    marker = markers.marker_batch(3, marker_epoch, 9, TIME_MS, commit=True)
     marker = struct.pack(">q", 2) + marker[8:]
     (harness.path / f"{0:020d}.log").write_bytes(data + marker)
     log = harness.open(clean=False)
     assert log.log_end_offset == 3
     assert len(log.read(0, 1000)) == len(data + marker)
-    assert send(log, 5, producer_id=3) == (OUT_OF_ORDER, -1)
-    assert send(log, 0, producer_id=3) == (0, 3)
+    for sequence in {0, 1, 2, 5} - {expected}:
+        assert send(log, sequence, producer_id=3, epoch=marker_epoch) == (OUT_OF_ORDER, -1)
+    assert send(log, expected, producer_id=3, epoch=marker_epoch) == (0, 3)
     assert log.producers is not None
     entry = log.producers.get(3)
     assert entry is not None
-    assert entry.transaction_offset == -1
+    assert (entry.transaction_offset, entry.coordinator_epoch) == (-1, 9)
+    assert log.last_stable_offset == 4
 
 
 def test_snapshot_is_kafkas_byte_for_byte() -> None:

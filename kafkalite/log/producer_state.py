@@ -1,0 +1,232 @@
+"""Loads and saves what a partition knows of its producers: sequences, open transactions, aborted ones.
+
+    load    newest good snapshot S  +  NNN.txnindex of the segments, markers below S  +  the log's batches from S on
+    save    changed NNN.txnindex, synced  ▸  snapshot S with the marks of all of them in its companion
+
+So a snapshot vouches for the aborted transactions below it. Where its marks and the files differ (lost, torn, older,
+swapped by a compaction that a crash cut short) the aborted transactions are made again by walking the log; a snapshot
+without marks is Kafka's, whose files are believed when they are in order.
+
+Saved at a roll, a checkpoint when much was added, a clean stop, and after a compaction. Thread rule: `..._locked` needs
+the log's lock; files are written without it, one save at a time, and never by an older capture over a newer one.
+"""
+
+import logging
+import threading
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafkalite._native.producers import ProducerTable
+from kafkalite._native.scan import SegmentScan
+from kafkalite.errors import KafkaError
+from kafkalite.log import snapshots, transaction_index
+from kafkalite.logging import fields
+
+if TYPE_CHECKING:
+    from kafkalite._native.segment import Segment
+    from kafkalite.log.partition_log import PartitionLog
+
+_LOG = logging.getLogger(__name__)
+
+WALK_SIZE_MAX = 8 * 1024 * 1024
+"""Bytes behind the last snapshot from which a clean stop or a checkpoint saves a new one for their sake alone."""
+OFFSET_MAX = (1 << 63) - 1
+
+Marks = dict[int, tuple[int, int]]
+"""Base offset of a segment → (count, CRC) of the entries in its txnindex; segments without entries are left out."""
+
+
+class Captured(NamedTuple):
+    """The state at one moment, ready to be written."""
+
+    number: int  # captures of a log, counted
+    offset: int  # the log end then
+    size: int  # of the active segment then
+    snapshot: tuple[bytes, bytes]
+    marks: Marks
+    indexes: dict[int, bytes]  # base offset of a segment → what its txnindex must hold
+
+
+class ProducerState:
+    """The producer state of one log on its way from and to the disk."""
+
+    def __init__(self, log: "PartitionLog") -> None:
+        self._log = log
+        self._saving = threading.Lock()  # a leaf: under it only files are written
+        self._captures = 0  # guarded by the log's lock
+        self._saved_number = -1  # guarded by _saving
+        self._saved: tuple[int, Marks] = (0, {})  # files hold all markers below; replaced as a whole
+        self.snapshot_offset = -1
+        self._snapshot_size = 0  # of the active segment at the last snapshot
+
+    # ---- load -------------------------------------------------------------------------------------------------------
+
+    def load_locked(self) -> ProducerTable:
+        """The state at the log end; OSError, KafkaError."""
+        log = self._log
+        table = ProducerTable(log.services.producer_count_max)
+        start = snapshots.load(log.directory, log.log_end_offset, table)
+        self.snapshot_offset = start
+        if start > log.segments[0].base_offset:
+            self._load_aborted(table, start)
+        self._walk(table, max(start, 0), OFFSET_MAX)
+        log.services.producer_id_seen(max((entry.producer_id for entry in table), default=-1))
+        return table
+
+    def _load_aborted(self, table: ProducerTable, start: int) -> None:
+        """The aborted transactions with markers below `start`, from the segments' files or else from the log."""
+        log = self._log
+        expected = snapshots.aborted_marks(log.directory, start)
+        bases = {segment.base_offset for segment in log.segments}
+        sound = expected is None or all(base in bases for base in expected if base >= log.segments[0].base_offset)
+        rows: list[transaction_index.Row] = []
+        found: Marks = {}
+        for i, segment in enumerate(log.segments):
+            if segment.base_offset >= start or not sound:
+                break
+            data = transaction_index.read(log.directory, segment.base_offset)
+            limit = log.segments[i + 1].base_offset if i + 1 < len(log.segments) else OFFSET_MAX
+            decoded = self._meant(data, segment.base_offset, limit, expected)
+            if decoded is None or not _adjoins(rows, decoded):
+                sound = False
+                break
+            if data:
+                found[segment.base_offset] = transaction_index.mark_of(data)
+            rows += [row for row in decoded if row[2] < start]
+        if sound:
+            self._saved = (start, found)
+        else:
+            rows = self._rebuild(start)
+            table.dirty = True
+        for row in rows:
+            table.aborted.add(*row)
+
+    @staticmethod
+    def _meant(data: bytes, base: int, limit: int, expected: Marks | None) -> list[transaction_index.Row] | None:
+        """The entries that count of a segment's file; None when it is not the file that was meant."""
+        if expected is None:
+            return transaction_index.decode(data, base, limit)
+        mark = expected.get(base, (0, 0))
+        data = data[: mark[0] * transaction_index.ENTRY.size]
+        return transaction_index.decode(data, base, limit) if transaction_index.mark_of(data) == mark else None
+
+    def _rebuild(self, start: int) -> list[transaction_index.Row]:
+        log = self._log
+        _LOG.warning("aborted transactions are looked up in the log again", extra=fields(log=log.name))
+        scratch = ProducerTable(log.services.producer_count_max)
+        self._walk(scratch, 0, start)
+        return [row for row in scratch.aborted.rows() if row[2] < start]
+
+    def _walk(self, table: ProducerTable, start: int, limit: int) -> None:
+        """Takes in the batches from offset `start` on, up to and including the segment in which `limit` lies."""
+        log = self._log
+        for i, segment in enumerate(log.segments):
+            behind = log.segments[i + 1].base_offset if i + 1 < len(log.segments) else log.log_end_offset
+            if segment.size > 0 and behind > start and segment.base_offset < limit:
+                self._walk_segment(segment, start, table)
+
+    def _walk_segment(self, segment: "Segment", start_offset: int, table: ProducerTable) -> None:
+        index = self._log.locked_index(segment)
+        scan = SegmentScan(
+            segment,
+            position=index.position_of_offset(start_offset),
+            producers=table,
+            producers_from=start_offset,
+        )
+        while not scan.run(segment.size, verify=False):
+            following = scan.resync(segment.size)
+            if following is None:
+                return
+            scan.skip_to(*following)
+
+    # ---- save -------------------------------------------------------------------------------------------------------
+
+    def is_due_locked(self, *, stopping: bool) -> bool:
+        """Whether a snapshot now would spare the next start work."""
+        log = self._log
+        table = log.producers
+        if table is None or self.snapshot_offset == log.log_end_offset:
+            return table is not None and table.dirty and stopping
+        grown = log.active.size - (self._snapshot_size if self.snapshot_offset > log.active.base_offset else 0)
+        return grown > WALK_SIZE_MAX or (table.dirty and stopping)
+
+    def capture_locked(self) -> Captured:
+        """The state as it is now. Its table counts as clean from here on."""
+        log = self._log
+        table = log.producers
+        assert table is not None, "there is no state to capture before it was loaded"
+        filed, known = self._saved
+        marks: Marks = {}
+        indexes: dict[int, bytes] = {}
+        behind = log.log_end_offset
+        for segment in reversed(log.segments):
+            base = segment.base_offset
+            if behind <= filed:
+                if base in known:
+                    marks[base] = known[base]
+            else:
+                data = transaction_index.encode(table.aborted.rows(base, behind))
+                if data:
+                    marks[base] = transaction_index.mark_of(data)
+                if known.get(base) != marks.get(base):
+                    indexes[base] = data
+            behind = base
+        table.dirty = False
+        self._captures += 1
+        encoded = snapshots.encode(table, marks)
+        return Captured(self._captures, log.log_end_offset, log.active.size, encoded, marks, indexes)
+
+    def save(self, captured: Captured) -> None:
+        """Writes a captured state down, unless a later one is there already. OSError; the log can replace it."""
+        log = self._log
+        with self._saving:
+            if captured.number <= self._saved_number or log.deleted:
+                return
+            present = {segment.base_offset for segment in log.segments}
+            for base, data in captured.indexes.items():
+                if base in present:
+                    transaction_index.write(log.directory, base, data)
+            snapshots.write(log.directory, captured.offset, captured.snapshot)
+            self._saved_number = captured.number
+            self._saved = (captured.offset, captured.marks)
+            self.snapshot_offset = captured.offset
+            self._snapshot_size = captured.size
+
+    def save_or_warn(self, captured: Captured) -> None:
+        """As save(), for callers that can do without."""
+        try:
+            self.save(captured)
+        except OSError as error:
+            _LOG.warning("producer snapshot could not be saved", extra=fields(log=self._log.name, reason=str(error)))
+
+    def save_compacted(self, below: int) -> None:
+        """After a compaction up to `below`: the files of all segments are written anew, and no snapshot stays that
+        knows a transaction as open whose marker may be gone."""
+        log = self._log
+        log._acquire()
+        try:
+            if log.producers is None or log.deleted or log.offline:
+                return
+            self._saved = (0, {})
+            captured = self.capture_locked()
+        finally:
+            log._release()
+        self.save_or_warn(captured)
+        for offset in snapshots.offsets_in(log.directory):
+            if offset < min(below, self.snapshot_offset):
+                snapshots.remove(log.directory, offset)
+
+
+def _adjoins(rows: list[transaction_index.Row], following: list[transaction_index.Row]) -> bool:
+    """Whether the entries of a segment may stand behind those of the segments before it."""
+    return not rows or not following or rows[-1][3] <= following[0][3]
+
+
+def load_or_report(log: "PartitionLog") -> ProducerTable | None:
+    """What load_locked gives; None when the storage or the journal failed, which is in the log then."""
+    try:
+        return log.producer_state.load_locked()
+    except OSError as error:
+        log._storage_error(error, "producer state could not be read")
+    except KafkaError as error:  # the journal is full or broken: nothing is wrong with this log
+        _LOG.warning("producer ids could not be noted", extra=fields(log=log.name, reason=str(error)))
+    return None
