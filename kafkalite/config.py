@@ -304,6 +304,14 @@ class BrokerConfig:
     log_retention_check_interval_ms: int = setting(
         LONG, 5 * MINUTE_MS, "How often retention looks for segments to delete.", unit="ms", low=1
     )
+    clock_jump_hold_ms: int = setting(
+        LONG,
+        60 * MINUTE_MS,
+        "After the wall clock has jumped ahead by more than a minute, how long nothing expires by it (records, offsets,"
+        " producers, tombstones), so that it can be set right; 0 follows it at once.",
+        unit="ms",
+        low=0,
+    )
     log_segment_delete_delay_ms: int = setting(
         LONG, MINUTE_MS, "Default of file.delete.delay.ms.", unit="ms", low=0, dynamic=True
     )

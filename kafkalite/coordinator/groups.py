@@ -22,6 +22,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from kafkalite._native.codec import CodecError
+from kafkalite.clock import ExpiryTime
 from kafkalite.coordinator.base import Environment, write_error
 from kafkalite.coordinator.group import Caller, Group
 from kafkalite.coordinator.offsets import UNSTABLE, Committed, GroupOffsets
@@ -84,6 +85,7 @@ class GroupCoordinator:
         self._config = config
         self._logs = logs
         self._clock = clock
+        self._expiry_time = ExpiryTime(clock, config.clock_jump_hold_ms)
         self.timers = timers or TimerQueue(clock)
         self.log = StateLog(
             OFFSETS_TOPIC,
@@ -506,7 +508,7 @@ class GroupCoordinator:
 
     def expire_now(self) -> int:
         """Lets go of offsets and groups whose time is over; how many groups were touched."""
-        now_ms = self._clock.time_ms()
+        now_ms = self._expiry_time.time_ms()
         retention_ms = self._config.offsets_retention_minutes * MINUTE_MS
         count = 0
         for group in self._all():

@@ -228,7 +228,7 @@ class LogCleaner:
 
     def clean_dirtiest(self) -> bool:
         """Compacts the dirtiest log that is due; whether there was one. May be called by a test."""
-        now_ms = self._manager.clock.time_ms()
+        now_ms = self._manager.expiry_time.time_ms()
         chosen = self._take_dirtiest(now_ms)
         if chosen is None:
             return False

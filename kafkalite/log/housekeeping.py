@@ -159,7 +159,7 @@ class Housekeeper:
 
     def apply_retention(self) -> int:
         """Deletes what may be deleted; how many segments."""
-        now_ms = self._manager.clock.time_ms()
+        now_ms = self._manager.expiry_time.time_ms()
         count = 0
         for log in self._manager.logs():
             if self.stopping():
@@ -185,7 +185,7 @@ class Housekeeper:
 
     def expire_producers(self) -> int:
         """Forgets idle producers; how many."""
-        now_ms = self._manager.clock.time_ms()
+        now_ms = self._manager.expiry_time.time_ms()
         idle_max_ms = self._manager.config.producer_id_expiration_ms
         return sum(log.expire_producers(now_ms, idle_max_ms) for log in self._manager.logs())
 

@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from kafkalite._native import file_ops
 from kafkalite._native.segment import FileCache, Segment
 from kafkalite._native.topic_table import Topic, TopicTable
-from kafkalite.clock import Clock
+from kafkalite.clock import Clock, ExpiryTime
 from kafkalite.config import BrokerConfig, TopicConfig
 from kafkalite.errors import (
     ConfigError,
@@ -75,6 +75,7 @@ class LogManager:
     ) -> None:
         self.config = config
         self.clock = clock
+        self.expiry_time = ExpiryTime(clock, config.clock_jump_hold_ms)
         self.directory = str(config.data_directory)
         self.table = TopicTable()
         self.topics: dict[str, Topic] = {}
