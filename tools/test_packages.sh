@@ -15,6 +15,7 @@ need gcc gcc
 need kcat kcat
 need /usr/include/librdkafka/rdkafka.h librdkafka-dev
 need strace strace
+need "/usr/lib/$(uname -m)-linux-gnu/faketime/libfaketimeMT.so.1" libfaketime
 need java default-jdk-headless
 need javac default-jdk-headless
 need mvn maven
