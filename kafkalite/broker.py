@@ -1,7 +1,9 @@
 """The composition root: builds every part, joins them, and knows the order of start and stop.
 
-    start: descriptors ─▶ log directory (lock, recovery) ─▶ I/O pool ─▶ groups ─▶ listeners ─▶ workers ─▶ acceptor
-    stop:  acceptor ─▶ groups ─▶ workers (parked answers, then connections) ─▶ I/O pool ─▶ log directory (flush, marker)
+    start: descriptors ─▶ log directory (lock, recovery) ─▶ I/O pool ─▶ groups, transactions ─▶ listeners ─▶ workers ─▶
+           acceptor
+    stop:  acceptor ─▶ transactions, groups ─▶ workers (parked answers, then connections) ─▶ I/O pool ─▶ log directory
+           (flush, marker)
 
 Nothing else imports this module. A Broker is started once and stopped once, from any one thread.
 """
@@ -26,6 +28,8 @@ from kafkalite._native.transfer import Mailbox, OutBuffer
 from kafkalite.clock import SystemClock
 from kafkalite.config import BrokerConfig
 from kafkalite.coordinator.groups import GroupCoordinator
+from kafkalite.coordinator.producer_ids import ProducerIds
+from kafkalite.coordinator.transactions import TransactionCoordinator
 from kafkalite.dispatch import BrokerServices, ClusterView, Dispatcher
 from kafkalite.log.manager import LogManager, open_segments_max
 from kafkalite.net.acceptor import Acceptor, BoundListener, bind
@@ -89,6 +93,7 @@ class Broker:
         self._pool: IoPool | None = None
         self._logs: LogManager | None = None
         self._groups: GroupCoordinator | None = None
+        self._transactions: TransactionCoordinator | None = None
         self._listeners: list[BoundListener] = []
 
     @property
@@ -158,6 +163,10 @@ class Broker:
         self._pool = pool = IoPool(config.num_io_threads)
         self._groups = groups = GroupCoordinator(logs.config, logs, pool, self.clock)
         groups.start()
+        self._transactions = transactions = TransactionCoordinator(
+            logs.config, logs, pool, self.clock, groups, ProducerIds(logs), groups.timers
+        )
+        transactions.start()
         self._listeners = [self._bind(wanted) for wanted in config.bound_listeners]
         cluster = ClusterView(
             logs.cluster_id,
@@ -166,9 +175,11 @@ class Broker:
             {bound.name: bound.endpoint for bound in self._listeners},
         )
         config = logs.config  # with what was changed while an earlier broker ran
-        services = BrokerServices(config, logs, cluster, self.clock, pool, groups)
+        services = BrokerServices(config, logs, cluster, self.clock, pool, groups, transactions)
         dispatcher = Dispatcher(services)
-        self._workers = [self._make_worker(i, logs, pool, dispatcher) for i in range(config.num_network_threads)]
+        self._workers = [
+            self._make_worker(i, logs, pool, dispatcher, transactions) for i in range(config.num_network_threads)
+        ]
         self._acceptor = Acceptor(
             self._listeners,
             self._workers,
@@ -206,7 +217,14 @@ class Broker:
         port = int(listening.getsockname()[1])
         return BoundListener(wanted.name, listening, self.config.advertised_endpoint(wanted, port))
 
-    def _make_worker(self, number: int, logs: LogManager, pool: IoPool, dispatcher: Dispatcher) -> Worker:
+    def _make_worker(
+        self,
+        number: int,
+        logs: LogManager,
+        pool: IoPool,
+        dispatcher: Dispatcher,
+        transactions: TransactionCoordinator,
+    ) -> Worker:
         config = self.config
         mailbox = Mailbox()
 
@@ -219,6 +237,7 @@ class Broker:
                 partitions_max=config.request_max_partitions,
                 deferred_bytes_max=config.queued_append_max_bytes,
                 flush_on_acks_all=config.flush_on_acks_all,
+                gate=transactions,
             )
             fetch = FetchServer(
                 logs.table,
@@ -266,6 +285,9 @@ class Broker:
         else:
             for bound in self._listeners:
                 bound.socket.close()
+        if self._transactions is not None:
+            self._transactions.stop()
+            self._transactions = None
         if self._groups is not None:
             self._groups.stop()
             self._groups = None

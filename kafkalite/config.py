@@ -416,7 +416,7 @@ class BrokerConfig:
         low=1,
     )
 
-    # Groups; transactions are accepted now
+    # Groups, transactions
     group_initial_rebalance_delay_ms: int = setting(
         INT, 0, "How long an empty group waits for more members.", unit="ms", low=0
     )
@@ -448,19 +448,37 @@ class BrokerConfig:
         SHORT, 3, "Replicas of __consumer_offsets; one broker keeps one copy.", low=1, effect=NONE
     )
     transaction_max_timeout_ms: int = setting(
-        INT, 15 * MINUTE_MS, "The longest transaction a producer may ask for.", unit="ms", low=1, effect=LATER
+        INT, 15 * MINUTE_MS, "The longest transaction a producer may ask for.", unit="ms", low=1
     )
-    transaction_state_log_num_partitions: int = setting(
-        INT, 50, "Partitions of __transaction_state.", low=1, effect=LATER
+    transaction_max_ids: int = setting(
+        INT, 100_000, "Transactional ids kept, idle ones included; beyond it a new one is refused.", low=1
+    )
+    transaction_max_partitions: int = setting(
+        INT, 10_000, "Partitions of one transaction; more of them are refused.", low=1
+    )
+    transaction_completion_wait_max_ms: int = setting(
+        INT,
+        1000,
+        "How long a producer's first write waits for the transaction before to be complete, before it is told to come "
+        "again.",
+        unit="ms",
+        low=0,
+    )
+    transactional_id_expiration_ms: int = setting(
+        INT, 7 * DAY_MS, "How long a transactional id without a transaction is remembered.", unit="ms", low=1
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
+        INT, HOUR_MS, "How often expired transactional ids are looked for.", unit="ms", low=1
+    )
+    transaction_state_log_num_partitions: int = setting(INT, 50, "Partitions of __transaction_state.", low=1)
+    transaction_state_log_segment_bytes: int = setting(
+        INT, 100 * MIB, "segment.bytes of __transaction_state when it is made.", unit="bytes", low=14
     )
     transaction_state_log_replication_factor: int = setting(
         SHORT, 3, "Replicas of __transaction_state; one broker keeps one copy.", low=1, effect=NONE
     )
     transaction_state_log_min_isr: int = setting(
         INT, 2, "Replicas of __transaction_state in sync; one broker keeps one copy.", low=1, effect=NONE
-    )
-    transactional_id_expiration_ms: int = setting(
-        INT, 7 * DAY_MS, "A transactional id unused for so long is forgotten.", unit="ms", low=1, effect=LATER
     )
 
     static_texts: Mapping[str, str] = field(default_factory=dict, repr=False)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kafkalite.clock import Clock
     from kafkalite.config import BrokerConfig
     from kafkalite.coordinator.groups import GroupCoordinator
+    from kafkalite.coordinator.transactions import TransactionCoordinator
     from kafkalite.log.manager import LogManager
     from kafkalite.model import Endpoint
     from kafkalite.pool import IoPool
@@ -60,6 +61,7 @@ class BrokerServices:
     clock: Clock
     pool: IoPool
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
     config_listeners: list[Callable[[BrokerConfig], None]] = field(default_factory=list)
 
     def use_config(self, config: BrokerConfig) -> None:

@@ -70,7 +70,7 @@ _PREFIXES: dict[str, str] = {
     "group.version": "the newer group protocol (KIP-848) comes with a later release",
     "errors.deadletterqueue.": "share groups come with a later release",
     "offsets.": "loading, compression and commit timeouts of the offsets topic are fixed here",
-    "transaction.": "transactions come with a later release",
+    "transaction.": "timeouts are exact, partitions always verified, and loading needs no buffer: nothing to set",
     "log.dir.failure.timeout.ms": "there is one data directory",
     "log.initial.task.delay.ms": "periodic work starts with the broker",
     "log.message.downconversion.enable": "Kafka 4 removed it",

@@ -1,17 +1,22 @@
-"""Consumer groups: who is in them, who reads what, how far they got.
+"""Consumer groups: who is in them, who reads what, how far they got. Transactions: who writes, and what comes of it.
 
     groups        GroupCoordinator: finds groups, their life from first use to deletion, loading, expiry
     base          what groups of both protocols have
     group         Group: the state machine of one group (classic protocol)
     members       what a group knows of one member
     offsets       a group's committed offsets and when they expire
-    state_log     a topic of state, `__consumer_offsets`: partition of an owner, durable writes in order, reading it
+    transactions  TransactionCoordinator: finds transactional ids, makes changes durable, timeouts, loading, expiry
+    transaction   the rules: what an id may do next
+    transaction_records   the records of transactional ids, in Kafka's schemas
+    markers       brings a transaction's outcome into the logs of its partitions
+    producer_ids  ids for producers, none given twice
+    state_log     a topic of state, `__consumer_offsets` or `__transaction_state`: durable writes in order, reading it
     log_writer    writes to one partition, in order, many with one flush
     records       the records of groups, in Kafka's schemas
     timers        one clock-driven queue for every timeout
 
 Requests come as messages of `kafkalite.protocol`; who cannot be answered at once gets a `kafkalite.deferred.Deferred`.
 
-Lock order: a group's lock ▸ the coordinator's table of groups, the timers', the state log's (leaves all three).
+Lock order: a transactional id's lock ▸ a group's lock ▸ the coordinator's table of groups, the timers', the state log's (leaves all three).
 Answers are delivered, and other rooms called back, with none of them held.
 """

@@ -246,7 +246,8 @@ class GroupCoordinator:
         if not code:
             group = self._group_or_new(group_id) if generation < 0 else self._group(group_id)
             if group is None:
-                missing = ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION
+                tells = version >= 9 and producer is None
+                missing = ErrorCode.GROUP_ID_NOT_FOUND if tells else ErrorCode.ILLEGAL_GENERATION
                 code = ErrorCode.GROUP_MAX_SIZE_REACHED if generation < 0 else missing
         answer: Deferred[int] = Deferred()
         accepted = {}

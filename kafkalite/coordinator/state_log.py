@@ -142,7 +142,7 @@ class StateLog:
         end_offset = -1
         while first < len(columns):
             batch, count = encode_batch(columns, first, size_max=size_max, producer=producer or NOBODY)
-            end_offset = log.append(batch).end_offset
+            end_offset = (log.append if producer is None else log.append_internal)(batch).end_offset
             first += count
         return end_offset
 

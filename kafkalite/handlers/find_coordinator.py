@@ -1,15 +1,8 @@
 """FindCoordinator 0-6: which broker keeps a group or a transactional id. There is one broker, so it is this one.
 
-Transactions come with a later release, and their APIs are not advertised. What is answered here decides whether a
-client says so or hangs (tried with librdkafka 2.16, kafka-python 3.0, aiokafka 0.14):
-
-    group         this broker's address
-    transaction   TRANSACTIONAL_ID_AUTHORIZATION_FAILED: no transactional id is authorised. Every client takes it for
-                  final; UNSUPPORTED_VERSION and all others librdkafka retries, by default for ever
-
-    v0      one key, always a group
-    v1-3    one key with its type
-    v4+     many keys of one type; v6 adds share groups, which are not served: INVALID_REQUEST
+v0      one key, always a group
+v1-3    one key with its type
+v4+     many keys of one type; v6 adds share groups, which are not served: INVALID_REQUEST
 """
 
 from __future__ import annotations
@@ -48,13 +41,7 @@ def handle(context: RequestContext, request: FindCoordinatorRequest) -> FindCoor
 
 
 def _coordinator(context: RequestContext, key: str, key_type: int) -> Coordinator:
-    if key_type == TRANSACTION:
-        return _failure(
-            key,
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-            "this release of kafkalite has no transactions, so no transactional.id may be used",
-        )
-    if key_type != GROUP:
+    if key_type not in {GROUP, TRANSACTION}:
         return _failure(key, ErrorCode.INVALID_REQUEST, f"coordinators of type {key_type} are not known")
     endpoint = context.endpoint
     return Coordinator(key=key, node_id=context.broker.cluster.node_id, host=endpoint.host, port=endpoint.port)

@@ -16,6 +16,8 @@ from kafkalite import Broker, protocol
 from kafkalite.errors import ErrorCode
 from kafkalite.handlers import table
 from kafkalite.protocol import api, header
+from kafkalite.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from kafkalite.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kafkalite.protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from kafkalite.protocol.messages.api_versions import ApiVersionsRequest
 from kafkalite.protocol.messages.create_acls import AclCreation, CreateAclsRequest
@@ -31,6 +33,8 @@ from kafkalite.protocol.messages.describe_configs import DescribeConfigsRequest,
 from kafkalite.protocol.messages.describe_groups import DescribeGroupsRequest
 from kafkalite.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from kafkalite.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from kafkalite.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from kafkalite.protocol.messages.end_txn import EndTxnRequest
 from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkalite.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kafkalite.protocol.messages.heartbeat import HeartbeatRequest
@@ -44,6 +48,7 @@ from kafkalite.protocol.messages.list_config_resources import ListConfigResource
 from kafkalite.protocol.messages.list_groups import ListGroupsRequest
 from kafkalite.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kafkalite.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from kafkalite.protocol.messages.list_transactions import ListTransactionsRequest
 from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kafkalite.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -68,6 +73,16 @@ from kafkalite.protocol.messages.offset_for_leader_epoch import (
 )
 from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkalite.protocol.messages.sync_group import SyncGroupRequest
+from kafkalite.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from kafkalite.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
 from tests.support import wire
 
 pytestmark = pytest.mark.integration
@@ -207,6 +222,21 @@ def offset_delete(version):
     return OffsetDeleteRequest(group_id="commits", topics=[topic])
 
 
+def add_partitions_to_txn(version):
+    topic = AddPartitionsToTxnTopic(name="orders", partitions=[0])
+    return AddPartitionsToTxnRequest(v3_and_below_transactional_id="nobody", v3_and_below_topics=[topic])
+
+
+def txn_offset_commit(version):
+    topic = TxnOffsetCommitRequestTopic(name="orders", partitions=[TxnOffsetCommitRequestPartition(committed_offset=1)])
+    return TxnOffsetCommitRequest(transactional_id="nobody", group_id="commits", topics=[topic])
+
+
+def write_txn_markers(version):
+    topic = WritableTxnMarkerTopic(name="orders", partition_indexes=[0])
+    return WriteTxnMarkersRequest(markers=[WritableTxnMarker(producer_id=5, topics=[topic])])
+
+
 REQUESTS = {
     api.PRODUCE: produce,
     api.FETCH: fetch,
@@ -233,6 +263,13 @@ REQUESTS = {
     api.DELETE_RECORDS: delete_records,
     api.INIT_PRODUCER_ID: lambda version: InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000),
     api.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch,
+    api.ADD_PARTITIONS_TO_TXN: add_partitions_to_txn,
+    api.ADD_OFFSETS_TO_TXN: lambda version: AddOffsetsToTxnRequest(transactional_id="nobody", group_id="g"),
+    api.END_TXN: lambda version: EndTxnRequest(transactional_id="nobody"),
+    api.WRITE_TXN_MARKERS: write_txn_markers,
+    api.TXN_OFFSET_COMMIT: txn_offset_commit,
+    api.DESCRIBE_TRANSACTIONS: lambda version: DescribeTransactionsRequest(transactional_ids=["nobody"]),
+    api.LIST_TRANSACTIONS: lambda version: ListTransactionsRequest(),
     api.DESCRIBE_ACLS: lambda version: DescribeAclsRequest(),
     api.CREATE_ACLS: lambda version: CreateAclsRequest(creations=[AclCreation()]),
     api.DELETE_ACLS: lambda version: DeleteAclsRequest(filters=[DeleteAclsFilter()]),
@@ -247,6 +284,10 @@ REQUESTS = {
     api.DESCRIBE_TOPIC_PARTITIONS: lambda version: DescribeTopicPartitionsRequest(),
 }
 REFUSED_ON_PURPOSE = {
+    api.ADD_OFFSETS_TO_TXN: {ErrorCode.INVALID_PRODUCER_ID_MAPPING},
+    api.END_TXN: {ErrorCode.INVALID_PRODUCER_ID_MAPPING},
+    api.TXN_OFFSET_COMMIT: {ErrorCode.INVALID_PRODUCER_ID_MAPPING},
+    api.DESCRIBE_TRANSACTIONS: {ErrorCode.TRANSACTIONAL_ID_NOT_FOUND},
     api.JOIN_GROUP: {ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED},
     api.HEARTBEAT: {ErrorCode.UNKNOWN_MEMBER_ID},
     api.LEAVE_GROUP: {ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID},
@@ -314,7 +355,9 @@ def test_api_versions_of_a_later_version_is_answered_in_v0(broker):
     assert [(row.api_key, row.min_version, row.max_version) for row in response.api_keys] == [(18, 0, 4)]
 
 
-@pytest.mark.parametrize(("key", "version"), [(api.PRODUCE, 2), (api.METADATA, 14), (api.END_TXN, 3), (9999, 0)])
+@pytest.mark.parametrize(
+    ("key", "version"), [(api.PRODUCE, 2), (api.METADATA, 14), (api.ADD_PARTITIONS_TO_TXN, 4), (9999, 0)]
+)
 def test_version_that_is_not_served_closes_the_connection(broker, key, version):
     frame = header.encode_request_header(key, version, 9, "test")
     with socket.create_connection(("127.0.0.1", broker.port), TIMEOUT_S) as connection:

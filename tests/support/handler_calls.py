@@ -14,7 +14,9 @@ from typing import Any
 from kafkalite import protocol
 from kafkalite.config import BrokerConfig, TopicConfig
 from kafkalite.coordinator.groups import GroupCoordinator
+from kafkalite.coordinator.producer_ids import ProducerIds
 from kafkalite.coordinator.timers import TimerQueue
+from kafkalite.coordinator.transactions import TransactionCoordinator
 from kafkalite.deferred import Deferred
 from kafkalite.dispatch import BrokerServices, ClusterView, RequestContext
 from kafkalite.errors import KafkaError, OffsetOutOfRange, TopicAlreadyExists, UnknownTopicOrPartition
@@ -187,7 +189,12 @@ class HandlerCalls:
         self.pool = IoPool(1)
         timers = TimerQueue(self.clock, threaded=False)
         self.groups = GroupCoordinator(self.config, self.logs, self.pool, self.clock, timers)
-        self.services = BrokerServices(self.config, self.logs, cluster, self.clock, self.pool, self.groups)
+        self.transactions = TransactionCoordinator(
+            self.config, self.logs, self.pool, self.clock, self.groups, ProducerIds(self.logs), timers
+        )
+        self.services = BrokerServices(
+            self.config, self.logs, cluster, self.clock, self.pool, self.groups, self.transactions
+        )
         self.blocked = False
 
     def context(self, key: int, version: int) -> RequestContext:

@@ -4,8 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from kafkalite.coordinator.producer_ids import BLOCK_SIZE
 from kafkalite.errors import ErrorCode, error_for
-from kafkalite.handlers.init_producer_id import BLOCK_SIZE, next_producer_id
 from kafkalite.handlers.topics import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED
 from kafkalite.protocol import api
 from kafkalite.protocol.messages.create_acls import AclCreation, CreateAclsRequest
@@ -60,8 +60,8 @@ def test_this_broker_coordinates_groups(broker, version):
 
 
 @pytest.mark.parametrize("version", versions(api.FIND_COORDINATOR)[1:])
-def test_no_transactional_id_is_authorised(broker, version):
-    assert find(broker, version, 1, "t") == [("t", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, "", -1)]
+def test_this_broker_coordinates_transactions(broker, version):
+    assert find(broker, version, 1, "t") == [("t", 0, NODE_ID, *ADDRESS)]
 
 
 @pytest.mark.parametrize("version", [4, 5, 6])
@@ -100,8 +100,7 @@ def test_id_and_epoch_come_together(broker, version, producer_id, epoch):
 
 
 @pytest.mark.parametrize("version", versions(api.INIT_PRODUCER_ID))
-def test_transactional_ids_are_refused_for_good(broker, version):
-    assert init(broker, version, "tx") == (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, -1)
+def test_empty_transactional_id_is_refused(broker, version):
     assert init(broker, version, "") == (ErrorCode.INVALID_REQUEST, -1, -1)
 
 
@@ -113,7 +112,7 @@ def test_ids_are_made_durable_in_blocks(broker):
 
 def test_threads_never_get_the_same_id(broker):
     with ThreadPoolExecutor(8) as pool:
-        given = list(pool.map(lambda _: next_producer_id(broker.logs), range(5000)))
+        given = list(pool.map(lambda _: broker.transactions.producer_ids.next(), range(5000)))
     assert sorted(given) == list(range(1000, 6000))
 
 

@@ -7,7 +7,6 @@ from kafkalite.config import BrokerConfig
 from kafkalite.errors import ErrorCode
 from kafkalite.handlers.alter_configs import SET
 from kafkalite.handlers.describe_configs import BROKER, TOPIC
-from kafkalite.handlers.init_producer_id import next_producer_id
 from kafkalite.log.manager import LogManager
 from kafkalite.protocol import api
 from kafkalite.protocol.messages import incremental_alter_configs as incremental
@@ -157,9 +156,9 @@ def test_settings_hold_at_once_and_over_a_restart(real):
 
 
 def test_producer_ids_are_never_given_twice(real):
-    given = [next_producer_id(real.logs) for _ in range(3)]
+    given = [real.calls.transactions.producer_ids.next() for _ in range(3)]
     real.reopen()
-    given += [next_producer_id(real.logs) for _ in range(3)]
+    given += [real.calls.transactions.producer_ids.next() for _ in range(3)]
     assert len(set(given)) == 6
     assert given == sorted(given)
 

@@ -1,0 +1,148 @@
+"""Brings the outcome of a transaction into the logs of its partitions: one marker each.
+
+    write(marker, partitions, done) ─┬─▶ writer of a partition ─▶ append, flush ─┬─▶ all of them durable ─▶ done()
+                                     └─▶ the groups, for __consumer_offsets     ─┘
+                                            a failure ─▶ once more, after a while
+
+A partition whose topic is gone needs no marker. Neither does one that knows a later epoch of the producer, since that
+epoch ended whatever was open before. Everything else, a full disk, a partition that is offline, is tried again until it
+works, ever more slowly: an outcome that was decided is never given up.
+
+Thread rule: any thread; nothing waits. `done` is called on the flusher, the I/O pool or the timers' thread, with no
+lock held. The lock is a leaf.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kafkalite.coordinator.log_writer import LogWriter
+from kafkalite.coordinator.state_log import OFFSETS_TOPIC
+from kafkalite.errors import ErrorCode, UnknownTopicOrPartition
+from kafkalite.logging import fields
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from kafkalite.coordinator.groups import GroupCoordinator
+    from kafkalite.coordinator.timers import TimerQueue
+    from kafkalite.log.manager import LogManager
+    from kafkalite.log.partition_log import PartitionLog
+    from kafkalite.model import TopicPartition
+    from kafkalite.pool import IoPool
+
+logger = logging.getLogger(__name__)
+
+RETRY_S_MIN: Final = 0.1
+RETRY_S_MAX: Final = 5.0
+
+_NOTHING_OPEN: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH})
+"""Refusals that mean that the partition has nothing of the transaction open."""
+
+
+class Mark(NamedTuple):
+    """What a marker says."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    commit: bool
+    transaction_version: int
+
+    def append(self, log: PartitionLog) -> int:
+        """Writes it; the log's end behind it."""
+        return log.append_marker(
+            self.producer_id,
+            self.producer_epoch,
+            self.coordinator_epoch,
+            commit=self.commit,
+            transaction_version=self.transaction_version,
+        )
+
+
+class MarkerWriter:
+    """Writes markers for the transaction coordinator, and for whoever sends WriteTxnMarkers."""
+
+    def __init__(self, logs: LogManager, groups: GroupCoordinator, pool: IoPool, timers: TimerQueue) -> None:
+        self._logs = logs
+        self._groups = groups
+        self._pool = pool
+        self._timers = timers
+        self._lock = threading.Lock()
+        self._writers: dict[TopicPartition, LogWriter] = {}  # guarded by _lock
+
+    def write(self, mark: Mark, partitions: Iterable[TopicPartition], done: Callable[[], object]) -> None:
+        """Calls `done` once, when no partition waits for its marker any longer."""
+        wanted = list(partitions)
+        left = len(wanted)
+
+        def settled() -> None:
+            nonlocal left
+            with self._lock:
+                left -= 1
+                last = left == 0
+            if last:
+                done()
+
+        if not wanted:
+            done()
+        for partition in wanted:
+            self._write_until_done(mark, partition, settled, RETRY_S_MIN)
+
+    def _write_until_done(
+        self, mark: Mark, partition: TopicPartition, settled: Callable[[], object], delay_s: float
+    ) -> None:
+        def written(code: int) -> None:
+            if code == 0 or code in _NOTHING_OPEN:
+                if code:
+                    logger.info("a transaction's end needs no marker", extra=_fields(mark, partition, code))
+                settled()
+                return
+            logger.warning("a marker could not be written, it is tried again", extra=_fields(mark, partition, code))
+            again = min(delay_s * 2, RETRY_S_MAX)
+            self._timers.timer(lambda: self._write_until_done(mark, partition, settled, again)).set(delay_s)
+
+        self.write_one(mark, partition, written)
+
+    def write_one(self, mark: Mark, partition: TopicPartition, callback: Callable[[int], object]) -> None:
+        """One marker, tried once; callback(0) when it is durable, or the code of what went wrong."""
+        if partition.topic == OFFSETS_TOPIC:
+            if partition.partition >= len(self._groups.log.partitions):
+                callback(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                return
+            self._groups.write_marker(
+                partition.partition, mark.append, mark.producer_id, commit=mark.commit, callback=callback
+            )
+            return
+
+        def written(code: int) -> None:
+            with self._lock:
+                if self._writers.get(partition) is writer and writer.idle:
+                    del self._writers[partition]
+            callback(code)
+
+        with self._lock:
+            writer = self._writers.get(partition) or self._new_writer_locked(partition)
+        writer.write(mark.append, written)
+
+    def _new_writer_locked(self, partition: TopicPartition) -> LogWriter:
+        def find() -> PartitionLog:
+            topic = self._logs.topics.get(partition.topic)
+            if topic is None or not 0 <= partition.partition < len(topic.partitions):
+                raise UnknownTopicOrPartition(f"{partition} is gone")
+            log: PartitionLog = topic.partitions[partition.partition]
+            return log
+
+        writer = LogWriter(
+            f"{partition.topic}-{partition.partition}", find, self._pool, flush=self._logs.config.flush_on_acks_all
+        )
+        self._writers[partition] = writer
+        return writer
+
+
+def _fields(mark: Mark, partition: TopicPartition, code: int) -> Mapping[str, Any]:
+    return fields(
+        topic=partition.topic, partition=partition.partition, producer_id=mark.producer_id, error=ErrorCode(code).name
+    )

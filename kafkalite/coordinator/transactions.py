@@ -1,0 +1,829 @@
+"""The coordinator of all transactions: finds them, makes their changes durable, ends what was begun.
+
+    start ─▶ loading (COORDINATOR_LOAD_IN_PROGRESS) ─▶ serving, what was prepared is finished first ─▶ stop
+
+Each change goes the same way: a rule of `transaction` says what the id would become; that is written to
+`__transaction_state`; when it is durable it holds, and whoever asked is answered. While it is on its way the id is
+*changing*, and other requests are told to come again (CONCURRENT_TRANSACTIONS). A durable Prepare is answered at once;
+then the markers are written, and Complete when all of them are durable. A crash anywhere is taken up at the next start.
+
+A partition of `__transaction_state` that cannot be read keeps its ids from being served.
+
+Adding partitions (AddPartitionsToTxn, AddOffsetsToTxn, and what Produce 12 and TxnOffsetCommit 5 do by themselves) does
+not fail because of a change on its way: it waits for it, and what waits is added together. In TV2 it also waits for the
+markers of the transaction before, since a producer goes on as soon as its EndTxn is answered; at most
+transaction.completion.wait.max.ms. In TV1 it must not: the request may be a late one, of that transaction before.
+
+Thread rule: any thread may call anything; nothing here waits for a disk. Lock order: an id's lock ▸ a group's lock ▸
+leaves (the table, the queues, the timers). `_lock` guards the table and is a leaf. Answers are given with no lock held.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite._native.codec import CodecError
+from kafkalite.clock import ExpiryTime
+from kafkalite.coordinator import transaction as rules
+from kafkalite.coordinator.base import write_error
+from kafkalite.coordinator.markers import Mark, MarkerWriter
+from kafkalite.coordinator.state_log import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Marker, StateLog
+from kafkalite.coordinator.transaction import (
+    COMPLETE,
+    DEAD,
+    EMPTY,
+    NO_PRODUCER_ID,
+    ONGOING,
+    PREPARED,
+    TV1,
+    TV2,
+    Metadata,
+    Outcome,
+)
+from kafkalite.coordinator.transaction_records import read_key, read_value, transaction_record
+from kafkalite.deferred import Deferred, completed
+from kafkalite.errors import ErrorCode, KafkaError
+from kafkalite.logging import fields
+from kafkalite.model import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from kafkalite.clock import Clock
+    from kafkalite.config import BrokerConfig
+    from kafkalite.coordinator.groups import GroupCoordinator, Offset
+    from kafkalite.coordinator.producer_ids import ProducerIds
+    from kafkalite.coordinator.timers import Timer, TimerQueue
+    from kafkalite.log.manager import LogManager
+    from kafkalite.log.partition_log import PartitionLog
+    from kafkalite.pool import IoPool
+
+logger = logging.getLogger(__name__)
+
+COMPLETE_RETRY_S_MIN: Final = 0.1
+COMPLETE_RETRY_S_MAX: Final = 5.0
+ABORT_RETRY_S: Final = 1.0
+LOADING_LOOK_S: Final = 0.2
+"""How often a stop is looked for while groups are loaded."""
+PRODUCE_ADDS_SINCE: Final = 12
+"""First version of Produce that adds its partitions itself (KIP-890)."""
+PRODUCE_ABORTABLE_SINCE: Final = 11
+"""First version of Produce whose clients know TRANSACTION_ABORTABLE."""
+OFFSETS_ADD_SINCE: Final = 5
+OFFSETS_ABORTABLE_SINCE: Final = 4
+"""The same of TxnOffsetCommit."""
+
+_UNEXPECTED_BY_PRODUCERS: Final = frozenset(
+    {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+"""What a producer does not expect of Produce; NOT_ENOUGH_REPLICAS makes every one of them try again."""
+
+
+class _Add:
+    """Partitions that wait to be added."""
+
+    __slots__ = ("answer", "deadline", "epoch", "partitions", "producer_id", "version")
+
+    def __init__(
+        self,
+        producer_id: int,
+        epoch: int,
+        partitions: frozenset[TopicPartition],
+        version: int,
+        answer: Deferred[int],
+        deadline: float,
+    ) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.partitions = partitions
+        self.version = version
+        self.answer = answer
+        self.deadline = deadline
+
+
+class Transaction:
+    """One transactional id. `now` is what is durable, `coming` what is being written."""
+
+    def __init__(self, transactional_id: str, now: Metadata) -> None:
+        self.transactional_id = transactional_id
+        self.now = now
+        self.coming: Metadata | None = None
+        self.dead = False
+        self.waiting: list[_Add] = []
+        self.completing = False
+        """Whether its markers are on their way."""
+        self.deadline = math.inf
+        """When an open transaction has taken too long: seconds of the monotonic clock."""
+        self.timer: Timer | None = None
+        self._lock = threading.Lock()
+        self._outbox: list[Callable[[], object]] = []
+
+    def __repr__(self) -> str:
+        return f"<Transaction {self.transactional_id!r} {self.now.state.label}>"
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Holds the lock; what was put into the outbox meanwhile is called behind it."""
+        self._lock.acquire()
+        try:
+            yield
+        finally:
+            outbox, self._outbox = self._outbox, []
+            self._lock.release()
+            for deliver in outbox:
+                deliver()
+
+    def later_locked(self, deliver: Callable[[], object]) -> None:
+        """To be called once the lock is given back."""
+        self._outbox.append(deliver)
+
+
+class EndAnswer:
+    """What EndTxn is answered: an error code, and in TV2 what the producer is called from now on."""
+
+    __slots__ = ("code", "epoch", "producer_id")
+
+    def __init__(self, code: int, producer_id: int = NO_PRODUCER_ID, epoch: int = rules.NO_EPOCH) -> None:
+        self.code = int(code)
+        self.producer_id = producer_id
+        self.epoch = epoch
+
+
+class TransactionCoordinator:
+    """All transactional ids of this broker. It is the gate that Produce asks, too."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        logs: LogManager,
+        pool: IoPool,
+        clock: Clock,
+        groups: GroupCoordinator,
+        producer_ids: ProducerIds,
+        timers: TimerQueue,
+    ) -> None:
+        self._config = config
+        self._logs = logs
+        self._pool = pool
+        self._clock = clock
+        self._expiry_time = ExpiryTime(clock, config.clock_jump_hold_ms)
+        self._groups = groups
+        self._timers = timers
+        self.producer_ids = producer_ids
+        self.log = StateLog(
+            TRANSACTIONS_TOPIC,
+            logs,
+            pool,
+            clock,
+            partition_count=config.transaction_state_log_num_partitions,
+            segment_bytes=config.transaction_state_log_segment_bytes,
+        )
+        self.markers = MarkerWriter(logs, groups, pool, timers)
+        self._lock = threading.Lock()
+        self._transactions: dict[str, Transaction] = {}  # guarded by _lock
+        self._unreadable: set[int] = set()
+        self._loaded = threading.Event()
+        self._stopped = False
+        self._loader: threading.Thread | None = None
+        self._expiry = timers.timer(self._expire)
+
+    # ---- start and stop ---------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begins to load; ids are served as soon as that is done."""
+        self._schedule_expiry()
+        if all(log.log_end_offset == 0 for log in self.log.partitions):
+            self._loaded.set()
+            return
+        self._loader = threading.Thread(target=self._load, name="kafkalite-transaction-loader", daemon=True)
+        self._loader.start()
+
+    def stop(self) -> None:
+        """Serves nothing from then on, and answers those who wait to be added."""
+        self._stopped = True
+        self._expiry.cancel()
+        if self._loader is not None:
+            self._loader.join()
+        for transaction in self.all():
+            with transaction.changing():
+                self._answer_waiting_locked(transaction, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def wait_loaded(self, timeout_s: float) -> bool:
+        """Whether loading ended in time."""
+        return self._loaded.wait(timeout_s)
+
+    def error_of(self, transactional_id: str) -> int:
+        """Why nothing can be said of an id now, 0 when it can."""
+        if not transactional_id:
+            return ErrorCode.INVALID_REQUEST
+        if self._stopped:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if not self._loaded.is_set():
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        if self._unreadable and self.log.partition_of(transactional_id) in self._unreadable:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return 0
+
+    @property
+    def loading_error(self) -> int:
+        """Why not all ids can be listed now."""
+        if self._stopped:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return 0 if self._loaded.is_set() else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    # ---- the table --------------------------------------------------------------------------------------------------
+
+    def find(self, transactional_id: str) -> Transaction | None:
+        """An id that is known."""
+        return self._transactions.get(transactional_id)
+
+    def all(self) -> list[Transaction]:
+        """Every id, in no order."""
+        with self._lock:
+            return list(self._transactions.values())
+
+    def _find_or_new(self, transactional_id: str, producer_id: int) -> Transaction | None:
+        """None when there are transaction.max.ids already."""
+        with self._lock:
+            found = self._transactions.get(transactional_id)
+            if found is None and len(self._transactions) < self._config.transaction_max_ids:
+                found = Transaction(transactional_id, Metadata(producer_id=producer_id))
+                self._transactions[transactional_id] = found
+            return found
+
+    # ---- a change ---------------------------------------------------------------------------------------------------
+
+    def _change_locked(self, transaction: Transaction, coming: Metadata, done: Callable[[int], object]) -> None:
+        """Makes `coming` durable; done(0) then, or done(code) and nothing has changed. `done` is called unlocked."""
+        assert transaction.coming is None, "one change of an id at a time"
+        transaction.coming = coming
+
+        def stored(code: int) -> None:
+            with transaction.changing():
+                transaction.coming = None
+                if code == 0:
+                    transaction.now = coming
+                transaction.later_locked(lambda: done(write_error(code)))
+                self._settled_locked(transaction)
+
+        record = transaction_record(transaction.transactional_id, None if coming.state is DEAD else coming)
+        self.log.write(transaction.transactional_id, [record], stored)
+
+    def _settled_locked(self, transaction: Transaction) -> None:
+        """Nothing is being written now: goes on with what waited for that."""
+        now = transaction.now
+        if now.state not in PREPARED:
+            transaction.completing = False
+        if now.state is not ONGOING and transaction.timer is not None and transaction.coming is None:
+            transaction.timer.cancel()
+        if now.state is DEAD:
+            transaction.dead = True
+            self._answer_waiting_locked(transaction, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+            with self._lock:
+                if self._transactions.get(transaction.transactional_id) is transaction:
+                    del self._transactions[transaction.transactional_id]
+        elif now.state in PREPARED:
+            if not transaction.completing:
+                transaction.completing = True
+                transaction.later_locked(lambda: self._write_markers(transaction, now))
+        elif now.state is ONGOING and self._clock.monotonic() >= transaction.deadline:
+            self._abort_locked(transaction)
+        if transaction.coming is None and transaction.waiting:
+            self._add_waiting_locked(transaction)
+
+    # ---- InitProducerId ---------------------------------------------------------------------------------------------
+
+    def initialise(
+        self, transactional_id: str, timeout_ms: int, asked: tuple[int, int] | None
+    ) -> Deferred[tuple[int, int, int]]:
+        """InitProducerId: (error code, producer id, epoch). May wait for the disk to get a producer id."""
+        code = self.error_of(transactional_id)
+        if not code and not 0 < timeout_ms <= self._config.transaction_max_timeout_ms:
+            code = ErrorCode.INVALID_TRANSACTION_TIMEOUT
+        if code:
+            return completed((code, NO_PRODUCER_ID, rules.NO_EPOCH))
+        answer: Deferred[tuple[int, int, int]] = Deferred()
+        while True:
+            transaction = self.find(transactional_id)
+            try:
+                needs_id = transaction is None or transaction.now.exhausted
+                spare_id = self.producer_ids.next() if needs_id else NO_PRODUCER_ID
+            except KafkaError as error:
+                return completed((int(error.code), NO_PRODUCER_ID, rules.NO_EPOCH))
+            transaction = transaction or self._find_or_new(transactional_id, spare_id)
+            if transaction is None:
+                return completed((ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_PRODUCER_ID, rules.NO_EPOCH))
+            with transaction.changing():
+                if transaction.dead or (transaction.now.exhausted and not needs_id):
+                    continue
+                self._initialise_locked(transaction, timeout_ms, asked, spare_id, answer)
+            return answer
+
+    def _initialise_locked(
+        self,
+        transaction: Transaction,
+        timeout_ms: int,
+        asked: tuple[int, int] | None,
+        spare_id: int,
+        answer: Deferred[tuple[int, int, int]],
+    ) -> None:
+        if transaction.coming is not None:
+            outcome = Outcome(ErrorCode.CONCURRENT_TRANSACTIONS)
+        else:
+            outcome = rules.initialise(transaction.now, asked, timeout_ms, self._clock.time_ms(), spare_id)
+        if outcome.next is None:
+            transaction.later_locked(lambda: answer.complete((outcome.code, NO_PRODUCER_ID, rules.NO_EPOCH)))
+            return
+        coming = outcome.next
+
+        def done(code: int) -> None:
+            code = code or outcome.code
+            given = (NO_PRODUCER_ID, rules.NO_EPOCH) if code else (coming.producer_id, coming.epoch)
+            answer.complete((code, *given))
+
+        if outcome.code:
+            logger.info("a new producer ends the transaction of an earlier one", extra=_fields(transaction))
+        self._change_locked(transaction, coming, done)
+
+    # ---- adding partitions ------------------------------------------------------------------------------------------
+
+    def add(
+        self, transactional_id: str, producer_id: int, epoch: int, partitions: frozenset[TopicPartition], version: int
+    ) -> Deferred[int]:
+        """Partitions join a transaction, which begins with the first of them. Completed with 0 when that is durable."""
+        code = self.error_of(transactional_id)
+        transaction = None if code else self.find(transactional_id)
+        if transaction is None:
+            return completed(code or int(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+        answer: Deferred[int] = Deferred()
+        with transaction.changing():
+            if version < TV2 and transaction.now.state in PREPARED:
+                return completed(int(ErrorCode.CONCURRENT_TRANSACTIONS))
+            wait_s = self._config.transaction_completion_wait_max_ms / 1000
+            deadline = self._clock.monotonic() + wait_s
+            transaction.waiting.append(_Add(producer_id, epoch, partitions, version, answer, deadline))
+            if transaction.coming is None:
+                self._add_waiting_locked(transaction)
+            if not answer.done and transaction.waiting:
+                self._timers.timer(lambda: self._give_up(transaction)).set(wait_s)
+        return answer
+
+    def _add_waiting_locked(self, transaction: Transaction) -> None:
+        """Judges all who wait; those who may are added together."""
+        waiting, transaction.waiting = transaction.waiting, []
+        time_ms = self._clock.time_ms()
+        coming = None
+        added = []
+        for add in waiting:
+            now = coming or transaction.now
+            outcome = (
+                Outcome(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+                if transaction.dead
+                else rules.add(
+                    now,
+                    add.producer_id,
+                    add.epoch,
+                    add.partitions,
+                    add.version,
+                    time_ms,
+                    self._config.transaction_max_partitions,
+                )
+            )
+            if outcome.next is not None:
+                coming = outcome.next
+                added.append(add)
+            elif outcome.code == 0 and coming is not None:
+                added.append(add)  # among those that are about to be added
+            elif outcome.code == ErrorCode.CONCURRENT_TRANSACTIONS and add.version >= TV2:
+                transaction.waiting.append(add)
+            else:
+                self._answer_add_locked(transaction, add, outcome.code)
+        if coming is not None:
+            if transaction.now.state is not ONGOING:
+                self._set_deadline_locked(transaction, coming.timeout_ms / 1000)
+            self._change_locked(transaction, coming, lambda code: _complete_all(added, code))
+
+    @staticmethod
+    def _answer_add_locked(transaction: Transaction, add: _Add, code: int) -> None:
+        transaction.later_locked(lambda: add.answer.complete(int(code)))
+
+    def _answer_waiting_locked(self, transaction: Transaction, code: int) -> None:
+        waiting, transaction.waiting = transaction.waiting, []
+        for add in waiting:
+            self._answer_add_locked(transaction, add, code)
+
+    def _give_up(self, transaction: Transaction) -> None:
+        """Those who have waited long enough are told to come again."""
+        now = self._clock.monotonic()
+        with transaction.changing():
+            late = [add for add in transaction.waiting if add.deadline <= now]
+            transaction.waiting = [add for add in transaction.waiting if add.deadline > now]
+            for add in late:
+                self._answer_add_locked(transaction, add, ErrorCode.CONCURRENT_TRANSACTIONS)
+
+    def admit(
+        self,
+        transactional_id: str | None,
+        producer_id: int,
+        producer_epoch: int,
+        topic: str,
+        partition: int,
+        produce_version: int,
+    ) -> int | Deferred[int]:
+        """Whether a producer may write to a partition in its transaction: 0 or the code for Produce. Does not wait.
+
+        Up to Produce 11 the partition has to be in the transaction; from 12 on it is added.
+        """
+        if transactional_id is None:
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        where = TopicPartition(topic, partition)
+        if produce_version < PRODUCE_ADDS_SINCE:
+            abortable = produce_version >= PRODUCE_ABORTABLE_SINCE
+            code = self._verify(transactional_id, producer_id, producer_epoch, where, abortable=abortable)
+            return int(ErrorCode.NOT_ENOUGH_REPLICAS) if code in _UNEXPECTED_BY_PRODUCERS else _fenced_as_old(code)
+        answer = self.add(transactional_id, producer_id, producer_epoch, frozenset((where,)), TV2)
+        return _produce_v2_code(answer.response) if answer.done else answer.map(_produce_v2_code)
+
+    def _verify(
+        self, transactional_id: str, producer_id: int, epoch: int, partition: TopicPartition, *, abortable: bool
+    ) -> int:
+        code = self.error_of(transactional_id)
+        transaction = None if code else self.find(transactional_id)
+        if transaction is not None:
+            code = rules.verify(transaction.now, producer_id, epoch, partition)
+        elif not code:
+            code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        if code == ErrorCode.TRANSACTION_ABORTABLE and not abortable:
+            return int(ErrorCode.INVALID_TXN_STATE)
+        return int(code)
+
+    # ---- offsets ----------------------------------------------------------------------------------------------------
+
+    def add_group(self, transactional_id: str, producer_id: int, epoch: int, group_id: str) -> Deferred[int]:
+        """AddOffsetsToTxn: the partition that keeps a group's offsets joins the transaction."""
+        return self.add(transactional_id, producer_id, epoch, frozenset((self.partition_of_group(group_id),)), TV1)
+
+    def partition_of_group(self, group_id: str) -> TopicPartition:
+        """Where a group's offsets are kept."""
+        return TopicPartition(OFFSETS_TOPIC, self._groups.log.partition_of(group_id))
+
+    def commit_offsets(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        group_id: str,
+        member: tuple[str, str | None, int],
+        offsets: list[Offset],
+        request_version: int,
+    ) -> Deferred[int]:
+        """TxnOffsetCommit: completed when every one of `offsets` has its code, with that of all if there is one.
+
+        `member` is (member id, instance id, generation).
+        """
+        where = self.partition_of_group(group_id)
+        code = self._groups.error_of(group_id)
+        if code:
+            return completed(_refuse_all(offsets, code))
+        answer: Deferred[int] = Deferred()
+
+        def commit(code: int) -> None:
+            if code:
+                answer.complete(_refuse_all(offsets, code))
+            else:
+                self._commit_within(transactional_id, producer_id, epoch, where, member, group_id, offsets, answer,
+                                    abortable=request_version >= OFFSETS_ABORTABLE_SINCE)  # fmt: skip
+
+        if request_version >= OFFSETS_ADD_SINCE:
+            added = self.add(transactional_id, producer_id, epoch, frozenset((where,)), TV2)
+            added.then(lambda code: commit(_offsets_code(code)))
+        else:
+            commit(0)
+        return answer
+
+    def _commit_within(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        where: TopicPartition,
+        member: tuple[str, str | None, int],
+        group_id: str,
+        offsets: list[Offset],
+        answer: Deferred[int],
+        *,
+        abortable: bool,
+    ) -> None:
+        """Hands the commit over under the id's lock, so that no marker of the transaction can get in front of it."""
+        from kafkalite.record.batches import Producer
+
+        transaction = self.find(transactional_id)
+        if transaction is None:
+            answer.complete(
+                _refuse_all(offsets, self.error_of(transactional_id) or ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+            )
+            return
+        with transaction.changing():
+            coming = transaction.coming
+            code = _offsets_code(self._verify(transactional_id, producer_id, epoch, where, abortable=abortable))
+            if not code and coming is not None and coming.state is not ONGOING:
+                code = _offsets_code(ErrorCode.CONCURRENT_TRANSACTIONS)
+            if not code:
+                member_id, instance_id, generation = member
+                done = self._groups.commit(
+                    group_id, member_id, instance_id, generation, offsets,
+                    producer=Producer(producer_id, epoch, -1, transactional=True),
+                )  # fmt: skip
+        if code:
+            answer.complete(_refuse_all(offsets, code))
+        else:
+            done.then(answer.complete)
+
+    # ---- the end ----------------------------------------------------------------------------------------------------
+
+    def end(
+        self, transactional_id: str, producer_id: int, epoch: int, *, commit: bool, version: int
+    ) -> Deferred[EndAnswer]:
+        """EndTxn: answered when the outcome is durable; the markers follow."""
+        code = self.error_of(transactional_id)
+        transaction = None if code else self.find(transactional_id)
+        if transaction is None:
+            return completed(EndAnswer(code or ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+        answer: Deferred[EndAnswer] = Deferred()
+
+        def attempt(spare_id: int | None) -> None:
+            with transaction.changing():
+                self._end_locked(transaction, producer_id, epoch, commit, version, spare_id, answer)
+
+        if transaction.now.exhausted and version >= TV2:
+            self._with_spare_id(attempt, lambda code: answer.complete(EndAnswer(code)))
+        else:
+            attempt(None)
+        return answer
+
+    def _end_locked(
+        self,
+        transaction: Transaction,
+        producer_id: int,
+        epoch: int,
+        commit: bool,
+        version: int,
+        spare_id: int | None,
+        answer: Deferred[EndAnswer],
+    ) -> None:
+        now = transaction.now
+        if transaction.dead:
+            outcome = Outcome(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        elif transaction.coming is not None or (now.exhausted and version >= TV2 and spare_id is None):
+            outcome = Outcome(ErrorCode.CONCURRENT_TRANSACTIONS)
+        else:
+            outcome = rules.end(
+                now,
+                producer_id,
+                epoch,
+                commit=commit,
+                client_version=version,
+                time_ms=self._clock.time_ms(),
+                spare_id=NO_PRODUCER_ID if spare_id is None else spare_id,
+            )
+        if outcome.next is None:
+            result = EndAnswer(outcome.code) if outcome.code else EndAnswer(0, now.producer_id, now.epoch)
+            transaction.later_locked(lambda: answer.complete(result))
+            return
+        after = rules.complete(outcome.next, now.update_ms)
+
+        def done(code: int) -> None:
+            answer.complete(EndAnswer(code) if code else EndAnswer(0, after.producer_id, after.epoch))
+
+        self._change_locked(transaction, outcome.next, done)
+
+    def _with_spare_id(self, action: Callable[[int], object], failed: Callable[[int], object]) -> None:
+        """Calls action(a new producer id), at once where one is at hand, else on the I/O pool."""
+        spare_id = self.producer_ids.take()
+        if spare_id is not None:
+            action(spare_id)
+            return
+
+        def fetch() -> None:
+            try:
+                found = self.producer_ids.next()
+            except KafkaError as error:
+                failed(write_error(int(error.code)))
+                return
+            action(found)
+
+        try:
+            self._pool.submit(fetch)
+        except RuntimeError:  # the broker stops
+            failed(int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+
+    # ---- markers ----------------------------------------------------------------------------------------------------
+
+    def _write_markers(self, transaction: Transaction, prepared: Metadata) -> None:
+        mark = Mark(
+            prepared.producer_id,
+            prepared.epoch,
+            self._coordinator_epoch(transaction.transactional_id),
+            prepared.commits,
+            prepared.client_version,
+        )
+        self.markers.write(mark, prepared.partitions, lambda: self._complete(transaction, COMPLETE_RETRY_S_MIN))
+
+    def _complete(self, transaction: Transaction, retry_s: float) -> None:
+        """Every marker is durable: so is the transaction's end, soon. Nobody else would try again."""
+
+        def done(code: int) -> None:
+            if code and not self._stopped:
+                logger.warning("the end of a transaction could not be written down", extra=_fields(transaction))
+                again = min(retry_s * 2, COMPLETE_RETRY_S_MAX)
+                self._timers.timer(lambda: self._complete(transaction, again)).set(retry_s)
+
+        with transaction.changing():
+            if transaction.now.state not in PREPARED:
+                return
+            coming = rules.complete(transaction.now, self._clock.time_ms())
+            self._change_locked(transaction, coming, done)
+
+    def _coordinator_epoch(self, transactional_id: str) -> int:
+        """Rises with every start that was not clean, so that a marker from before is told apart."""
+        return self.log.partitions[self.log.partition_of(transactional_id)].leader_epoch
+
+    # ---- timeouts ---------------------------------------------------------------------------------------------------
+
+    def _set_deadline_locked(self, transaction: Transaction, delay_s: float) -> None:
+        """The producer has so long to end its transaction."""
+        if transaction.timer is None:
+            transaction.timer = self._timers.timer(lambda: self._time_is_up(transaction))
+        transaction.deadline = self._clock.monotonic() + delay_s
+        transaction.timer.set(delay_s)
+
+    def _time_is_up(self, transaction: Transaction) -> None:
+        with transaction.changing():
+            overdue = self._clock.monotonic() >= transaction.deadline
+            if overdue and transaction.now.state is ONGOING and transaction.coming is None and not self._stopped:
+                self._abort_locked(transaction)
+
+    def _abort_locked(self, transaction: Transaction) -> None:
+        """Ends a transaction that takes too long."""
+        now = transaction.now
+        if now.exhausted and now.client_version >= TV2:
+            transaction.later_locked(
+                lambda: self._with_spare_id(
+                    lambda spare_id: self._abort_with(transaction, spare_id),
+                    lambda _code: self._abort_later(transaction),
+                )
+            )
+        else:
+            self._fence_locked(transaction, NO_PRODUCER_ID)
+
+    def _abort_with(self, transaction: Transaction, spare_id: int) -> None:
+        with transaction.changing():
+            if transaction.now.state is ONGOING and transaction.coming is None:
+                self._fence_locked(transaction, spare_id)
+
+    def _fence_locked(self, transaction: Transaction, spare_id: int) -> None:
+        logger.info("a transaction takes too long and is aborted", extra=_fields(transaction))
+
+        def done(code: int) -> None:
+            if code:
+                self._abort_later(transaction)
+
+        self._change_locked(transaction, rules.fence(transaction.now, self._clock.time_ms(), spare_id), done)
+
+    def _abort_later(self, transaction: Transaction) -> None:
+        """The abort could not be written down: it is tried again, unless somebody else ends the transaction."""
+        if not self._stopped:
+            with transaction.changing():
+                self._set_deadline_locked(transaction, ABORT_RETRY_S)
+
+    # ---- expiry -----------------------------------------------------------------------------------------------------
+
+    def _schedule_expiry(self) -> None:
+        self._expiry.set(self._config.transaction_remove_expired_transaction_cleanup_interval_ms / 1000)
+
+    def _expire(self) -> None:
+        if self._stopped:
+            return
+        if self._loaded.is_set():
+            self.expire_now()
+        self._schedule_expiry()
+
+    def expire_now(self) -> int:
+        """Forgets ids without a transaction for transactional.id.expiration.ms; how many."""
+        oldest_ms = self._expiry_time.time_ms() - self._config.transactional_id_expiration_ms
+        count = 0
+        for transaction in self.all():
+            with transaction.changing():
+                now = transaction.now
+                idle = now.state is EMPTY or now.state in COMPLETE
+                if idle and now.update_ms <= oldest_ms and transaction.coming is None and not transaction.waiting:
+                    self._change_locked(transaction, replace(now, state=DEAD), lambda _code: None)
+                    count += 1
+        return count
+
+    # ---- loading ----------------------------------------------------------------------------------------------------
+
+    def _load(self) -> None:
+        began = time.monotonic()
+        for number, log in enumerate(self.log.partitions):
+            if self._stopped:
+                return
+            try:
+                self._load_partition(log)
+            except Exception:  # whatever it is, the other partitions' ids can be served
+                self._unreadable.add(number)
+                logger.exception(
+                    "transactions cannot be read and are not served until the next start",
+                    extra=fields(partition=number),
+                )
+        self._loaded.set()
+        while not self._groups.wait_loaded(LOADING_LOOK_S):
+            if self._stopped:
+                return
+        prepared = 0
+        for transaction in self.all():  # their markers say what becomes of pending offsets, which are known only now
+            with transaction.changing():
+                prepared += transaction.now.state in PREPARED
+                if transaction.coming is None:
+                    self._settled_locked(transaction)
+        logger.info(
+            "transactions loaded",
+            extra=fields(ids=len(self._transactions), finishing=prepared, seconds=round(time.monotonic() - began, 3)),
+        )
+
+    def _load_partition(self, log: PartitionLog) -> None:
+        """Replays a partition; ids appear in the table when all of it was read."""
+        found: dict[str, Metadata] = {}
+        for entry in self.log.entries(log):
+            if self._stopped:
+                return
+            if isinstance(entry, Marker):
+                continue
+            try:
+                transactional_id = read_key(entry.key)
+                if entry.value is None:
+                    found.pop(transactional_id, None)
+                else:
+                    found[transactional_id] = read_value(entry.value)
+            except CodecError as error:
+                raise ValueError(f"{log.name} has a record that is not a transaction's: {error}") from error
+        time_ms = self._clock.time_ms()
+        for transactional_id, metadata in found.items():
+            transaction = Transaction(transactional_id, metadata)
+            if metadata.state is ONGOING:
+                left_ms = metadata.start_ms + metadata.timeout_ms - time_ms
+                with transaction.changing():
+                    self._set_deadline_locked(transaction, min(max(left_ms, 0), metadata.timeout_ms) / 1000)
+            with self._lock:
+                self._transactions[transactional_id] = transaction
+
+
+def _complete_all(added: list[_Add], code: int) -> None:
+    for add in added:
+        add.answer.complete(code)
+
+
+def _fenced_as_old(code: int) -> int:
+    """Produce and TxnOffsetCommit say INVALID_PRODUCER_EPOCH where the coordinator says PRODUCER_FENCED."""
+    return int(ErrorCode.INVALID_PRODUCER_EPOCH if code == ErrorCode.PRODUCER_FENCED else code)
+
+
+def _produce_v2_code(code: int) -> int:
+    """Produce 12: as before, but its clients know what CONCURRENT_TRANSACTIONS means."""
+    if code in _UNEXPECTED_BY_PRODUCERS and code != ErrorCode.CONCURRENT_TRANSACTIONS:
+        return int(ErrorCode.NOT_ENOUGH_REPLICAS)
+    return _fenced_as_old(code)
+
+
+def _offsets_code(code: int) -> int:
+    """TxnOffsetCommit: what makes clients of every version come again."""
+    if code == ErrorCode.CONCURRENT_TRANSACTIONS:
+        return int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    return _fenced_as_old(code)
+
+
+def _refuse_all(offsets: list[Offset], code: int) -> int:
+    for asked in offsets:
+        asked.code = int(asked.code or code)
+    return int(code)
+
+
+def _fields(transaction: Transaction) -> Mapping[str, Any]:
+    now = transaction.now
+    return fields(
+        transactional_id=transaction.transactional_id,
+        producer_id=now.producer_id,
+        epoch=now.epoch,
+        state=now.state.label,
+    )

@@ -1,0 +1,155 @@
+"""WriteTxnMarkers 1-2, DescribeTransactions 0, ListTransactions 0-2: transactions for those who look after them.
+
+    WriteTxnMarkers       ends a transaction that its coordinator knows nothing of (`kafka-transactions abort`):
+                          straight into the logs, past the coordinator. v2 tells the protocol (KIP-890), which decides
+                          whether the marker's epoch has to be above the transaction's
+    DescribeTransactions  an id that is not known is TRANSACTIONAL_ID_NOT_FOUND
+    ListTransactions      v1 those open for longer than so many ms · v2 those whose id matches a pattern as a whole
+
+Thread rule: ListTransactions runs on the I/O pool, because of its pattern.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.coordinator.markers import Mark
+from kafkalite.coordinator.transaction import DEAD, LABELS, ONGOING, PREPARED
+from kafkalite.deferred import Deferred, completed, gathered
+from kafkalite.errors import ErrorCode
+from kafkalite.model import TopicPartition
+from kafkalite.protocol.messages import describe_transactions, list_transactions
+from kafkalite.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from kafkalite.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from kafkalite.protocol.messages.write_txn_markers import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+if TYPE_CHECKING:
+    from kafkalite.coordinator.transaction import Metadata
+    from kafkalite.dispatch import RequestContext
+
+_OPEN: Final = frozenset({ONGOING, *PREPARED})
+
+
+def write_markers(context: RequestContext, request: WriteTxnMarkersRequest) -> Deferred[WriteTxnMarkersResponse]:
+    results: list[Deferred[int]] = []
+    for marker in request.markers:
+        mark = Mark(
+            marker.producer_id,
+            marker.producer_epoch,
+            marker.coordinator_epoch,
+            marker.transaction_result,
+            marker.transaction_version,
+        )
+        results += [
+            _write_marker(context, mark, TopicPartition(topic.name, number))
+            for topic in marker.topics
+            for number in topic.partition_indexes
+        ]
+    return gathered(results).map(lambda codes: _written(request, codes))
+
+
+def _write_marker(context: RequestContext, mark: Mark, partition: TopicPartition) -> Deferred[int]:
+    if partition.partition < 0:
+        return completed(int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    answer: Deferred[int] = Deferred()
+    context.broker.transactions.markers.write_one(mark, partition, answer.complete)
+    return answer
+
+
+def _written(request: WriteTxnMarkersRequest, codes: list[int]) -> WriteTxnMarkersResponse:
+    left = iter(codes)
+    return WriteTxnMarkersResponse(
+        markers=[
+            WritableTxnMarkerResult(
+                producer_id=marker.producer_id,
+                topics=[
+                    WritableTxnMarkerTopicResult(
+                        name=topic.name,
+                        partitions=[
+                            WritableTxnMarkerPartitionResult(partition_index=number, error_code=next(left))
+                            for number in topic.partition_indexes
+                        ],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker in request.markers
+        ]
+    )
+
+
+def describe(context: RequestContext, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(
+        transaction_states=[_described(context, name) for name in request.transactional_ids]
+    )
+
+
+def _described(context: RequestContext, transactional_id: str) -> describe_transactions.TransactionState:
+    transactions = context.broker.transactions
+    code = transactions.error_of(transactional_id)
+    found = None if code else transactions.find(transactional_id)
+    if found is None or found.now.state is DEAD:
+        return describe_transactions.TransactionState(
+            error_code=code or ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id=transactional_id
+        )
+    now = found.now
+    topics: dict[str, list[int]] = {}
+    for topic, number in sorted(now.partitions):
+        topics.setdefault(topic, []).append(number)
+    return describe_transactions.TransactionState(
+        transactional_id=transactional_id,
+        transaction_state=now.state.label,
+        transaction_timeout_ms=now.timeout_ms,
+        transaction_start_time_ms=now.start_ms,
+        producer_id=now.producer_id,
+        producer_epoch=now.epoch,
+        topics=[describe_transactions.TopicData(topic=name, partitions=numbers) for name, numbers in topics.items()],
+    )
+
+
+def list_all(context: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
+    code = context.broker.transactions.loading_error
+    if code:
+        return ListTransactionsResponse(error_code=code)
+    pattern = None
+    if request.transactional_id_pattern:
+        try:
+            pattern = re.compile(request.transactional_id_pattern)
+        except re.error:
+            return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+    states = {LABELS[name] for name in request.state_filters if name in LABELS}
+    producer_ids = set(request.producer_id_filters)
+    time_ms = context.broker.clock.time_ms()
+
+    def wanted(name: str, now: Metadata) -> bool:
+        return (
+            now.state is not DEAD
+            and (not request.state_filters or now.state in states)
+            and (not producer_ids or now.producer_id in producer_ids)
+            and (request.duration_filter < 0 or _is_older(now, time_ms - request.duration_filter))
+            and (pattern is None or pattern.fullmatch(name) is not None)
+        )
+
+    rows = [(found.transactional_id, found.now) for found in context.broker.transactions.all()]
+    return ListTransactionsResponse(
+        unknown_state_filters=[name for name in request.state_filters if name not in LABELS],
+        transaction_states=[
+            list_transactions.TransactionState(
+                transactional_id=name, producer_id=now.producer_id, transaction_state=now.state.label
+            )
+            for name, now in rows
+            if wanted(name, now)
+        ],
+    )
+
+
+def _is_older(now: Metadata, time_ms: int) -> bool:
+    """Whether a transaction is open since before a time."""
+    return now.state in _OPEN and now.start_ms < time_ms

@@ -1,0 +1,155 @@
+"""AddPartitionsToTxn 0-3, AddOffsetsToTxn 0-4, EndTxn 0-5, TxnOffsetCommit 0-5: a producer and its transaction.
+
+    AddPartitionsToTxn  v4 and v5 are for brokers among themselves and not advertised: a client that takes them for its
+                        own would need rights over the cluster. One partition that does not exist fails the whole
+                        request: it is told UNKNOWN_TOPIC_OR_PARTITION, the others OPERATION_NOT_ATTEMPTED
+    EndTxn              v5 (KIP-890) raises the epoch and tells the new one
+    TxnOffsetCommit     v3 checks member and generation (KIP-447) · v5 joins the transaction by itself (KIP-890)
+    v0-1 of the first three say INVALID_PRODUCER_EPOCH where later ones say PRODUCER_FENCED (KIP-588)
+
+An answer is given when what it says is durable.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.coordinator.groups import Offset
+from kafkalite.coordinator.transaction import TV1, TV2
+from kafkalite.deferred import completed
+from kafkalite.errors import ErrorCode
+from kafkalite.model import TopicPartition
+from kafkalite.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from kafkalite.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
+)
+from kafkalite.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from kafkalite.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from kafkalite.coordinator.transactions import EndAnswer
+    from kafkalite.deferred import Deferred
+    from kafkalite.dispatch import RequestContext
+
+_FENCED_SINCE: Final = 2
+_TV2_SINCE: Final = 5
+
+
+def add_partitions(context: RequestContext, request: AddPartitionsToTxnRequest) -> Deferred[AddPartitionsToTxnResponse]:
+    topics = context.broker.logs.topics
+    asked = [TopicPartition(topic.name, number) for topic in request.v3_and_below_topics for number in topic.partitions]
+    known = {p for p in asked if p.topic in topics and 0 <= p.partition < len(topics[p.topic].partitions)}
+    if len(known) < len(set(asked)):
+        codes = {
+            partition: ErrorCode.OPERATION_NOT_ATTEMPTED if partition in known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            for partition in asked
+        }
+        return completed(_added(request, codes))
+    done = context.broker.transactions.add(
+        request.v3_and_below_transactional_id,
+        request.v3_and_below_producer_id,
+        request.v3_and_below_producer_epoch,
+        frozenset(asked),
+        TV1,
+    )
+    return done.map(lambda code: _added(request, dict.fromkeys(asked, ErrorCode(_told(context, code)))))
+
+
+def _added(request: AddPartitionsToTxnRequest, codes: dict[TopicPartition, ErrorCode]) -> AddPartitionsToTxnResponse:
+    return AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=[
+            AddPartitionsToTxnTopicResult(
+                name=topic.name,
+                results_by_partition=[
+                    AddPartitionsToTxnPartitionResult(
+                        partition_index=number, partition_error_code=codes[TopicPartition(topic.name, number)]
+                    )
+                    for number in topic.partitions
+                ],
+            )
+            for topic in request.v3_and_below_topics
+        ]
+    )
+
+
+def add_offsets(
+    context: RequestContext, request: AddOffsetsToTxnRequest
+) -> AddOffsetsToTxnResponse | Deferred[AddOffsetsToTxnResponse]:
+    if not request.group_id:
+        return AddOffsetsToTxnResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+    done = context.broker.transactions.add_group(
+        request.transactional_id, request.producer_id, request.producer_epoch, request.group_id
+    )
+    return done.map(lambda code: AddOffsetsToTxnResponse(error_code=_told(context, code)))
+
+
+def end(context: RequestContext, request: EndTxnRequest) -> Deferred[EndTxnResponse]:
+    done = context.broker.transactions.end(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        commit=request.committed,
+        version=TV2 if context.api_version >= _TV2_SINCE else TV1,
+    )
+    return done.map(lambda answer: _ended(context, answer))
+
+
+def _ended(context: RequestContext, answer: EndAnswer) -> EndTxnResponse:
+    return EndTxnResponse(
+        error_code=_told(context, answer.code), producer_id=answer.producer_id, producer_epoch=answer.epoch
+    )
+
+
+def _told(context: RequestContext, code: int) -> int:
+    if code == ErrorCode.PRODUCER_FENCED and context.api_version < _FENCED_SINCE:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return code
+
+
+def commit_offsets(context: RequestContext, request: TxnOffsetCommitRequest) -> Deferred[TxnOffsetCommitResponse]:
+    offsets = [
+        Offset(
+            TopicPartition(topic.name, partition.partition_index),
+            partition.committed_offset,
+            partition.committed_leader_epoch,
+            partition.committed_metadata or "",
+        )
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+    done = context.broker.transactions.commit_offsets(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        request.group_id,
+        (request.member_id, request.group_instance_id, request.generation_id),
+        offsets,
+        context.api_version,
+    )
+    return done.map(lambda _code: _committed(request, offsets))
+
+
+def _committed(request: TxnOffsetCommitRequest, offsets: list[Offset]) -> TxnOffsetCommitResponse:
+    results = iter(offsets)
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=next(results).code
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
