@@ -17,6 +17,6 @@
 
 Requests come as messages of `kafkalite.protocol`; who cannot be answered at once gets a `kafkalite.deferred.Deferred`.
 
-Lock order: a transactional id's lock ▸ a group's lock ▸ the coordinator's table of groups, the timers', the state log's (leaves all three).
+Lock order: a transactional id's lock ▸ a group's lock ▸ the tables', the timers', the state log's (leaves all three).
 Answers are delivered, and other rooms called back, with none of them held.
 """
