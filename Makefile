@@ -13,7 +13,7 @@ SOURCES := $(wildcard ext/c/* ext/kafkalite/*.pxd ext/kafkalite/_native/*.pyx ex
 BUILD := $(BIN)/python setup.py -q build_ext --inplace -j $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-all test-debug test-asan packages bench lint format docs warnings build-check clean
+.PHONY: help run build test test-all test-debug test-asan packages bench clients lint format docs warnings build-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
@@ -67,6 +67,10 @@ bench: $(VENV)/.built $(VENV)/.tested packages  ## micro benchmarks, then kafkal
 	$(BIN)/python -m pytest benchmarks/micro --benchmark-enable --benchmark-only -o python_files='bench_*.py'
 	$(BIN)/python -m benchmarks.path
 
+clients: $(VENV)/.built $(VENV)/.tested packages  ## every client of the matrix, slow ones too, and docs/clients.md from what happened
+	KAFKALITE_COMPAT_RECORD=tests/compat/matrix.json $(BIN)/python -m pytest tests/compat $(PYTEST_ARGS); \
+	status=$$?; $(BIN)/python -m tests.compat.matrix; exit $$status
+
 # cython-lint looks for pycodestyle on PATH.
 lint: $(VENV)/.built $(VENV)/.tested  ## style, types, layers, spelling
 	$(BIN)/ruff check .
@@ -80,9 +84,10 @@ format: $(VENV)/.tested  ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(VENV)/.built  ## regenerate docs/configuration.md and the README's table of measurements
+docs: $(VENV)/.built  ## regenerate docs/configuration.md, docs/clients.md's table and the README's table of measurements
 	$(BIN)/python -m tools.generate_config_docs
 	$(BIN)/python -m tools.measured_table
+	$(BIN)/python -m tests.compat.matrix
 
 warnings: $(VENV)/.tested  ## compile with -Wconversion and -Wsign-compare and show what is ours
 	$(BIN)/python -m tools.native_warnings

@@ -2,6 +2,7 @@
 
 KAFKALITE_COMPAT_BOOTSTRAP=host:port runs the same tests against another broker, such as Apache Kafka, to tell a fault
 of ours from a habit of the client. KAFKALITE_COMPAT_REQUIRE=1 turns 'not run' into a failure (CI).
+KAFKALITE_COMPAT_RECORD=FILE writes the matrix of what ran (`recorder.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import NoReturn
 
 import pytest
 
+from tests.compat.recorder import Recorder
 from tests.support.process import BrokerProcess
 
 _not_run: dict[str, str] = {}
@@ -58,6 +60,10 @@ def not_run() -> Callable[[str, str], NoReturn]:
         pytest.skip(f"{client} could not run: {reason}")
 
     return report
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Recorder(), "client matrix")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

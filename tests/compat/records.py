@@ -55,6 +55,38 @@ def read_back(bootstrap: str, topic: str, count: int, timeout_s: float = 30.0) -
     return rows
 
 
+def values_to_end(bootstrap: str, topic: str, isolation: str, timeout_s: float = 30.0) -> list[str]:
+    """Values of partition 0 up to the end that readers of this isolation level have, read by librdkafka."""
+    from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+    settings = {"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False, "check.crcs": True}
+    consumer = Consumer({**settings, "isolation.level": isolation, "enable.partition.eof": True})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    values: list[str] = []
+    deadline = time.monotonic() + timeout_s
+    while True:
+        assert time.monotonic() < deadline, f"no end of {topic} in {timeout_s} s"
+        message = consumer.poll(0.2)
+        if message is None:
+            continue
+        if message.error() is not None:
+            assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+            consumer.close()
+            return values
+        values.append(message.value().decode())
+
+
+def committed_offset(bootstrap: str, group: str, topic: str, partition: int = 0) -> int | None:
+    """What the group has committed for the partition, asked by librdkafka; None: nothing."""
+    from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    asked = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition)])]
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    (found,) = admin.list_consumer_group_offsets(asked)[group].result(30).topic_partitions
+    return found.offset if found.offset >= 0 else None
+
+
 def stored_codecs(port: int, topic: str) -> set[int]:
     """Codec numbers of the batches as stored: what the client compressed must have stayed so."""
     with wire.Connection(port) as connection:

@@ -55,6 +55,7 @@ async def read(bootstrap: str, topic: str, offset: int, count: int) -> list[obje
         await consumer.stop()
 
 
+@pytest.mark.capability("produce, consume")
 @pytest.mark.parametrize("acks", [0, 1, "all"])
 @pytest.mark.parametrize("codec", CODECS)
 def test_produce_reads_back_with_its_codec(bootstrap: str, port: int, topic: str, codec: str, acks: object) -> None:
@@ -69,6 +70,7 @@ def test_produce_reads_back_with_its_codec(bootstrap: str, port: int, topic: str
 EDGES_OF_AIOKAFKA = [row for row in EDGES if row.key is not None or row.value is not None]
 
 
+@pytest.mark.capability("produce, consume")
 def test_edge_records_arrive_unharmed(bootstrap: str, topic: str) -> None:
     """aiokafka itself refuses a record with neither key nor value."""
     rows = EDGES_OF_AIOKAFKA
@@ -78,12 +80,14 @@ def test_edge_records_arrive_unharmed(bootstrap: str, topic: str) -> None:
     assert found == rows
 
 
+@pytest.mark.capability("idempotent")
 def test_idempotent_producer_counts_offsets_without_gap(bootstrap: str, topic: str) -> None:
     rows = plain(1000, 40)
     assert run(produce(bootstrap, topic, rows, enable_idempotence=True)) == list(range(len(rows)))
     assert read_back(bootstrap, topic, len(rows)) == rows
 
 
+@pytest.mark.capability("produce, consume")
 @pytest.mark.parametrize("offset", [0, 1, 137, 299])
 def test_consume_from_any_offset(bootstrap: str, topic: str, offset: int) -> None:
     rows = plain(300)
@@ -93,6 +97,7 @@ def test_consume_from_any_offset(bootstrap: str, topic: str, offset: int) -> Non
     assert [message.value for message in found] == [row.value for row in rows[offset:]]
 
 
+@pytest.mark.capability("seek by time")
 def test_offsets_by_time_name_the_record(bootstrap: str, topic: str) -> None:
     base = int(time.time() * 1000) - 100_000
 
@@ -108,16 +113,20 @@ def test_offsets_by_time_name_the_record(bootstrap: str, topic: str) -> None:
         consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap)
         await consumer.start()
         partition = TopicPartition(topic, 0)
+        consumer.assign([partition])
         for timestamp, expected in [(base, 0), (base + 1, 1), (base + 505, 51), (base + 990, 99)]:
             found = (await consumer.offsets_for_times({partition: timestamp}))[partition]
             assert (found.offset, found.timestamp) == (expected, base + expected * 10)
         assert (await consumer.offsets_for_times({partition: base + 991}))[partition] is None
         assert await consumer.end_offsets([partition]) == {partition: 100}
+        consumer.seek(partition, (await consumer.offsets_for_times({partition: base + 505}))[partition].offset)
+        assert (await consumer.getone()).value == b"51"
         await consumer.stop()
 
     run(check())
 
 
+@pytest.mark.capability("admin")
 def test_admin_creates_describes_and_deletes(bootstrap: str, topic: str) -> None:
     async def check() -> None:
         admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)

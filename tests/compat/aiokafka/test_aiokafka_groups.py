@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
@@ -30,6 +31,7 @@ async def settled(*counts: tuple[AIOKafkaConsumer, int]) -> None:
         await asyncio.sleep(0.05)
 
 
+@pytest.mark.capability("groups")
 def test_members_join_leave_and_commit(bootstrap: str, topic: str) -> None:
     async def work() -> None:
         await create(bootstrap, topic, 2)

@@ -63,6 +63,7 @@ def results(futures: dict[object, Future]) -> list[object]:
     return [future.result(TIMEOUT_S) for future in futures.values()]
 
 
+@pytest.mark.capability("produce, consume")
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 @pytest.mark.parametrize("codec", CODECS)
 def test_produce_reads_back_with_its_codec(
@@ -75,11 +76,13 @@ def test_produce_reads_back_with_its_codec(
     assert stored_codecs(port, topic) == {CODECS[codec]}
 
 
+@pytest.mark.capability("produce, consume")
 def test_edge_records_arrive_unharmed(bootstrap: str, topic: str) -> None:
     assert produce(bootstrap, topic, EDGES) == list(range(len(EDGES)))
     assert read_back(bootstrap, topic, len(EDGES)) == EDGES
 
 
+@pytest.mark.capability("idempotent")
 def test_idempotent_producer_counts_offsets_without_gap(bootstrap: str, topic: str) -> None:
     rows = plain(5000, 40)
     offsets = produce(bootstrap, topic, rows, **{"enable.idempotence": True, "linger.ms": 1})
@@ -87,6 +90,7 @@ def test_idempotent_producer_counts_offsets_without_gap(bootstrap: str, topic: s
     assert read_back(bootstrap, topic, len(rows)) == rows
 
 
+@pytest.mark.capability("produce, consume")
 def test_message_above_the_topics_limit_is_refused_by_the_broker(
     bootstrap: str, topic: str, admin: AdminClient
 ) -> None:
@@ -98,6 +102,7 @@ def test_message_above_the_topics_limit_is_refused_by_the_broker(
     assert [error.code() for error in errors] == [KafkaError.MSG_SIZE_TOO_LARGE]
 
 
+@pytest.mark.capability("produce, consume")
 @pytest.mark.parametrize("offset", [0, 1, 137, 499])
 def test_consume_from_any_offset(bootstrap: str, topic: str, offset: int) -> None:
     rows = plain(500)
@@ -109,6 +114,7 @@ def test_consume_from_any_offset(bootstrap: str, topic: str, offset: int) -> Non
     consumer.close()
 
 
+@pytest.mark.capability("produce, consume")
 def test_consume_beyond_the_end_says_so_or_resets(bootstrap: str, topic: str) -> None:
     produce(bootstrap, topic, plain(10))
     consumer = Consumer(
@@ -125,6 +131,7 @@ def test_consume_beyond_the_end_says_so_or_resets(bootstrap: str, topic: str) ->
     consumer.close()
 
 
+@pytest.mark.capability("seek by time")
 def test_offsets_by_time_name_the_record_not_the_batch(bootstrap: str, topic: str) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 200})
     base = int(time.time() * 1000) - 100_000
@@ -137,9 +144,13 @@ def test_offsets_by_time_name_the_record_not_the_batch(bootstrap: str, topic: st
         assert found.offset in (expected, 100 if expected == -1 else expected)
         assert found.error is None
     assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=TIMEOUT_S) == (0, 100)
+    take(consumer, 1)  # only an active partition can be sought in
+    consumer.seek(consumer.offsets_for_times([TopicPartition(topic, 0, base + 505)], timeout=TIMEOUT_S)[0])
+    assert [message.value() for message in take(consumer, 2)] == [b"51", b"52"]
     consumer.close()
 
 
+@pytest.mark.capability("produce, consume")
 def test_log_append_time_replaces_the_producers(bootstrap: str, topic: str, admin: AdminClient) -> None:
     results(admin.create_topics([NewTopic(topic, 1, config={"message.timestamp.type": "LogAppendTime"})]))
     before = int(time.time() * 1000)
@@ -153,6 +164,7 @@ def test_log_append_time_replaces_the_producers(bootstrap: str, topic: str, admi
     consumer.close()
 
 
+@pytest.mark.capability("admin")
 def test_admin_creates_describes_alters_and_deletes(bootstrap: str, topic: str, admin: AdminClient) -> None:
     results(admin.create_topics([NewTopic(topic, 3, config={"retention.ms": "1234567"})]))
     assert len(admin.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions) == 3
@@ -174,6 +186,7 @@ def test_admin_creates_describes_alters_and_deletes(bootstrap: str, topic: str, 
     assert topic not in admin.list_topics(timeout=TIMEOUT_S).topics
 
 
+@pytest.mark.capability("admin")
 def test_admin_deletes_records_and_lists_offsets(bootstrap: str, topic: str, admin: AdminClient) -> None:
     produce(bootstrap, topic, plain(100), **{"batch.num.messages": 10})
     partition = TopicPartition(topic, 0, 42)
@@ -189,12 +202,14 @@ def test_admin_deletes_records_and_lists_offsets(bootstrap: str, topic: str, adm
     consumer.close()
 
 
+@pytest.mark.capability("admin")
 def test_cluster_is_described(admin: AdminClient) -> None:
     cluster = admin.describe_cluster().result(TIMEOUT_S)
     assert cluster.cluster_id
     assert [node.id for node in cluster.nodes] == [cluster.controller.id]
 
 
+@pytest.mark.capability("produce, consume")
 def test_large_messages_pass_the_size_rule(bootstrap: str, topic: str) -> None:
     """KIP-74: a batch larger than the consumer's limits is still returned, one at a time."""
     produce(bootstrap, topic, [Row(None, LARGE) for _ in range(5)])

@@ -69,6 +69,7 @@ def share_out(*members: Consumer) -> list[set[int]]:
     return wait_until(look, TIMEOUT_S, "a settled group")
 
 
+@pytest.mark.capability("groups")
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
 def test_members_join_and_leave(member: Callable[..., Consumer], strategy: str) -> None:
     settings = {"partition.assignment.strategy": strategy}
@@ -82,6 +83,7 @@ def test_members_join_and_leave(member: Callable[..., Consumer], strategy: str) 
     assert sorted(map(len, share_out(first, third))) == [2, 2]
 
 
+@pytest.mark.capability("groups")
 def test_commits_are_found_again(member: Callable[..., Consumer], filled: str) -> None:
     first = member()
     assert len(take(first, 15)) == 15
@@ -96,6 +98,7 @@ def test_commits_are_found_again(member: Callable[..., Consumer], filled: str) -
     assert take(second, 1)[0].offset() == 3
 
 
+@pytest.mark.capability("groups")
 def test_static_member_comes_back_without_a_rebalance(member: Callable[..., Consumer]) -> None:
     first = member(**{"group.instance.id": "one"})
     second = member(**{"group.instance.id": "two"})
@@ -105,6 +108,7 @@ def test_static_member_comes_back_without_a_rebalance(member: Callable[..., Cons
     assert share_out(first, again) == before
 
 
+@pytest.mark.capability("admin")
 def test_administration(admin: AdminClient, member: Callable[..., Consumer], filled: str) -> None:
     group = f"group-{filled}"
     consumer = member()
@@ -128,6 +132,7 @@ def test_administration(admin: AdminClient, member: Callable[..., Consumer], fil
     assert group not in {row.group_id for row in admin.list_consumer_groups().result(TIMEOUT_S).valid}
 
 
+@pytest.mark.capability("groups")
 def test_auto_commit(member: Callable[..., Consumer], filled: str) -> None:
     consumer = member(**{"enable.auto.commit": True, "auto.commit.interval.ms": 100})
     take(consumer, RECORD_COUNT)

@@ -58,6 +58,7 @@ def java(bootstrap: str, not_run: Callable[[str, str], NoReturn]) -> Callable[..
     return call
 
 
+@pytest.mark.capability("produce, consume")
 @pytest.mark.parametrize(
     ("codec", "acks"), [("none", "1"), ("none", "0"), ("gzip", "all"), ("snappy", "1"), ("lz4", "all"), ("zstd", "1")]
 )
@@ -68,8 +69,20 @@ def test_produce_reads_back_with_its_codec(
     assert stored_codecs(port, topic) == {CODECS[codec]}
 
 
+CHECKS = {
+    "edges": "produce, consume",
+    "positions": "produce, consume",
+    "idempotent": "idempotent",
+    "times": "seek by time",
+    "admin": "admin",
+    "records": "admin",
+    "group": "groups",
+    "cooperative": "groups",
+}
+
+
 @pytest.mark.parametrize(
-    "check", ["edges", "idempotent", "positions", "times", "admin", "records", "group", "cooperative"]
+    "check", [pytest.param(name, marks=pytest.mark.capability(cell)) for name, cell in CHECKS.items()]
 )
 def test_check(java: Callable[..., None], topic: str, check: str) -> None:
     java(check, topic)

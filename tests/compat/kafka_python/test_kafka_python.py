@@ -49,6 +49,7 @@ def admin(bootstrap: str) -> Iterator[KafkaAdminClient]:
     client.close()
 
 
+@pytest.mark.capability("produce, consume")
 @pytest.mark.parametrize("acks", [0, 1, "all"])
 @pytest.mark.parametrize("codec", CODECS)
 def test_produce_reads_back_with_its_codec(
@@ -62,6 +63,7 @@ def test_produce_reads_back_with_its_codec(
     assert stored_codecs(port, topic) == {CODECS[codec]}
 
 
+@pytest.mark.capability("produce, consume")
 def test_edge_records_arrive_unharmed(bootstrap: str, topic: str) -> None:
     """kafka-python itself refuses a record with neither key nor value, and headers without a value."""
     rows = [row for row in EDGES if (row.key, row.value) != (None, None)]
@@ -72,12 +74,14 @@ def test_edge_records_arrive_unharmed(bootstrap: str, topic: str) -> None:
     assert found == rows
 
 
+@pytest.mark.capability("idempotent")
 def test_idempotent_producer_counts_offsets_without_gap(bootstrap: str, topic: str) -> None:
     rows = plain(1000, 40)
     assert produce(bootstrap, topic, rows, enable_idempotence=True) == list(range(len(rows)))
     assert read_back(bootstrap, topic, len(rows)) == rows
 
 
+@pytest.mark.capability("produce, consume")
 @pytest.mark.parametrize("offset", [0, 1, 137, 299])
 def test_consume_from_any_offset(bootstrap: str, topic: str, offset: int) -> None:
     rows = plain(300)
@@ -87,6 +91,7 @@ def test_consume_from_any_offset(bootstrap: str, topic: str, offset: int) -> Non
     assert [message.value for message in found] == [row.value for row in rows[offset:]]
 
 
+@pytest.mark.capability("seek by time")
 def test_offsets_by_time_name_the_record(bootstrap: str, topic: str) -> None:
     producer = KafkaProducer(bootstrap_servers=bootstrap, linger_ms=200)
     base = int(time.time() * 1000) - 100_000
@@ -95,15 +100,19 @@ def test_offsets_by_time_name_the_record(bootstrap: str, topic: str) -> None:
     producer.flush(TIMEOUT_S)
     consumer = KafkaConsumer(bootstrap_servers=bootstrap, group_id=None)
     partition = TopicPartition(topic, 0)
+    consumer.assign([partition])
     for timestamp, expected in [(base, 0), (base + 1, 1), (base + 505, 51), (base + 990, 99)]:
         found = consumer.offsets_for_times({partition: timestamp})[partition]
         assert (found.offset, found.timestamp) == (expected, base + expected * 10)
     assert consumer.offsets_for_times({partition: base + 991})[partition] is None
     assert consumer.beginning_offsets([partition]) == {partition: 0}
     assert consumer.end_offsets([partition]) == {partition: 100}
+    consumer.seek(partition, consumer.offsets_for_times({partition: base + 505})[partition].offset)
+    assert next(consumer).value == b"51"
     consumer.close()
 
 
+@pytest.mark.capability("admin")
 def test_admin_creates_describes_and_deletes(topic: str, admin: KafkaAdminClient) -> None:
     admin.create_topics([NewTopic(topic, 3, 1, topic_configs={"retention.ms": "1234567"})])
     described = admin.describe_topics([topic])
@@ -114,6 +123,7 @@ def test_admin_creates_describes_and_deletes(topic: str, admin: KafkaAdminClient
     assert topic not in admin.list_topics()
 
 
+@pytest.mark.capability("admin")
 def test_cluster_is_described(admin: KafkaAdminClient) -> None:
     cluster = admin.describe_cluster()
     assert cluster["cluster_id"]

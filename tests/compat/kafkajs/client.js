@@ -26,6 +26,12 @@ async function create (config = {}) {
 const numbered = count =>
   Array.from({ length: count }, (_, i) => ({ key: `key-${i}`, value: `${i};`.repeat(20), partition: 0 }))
 
+async function until (what, condition) {
+  for (const end = Date.now() + 30000; !condition(); await new Promise(resolve => setTimeout(resolve, 50))) {
+    assert.ok(Date.now() < end, what)
+  }
+}
+
 const checks = {
   async codec () {
     const [codec, acks] = argument.split('/')
@@ -60,17 +66,12 @@ const checks = {
     const owned = new Map()
     const seen = []
     const join = async name => {
-      const consumer = kafka.consumer({ groupId, heartbeatInterval: 300, rebalanceTimeout: 10000 })
+      const consumer = kafka.consumer({ groupId, heartbeatInterval: 300, rebalanceTimeout: 10000, maxWaitTimeInMs: 200 })
       consumer.on(consumer.events.GROUP_JOIN, event => owned.set(name, event.payload.memberAssignment[topic] || []))
       await consumer.connect()
       await consumer.subscribe({ topic, fromBeginning: true })
       await consumer.run({ autoCommitThreshold: 1, eachMessage: async ({ message }) => { seen.push(message.offset) } })
       return consumer
-    }
-    const until = async (what, condition) => {
-      for (const end = Date.now() + 30000; !condition(); await new Promise(resolve => setTimeout(resolve, 50))) {
-        assert.ok(Date.now() < end, what)
-      }
     }
     const first = await join('first')
     await until('twenty records', () => seen.length === 20)
@@ -89,6 +90,28 @@ const checks = {
     assert.strictEqual(moved[0].partitions.find(row => row.partition === 0).offset, '5')
     await admin.deleteGroups([groupId])
     await admin.disconnect()
+  },
+
+  async times () {
+    await create()
+    const base = Date.now() - 100000
+    const messages = Array.from({ length: 100 }, (_, i) => ({ value: `${i}`, partition: 0, timestamp: `${base + i * 10}` }))
+    await send(messages)
+    const admin = kafka.admin()
+    await admin.connect()
+    const at = async time => (await admin.fetchTopicOffsetsByTimestamp(topic, time))[0].offset
+    assert.deepStrictEqual([await at(base), await at(base + 1), await at(base + 505), await at(base + 990)], ['0', '1', '51', '99'])
+    assert.strictEqual(await at(base + 991), '100') // KafkaJS turns 'none' into the end
+    await admin.disconnect()
+    const consumer = kafka.consumer({ groupId: `group-${topic}`, maxWaitTimeInMs: 200 })
+    const seen = []
+    await consumer.connect()
+    await consumer.subscribe({ topic, fromBeginning: true })
+    await consumer.run({ eachMessage: async ({ message }) => { seen.push(Number(message.offset)) } })
+    consumer.seek({ topic, partition: 0, offset: '51' })
+    await until('the records from that time', () => seen.length >= 49)
+    await consumer.disconnect()
+    assert.deepStrictEqual(seen.slice(-49), Array.from({ length: 49 }, (_, i) => 51 + i))
   },
 
   async admin () {

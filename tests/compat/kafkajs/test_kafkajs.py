@@ -50,6 +50,7 @@ def numbered(count: int) -> list[Row]:
     return [Row(f"key-{number}".encode(), f"{number};".encode() * 20) for number in range(count)]
 
 
+@pytest.mark.capability("produce, consume")
 @pytest.mark.parametrize(("codec", "acks"), [("none", "1"), ("none", "0"), ("gzip", "-1"), ("gzip", "0")])
 def test_produce_reads_back_with_its_codec(
     node: Callable[..., None], bootstrap: str, port: int, topic: str, codec: str, acks: str
@@ -60,6 +61,7 @@ def test_produce_reads_back_with_its_codec(
     assert stored_codecs(port, topic) == {CODECS[codec]}
 
 
+@pytest.mark.capability("produce, consume")
 def test_edge_records_arrive_unharmed(node: Callable[..., None], bootstrap: str, topic: str) -> None:
     node("edges", topic)
     assert read_back(bootstrap, topic, 6) == [
@@ -72,14 +74,22 @@ def test_edge_records_arrive_unharmed(node: Callable[..., None], bootstrap: str,
     ]
 
 
+@pytest.mark.capability("idempotent")
 def test_idempotent_producer(node: Callable[..., None], bootstrap: str, topic: str) -> None:
     node("idempotent", topic)
     assert read_back(bootstrap, topic, 500) == numbered(500)
 
 
+@pytest.mark.capability("groups")
 def test_group(node: Callable[..., None], topic: str) -> None:
     node("group", topic)
 
 
+@pytest.mark.capability("seek by time")
+def test_times(node: Callable[..., None], topic: str) -> None:
+    node("times", topic)
+
+
+@pytest.mark.capability("admin")
 def test_admin(node: Callable[..., None], topic: str) -> None:
     node("admin", topic)

@@ -38,6 +38,7 @@ def create(port: int, topic: str, partition_count: int = 1) -> None:
         assert connection.create_topic(topic, partition_count) == 0
 
 
+@pytest.mark.capability("produce, consume")
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 @pytest.mark.parametrize("codec", CODECS)
 def test_produce_reads_back_with_its_codec(
@@ -51,6 +52,7 @@ def test_produce_reads_back_with_its_codec(
     assert kcat("-C", "-t", topic, "-p", "0", "-o", "beginning", "-e", "-q").splitlines() == LINES
 
 
+@pytest.mark.capability("produce, consume")
 def test_keys_headers_nulls_and_formats(kcat: Callable[..., str], port: int, topic: str) -> None:
     create(port, topic)
     kcat("-P", "-t", topic, "-K", ":", "-Z", "-H", "h=1", "-H", "h=2", text="a:1\nb:\n:3\n")
@@ -59,17 +61,20 @@ def test_keys_headers_nulls_and_formats(kcat: Callable[..., str], port: int, top
     assert all(row["headers"] == ["h", "1", "h", "2"] for row in found)
 
 
+@pytest.mark.capability("idempotent")
 def test_idempotent_producer(kcat: Callable[..., str], port: int, topic: str) -> None:
     create(port, topic)
     kcat("-P", "-t", topic, "-p", "0", "-X", "enable.idempotence=true", text="\n".join(LINES) + "\n")
     assert kcat("-C", "-t", topic, "-p", "0", "-o", "beginning", "-e", "-q").splitlines() == LINES
 
 
+@pytest.mark.capability("produce, consume")
 def test_auto_created_topic(kcat: Callable[..., str], topic: str) -> None:
     kcat("-P", "-t", topic, text="first\n")
     assert kcat("-C", "-t", topic, "-o", "beginning", "-e", "-q") == "first\n"
 
 
+@pytest.mark.capability("produce, consume")
 @pytest.mark.parametrize(("start", "first"), [("0", 0), ("137", 137), ("-10", 390), ("399", 399)])
 def test_consume_from_any_offset(kcat: Callable[..., str], port: int, topic: str, start: str, first: int) -> None:
     create(port, topic)
@@ -77,6 +82,7 @@ def test_consume_from_any_offset(kcat: Callable[..., str], port: int, topic: str
     assert kcat("-C", "-t", topic, "-p", "0", "-o", start, "-e", "-q").splitlines() == LINES[first:]
 
 
+@pytest.mark.capability("seek by time")
 def test_consume_from_a_time(kcat: Callable[..., str], port: int, topic: str) -> None:
     create(port, topic)
     with wire.Connection(port) as connection:
@@ -89,6 +95,7 @@ def test_consume_from_a_time(kcat: Callable[..., str], port: int, topic: str) ->
     assert kcat("-Q", "-t", f"{topic}:0:{base + 505}").split() == [topic, "[0]", "offset", "51"]
 
 
+@pytest.mark.capability("produce, consume")
 def test_metadata_lists_broker_and_topic(kcat: Callable[..., str], bootstrap: str, port: int, topic: str) -> None:
     create(port, topic, 3)
     found = json.loads(kcat("-L", "-J", "-t", topic))

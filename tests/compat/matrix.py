@@ -1,0 +1,150 @@
+"""The client matrix: its rows and columns, what a run found in each cell, and the page that is written from it.
+
+A client is a folder beside this file, a capability a marker on a test: `@pytest.mark.capability("groups")`. A run with
+KAFKALITE_COMPAT_RECORD=FILE (`make clients`) writes what happened there:
+
+    {"broker": "kafkalite 1.0", "clients": {"kcat": {"version": "1.7.1", "runtime": "librdkafka 2.0.2", "cells": {
+        "groups": {"state": "works", "tests": 2}, "idempotent": {"state": "not run", "tests": 1, "why": "..."}}}}}
+
+`python -m tests.compat.matrix` puts the record's table into docs/clients.md; `--check` only compares.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "clients.md"
+RECORD = Path(__file__).resolve().parent / "matrix.json"
+BLOCK = re.compile(r"(<!-- matrix: make clients -->\n).*?(<!-- /matrix -->)", re.DOTALL)
+
+CAPABILITIES = {
+    "produce, consume": "every codec that the client has, acks 0, 1 and all, keys, headers, nulls, empty and large"
+    " records, and reading from any offset; another client reads the same back with CRC checks on",
+    "idempotent": "the idempotent producer leaves no gap and no double",
+    "groups": "a group reads, a second member joins and leaves, and what was committed is found again",
+    "seek by time": "the first record at or after a time is found and read from there",
+    "admin": "topics created, described and deleted, and the rest of what the client's admin has: settings, partitions,"
+    " records, groups, offsets",
+}
+"""Column → what its tests show."""
+
+WORKS, FAILS, NOT_RUN, ABSENT = "works", "fails", "not run", "—"
+
+
+@dataclass(frozen=True)
+class Client:
+    """A row. `absent`: capability → why the client has no such thing."""
+
+    name: str
+    absent: Mapping[str, str] = field(default_factory=dict)
+
+
+CLIENTS = {
+    "confluent": Client("confluent-kafka"),
+    "kafka_python": Client("kafka-python"),
+    "aiokafka": Client("aiokafka"),
+    "kcat": Client(
+        "kcat",
+        {
+            "admin": "kcat produces, consumes and lists metadata",
+        },
+    ),
+    "java": Client("Java kafka-clients"),
+    "kafkajs": Client("KafkaJS"),
+}
+"""Folder → client, in the page's order."""
+
+
+@dataclass
+class Cell:
+    """What became of the tests of one cell."""
+
+    passed: int = 0
+    failed: int = 0
+    not_run: int = 0
+    why: str = ""
+
+    @property
+    def state(self) -> str:
+        if self.failed:
+            return FAILS
+        return WORKS if self.passed and not self.not_run else NOT_RUN
+
+    def as_json(self) -> dict[str, object]:
+        found: dict[str, object] = {"state": self.state, "tests": self.passed + self.failed + self.not_run}
+        return {**found, "why": self.why} if self.state == NOT_RUN and self.why else found
+
+
+def expected_cells() -> set[tuple[str, str]]:
+    """(folder, capability) of each cell that must have a test."""
+    return {(folder, name) for folder, client in CLIENTS.items() for name in CAPABILITIES if name not in client.absent}
+
+
+def states(record: Mapping[str, Any], folder: str) -> list[str]:
+    """The row's cells in the order of the columns; a cell without a record was not run."""
+    cells = record["clients"].get(folder, {}).get("cells", {})
+    absent = CLIENTS[folder].absent
+    return [ABSENT if name in absent else cells.get(name, {}).get("state", NOT_RUN) for name in CAPABILITIES]
+
+
+def reasons(record: Mapping[str, Any]) -> Iterator[str]:
+    """Why a cell is empty: once for each client and reason."""
+    for folder, client in CLIENTS.items():
+        for capability, why in client.absent.items():
+            yield f"- {client.name}, {capability}: — {why}."
+        cells = record["clients"].get(folder, {}).get("cells", {})
+        for why in sorted({cell["why"] for cell in cells.values() if "why" in cell}):
+            yield f"- {client.name}: not run: {why}."
+
+
+def table(record: Mapping[str, Any]) -> str:
+    """The page's generated part."""
+    lines = [
+        f"| Client | Version | {' | '.join(CAPABILITIES)} |",
+        f"| --- | --- |{' --- |' * len(CAPABILITIES)}",
+    ]
+    for folder, client in CLIENTS.items():
+        row = record["clients"].get(folder, {})
+        version = ", ".join(filter(None, [row.get("version"), row.get("runtime")]))
+        lines.append(f"| {client.name} | {version} | {' | '.join(states(record, folder))} |")
+    count = sum(cell["tests"] for row in record["clients"].values() for cell in row["cells"].values())
+    lines += [
+        "",
+        f"{count} tests, run against {record['broker']}. A cell says `{WORKS}` if each test of it passed in that",
+    ]
+    lines += [
+        f"run, `{FAILS}` if one failed, `{NOT_RUN}` if one did not run, and — if the client has no such thing.",
+        "",
+    ]
+    lines += [f"- **{name}**: {text}." for name, text in CAPABILITIES.items()]
+    return "\n".join([*lines, "", *reasons(record), ""])
+
+
+def page(text: str, record: Mapping[str, Any]) -> str:
+    """docs/clients.md with its table as recorded."""
+    if not record["broker"].startswith("kafkalite "):
+        raise SystemExit(f"recorded against {record['broker']}: no page of ours")
+    found, count = BLOCK.subn(lambda match: match[1] + table(record) + match[2], text)
+    assert count == 1, "docs/clients.md has one place for the table"
+    return found
+
+
+def main(arguments: list[str]) -> int:
+    """Writes the page, or with --check says whether it is fresh."""
+    text = PAGE.read_text(encoding="utf-8")
+    fresh = page(text, json.loads(RECORD.read_text(encoding="utf-8")))
+    if "--check" in arguments:
+        return 0 if text == fresh else 1
+    PAGE.write_text(fresh, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,66 @@
+"""Which version of a client ran, and of what it stands on: asked of what is installed, not of what was wanted."""
+
+from __future__ import annotations
+
+import functools
+import json
+import platform
+import re
+import subprocess
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+
+from tests.support.process import REPOSITORY
+
+BUILD = REPOSITORY / "build" / "compat"
+
+
+def said(*command: str) -> str:
+    """What a program prints about itself, on whichever stream."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return done.stdout + done.stderr
+
+
+def python_package(name: str) -> tuple[str, str]:
+    return metadata.version(name), f"Python {platform.python_version()}"
+
+
+def confluent() -> tuple[str, str]:
+    import confluent_kafka
+
+    return metadata.version("confluent-kafka"), f"librdkafka {confluent_kafka.libversion()[0]}"
+
+
+def kcat() -> tuple[str, str]:
+    found = re.search(r"Version (\S+) .*librdkafka (\S+)", said("kcat", "-V"), re.DOTALL)
+    assert found, "kcat -V names both"
+    return found[1], f"librdkafka {found[2]}"
+
+
+def java() -> tuple[str, str]:
+    (jar,) = (BUILD / "java" / "lib").glob("kafka-clients-*.jar")
+    found = re.search(r'version "([^"]+)"', said("java", "-version"))
+    assert found, "java -version names it"
+    return jar.stem.removeprefix("kafka-clients-"), f"Java {found[1]}"
+
+
+def node_package(folder: Path, name: str, node: str) -> tuple[str, str]:
+    package = json.loads((folder / "node_modules" / name / "package.json").read_text(encoding="utf-8"))
+    return package["version"], f"Node {said(node, '--version').strip().removeprefix('v')}"
+
+
+PROBES: dict[str, Callable[[], tuple[str, str]]] = {
+    "confluent": confluent,
+    "kafka_python": lambda: python_package("kafka-python"),
+    "aiokafka": lambda: python_package("aiokafka"),
+    "kcat": kcat,
+    "java": java,
+    "kafkajs": lambda: node_package(BUILD / "kafkajs", "kafkajs", "node"),
+}
+
+
+@functools.cache
+def of(folder: str) -> tuple[str, str]:
+    """(client's version, name and version of its library or runtime)."""
+    return PROBES[folder]()
