@@ -2,6 +2,7 @@
 
     client.py       Client: the front door; look-ups and the way to a leader, with retries
     reader.py       ranges of partitions as columns, the next fetch under way while one is decoded
+    group_reader.py the same as a member of a consumer group, with membership.py, commits.py and assignors.py
     producer.py     batches from columns, several in flight, idempotent, split and sent again when need be
     admin.py        topics, partitions, configurations, DeleteRecords
     connection.py   one socket to one broker, versions negotiated
@@ -26,12 +27,17 @@ if TYPE_CHECKING:
     from kafkalite.client.client import Client as Client
     from kafkalite.client.errors import BrokerUnreachable as BrokerUnreachable
     from kafkalite.client.errors import ClientError as ClientError
+    from kafkalite.client.errors import CommitFailed as CommitFailed
     from kafkalite.client.errors import ConnectionLost as ConnectionLost
     from kafkalite.client.errors import DeliveryFailed as DeliveryFailed
+    from kafkalite.client.errors import NoOffset as NoOffset
     from kafkalite.client.errors import ProtocolError as ProtocolError
+    from kafkalite.client.errors import ReaderClosed as ReaderClosed
     from kafkalite.client.errors import RequestTimeout as RequestTimeout
     from kafkalite.client.errors import UnsendableRequest as UnsendableRequest
     from kafkalite.client.errors import UnsupportedApi as UnsupportedApi
+    from kafkalite.client.group_reader import GroupMetadata as GroupMetadata
+    from kafkalite.client.group_reader import GroupReader as GroupReader
     from kafkalite.client.producer import Producer as Producer
     from kafkalite.client.reader import Chunk as Chunk
     from kafkalite.client.reader import Reader as Reader
@@ -42,11 +48,16 @@ _WHERE = {
     "Chunk": "reader",
     "Client": "client",
     "ClientError": "errors",
+    "CommitFailed": "errors",
     "ConnectionLost": "errors",
     "DeliveryFailed": "errors",
+    "GroupMetadata": "group_reader",
+    "GroupReader": "group_reader",
+    "NoOffset": "errors",
     "Producer": "producer",
     "ProtocolError": "errors",
     "Reader": "reader",
+    "ReaderClosed": "errors",
     "RequestTimeout": "errors",
     "UnsendableRequest": "errors",
     "UnsupportedApi": "errors",
@@ -58,11 +69,16 @@ __all__ = [
     "Chunk",
     "Client",
     "ClientError",
+    "CommitFailed",
     "ConnectionLost",
     "DeliveryFailed",
+    "GroupMetadata",
+    "GroupReader",
+    "NoOffset",
     "Producer",
     "ProtocolError",
     "Reader",
+    "ReaderClosed",
     "RequestTimeout",
     "UnsendableRequest",
     "UnsupportedApi",

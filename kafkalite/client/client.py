@@ -25,8 +25,10 @@ from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataReques
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from re import Pattern
 
     from kafkalite.client.admin import Admin
+    from kafkalite.client.group_reader import GroupReader
     from kafkalite.client.groups import Groups
     from kafkalite.client.producer import Delivery, Producer
     from kafkalite.client.reader import Chunk, Reader
@@ -111,7 +113,7 @@ class Client:
         retry_backoff_s: float = RETRY_BACKOFF_S,
     ) -> None:
         self._bootstrap = parse_bootstrap(bootstrap_servers)
-        self._client_id = client_id
+        self.client_id = client_id
         self._connect_timeout_s = connect_timeout_s
         self.request_timeout_s = request_timeout_s
         self.retry_timeout_s = retry_timeout_s
@@ -122,6 +124,17 @@ class Client:
         self._cluster_id: str | None = None
         self._controller_id = -1
         self._reached = False
+
+    def twin(self) -> Client:
+        """Another Client of the same settings, with connections of its own: for another thread."""
+        return Client(
+            [f"[{host}]:{port}" for host, port in self._bootstrap],
+            client_id=self.client_id,
+            connect_timeout_s=self._connect_timeout_s,
+            request_timeout_s=self.request_timeout_s,
+            retry_timeout_s=self.retry_timeout_s,
+            retry_backoff_s=self.retry_backoff_s,
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -182,6 +195,14 @@ class Client:
         """The partitions of a topic, in order; remembered from the last look."""
         known = self._topics.get(topic) or self.topic(topic)
         return [partition.partition for partition in known.partitions]
+
+    def partition_counts(self, names: Iterable[str]) -> dict[str, int]:
+        """How many partitions each of these topics has, asked afresh; one that does not exist is left out."""
+        wanted = list(names)
+        if not wanted:
+            return {}
+        answer = self.refresh(wanted)
+        return {row.name: len(row.partitions) for row in answer.topics if not row.error_code}
 
     def list_offsets(
         self, timestamps: Mapping[TopicPartition, int], *, isolation: int = READ_UNCOMMITTED
@@ -248,6 +269,12 @@ class Client:
         last = self.end_offset(topic, partition, isolation=options.get("isolation", 0)) if end is None else end
         with self.reader({key: first}, ends={key: last}, **options) as reader:
             yield from reader
+
+    def group_reader(self, group_id: str, topics: Iterable[str] | str | Pattern[str], **options: Any) -> GroupReader:
+        """A GroupReader of topics, or of those whose whole name a pattern matches; its options are documented there."""
+        from kafkalite.client.group_reader import GroupReader
+
+        return GroupReader(self, group_id, topics, **options)
 
     def producer(self, **options: Any) -> Producer:
         """A Producer; its options are documented there."""
@@ -365,6 +392,10 @@ class Client:
         broker = self._brokers[node_id]
         return self._connection(broker.host, broker.port, lane)
 
+    def connection_at(self, host: str, port: int, lane: str = SHARED) -> Connection:
+        """A connection to an address that a broker named, made when there is none."""
+        return self._connection(host, port, lane)
+
     def any_connection(self) -> Connection:
         """A connection to any broker that can be reached: open ones, then known brokers, then the bootstrap list."""
         for (_, _, lane), connection in self._connections.items():
@@ -393,7 +424,7 @@ class Client:
             connection = self._connections[host, port, lane] = Connection.connect(
                 host,
                 port,
-                client_id=self._client_id,
+                client_id=self.client_id,
                 connect_timeout_s=self._connect_timeout_s,
                 request_timeout_s=self.request_timeout_s,
             )

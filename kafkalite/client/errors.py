@@ -8,6 +8,9 @@ ClientError
     UnsendableRequest       a value that the protocol has no room for
     ProtocolError           the peer sent what is not an answer
     DeliveryFailed          records were not acknowledged; says how many and why
+    CommitFailed            offsets were not committed: the group gave the partitions to others, or said why not
+    NoOffset                a partition has no committed offset, and nobody said where to begin then
+    ReaderClosed            the reader was closed, by another thread maybe
 """
 
 
@@ -45,3 +48,19 @@ class DeliveryFailed(ClientError):
     def __init__(self, message: str, unacknowledged: int) -> None:
         super().__init__(message)
         self.unacknowledged = unacknowledged
+
+
+class CommitFailed(ClientError):
+    """Offsets were not committed. `__cause__` is the broker's error; without one the reader itself knew better.
+
+    After ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID others read these partitions already: what was
+    done since the last commit will be done again by them.
+    """
+
+
+class NoOffset(ClientError):
+    """A partition has no committed offset, and the reader was told to take none in its place."""
+
+
+class ReaderClosed(ClientError):
+    """The reader is closed."""

@@ -7,10 +7,10 @@ Thread rule: one thread at a time, that of the Client.
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkalite.client.client import by_topic, raise_for
+from kafkalite.client.consumer_protocol import decode_assignment
 from kafkalite.errors import ErrorCode, error_for
 from kafkalite.model import TopicPartition
 from kafkalite.protocol import api
@@ -192,20 +192,8 @@ class Groups:
 
 
 def assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
-    """The partitions in a consumer's assignment: int16 version, topics with their partitions; () if it is no such."""
-    found: list[TopicPartition] = []
+    """The partitions in a consumer's assignment; () if it is no such."""
     try:
-        (topic_count,) = struct.unpack_from(">i", assignment, 2)
-        position = 6
-        for _ in range(topic_count):
-            (size,) = struct.unpack_from(">h", assignment, position)
-            name = assignment[position + 2 : position + 2 + size].decode()
-            position += 2 + size
-            (count,) = struct.unpack_from(">i", assignment, position)
-            found += [
-                TopicPartition(name, number) for number in struct.unpack_from(f">{count}i", assignment, position + 4)
-            ]
-            position += 4 + 4 * count
-    except (struct.error, UnicodeDecodeError):
+        return decode_assignment(assignment)
+    except ValueError:
         return ()
-    return tuple(found)

@@ -1,8 +1,9 @@
 """A Kafka cluster of a few lines, in memory, that fails on request: for tests of the client.
 
 Nodes are listening sockets of 127.0.0.1 with a thread a connection; all share one state under one lock. It serves
-ApiVersions, Metadata, Produce (with the idempotence rules), Fetch, ListOffsets, InitProducerId and CreateTopics,
-decoding with kafkalite's own codec, which has oracles elsewhere. A Fault is used up by the first request it fits.
+ApiVersions, Metadata, Produce (with the idempotence rules), Fetch, ListOffsets, InitProducerId, CreateTopics, and a
+group of one member at a time (`fake_group`), decoding with kafkalite's own codec, which has oracles elsewhere. A Fault
+is used up by the first request it fits.
 """
 
 from __future__ import annotations
@@ -23,13 +24,16 @@ from kafkalite.protocol.messages import (
     api_versions,
     create_topics,
     fetch,
+    find_coordinator,
     init_producer_id,
     list_offsets,
     metadata,
     produce,
 )
+from tests.support.fake_group import FakeGroup
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS, INIT_PRODUCER_ID = 0, 1, 2, 3, 18, 19, 22
+OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = range(8, 15)
 VERSIONS = {
     PRODUCE: (3, 11),
     FETCH: (4, 16),
@@ -38,6 +42,13 @@ VERSIONS = {
     API_VERSIONS: (0, 4),
     CREATE_TOPICS: (2, 7),
     INIT_PRODUCER_ID: (0, 5),
+    OFFSET_COMMIT: (2, 9),
+    OFFSET_FETCH: (1, 9),
+    FIND_COORDINATOR: (0, 6),
+    JOIN_GROUP: (0, 9),
+    HEARTBEAT: (0, 4),
+    LEAVE_GROUP: (0, 5),
+    SYNC_GROUP: (0, 5),
 }
 
 CLOSE = "close the connection unserved"
@@ -114,6 +125,7 @@ class FakeCluster:
         self.next_producer_id = 100
         self.mutate: Callable[[bytes], bytes] | None = None
         """Applied to every answer frame on its way out."""
+        self.group = FakeGroup()
         self.metadata_lags = 0
         """So many Metadata answers call a topic leaderless."""
         self._listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(nodes)]
@@ -323,6 +335,12 @@ class FakeCluster:
             error_code=code, producer_id=-1 if code else self.next_producer_id, producer_epoch=0
         )
 
+    def find_coordinator(self, node: int, request: Any, code: int) -> Any:
+        home = 0 if code else self.group.node
+        return find_coordinator.FindCoordinatorResponse(
+            error_code=code, node_id=home, host="127.0.0.1", port=self.ports[home], error_message=None
+        )
+
     def create_topics(self, node: int, request: Any, code: int) -> Any:
         rows = []
         for topic in request.topics:
@@ -341,6 +359,13 @@ HANDLERS = {
     API_VERSIONS: FakeCluster.api_versions,
     CREATE_TOPICS: FakeCluster.create_topics,
     INIT_PRODUCER_ID: FakeCluster.init_producer_id,
+    FIND_COORDINATOR: FakeCluster.find_coordinator,
+    JOIN_GROUP: lambda cluster, *arguments: cluster.group.join(*arguments),
+    SYNC_GROUP: lambda cluster, *arguments: cluster.group.sync(*arguments),
+    HEARTBEAT: lambda cluster, *arguments: cluster.group.heartbeat(*arguments),
+    LEAVE_GROUP: lambda cluster, *arguments: cluster.group.leave(*arguments),
+    OFFSET_COMMIT: lambda cluster, *arguments: cluster.group.commit(*arguments),
+    OFFSET_FETCH: lambda cluster, *arguments: cluster.group.fetch(*arguments),
 }
 
 

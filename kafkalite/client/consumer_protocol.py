@@ -1,0 +1,144 @@
+"""What consumers tell each other inside JoinGroup and SyncGroup: brokers pass it on unread.
+
+    subscription    int16 version · topics · user data · from 1: owned partitions · from 2: generation · from 3: rack
+    assignment      int16 version · partitions by topic · user data
+
+Later versions only add at the end (KIP-429, KIP-792, KIP-881), so each side reads what it knows, whatever the version
+says, and leaves the rest. We write version 3 and 1.
+
+Thread rule: functions are pure.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafkalite.model import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+SUBSCRIPTION_VERSION = 3
+ASSIGNMENT_VERSION = 1
+OWNED_SINCE, GENERATION_SINCE, RACK_SINCE = 1, 2, 3
+NO_GENERATION = -1
+
+_I16 = struct.Struct(">h")
+_I32 = struct.Struct(">i")
+
+
+class Subscription(NamedTuple):
+    """What one member wants, and what it has while it asks."""
+
+    topics: tuple[str, ...]
+    user_data: bytes | None = None
+    """The assignor's own."""
+    owned: tuple[TopicPartition, ...] = ()
+    generation: int = NO_GENERATION
+    """In which it got what it owns."""
+    rack: str | None = None
+    instance_id: str | None = None
+    """A static member's name: not part of the bytes, the broker says it beside them."""
+
+
+def encode_subscription(subscription: Subscription) -> bytes:
+    """As version 3."""
+    parts = [_I16.pack(SUBSCRIPTION_VERSION), _I32.pack(len(subscription.topics))]
+    parts += [_string(topic) for topic in subscription.topics]
+    parts += [_bytes(subscription.user_data), _partitions(subscription.owned), _I32.pack(subscription.generation)]
+    parts.append(_I16.pack(-1) if subscription.rack is None else _string(subscription.rack))
+    return b"".join(parts)
+
+
+def decode_subscription(data: bytes, instance_id: str | None = None) -> Subscription:
+    """Of any version; ValueError for what is none."""
+    reader = Reader(data)
+    version = reader.int16()
+    topics = tuple(reader.string() for _ in range(reader.count()))
+    user_data = reader.nullable_bytes()
+    owned = reader.partitions() if version >= OWNED_SINCE else ()
+    generation = reader.int32() if version >= GENERATION_SINCE else NO_GENERATION
+    rack = reader.nullable_string() if version >= RACK_SINCE else None
+    return Subscription(topics, user_data, owned, generation, rack, instance_id)
+
+
+def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
+    """As version 1, without user data."""
+    return _I16.pack(ASSIGNMENT_VERSION) + _partitions(partitions) + _bytes(None)
+
+
+def decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
+    """Of any version; nothing at all means no partitions. ValueError for what is none."""
+    if not data:
+        return ()
+    reader = Reader(data)
+    reader.int16()
+    return reader.partitions()
+
+
+class Reader:
+    """A cursor; every reading past the end is a ValueError."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+
+    def take(self, size: int) -> bytes:
+        if size < 0 or size > len(self._data) - self._position:
+            raise ValueError(f"{size} bytes at {self._position} of {len(self._data)}")
+        self._position += size
+        return self._data[self._position - size : self._position]
+
+    def int16(self) -> int:
+        value: int = _I16.unpack(self.take(2))[0]
+        return value
+
+    def int32(self) -> int:
+        value: int = _I32.unpack(self.take(4))[0]
+        return value
+
+    def count(self) -> int:
+        """Of an array; no more than its items could be with a byte each."""
+        value = self.int32()
+        if value < 0 or value > len(self._data) - self._position:
+            raise ValueError(f"an array of {value} items in {len(self._data)} bytes")
+        return value
+
+    def string(self) -> str:
+        return self.take(self.int16()).decode()
+
+    def nullable_string(self) -> str | None:
+        size = self.int16()
+        return None if size < 0 else self.take(size).decode()
+
+    def nullable_bytes(self) -> bytes | None:
+        size = self.int32()
+        return None if size < 0 else self.take(size)
+
+    def partitions(self) -> tuple[TopicPartition, ...]:
+        found: list[TopicPartition] = []
+        for _ in range(self.count()):
+            topic = self.string()
+            found += [TopicPartition(topic, self.int32()) for _ in range(self.count())]
+        return tuple(found)
+
+
+def _string(text: str) -> bytes:
+    raw = text.encode()
+    return _I16.pack(len(raw)) + raw
+
+
+def _bytes(data: bytes | None) -> bytes:
+    return _I32.pack(-1) if data is None else _I32.pack(len(data)) + data
+
+
+def _partitions(keys: Iterable[TopicPartition]) -> bytes:
+    topics: dict[str, list[int]] = {}
+    for key in keys:
+        topics.setdefault(key.topic, []).append(key.partition)
+    rows = [
+        _string(topic) + _I32.pack(len(numbers)) + struct.pack(f">{len(numbers)}i", *numbers)
+        for topic, numbers in topics.items()
+    ]
+    return _I32.pack(len(rows)) + b"".join(rows)

@@ -1,0 +1,63 @@
+"""The way to the broker that keeps a group or a transactional id: looked up, remembered, forgotten when it moved.
+
+    unknown ──FindCoordinator──▶ address ──NOT_COORDINATOR, NOT_AVAILABLE, connection lost──▶ unknown
+
+Thread rule: one thread at a time, that of the Client.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkalite.client.client import SHARED, raise_for
+from kafkalite.errors import ErrorCode
+from kafkalite.protocol.api import FIND_COORDINATOR
+from kafkalite.protocol.messages.find_coordinator import FindCoordinatorRequest
+
+if TYPE_CHECKING:
+    from kafkalite.client.client import Client
+    from kafkalite.client.connection import Connection
+
+COORDINATOR_VERSION_MAX = 3
+"""The last version that asks for one key."""
+GROUP, TRANSACTION = 0, 1
+KINDS = {GROUP: "group", TRANSACTION: "transactional id"}
+MOVED = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
+"""Codes after which the coordinator has to be looked up again."""
+WAITING = MOVED | {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+"""Codes by which a coordinator says "not yet" or "not I" about any request."""
+
+
+class Coordinator:
+    """See the module. `lane` as in Client: connections of its own, or the shared ones."""
+
+    def __init__(self, client: Client, key: str, kind: int = GROUP, lane: str = SHARED) -> None:
+        self._client = client
+        self._key = key
+        self._kind = kind
+        self._lane = lane
+        self._address: tuple[str, int] | None = None
+
+    def connection(self) -> Connection:
+        """A connection to the coordinator. KafkaError, ClientError."""
+        if self._address is None:
+            self._address = self._find()
+        return self._client.connection_at(*self._address, self._lane)
+
+    def forget(self) -> None:
+        """The next connection is to where a broker says the coordinator is then."""
+        self._address = None
+
+    def note(self, code: int) -> None:
+        """Forgets the address when an answer's code says that it is another by now."""
+        if code in MOVED:
+            self.forget()
+
+    def _find(self) -> tuple[str, int]:
+        answer: Any = self._client.any_connection().request(
+            FIND_COORDINATOR,
+            FindCoordinatorRequest(key=self._key, key_type=self._kind),
+            version_max=COORDINATOR_VERSION_MAX,
+        )
+        raise_for(answer.error_code, f"the coordinator of {KINDS[self._kind]} {self._key}", answer.error_message)
+        return answer.host, answer.port

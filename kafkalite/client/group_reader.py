@@ -1,0 +1,585 @@
+"""Reading as a member of a consumer group: partitions come and go, offsets are committed, in any group of Kafka's.
+
+    poll ─▶ rebalance news? ─▶ callbacks, give up, take ─▶ positions of what is new ─▶ Reader ─▶ chunks
+              ▲
+    Membership (a thread): joins, beats, leads            Commits: offsets there and back
+
+With `cooperative-sticky` alone partitions that stay are read on through a rebalance; otherwise all are given up before
+and taken after it (`eager`). Offsets of records that were handed out are committed by `commit`, `commit_async`, or
+every `auto_commit_interval_s` and whenever partitions are given up. What was handed out by the last poll counts as
+processed only when the next poll, commit or close comes.
+
+Thread rule: one thread at a time, that of the Client; another one is refused (RuntimeError), but it may call `close`,
+which ends the poll under way (ReaderClosed; a `for` loop just ends). Callbacks run inside poll and close, with no lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import socket
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from kafkalite.client.assignors import ASSIGNORS
+from kafkalite.client.client import READ_UNCOMMITTED
+from kafkalite.client.commits import PASSING, UNREACHED, Commits
+from kafkalite.client.errors import CommitFailed, NoOffset, ReaderClosed
+from kafkalite.client.groups import CommittedOffset
+from kafkalite.client.membership import MemberSettings, Membership, Phase
+from kafkalite.client.reader import FETCH_SIZE, MAX_WAIT_MS, Reader
+from kafkalite.errors import KafkaError, UnknownTopicOrPartition, UnstableOffsetCommit
+from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from re import Pattern
+
+    from kafkalite.client.client import Client
+    from kafkalite.client.commits import Callback, Offsets
+    from kafkalite.client.reader import Chunk
+
+    OnPartitions = Callable[[list[TopicPartition]], None]
+
+SESSION_TIMEOUT_S = 45.0
+HEARTBEAT_INTERVAL_S = 3.0
+MAX_POLL_INTERVAL_S = 300.0
+TOPICS_AGE_MAX_S = 60.0
+CLOSE_TIMEOUT_S = 10.0
+PLACE_AGAIN_S = 0.1
+"""How soon is asked again for committed offsets that could not be had."""
+
+log = logging.getLogger(__name__)
+
+
+class GroupMetadata(NamedTuple):
+    """Who commits, for `Producer.send_offsets` (KIP-447): a transaction of a member that was replaced is refused."""
+
+    group_id: str
+    generation: int = -1
+    member_id: str = ""
+    instance_id: str | None = None
+
+
+class GroupReader:
+    """See the module; `Client.group_reader` gives one. Iterate over it, or call `poll`.
+
+    `topics`                a name, several, or a compiled pattern that whole names must match
+    `assignors`             names of strategies, the favourite first: "range", "cooperative-sticky"
+    `instance_id`           makes a static member (KIP-345): a restart within the session changes nothing for others
+    `reset`                 where to begin without a committed offset, or when it is gone: "earliest", "latest" or None,
+                            which raises NoOffset or OffsetOutOfRange
+    `auto_commit_interval_s`   None: commits are the caller's
+    `on_assigned`, `on_revoked`, `on_lost`   called with partitions: taken; about to be given up, so that commit works
+                            still; taken away, too late for a commit. A first call may bring none
+    `session_timeout_s`     after so long without a beat the group goes on without this member
+    `max_poll_interval_s`   so long may the caller take between polls, and the group waits for it in a rebalance
+    `isolation`, `fetch_size`, `max_wait_ms`, `check_crcs`   as in Reader
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        group_id: str,
+        topics: Iterable[str] | str | Pattern[str],
+        *,
+        assignors: Sequence[str] = ("range", "cooperative-sticky"),
+        instance_id: str | None = None,
+        reset: str | None = "latest",
+        auto_commit_interval_s: float | None = None,
+        on_assigned: OnPartitions | None = None,
+        on_revoked: OnPartitions | None = None,
+        on_lost: OnPartitions | None = None,
+        session_timeout_s: float = SESSION_TIMEOUT_S,
+        heartbeat_interval_s: float = HEARTBEAT_INTERVAL_S,
+        max_poll_interval_s: float = MAX_POLL_INTERVAL_S,
+        topics_age_max_s: float = TOPICS_AGE_MAX_S,
+        isolation: int = READ_UNCOMMITTED,
+        fetch_size: int = FETCH_SIZE,
+        max_wait_ms: int = MAX_WAIT_MS,
+        check_crcs: bool = True,
+    ) -> None:
+        if not group_id:
+            raise ValueError("a group needs a name")
+        unknown = [name for name in assignors if name not in ASSIGNORS]
+        if unknown or not assignors:
+            raise ValueError(f"assignors are {list(assignors)}; there are {sorted(ASSIGNORS)}")
+        pattern: Pattern[str] | None = None
+        names: tuple[str, ...] = ()
+        if isinstance(topics, re.Pattern):
+            pattern = topics
+        else:
+            names = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
+        if pattern is None and not names:
+            raise ValueError("no topic is named")
+        client.refresh([])  # who is not there now is told so at once
+        self._client = client
+        self._settings = MemberSettings(
+            group_id=group_id,
+            instance_id=instance_id,
+            assignors=tuple(ASSIGNORS[name] for name in assignors),
+            topics=names,
+            pattern=pattern,
+            session_timeout_s=session_timeout_s,
+            heartbeat_interval_s=heartbeat_interval_s,
+            max_poll_interval_s=max_poll_interval_s,
+            topics_age_max_s=topics_age_max_s,
+        )
+        self._reset = reset
+        self._isolation = isolation
+        self._on_assigned = on_assigned
+        self._on_revoked = on_revoked
+        self._on_lost = on_lost
+        self._auto_commit_s = auto_commit_interval_s
+        self._commit_at = 0.0
+        self._reader = Reader(
+            client,
+            {},
+            isolation=isolation,
+            fetch_size=fetch_size,
+            max_wait_ms=max_wait_ms,
+            reset=reset,
+            check_crcs=check_crcs,
+            await_topics=True,
+        )
+        self._commits = Commits(client, group_id, instance_id)
+        self._owned: set[TopicPartition] = set()
+        self._unplaced: set[TopicPartition] = set()
+        """Owned, and nobody knows yet where to read on."""
+        self._place_at = 0.0
+        self._unplaced_since = 0.0
+        self._handed_out: dict[TopicPartition, int] = {}
+        """Where the next record to be handed out stands; what commit commits."""
+        self._committed: dict[TopicPartition, int] = {}
+        """As far as this member knows."""
+        self._chunks: deque[Chunk] = deque()
+        self._gate = threading.Condition()
+        self._inside: int | None = None
+        self._depth = 0
+        self._closing = False
+        self._closed = False
+        self._bell, self._ring = socket.socketpair()
+        self._bell.setblocking(False)
+        self._ring.setblocking(False)
+        self._membership = Membership(client, self._settings, self._wake)
+
+    # --- one thread at a time ----------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _entered(self) -> Iterator[None]:
+        """Only one thread is inside; it may come again, from a callback."""
+        me = threading.get_ident()
+        with self._gate:
+            if self._inside not in {None, me}:
+                raise RuntimeError("a GroupReader belongs to one thread at a time")
+            if self._closed or (self._closing and self._inside is None):
+                raise ReaderClosed(f"the reader of group {self._settings.group_id} is closed")
+            self._inside = me
+            self._depth += 1
+        try:
+            yield
+        finally:
+            with self._gate:
+                self._depth -= 1
+                if not self._depth:
+                    self._inside = None
+                    self._gate.notify_all()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):  # full: it will wake anyway; closed: nobody is there
+            self._ring.send(b"x")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        """After an exception nothing is committed by itself: what was handed out last may not have been processed."""
+        self.close(commit=kind is None)
+
+    def close(self, *, commit: bool = True, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+        """Gives all up (automatic commit, on_revoked), leaves the group, ends the thread. Idempotent; from any thread.
+
+        A static member does not leave: it is expected back until its session expires. `commit` is about the automatic
+        commit alone.
+        """
+        me = threading.get_ident()
+        with self._gate:
+            first, self._closing = not self._closing, True
+            self._wake()
+            self._gate.wait_for(lambda: self._inside in {None, me} and (first or self._closed), timeout_s)
+            if not first:
+                return
+            self._inside = me
+            self._depth += 1
+        try:
+            self._give_up_all(timeout_s, commit=commit)
+        finally:
+            self._membership.close(leave=True, timeout_s=timeout_s)
+            self._commits.close()
+            self._reader.close()
+            with self._gate:
+                self._closed = True
+                self._depth -= 1
+                if not self._depth:
+                    self._inside = None
+                self._gate.notify_all()
+            self._bell.close()
+            self._ring.close()
+
+    def _give_up_all(self, timeout_s: float, *, commit: bool) -> None:
+        """What close does first; a callback's error is raised when the rest is done."""
+        member = self._membership.identity(0.0) is not None
+        if self._auto_commit_s is not None and member and commit:
+            self._commit_before_giving_up(timeout_s)
+        try:
+            if self._owned:
+                self._call(self._on_revoked if member else self._on_lost, self._owned)
+        finally:
+            self._commits.drain()
+            self._forget(self._owned)
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Chunk]:
+        """Chunks until somebody closes the reader; each counts as handed out when it is."""
+        while True:
+            try:
+                with self._entered():
+                    self._look(None)
+                    chunk = self._chunks.popleft()
+                    self._handed_out[chunk.partition] = chunk.next_offset
+            except ReaderClosed:
+                return
+            yield chunk
+
+    def poll(self, timeout_s: float = 1.0) -> list[Chunk]:
+        """The records that came, waiting for the first of them at most so long.
+
+        Joins the group at first, and takes part in its rebalances. KafkaError, ClientError; FencedInstanceId and the
+        like come again at each call, as the group has no place for this member any more.
+        """
+        with self._entered():
+            self._look(time.monotonic() + timeout_s)
+            chunks = list(self._chunks)
+            self._chunks.clear()
+            for chunk in chunks:
+                self._handed_out[chunk.partition] = chunk.next_offset
+            return [chunk for chunk in chunks if len(chunk.columns)]
+
+    def _look(self, deadline: float | None) -> None:
+        """Serves the group, then reads, until there are chunks or the time is over."""
+        while True:
+            self._membership.polled()
+            with contextlib.suppress(BlockingIOError):
+                self._bell.recv(4096)
+            if self._closing:
+                raise ReaderClosed(f"the reader of group {self._settings.group_id} is closed")
+            self._serve_group()
+            self._place()
+            self._commits.take_answers()
+            self._commit_when_due()
+            self._skim()
+            if self._chunks:
+                return
+            now = time.monotonic()
+            limit_s = self._settings.heartbeat_interval_s if deadline is None else max(deadline - now, 0.0)
+            if self._unplaced:
+                limit_s = min(limit_s, max(self._place_at - now, 0.0))
+            if self._auto_commit_s is not None:
+                limit_s = min(limit_s, max(self._commit_at - now, 0.0))
+            self._chunks.extend(self._reader.poll(limit_s, wake=self._bell))
+            self._skim()
+            if not self._chunks and deadline is not None and time.monotonic() >= deadline:
+                return
+
+    def _skim(self) -> None:
+        """Steps over what holds no record to hand out: markers, aborted transactions."""
+        while self._chunks and not len(self._chunks[0].columns):
+            chunk = self._chunks.popleft()
+            self._handed_out[chunk.partition] = chunk.next_offset
+
+    # --- the group ---------------------------------------------------------------------------------------------------
+
+    def _serve_group(self) -> None:
+        membership = self._membership
+        phase = membership.phase
+        if phase == Phase.FAILED:
+            assert membership.failure is not None, "failed for a reason"
+            self._lose()
+            raise membership.failure
+        if phase == Phase.IDLE:
+            membership.join(())
+        elif phase == Phase.LOST:
+            self._lose()
+            membership.join(())
+        elif phase == Phase.REBALANCING:
+            if self._auto_commit_s is not None:
+                self._commit_before_giving_up(self._settings.session_timeout_s / 3)
+            if not self._settings.cooperative:
+                self._revoke(self._owned)
+            membership.join(tuple(sorted(self._owned)))
+        elif phase == Phase.STABLE:
+            assignment = membership.take_assignment()
+            if assignment is not None:
+                self._apply(set(assignment))
+        elif phase == Phase.JOINING and membership.unreached is not None:
+            since, error = membership.unreached
+            if time.monotonic() - since > self._client.retry_timeout_s:
+                raise error
+
+    def _apply(self, assigned: set[TopicPartition]) -> None:
+        """Gives up what went, takes what came; who had to give something up rejoins, so that it can be given on."""
+        revoked, added = self._owned - assigned, assigned - self._owned
+        try:
+            if revoked:
+                if self._auto_commit_s is not None:
+                    self._commit_before_giving_up(self._settings.session_timeout_s / 3)
+                self._revoke(revoked)
+        finally:
+            self._owned |= added
+            self._unplaced |= added
+            self._unplaced_since = time.monotonic()
+            self._place_at = 0.0
+            if revoked and self._settings.cooperative:
+                self._membership.join(tuple(sorted(self._owned)))
+        self._call(self._on_assigned, added)
+
+    def _revoke(self, keys: set[TopicPartition]) -> None:
+        given_up = set(keys)
+        try:
+            if given_up:
+                self._call(self._on_revoked, given_up)
+        finally:
+            self._forget(given_up)
+
+    def _lose(self) -> None:
+        lost = set(self._owned)
+        self._forget(lost)
+        if lost:
+            self._call(self._on_lost, lost)
+
+    def _forget(self, keys: set[TopicPartition]) -> None:
+        gone = set(keys)
+        self._owned -= gone
+        self._unplaced -= gone
+        self._reader.drop(gone)
+        self._chunks = deque(chunk for chunk in self._chunks if chunk.partition not in gone)
+        for key in gone:
+            self._handed_out.pop(key, None)
+            self._committed.pop(key, None)
+
+    @staticmethod
+    def _call(callback: OnPartitions | None, keys: set[TopicPartition]) -> None:
+        if callback is not None:
+            callback(sorted(keys))
+
+    def _place(self) -> None:
+        """Finds out where to read on in partitions that are new. What can pass is asked again by a later poll."""
+        now = time.monotonic()
+        if not self._unplaced or now < self._place_at:
+            return
+        self._place_at = now + PLACE_AGAIN_S
+        try:
+            committed = self._commits.fetch(sorted(self._unplaced))
+        except UNREACHED:
+            self._commits.lost_connection()
+            if now - self._unplaced_since > self._client.retry_timeout_s:
+                raise
+            return
+        except KafkaError as error:
+            if error.code not in PASSING and not error.retriable:
+                raise
+            return
+        starts = {key: row.offset for key, row in committed.items() if row.offset >= 0 and key in self._unplaced}
+        self._committed |= starts
+        missing = sorted(self._unplaced - starts.keys())
+        if missing:
+            if self._reset is None:
+                names = ", ".join(map(str, missing))
+                raise NoOffset(f"group {self._settings.group_id} has committed no offset for {names}")
+            asked = OFFSET_EARLIEST if self._reset == "earliest" else OFFSET_LATEST
+            with contextlib.suppress(UnknownTopicOrPartition):  # deleted meanwhile: the group will hear of it
+                found = self._client.list_offsets(dict.fromkeys(missing, asked), isolation=self._isolation)
+                starts |= {key: row.offset for key, row in found.items()}
+        self._begin(starts)
+
+    def _begin(self, starts: dict[TopicPartition, int]) -> None:
+        self._reader.add(starts)
+        self._handed_out |= starts
+        self._unplaced -= starts.keys()
+
+    # --- committing --------------------------------------------------------------------------------------------------
+
+    def commit(self, offsets: Offsets | None = None, *, timeout_s: float | None = None) -> None:
+        """Commits what was handed out, or these offsets of owned partitions, and waits until it is done. CommitFailed.
+
+        Repeated while the coordinator moves or the group rebalances, for `timeout_s` (default: the client's
+        retry_timeout_s).
+        """
+        with self._entered():
+            rows = self._rows(offsets)
+            if rows:
+                limit_s = self._client.retry_timeout_s if timeout_s is None else timeout_s
+                identity = self._membership.identity(limit_s)
+                if identity is None:
+                    raise CommitFailed(f"this reader is no member of group {self._settings.group_id} now")
+                self._commits.commit(rows, identity, limit_s)
+                self._committed |= {key: row.offset for key, row in rows.items()}
+
+    def commit_async(self, offsets: Offsets | None = None, callback: Callback | None = None) -> None:
+        """Sends the same commit and returns; `callback(offsets, error or None)` follows in a later poll or commit.
+
+        Callbacks come in the order of the commits. A commit that failed is not repeated: a later one covers it.
+        """
+        with self._entered():
+            rows = self._rows(offsets)
+            identity = self._membership.identity(0.0)
+            if rows and identity is not None:
+                self._commits.commit_async(rows, identity, self._noting(callback))
+                return
+            self._commits.drain()  # callbacks come in order
+            if callback is not None:
+                callback(rows, CommitFailed(f"group {self._settings.group_id} is rebalancing") if rows else None)
+
+    def _noting(self, callback: Callback | None) -> Callback:
+        """The callback, behind our own note of what is committed."""
+
+        def finished(offsets: dict[TopicPartition, CommittedOffset], error: Exception | None) -> None:
+            if error is None:
+                self._committed |= {key: row.offset for key, row in offsets.items() if key in self._owned}
+            if callback is not None:
+                callback(offsets, error)
+
+        return finished
+
+    def _rows(self, offsets: Offsets | None) -> dict[TopicPartition, CommittedOffset]:
+        """What is to be committed; by default only what is not committed already."""
+        if offsets is None:
+            return {
+                key: CommittedOffset(offset, -1, "")
+                for key, offset in self._handed_out.items()
+                if self._committed.get(key) != offset
+            }
+        strangers = [str(key) for key in offsets if key not in self._owned]
+        if strangers:
+            raise CommitFailed(f"{', '.join(strangers)} is not read by this member of {self._settings.group_id}")
+        return {
+            key: value if isinstance(value, CommittedOffset) else CommittedOffset(value, -1, "")
+            for key, value in offsets.items()
+        }
+
+    def _commit_when_due(self) -> None:
+        now = time.monotonic()
+        if self._auto_commit_s is not None and now >= self._commit_at:
+            self._commit_at = now + self._auto_commit_s
+            rows = self._rows(None)
+            identity = self._membership.identity(0.0)
+            if rows and identity is not None:
+                self._commits.commit_async(rows, identity, self._noting(self._warn))
+
+    def _warn(self, offsets: dict[TopicPartition, CommittedOffset], error: Exception | None) -> None:
+        if error is not None:
+            log.warning("automatic commit of %d partitions: %s", len(offsets), error)
+
+    def _commit_before_giving_up(self, timeout_s: float) -> None:
+        """The automatic commit before partitions go; when it fails their records are read again."""
+        try:
+            self.commit(timeout_s=timeout_s)
+        except CommitFailed as error:
+            log.warning("automatic commit before giving partitions up: %s", error)
+
+    def committed(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset | None]:
+        """What the group has committed for these partitions, whoever owns them; None where nothing is."""
+        wanted = list(keys)
+
+        def ask() -> dict[TopicPartition, CommittedOffset | None]:
+            try:
+                found = self._commits.fetch(wanted)
+            except UNREACHED:
+                self._commits.lost_connection()
+                raise
+            return {key: row if row.offset >= 0 else None for key, row in found.items()}
+
+        with self._entered():
+            return self._client.with_retries(ask)
+
+    # --- where it stands ---------------------------------------------------------------------------------------------
+
+    @property
+    def assignment(self) -> list[TopicPartition]:
+        """The partitions that are this member's now, in order."""
+        return sorted(self._owned)
+
+    @property
+    def subscription(self) -> tuple[str, ...]:
+        """The topics; for a pattern those it matched last."""
+        return self._membership.topics
+
+    @property
+    def group_metadata(self) -> GroupMetadata:
+        """Who this member is now, for a transaction that commits its offsets."""
+        identity = self._membership.known_as()
+        return GroupMetadata(self._settings.group_id, *identity, self._settings.instance_id)
+
+    @property
+    def positions(self) -> dict[TopicPartition, int]:
+        """The offset behind what was handed out, of each owned partition that was placed: what `commit` commits."""
+        return dict(self._handed_out)
+
+    def position(self, key: TopicPartition) -> int:
+        """The offset that is handed out next. KeyError for a partition that is not owned, or not placed yet."""
+        return self._handed_out[key]
+
+    def lag(self, key: TopicPartition) -> int | None:
+        """Records between the position and the end that may be read, as of the last fetch; None before the first."""
+        end = self._reader.readable_end(key) if key in self._handed_out else -1
+        return max(end - self._handed_out[key], 0) if end >= 0 else None
+
+    def seek(self, key: TopicPartition, offset: int) -> None:
+        """Goes on from another offset; KeyError for a partition that is not owned."""
+        with self._entered():
+            if key not in self._owned:
+                raise KeyError(key)
+            self._chunks = deque(chunk for chunk in self._chunks if chunk.partition != key)
+            if key in self._unplaced:
+                self._begin({key: offset})
+            self._reader.seek(key, offset)
+            self._handed_out[key] = offset
+
+    def pause(self, keys: Iterable[TopicPartition]) -> None:
+        """Hands out nothing of these owned partitions until `resume` or a rebalance that takes them away."""
+        with self._entered():
+            chosen = set(keys)
+            self._place_for(chosen)
+            self._reader.pause(chosen)
+            for chunk in self._chunks:
+                if chunk.partition in chosen:
+                    self._reader.seek(chunk.partition, self._handed_out[chunk.partition])
+            self._chunks = deque(chunk for chunk in self._chunks if chunk.partition not in chosen)
+
+    def resume(self, keys: Iterable[TopicPartition]) -> None:
+        """Undoes `pause`."""
+        with self._entered():
+            self._reader.resume(keys)
+
+    @property
+    def paused(self) -> list[TopicPartition]:
+        """The partitions that are paused, in order."""
+        return self._reader.paused
+
+    def _place_for(self, keys: set[TopicPartition]) -> None:
+        """Waits until these have a position: pausing from on_assigned comes before the first look."""
+        strangers = keys - self._owned
+        if strangers:
+            raise KeyError(min(strangers))
+        deadline = time.monotonic() + self._client.retry_timeout_s
+        while keys & self._unplaced:
+            self._place_at = 0.0
+            self._place()
+            if keys & self._unplaced:
+                if time.monotonic() > deadline:
+                    raise UnstableOffsetCommit
+                time.sleep(PLACE_AGAIN_S)
