@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from re import Pattern
 
+    from kafkalite.client.assignors import Assignor
     from kafkalite.client.client import Client
     from kafkalite.client.commits import Callback, Offsets
     from kafkalite.client.reader import Chunk
@@ -104,23 +105,14 @@ class GroupReader:
     ) -> None:
         if not group_id:
             raise ValueError("a group needs a name")
-        unknown = [name for name in assignors if name not in ASSIGNORS]
-        if unknown or not assignors:
-            raise ValueError(f"assignors are {list(assignors)}; there are {sorted(ASSIGNORS)}")
-        pattern: Pattern[str] | None = None
-        names: tuple[str, ...] = ()
-        if isinstance(topics, re.Pattern):
-            pattern = topics
-        else:
-            names = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
-        if pattern is None and not names:
-            raise ValueError("no topic is named")
-        client.refresh([])  # who is not there now is told so at once
+        strategies = assignors_of(assignors)
+        names, pattern = topics_of(topics)
+        client.refresh([])  # a broker that is not there is told of now, not never
         self._client = client
         self._settings = MemberSettings(
             group_id=group_id,
             instance_id=instance_id,
-            assignors=tuple(ASSIGNORS[name] for name in assignors),
+            assignors=strategies,
             topics=names,
             pattern=pattern,
             session_timeout_s=session_timeout_s,
@@ -156,6 +148,13 @@ class GroupReader:
         self._committed: dict[TopicPartition, int] = {}
         """As far as this member knows."""
         self._chunks: deque[Chunk] = deque()
+        self._open_gate()
+        self._membership = Membership(client, self._settings, self._wake)
+
+    # --- one thread at a time ----------------------------------------------------------------------------------------
+
+    def _open_gate(self) -> None:
+        """What keeps other threads out, and wakes the one that is inside."""
         self._gate = threading.Condition()
         self._inside: int | None = None
         self._depth = 0
@@ -164,9 +163,6 @@ class GroupReader:
         self._bell, self._ring = socket.socketpair()
         self._bell.setblocking(False)
         self._ring.setblocking(False)
-        self._membership = Membership(client, self._settings, self._wake)
-
-    # --- one thread at a time ----------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def _entered(self) -> Iterator[None]:
@@ -583,3 +579,20 @@ class GroupReader:
                 if time.monotonic() > deadline:
                     raise UnstableOffsetCommit
                 time.sleep(PLACE_AGAIN_S)
+
+
+def assignors_of(names: Sequence[str]) -> tuple[Assignor, ...]:
+    """The strategies of these names; ValueError."""
+    if not names or any(name not in ASSIGNORS for name in names):
+        raise ValueError(f"assignors are {list(names)}; there are {sorted(ASSIGNORS)}")
+    return tuple(ASSIGNORS[name] for name in names)
+
+
+def topics_of(topics: Iterable[str] | str | Pattern[str]) -> tuple[tuple[str, ...], Pattern[str] | None]:
+    """Names, or a pattern; ValueError for neither."""
+    if isinstance(topics, re.Pattern):
+        return (), topics
+    names = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
+    if not names:
+        raise ValueError("no topic is named")
+    return names, None
