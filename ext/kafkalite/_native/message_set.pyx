@@ -57,7 +57,7 @@ cdef void walk_set(const unsigned char* data, int64_t size, bint verify, SetFind
     cdef Entry entry
     cdef int64_t position = 0
     cdef int result
-    out.count = out.last_position = out.payload_size_max = out.compressed_count = 0
+    out.count = out.payload_size_max = out.compressed_count = 0
     out.fault = ENTRY_GOOD
     while size - position >= SIZE_FIELD_SIZE:
         result = read_entry(data + position, size - position, &entry)
@@ -71,7 +71,6 @@ cdef void walk_set(const unsigned char* data, int64_t size, bint verify, SetFind
         if result != ENTRY_GOOD:
             out.fault = result
             break
-        out.last_position = position
         position += entry.size
         out.count += 1
         if entry.payload_size > out.payload_size_max:
@@ -228,6 +227,7 @@ def _raise_plainly(int fault, int64_t offset):
     return MessageSetError(fault, offset)
 
 
+@cython.no_gc   # a collector that sees the owner of the bytes through us clears it while they are still held
 cdef class MessageIterator:
     """The messages of a set whose first byte is at `base_offset`; `next_offset` moves as each is handed out.
 
