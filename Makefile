@@ -45,15 +45,15 @@ packages:  ## install the programs that foreign-client tests run (kcat, librdkaf
 	@sh tools/test_packages.sh
 
 test: $(VENV)/.built $(VENV)/.tested packages  ## everything but the slow tests
-	$(BIN)/python -m pytest -m "not slow and not zookeeper and not spark" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not slow and not spark" $(PYTEST_ARGS)
 
 test-all: $(VENV)/.built $(VENV)/.tested packages  ## the slow tests too, at a release's counts
-	$(BIN)/python -m pytest -m "not zookeeper and not spark" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not spark" $(PYTEST_ARGS)
 
 # Both rebuild in place, and put the release build back whatever the tests say.
 test-debug: $(VENV)/.tested  ## the tests on the debug build: bounds checks and assertions on
 	KAFKALITE_DEBUG=1 $(BUILD) --force
-	KAFKALITE_DEBUG=1 $(BIN)/python -m pytest -m "not slow and not zookeeper and not spark" $(PYTEST_ARGS); \
+	KAFKALITE_DEBUG=1 $(BIN)/python -m pytest -m "not slow and not spark" $(PYTEST_ARGS); \
 	status=$$?; $(BUILD) --force; exit $$status
 
 test-asan: $(VENV)/.tested  ## the unit and parity tests on a debug build with the address sanitiser

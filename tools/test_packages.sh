@@ -16,6 +16,7 @@ need kcat kcat
 need /usr/include/librdkafka/rdkafka.h librdkafka-dev
 need strace strace
 need "/usr/lib/$(uname -m)-linux-gnu/faketime/libfaketimeMT.so.1" libfaketime
+need /usr/share/java/zookeeper.jar zookeeper
 need java default-jdk-headless
 need javac default-jdk-headless
 need mvn maven

@@ -1,0 +1,215 @@
+"""A broker's entry in ZooKeeper: its address and its classic topics, kept there as long as it runs.
+
+    start ─▶ connected ─▶ id registered ─▶ topics registered ─▶ keeping ─▶ stop (session ends, nodes vanish)
+                                                  ▲                 │
+                                                  └─ session lost ──┘   a new creator stamp, everything again
+
+What ought to be registered is state (the id, and the topics that were told), and one thread makes ZooKeeper follow it:
+a lost connection is waited out, a lost session means that all of it is made again. Serving never waits for any of it.
+
+An id that is taken is fatal when the broker starts. Its own node of a run that was killed is waited for until that
+session must have expired, which 0.7 did not do. Source: kafka-0.7.md section 4.
+
+Thread rule: any thread may call `topic_created`; `_changed` guards what it shares with the registry thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from kazoo.client import KazooState
+
+from kafkalite.errors import StartupError
+from kafkalite.logging import fields
+from kafkalite.registry import zookeeper
+from kafkalite.registry.nodes import BrokerNode, NodeError, topic_broker_path
+from kafkalite.registry.zookeeper import NodeConflict, ZooKeeperError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kazoo.client import KazooClient
+
+    from kafkalite.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+RETRY_S: Final = 0.5
+"""Pause after ZooKeeper did not do what was asked."""
+STALE_WAIT_FACTOR: Final = 2.0
+"""Session timeouts that an earlier run's node is given to vanish: the server checks sessions in steps."""
+
+
+class BrokerRegistration:
+    """One broker in one ZooKeeper."""
+
+    def __init__(
+        self,
+        servers: str,
+        broker_id: int,
+        host: str,
+        port: int,
+        clock: Clock,
+        *,
+        session_timeout_s: float,
+        connection_timeout_s: float,
+        on_fatal: Callable[[BaseException], None],
+    ) -> None:
+        self._servers = servers
+        self._broker_id = broker_id
+        self._host = host
+        self._port = port
+        self._clock = clock
+        self._session_timeout_s = session_timeout_s
+        self._connection_timeout_s = connection_timeout_s
+        self._on_fatal = on_fatal
+        self._client: KazooClient | None = None
+        self._changed = threading.Condition(threading.Lock())
+        self._wanted: dict[str, int] = {}  # guarded by _changed
+        self._session = 0  # how many sessions were lost, guarded by _changed
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        self._registered: dict[str, int] = {}  # the registry thread's
+
+    def start(self, topics: Mapping[str, int]) -> None:
+        """Registers the broker, then (by itself) the topics: name to number of partitions here.
+
+        StartupError when ZooKeeper cannot be reached, or another broker has this id.
+        """
+        self._wanted = dict(topics)
+        self._client = client = zookeeper.connect(
+            self._servers,
+            session_timeout_s=self._session_timeout_s,
+            connection_timeout_s=self._connection_timeout_s,
+        )
+        client.add_listener(self._on_state)
+        try:
+            self._register_id(client, time.monotonic() + STALE_WAIT_FACTOR * self._session_timeout_s)
+        except (NodeConflict, NodeError, *ZooKeeperError) as error:
+            zookeeper.close(client)
+            self._client = None
+            raise StartupError(self._conflict_text(error)) from error
+        self._thread = threading.Thread(target=self._run, name="kafkalite-registry", daemon=True)
+        self._thread.start()
+
+    def topic_created(self, topic: str, partition_count: int) -> None:
+        """A topic came, or has another number of partitions: registered soon."""
+        with self._changed:
+            self._wanted[topic] = partition_count
+            self._changed.notify()
+
+    def topic_deleted(self, topic: str) -> None:
+        """A topic went: its entry goes soon."""
+        with self._changed:
+            self._wanted.pop(topic, None)
+            self._changed.notify()
+
+    def stop(self) -> None:
+        """Leaves ZooKeeper at once."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self._client is not None:
+            zookeeper.close(self._client)
+            self._client = None
+
+    # ---- the registry thread ----------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        session = 0
+        while True:
+            with self._changed:
+                while not self._stopping and self._session == session and self._wanted == self._registered:
+                    self._changed.wait()
+                if self._stopping:
+                    return
+                lost = self._session != session
+                session = self._session
+                wanted = dict(self._wanted)
+            if not self._follow(wanted, lost=lost):
+                with self._changed:
+                    if lost:
+                        session = -1  # the id has to be registered again all the same
+                    self._changed.wait(RETRY_S)
+
+    def _follow(self, wanted: dict[str, int], *, lost: bool) -> bool:
+        """Makes ZooKeeper hold what is wanted; False when it has to be tried again."""
+        assert self._client is not None
+        try:
+            if lost:
+                self._registered.clear()
+                self._register_id(self._client, time.monotonic() + STALE_WAIT_FACTOR * self._session_timeout_s)
+                logger.info("registered again after a lost session", extra=fields(broker_id=self._broker_id))
+            for topic in [topic for topic in self._registered if topic not in wanted]:
+                zookeeper.delete(self._client, topic_broker_path(topic, self._broker_id))
+                del self._registered[topic]
+            for topic, count in wanted.items():
+                if self._registered.get(topic) != count:
+                    self._register_topic(self._client, topic, count)
+                    self._registered[topic] = count
+        except NodeConflict as error:
+            # Somebody took the id while we were away: two brokers must not answer for one id.
+            self._on_fatal(StartupError(self._conflict_text(error)))
+            return False
+        except ZooKeeperError as error:
+            logger.warning("ZooKeeper did not take our registration: %s; trying again", error or type(error).__name__)
+            return False
+        return True
+
+    def _register_id(self, client: KazooClient, deadline: float) -> None:
+        """Registers the broker's id; an earlier run's node of this very broker is waited for until the deadline."""
+        while True:
+            creator = f"{self._host}-{self._clock.time_ms()}"
+            node = BrokerNode(self._broker_id, creator, self._host, self._port)
+            try:
+                zookeeper.create_ephemeral(client, node.path, node.encode())
+            except NodeConflict as conflict:
+                if time.monotonic() >= deadline or not self._is_ours(conflict.value):
+                    raise
+                time.sleep(RETRY_S)
+            else:
+                return
+
+    def _is_ours(self, value: bytes) -> bool:
+        """Whether a node shows this broker's address, so that it can only be of an earlier run or session of it."""
+        try:
+            found = BrokerNode.decode(self._broker_id, value)
+        except ValueError:
+            return False
+        return (found.host, found.port) == (self._host, self._port)
+
+    def _register_topic(self, client: KazooClient, topic: str, count: int) -> None:
+        """Registers one topic. Who holds the broker's id may replace what an earlier run of it left behind."""
+        path = topic_broker_path(topic, self._broker_id)
+        while True:
+            try:
+                zookeeper.create_ephemeral(client, path, str(count).encode())
+            except NodeConflict:
+                zookeeper.delete(client, path)
+            else:
+                return
+
+    def _on_state(self, state: str) -> None:
+        """On kazoo's thread: nothing may wait here."""
+        if state == KazooState.LOST and not self._stopping:
+            with self._changed:
+                self._session += 1
+                self._changed.notify()
+        elif state == KazooState.SUSPENDED and not self._stopping:
+            logger.warning("connection to ZooKeeper lost; serving goes on")
+
+    def _conflict_text(self, error: BaseException) -> str:
+        if isinstance(error, NodeConflict):
+            return (
+                f"broker id {self._broker_id} is already registered in ZooKeeper at {self._servers} by another broker "
+                f"({error.value.decode('utf-8', 'replace')}): give this one an id of its own (broker.id)"
+            )
+        if isinstance(error, NodeError):
+            return f"this broker cannot be registered in ZooKeeper: {error}"
+        return f"ZooKeeper at {self._servers} went away while the broker registered: {error}"

@@ -1,0 +1,107 @@
+"""What a consumer group has in ZooKeeper: subscriptions, owners, offsets, and the brokers they are about.
+
+Reads are made afresh each time: a rebalance has to see what is there now. Every function may wait, and raises
+`ZooKeeperError`. Source: kafka-0.7.md sections 4 and 5.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from kafkalite.registry import zookeeper
+from kafkalite.registry.assignment import thread_ids
+from kafkalite.registry.nodes import (
+    BROKER_IDS,
+    BROKER_TOPICS,
+    BrokerNode,
+    BrokerPartition,
+    GroupPaths,
+    NodeError,
+    Subscription,
+    broker_path,
+    decode_count,
+    decode_offset,
+    decode_subscription,
+    topic_broker_path,
+    topic_path,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from kazoo.client import KazooClient
+
+logger = logging.getLogger(__name__)
+
+
+def brokers(client: KazooClient, watch: Callable[[object], None] | None = None) -> dict[int, BrokerNode]:
+    """The live brokers by id. One whose value makes no sense is left out, and said so."""
+    found = {}
+    for name in zookeeper.children(client, BROKER_IDS, watch):
+        value = zookeeper.read(client, broker_path(int(name))) if name.isdigit() else None
+        if value is None:
+            continue
+        try:
+            found[int(name)] = BrokerNode.decode(int(name), value)
+        except NodeError as error:
+            logger.warning("%s", error)
+    return found
+
+
+def topics(client: KazooClient, watch: Callable[[object], None] | None = None) -> list[str]:
+    """Every topic that has, or had, a broker."""
+    return zookeeper.children(client, BROKER_TOPICS, watch)
+
+
+def partitions(client: KazooClient, topic: str, watch: Callable[[object], None] | None = None) -> list[BrokerPartition]:
+    """A topic's partitions on the live brokers, by broker and number."""
+    found = []
+    for name in zookeeper.children(client, topic_path(topic), watch):
+        value = zookeeper.read(client, topic_broker_path(topic, int(name))) if name.isdigit() else None
+        if value is None:
+            continue
+        try:
+            found += [BrokerPartition(int(name), number) for number in range(decode_count(value))]
+        except NodeError as error:
+            logger.warning("topic %s at broker %s: %s", topic, name, error)
+    return sorted(found)
+
+
+def subscription(client: KazooClient, group: GroupPaths, consumer_id: str) -> Subscription | None:
+    """What one consumer reads, None when it is gone; NodeError when its node makes no sense."""
+    value = zookeeper.read(client, group.id_of(consumer_id))
+    return None if value is None else decode_subscription(value)
+
+
+def threads_by_topic(client: KazooClient, group: GroupPaths, all_topics: Iterable[str]) -> dict[str, list[str]]:
+    """Topic to the ids of all threads of the group that read it. A member whose node makes no sense is left out."""
+    known = list(all_topics)
+    found: dict[str, list[str]] = {}
+    for consumer_id in zookeeper.children(client, group.ids):
+        try:
+            wanted = subscription(client, group, consumer_id)
+            streams = {} if wanted is None else wanted.streams_of(known)
+        except ValueError as error:
+            logger.warning("member %s of group %s: %s", consumer_id, group.group, error)
+            continue
+        for topic, count in streams.items():
+            found.setdefault(topic, []).extend(thread_ids(consumer_id, count))
+    return found
+
+
+def owner(client: KazooClient, group: GroupPaths, topic: str, partition: BrokerPartition) -> str | None:
+    """The thread that owns a partition."""
+    value = zookeeper.read(client, group.owner(topic, partition))
+    return None if value is None else value.decode("utf-8", "replace")
+
+
+def offset(client: KazooClient, group: GroupPaths, topic: str, partition: BrokerPartition) -> int | None:
+    """The next offset that the group stored, None before its first commit; NodeError when it is no number."""
+    value = zookeeper.read(client, group.offset(topic, partition))
+    return None if value is None else decode_offset(value)
+
+
+def store_offset(client: KazooClient, group: GroupPaths, topic: str, partition: BrokerPartition, value: int) -> None:
+    """Stores the next offset; the last writer wins."""
+    zookeeper.write(client, group.offset(topic, partition), str(value).encode())

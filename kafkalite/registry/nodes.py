@@ -1,0 +1,197 @@
+"""The nodes that Kafka 0.7 keeps in ZooKeeper: paths, and values as text. Pure functions, nothing is read here.
+
+    /brokers/ids/<broker id>                              creator:host:port        ephemeral
+    /brokers/topics/<topic>/<broker id>                   partition count          ephemeral
+    /consumers/<group>/ids/<consumer id>                  subscription             ephemeral
+    /consumers/<group>/owners/<topic>/<broker>-<part>     consumer thread id       ephemeral
+    /consumers/<group>/offsets/<topic>/<broker>-<part>    next offset              persistent
+
+Values are UTF-8. A broker's value has exactly two colons, so a host may hold none. Source: kafka-0.7.md section 4.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kafkalite.registry.topic_filter import filter_of
+
+BROKER_IDS = "/brokers/ids"
+BROKER_TOPICS = "/brokers/topics"
+CONSUMERS = "/consumers"
+
+_PARTITION = re.compile(r"(\d+)-(\d+)")
+_FILTER = re.compile(r"([*!])(\d+)[*!](.*)", re.DOTALL)
+_HOST = re.compile(r"[^:/\s]+")
+
+
+class NodeError(ValueError):
+    """A node's value is not what 0.7 writes there."""
+
+
+class BrokerPartition(NamedTuple):
+    """One partition of a topic, by the broker that has it. As text `<broker id>-<partition>`."""
+
+    broker_id: int
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.broker_id}-{self.partition}"
+
+    @classmethod
+    def parse(cls, text: str) -> BrokerPartition:
+        """NodeError unless it is `<broker id>-<partition>`."""
+        found = _PARTITION.fullmatch(text)
+        if found is None:
+            raise NodeError(f"{text!r} is not <broker id>-<partition>")
+        return cls(int(found[1]), int(found[2]))
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerNode:
+    """A broker as `/brokers/ids/<broker_id>` shows it. `creator` tells one run of the broker from another."""
+
+    broker_id: int
+    creator: str
+    host: str
+    port: int
+
+    def __post_init__(self) -> None:
+        if _HOST.fullmatch(self.host) is None or _HOST.fullmatch(self.creator) is None:
+            raise NodeError(f"a broker's host may hold no colon, slash or space in ZooKeeper: {self.host!r}")
+
+    @property
+    def path(self) -> str:
+        return broker_path(self.broker_id)
+
+    def encode(self) -> bytes:
+        return f"{self.creator}:{self.host}:{self.port}".encode()
+
+    @classmethod
+    def decode(cls, broker_id: int, value: bytes) -> BrokerNode:
+        """Parts 0, 1 and 2 of what colons separate; what follows is ignored. NodeError when they are not there."""
+        parts = value.decode("utf-8", "replace").split(":")
+        if len(parts) < 3 or not parts[2].isascii() or not parts[2].isdigit():
+            raise NodeError(f"the node of broker {broker_id} is not creator:host:port: {value!r}")
+        return cls(broker_id, parts[0], parts[1], int(parts[2]))
+
+
+def broker_path(broker_id: int) -> str:
+    """Where a broker registers."""
+    return f"{BROKER_IDS}/{broker_id}"
+
+
+def topic_path(topic: str) -> str:
+    """The parent of a topic's brokers."""
+    return f"{BROKER_TOPICS}/{topic}"
+
+
+def topic_broker_path(topic: str, broker_id: int) -> str:
+    """Where a broker says how many partitions of a topic it has."""
+    return f"{BROKER_TOPICS}/{topic}/{broker_id}"
+
+
+def decode_count(value: bytes) -> int:
+    """A partition count; NodeError when it is none."""
+    text = value.decode("ascii", "replace").strip()
+    if not text.isdigit():
+        raise NodeError(f"not a count of partitions: {value!r}")
+    return int(text)
+
+
+def decode_offset(value: bytes) -> int:
+    """A stored offset; NodeError when it is none. -1 stands for a broker that could not be asked."""
+    try:
+        return int(value)
+    except ValueError:
+        raise NodeError(f"not an offset: {value!r}") from None
+
+
+class GroupPaths:
+    """The nodes of one consumer group."""
+
+    def __init__(self, group: str) -> None:
+        self.group = group
+        self.root = f"{CONSUMERS}/{group}"
+        self.ids = f"{self.root}/ids"
+        self.owners = f"{self.root}/owners"
+        self.offsets = f"{self.root}/offsets"
+
+    def id_of(self, consumer_id: str) -> str:
+        return f"{self.ids}/{consumer_id}"
+
+    def topic_owners(self, topic: str) -> str:
+        return f"{self.owners}/{topic}"
+
+    def owner(self, topic: str, partition: BrokerPartition) -> str:
+        return f"{self.owners}/{topic}/{partition}"
+
+    def topic_offsets(self, topic: str) -> str:
+        return f"{self.offsets}/{topic}"
+
+    def offset(self, topic: str, partition: BrokerPartition) -> str:
+        return f"{self.offsets}/{topic}/{partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCounts:
+    """A consumer's static subscription: topic to its number of streams."""
+
+    streams: dict[str, int]
+
+    def encode(self) -> bytes:
+        pairs = ",".join(f"{_quoted(topic)}: {count}" for topic, count in self.streams.items())
+        return f"{{ {pairs} }}".encode()
+
+    def streams_of(self, topics: list[str]) -> dict[str, int]:
+        """Topic to number of streams; which topics there are makes no difference."""
+        del topics
+        return dict(self.streams)
+
+
+@dataclass(frozen=True, slots=True)
+class FilterCounts:
+    """A consumer's subscription by filter: every topic that the filter allows, with the same number of streams."""
+
+    marker: str
+    stream_count: int
+    pattern: str
+
+    def encode(self) -> bytes:
+        return f"{self.marker}{self.stream_count}{self.marker}{self.pattern}".encode()
+
+    def streams_of(self, topics: list[str]) -> dict[str, int]:
+        """Topic to number of streams, for those of `topics` that are allowed."""
+        chosen = filter_of(self.marker, self.pattern)
+        return {topic: self.stream_count for topic in topics if chosen.allows(topic)}
+
+
+Subscription = TopicCounts | FilterCounts
+
+
+def decode_subscription(value: bytes) -> Subscription:
+    """What a consumer's id node says; NodeError when it is neither of the forms.
+
+    Some old clients write the bare name of their topic: that is one stream of it.
+    """
+    text = value.decode("utf-8", "replace").strip()
+    found = _FILTER.fullmatch(text)
+    if found is not None:
+        return FilterCounts(found[1], int(found[2]), found[3])
+    if not text.startswith("{"):
+        if not text or any(character in text for character in '"{}[],'):
+            raise NodeError(f"not a subscription: {value!r}")
+        return TopicCounts({text: 1})
+    try:
+        streams = json.loads(text)
+    except ValueError:
+        raise NodeError(f"not a subscription: {value!r}") from None
+    if not all(isinstance(count, int) and not isinstance(count, bool) for count in streams.values()):
+        raise NodeError(f"a subscription maps topics to counts: {value!r}")
+    return TopicCounts(streams)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

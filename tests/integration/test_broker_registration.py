@@ -1,0 +1,199 @@
+"""A broker's nodes in a real ZooKeeper: made, kept, made again, and refused when another has the id."""
+
+import contextlib
+import threading
+
+import pytest
+from kazoo.exceptions import NodeExistsError
+
+from kafkalite.clock import SystemClock
+from kafkalite.errors import StartupError
+from kafkalite.registry.broker import BrokerRegistration
+from tests.support.process import wait_until
+from tests.support.zookeeper import ZooKeeper
+
+pytestmark = [pytest.mark.zookeeper, pytest.mark.integration]
+
+WAIT_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def server():
+    with ZooKeeper() as running:
+        yield running
+
+
+@pytest.fixture
+def client(server):
+    made = server.client()
+    with contextlib.suppress(Exception):
+        made.delete("/brokers", recursive=True)
+    yield made
+    made.stop()
+    made.close()
+
+
+@pytest.fixture
+def registration(server, client):
+    """Makes registrations; stops them all."""
+    made = []
+
+    def make(broker_id=0, port=9092, topics=None, chroot="", **settings):
+        failures = []
+        one = BrokerRegistration(
+            server.address + chroot,
+            broker_id,
+            "127.0.0.1",
+            port,
+            SystemClock(),
+            **{"session_timeout_s": 1.0, "connection_timeout_s": 30.0, "on_fatal": failures.append, **settings},
+        )
+        one.failures = failures
+        one.start(topics or {})
+        made.append(one)
+        return one
+
+    yield make
+    for one in made:
+        one.stop()
+
+
+def value(client, path):
+    return client.get(path)[0].decode()
+
+
+def appears(client, path):
+    return wait_until(lambda: client.exists(path), WAIT_S, f"{path} is there")
+
+
+def test_broker_and_its_topics_are_there_and_go_with_it(client, registration):
+    one = registration(3, topics={"a": 2})
+    creator, host, port = value(client, "/brokers/ids/3").split(":")
+    assert (host, port) == ("127.0.0.1", "9092")
+    assert creator.startswith("127.0.0.1-1")
+    appears(client, "/brokers/topics/a/3")
+    assert value(client, "/brokers/topics/a/3") == "2"
+    one.topic_created("b", 5)
+    appears(client, "/brokers/topics/b/3")
+    one.topic_deleted("a")
+    wait_until(lambda: not client.exists("/brokers/topics/a/3"), WAIT_S, "the topic went")
+    one.stop()
+    assert client.get_children("/brokers/ids") == []
+    assert client.get_children("/brokers/topics/b") == []
+
+
+def test_more_partitions_are_registered(client, registration):
+    one = registration(topics={"a": 2})
+    appears(client, "/brokers/topics/a/0")
+    one.topic_created("a", 4)
+    wait_until(lambda: value(client, "/brokers/topics/a/0") == "4", WAIT_S, "the new count")
+
+
+def test_id_that_another_broker_has_is_fatal(client, registration):
+    registration(7)
+    with pytest.raises(StartupError, match=r"broker id 7 is already registered .* an id of its own"):
+        registration(7, port=9093)
+    assert value(client, "/brokers/ids/7").endswith(":9092")
+
+
+def test_node_of_a_killed_run_of_the_same_broker_is_waited_for(server, client, registration):
+    killed = server.client()
+    killed.create("/brokers/ids/0", b"old:127.0.0.1:9092", ephemeral=True, makepath=True)
+    killed.create("/brokers/topics/a/0", b"1", ephemeral=True, makepath=True)
+    with pytest.raises(StartupError):
+        registration(0)
+    threading.Timer(0.5, server.expire, (killed,)).start()
+    registration(0, topics={"a": 1}, session_timeout_s=10.0)
+    appears(client, "/brokers/topics/a/0")
+    assert not value(client, "/brokers/ids/0").startswith("old")
+    killed.stop()
+    killed.close()
+
+
+def test_topic_node_that_an_earlier_run_left_is_replaced(server, client, registration):
+    earlier = server.client()
+    earlier.create("/brokers/topics/a/0", b"1", ephemeral=True, makepath=True)
+    registration(0, topics={"a": 1})
+    wait_until(
+        lambda: (
+            (client.exists("/brokers/topics/a/0") or [None])
+            and owner_of(client, "/brokers/topics/a/0") not in (None, earlier.client_id[0])
+        ),
+        WAIT_S,
+        "the node is the new session's",
+    )
+    earlier.stop()
+    earlier.close()
+    assert client.exists("/brokers/topics/a/0")
+
+
+def owner_of(client, path):
+    stat = client.exists(path)
+    return None if stat is None else stat.ephemeralOwner
+
+
+def test_expired_session_registers_everything_again(server, client, registration):
+    one = registration(0, topics={"a": 1, "b": 2})
+    appears(client, "/brokers/topics/b/0")
+    for _ in range(3):
+        before = owner_of(client, "/brokers/ids/0")
+        creator = value(client, "/brokers/ids/0")
+        server.expire(one._client)
+        wait_until(lambda before=before: owner_of(client, "/brokers/ids/0") not in (None, before), WAIT_S, "a new node")
+        assert value(client, "/brokers/ids/0") != creator
+        for topic in ("a", "b"):
+            appears(client, f"/brokers/topics/{topic}/0")
+    assert one.failures == []
+
+
+def test_id_that_was_taken_while_the_session_was_lost_is_fatal(server, client, registration):
+    one = registration(0, session_timeout_s=0.5)
+    thief = server.client()
+    # Between the end of the session and its renewal somebody else takes the id; the broker would need luck to win.
+    one._register_id = lambda _client, deadline: (thief_takes(thief), original(_client, deadline))[1]
+    original = type(one)._register_id.__get__(one)
+    server.expire(one._client)
+    wait_until(lambda: one.failures, WAIT_S, "the broker says that it cannot go on")
+    assert "already registered" in str(one.failures[0])
+    thief.stop()
+    thief.close()
+
+
+def thief_takes(thief):
+    with contextlib.suppress(NodeExistsError):
+        thief.create("/brokers/ids/0", b"thief:10.0.0.1:1", ephemeral=True)
+
+
+def test_zookeeper_that_is_restarted(server, client, registration):
+    one = registration(0, topics={"a": 1}, session_timeout_s=30.0)
+    appears(client, "/brokers/topics/a/0")
+    server.kill()
+    one.topic_created("b", 1)
+    server.start()
+    appears(client, "/brokers/topics/b/0")
+    assert one.failures == []
+
+
+def test_chroot_is_made(client, registration):
+    registration(0, chroot="/kafka/seven")
+    assert client.get_children("/kafka/seven/brokers/ids") == ["0"]
+
+
+def test_nobody_answers():
+    one = BrokerRegistration(
+        "127.0.0.1:1", 0, "127.0.0.1", 1, SystemClock(), session_timeout_s=1.0, connection_timeout_s=0.2,
+        on_fatal=lambda _error: None,
+    )  # fmt: skip
+    with pytest.raises(StartupError, match=r"no ZooKeeper answers at 127\.0\.0\.1:1"):
+        one.start({})
+    one.stop()
+
+
+def test_host_that_cannot_be_registered(server):
+    one = BrokerRegistration(
+        server.address, 0, "::1", 1, SystemClock(), session_timeout_s=1.0, connection_timeout_s=30.0,
+        on_fatal=lambda _error: None,
+    )  # fmt: skip
+    with pytest.raises(StartupError, match="no colon"):
+        one.start({})
+    one.stop()

@@ -1,0 +1,102 @@
+"""A real ZooKeeper, Debian's, as a process of its own on a free port with a directory that goes away.
+
+`expire` ends a client's session from outside, as the server does when it has not heard from it in time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kazoo.client import KazooClient
+
+if TYPE_CHECKING:
+    from typing import Self
+
+JARS = Path("/usr/share/java")
+MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+START_S = 60.0
+TICK_MS = 200
+"""Sessions may be as short as two ticks: tests need not wait for the usual six seconds."""
+
+
+def installed() -> bool:
+    """Whether there is a ZooKeeper to start."""
+    return (JARS / "zookeeper.jar").exists() and shutil.which("java") is not None
+
+
+class ZooKeeper:
+    """One server."""
+
+    def __init__(self) -> None:
+        self._directory = Path(tempfile.mkdtemp(prefix="kafkalite-zookeeper-"))
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = int(probe.getsockname()[1])
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> Self:
+        config = self._directory / "zoo.cfg"
+        config.write_text(
+            f"tickTime={TICK_MS}\ndataDir={self._directory}/data\nclientPort={self.port}\n"
+            "clientPortAddress=127.0.0.1\nadmin.enableServer=false\nmaxClientCnxns=0\nmaxSessionTimeout=60000\n"
+        )
+        log = (self._directory / "log").open("ab")
+        classes = ":".join(str(path) for path in sorted(JARS.glob("*.jar")))
+        self._process = subprocess.Popen(
+            ["java", "-Xmx256m", "-Dzookeeper.log.dir=" + str(self._directory), "-cp", classes, MAIN, str(config)],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        log.close()
+        deadline = time.monotonic() + START_S
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"ZooKeeper did not start: {(self._directory / 'log').read_text()[-2000:]}")
+            time.sleep(0.05)
+        return self
+
+    def kill(self) -> None:
+        """Ends the process at once; its data stay for the next start."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def stop(self) -> None:
+        self.kill()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def client(self) -> KazooClient:
+        """A connected client of the test's own."""
+        made = KazooClient(hosts=self.address, timeout=10.0)
+        made.start(timeout=START_S)
+        return made
+
+    def expire(self, client: KazooClient) -> None:
+        """Ends the session of a client: a second connection takes it over and closes it."""
+        thief = KazooClient(hosts=self.address, client_id=client.client_id)
+        thief.start(timeout=START_S)
+        thief.stop()
+        thief.close()
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1.0):
+            return True
+        return False
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
