@@ -1,1 +1,74 @@
-"""Kafka 0.7: its message sets and its client API."""
+"""Kafka 0.7's client API, in Python: producers, consumers and groups that coordinate in ZooKeeper.
+
+    from kafkalite.classic import Consumer, ConsumerConfig, Producer, ProducerConfig, ProducerData
+
+Names are 0.7's, in snake case; each class says which of Kafka's it stands for. They are imported when first used, so
+that the message sets in this package cost nobody a ZooKeeper client.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kafkalite.classic.config import ConsumerConfig as ConsumerConfig
+    from kafkalite.classic.config import ProducerConfig as ProducerConfig
+    from kafkalite.classic.connector import ConsumerConnector as ConsumerConnector
+    from kafkalite.classic.consumer import Consumer as Consumer
+    from kafkalite.classic.handlers import CallbackHandler as CallbackHandler
+    from kafkalite.classic.handlers import DefaultDecoder as DefaultDecoder
+    from kafkalite.classic.handlers import DefaultEncoder as DefaultEncoder
+    from kafkalite.classic.handlers import PayloadDecoder as PayloadDecoder
+    from kafkalite.classic.handlers import QueueItem as QueueItem
+    from kafkalite.classic.handlers import StringDecoder as StringDecoder
+    from kafkalite.classic.handlers import StringEncoder as StringEncoder
+    from kafkalite.classic.messages import Message as Message
+    from kafkalite.classic.messages import MessageAndOffset as MessageAndOffset
+    from kafkalite.classic.messages import MessageSet as MessageSet
+    from kafkalite.classic.producer import Producer as Producer
+    from kafkalite.classic.producer import ProducerData as ProducerData
+    from kafkalite.classic.simple_consumer import SimpleConsumer as SimpleConsumer
+    from kafkalite.classic.stream import KafkaStream as KafkaStream
+    from kafkalite.classic.stream import MessageAndMetadata as MessageAndMetadata
+    from kafkalite.classic.wire import FetchRequest as FetchRequest
+    from kafkalite.registry.topic_filter import Blacklist as Blacklist
+    from kafkalite.registry.topic_filter import Whitelist as Whitelist
+
+_WHERE = {
+    "Blacklist": "kafkalite.registry.topic_filter",
+    "CallbackHandler": "kafkalite.classic.handlers",
+    "Consumer": "kafkalite.classic.consumer",
+    "ConsumerConfig": "kafkalite.classic.config",
+    "ConsumerConnector": "kafkalite.classic.connector",
+    "DefaultDecoder": "kafkalite.classic.handlers",
+    "DefaultEncoder": "kafkalite.classic.handlers",
+    "FetchRequest": "kafkalite.classic.wire",
+    "KafkaStream": "kafkalite.classic.stream",
+    "Message": "kafkalite.classic.messages",
+    "MessageAndMetadata": "kafkalite.classic.stream",
+    "MessageAndOffset": "kafkalite.classic.messages",
+    "MessageSet": "kafkalite.classic.messages",
+    "PayloadDecoder": "kafkalite.classic.handlers",
+    "Producer": "kafkalite.classic.producer",
+    "ProducerConfig": "kafkalite.classic.config",
+    "ProducerData": "kafkalite.classic.producer",
+    "QueueItem": "kafkalite.classic.handlers",
+    "SimpleConsumer": "kafkalite.classic.simple_consumer",
+    "StringDecoder": "kafkalite.classic.handlers",
+    "StringEncoder": "kafkalite.classic.handlers",
+    "Whitelist": "kafkalite.registry.topic_filter",
+}
+
+__all__ = sorted(_WHERE)  # noqa: PLE0605 - names, all of them
+
+
+def __getattr__(name: str) -> object:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    value: object = getattr(importlib.import_module(_WHERE[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_WHERE])

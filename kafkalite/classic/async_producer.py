@@ -1,0 +1,114 @@
+"""A queue and a send thread for one broker: 0.7's AsyncProducer.
+
+    send ─▶ queue (queue.size) ─▶ send thread: batch.size events, or queue.time ms after the last batch ─▶ event handler
+
+A full queue drops the event at once and says so (queue.enqueueTimeout.ms = 0), waits for ever (negative), or waits so
+many milliseconds. A batch that fails is logged and lost, counted in `failed_count`. Source: kafka-0.7.md section 6.
+
+Thread rule: any thread may send; hooks of the callback handler that see the queue run on the send thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.classic.errors import QueueClosed, QueueFull
+from kafkalite.classic.handlers import QueueItem
+
+if TYPE_CHECKING:
+    from kafkalite.classic.config import ProducerConfig
+    from kafkalite.classic.handlers import CallbackHandler, Encoder, EventHandler
+    from kafkalite.classic.sync_producer import SyncProducer
+
+logger = logging.getLogger(__name__)
+
+_END: Final = QueueItem(None, "", -1)
+"""Behind it nothing is sent any more."""
+
+
+class AsyncProducer:
+    """kafka.producer.async.AsyncProducer."""
+
+    def __init__(
+        self,
+        producer: SyncProducer,
+        config: ProducerConfig,
+        encoder: Encoder,
+        event_handler: EventHandler,
+        callback: CallbackHandler,
+    ) -> None:
+        self._producer = producer
+        self._config = config
+        self._encoder = encoder
+        self._event_handler = event_handler
+        self._callback = callback
+        self._queue: queue.Queue[QueueItem] = queue.Queue(config.queue_size)
+        self._closed = False
+        self.dropped_count = 0
+        self.failed_count = 0
+        self._thread = threading.Thread(target=self._run, name="kafkalite-classic-send", daemon=True)
+        self._thread.start()
+
+    def send(self, item: QueueItem) -> None:
+        """Queues one event; QueueFull when it was dropped, QueueClosed after close()."""
+        if self._closed:
+            raise QueueClosed("the producer is closed")
+        item = self._callback.before_enqueue(item)
+        timeout_ms = self._config.queue_enqueue_timeout_ms
+        try:
+            if timeout_ms == 0:
+                self._queue.put_nowait(item)
+            else:
+                self._queue.put(item, timeout=None if timeout_ms < 0 else timeout_ms / 1000)
+        except queue.Full:
+            self.dropped_count += 1
+            self._callback.after_enqueue(item, added=False)
+            raise QueueFull(f"{self._config.queue_size} events wait already; this one was dropped") from None
+        self._callback.after_enqueue(item, added=True)
+
+    def close(self) -> None:
+        """Sends what is queued, then closes the connection."""
+        if self._closed:
+            return
+        self._callback.close()
+        self._closed = True
+        self._queue.put(_END)
+        self._thread.join()
+        self._event_handler.close()
+        self._producer.close()
+
+    # ---- the send thread --------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        batch: list[QueueItem] = []
+        sent_at = time.monotonic()
+        while True:
+            wait_s = sent_at + self._config.queue_time / 1000 - time.monotonic()
+            try:
+                item = self._queue.get(timeout=wait_s) if wait_s > 0 else self._queue.get_nowait()
+            except queue.Empty:
+                batch.extend(self._callback.after_dequeuing_existing_data(None))
+                self._handle(batch)
+                batch, sent_at = [], time.monotonic()
+                continue
+            if item is _END:
+                batch.extend(self._callback.last_batch_before_close())
+                self._handle(batch)
+                return
+            batch.extend(self._callback.after_dequeuing_existing_data(item))
+            if len(batch) >= self._config.batch_size:
+                self._handle(batch)
+                batch, sent_at = [], time.monotonic()
+
+    def _handle(self, batch: list[QueueItem]) -> None:
+        if not batch:
+            return
+        try:
+            self._event_handler.handle(batch, self._producer, self._encoder)
+        except Exception:  # whatever an application's handler does, the thread goes on
+            self.failed_count += len(batch)
+            logger.exception("a batch of %d events was not sent and is lost", len(batch))

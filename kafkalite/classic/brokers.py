@@ -1,0 +1,154 @@
+"""Where a producer may send: live brokers and the partitions of topics, from ZooKeeper or a fixed list.
+
+With ZooKeeper the answers are cached and dropped when a watch fires: which topic, or which brokers, changed. An expired
+session drops everything. Source: kafka-0.7.md section 6.
+
+Thread rule: any thread; a lock guards the caches, and is not held while ZooKeeper is asked. Watches fire on kazoo's
+thread and only drop.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import threading
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from kafkalite.classic.errors import InvalidConfig, NoBrokersForPartition
+from kafkalite.classic.wire import ANY_PARTITION
+from kafkalite.registry import group, zookeeper
+from kafkalite.registry.nodes import BrokerPartition
+from kafkalite.registry.zookeeper import SessionState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kafkalite.classic.config import ProducerConfig
+
+_ENTRY = re.compile(r"(\d+):([^:\s]+):(\d+)")
+_FIRST_PARTITION: Final = 0
+
+
+class Address(NamedTuple):
+    """A broker's id, host and port."""
+
+    broker_id: int
+    host: str
+    port: int
+
+
+class Brokers(Protocol):
+    """What a producer needs to know."""
+
+    def partitions(self, topic: str) -> list[BrokerPartition]:
+        """In the order in which a partitioner's index counts."""
+        ...
+
+    def address(self, broker_id: int) -> Address | None:
+        """None while no live broker has this id."""
+        ...
+
+    def refresh(self) -> None:
+        """Forgets what may be out of date."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class FixedBrokers:
+    """`broker.list`: `id:host:port,id:host:port`. Brokers pick the partition themselves."""
+
+    def __init__(self, text: str) -> None:
+        self._addresses: dict[int, Address] = {}
+        for part in filter(None, (part.strip() for part in text.split(","))):
+            found = _ENTRY.fullmatch(part)
+            if found is None:
+                raise InvalidConfig(f"broker.list must be id:host:port,id:host:port, not {text!r}")
+            self._addresses[int(found[1])] = Address(int(found[1]), found[2], int(found[3]))
+        if not self._addresses:
+            raise InvalidConfig("broker.list names no broker")
+
+    def partitions(self, topic: str) -> list[BrokerPartition]:
+        del topic
+        return [BrokerPartition(random.choice(list(self._addresses)), ANY_PARTITION)]
+
+    def address(self, broker_id: int) -> Address | None:
+        return self._addresses.get(broker_id)
+
+    def refresh(self) -> None:
+        """Nothing can change."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class ZooKeeperBrokers:
+    """`zk.connect`: what brokers registered."""
+
+    def __init__(self, config: ProducerConfig) -> None:
+        assert config.zk_connect is not None
+        self._client = zookeeper.connect(
+            config.zk_connect,
+            session_timeout_s=config.session_timeout_s,
+            connection_timeout_s=config.connection_timeout_s,
+        )
+        self._client.add_listener(self._on_state)
+        self._lock = threading.Lock()
+        self._version = 0  # rises when something was forgotten, so that an answer older than that is not kept
+        self._partitions: dict[str, list[BrokerPartition]] = {}
+        self._addresses: dict[int, Address] | None = None
+
+    def partitions(self, topic: str) -> list[BrokerPartition]:
+        """A topic nobody has yet is offered to partition 0 of every live broker. NoBrokersForPartition without any."""
+        with self._lock:
+            known, version = self._partitions.get(topic), self._version
+        if known is None:
+            known = group.partitions(self._client, topic, self._dropper(topic))
+            with self._lock:
+                if self._version == version:
+                    self._partitions[topic] = known
+        if not known:
+            known = [BrokerPartition(broker_id, _FIRST_PARTITION) for broker_id in sorted(self._live())]
+        if not known:
+            raise NoBrokersForPartition(f"no broker is alive that could take topic {topic!r}")
+        return known
+
+    def address(self, broker_id: int) -> Address | None:
+        return self._live().get(broker_id)
+
+    def refresh(self) -> None:
+        with self._lock:
+            self._version += 1
+            self._partitions.clear()
+            self._addresses = None
+
+    def close(self) -> None:
+        zookeeper.close(self._client)
+
+    def _live(self) -> dict[int, Address]:
+        with self._lock:
+            known, version = self._addresses, self._version
+        if known is None:
+            nodes = group.brokers(self._client, lambda _event: self.refresh())
+            known = {node.broker_id: Address(node.broker_id, node.host, node.port) for node in nodes.values()}
+            with self._lock:
+                if self._version == version:
+                    self._addresses = known
+        return known
+
+    def _dropper(self, topic: str) -> Callable[[object], None]:
+        def drop(_event: object) -> None:
+            with self._lock:
+                self._version += 1
+                self._partitions.pop(topic, None)
+
+        return drop
+
+    def _on_state(self, state: str) -> None:
+        if state != SessionState.CONNECTED:
+            self.refresh()
+
+
+def brokers_of(config: ProducerConfig) -> Brokers:
+    """The brokers that a producer's settings name."""
+    return FixedBrokers(config.broker_list) if config.broker_list else ZooKeeperBrokers(config)

@@ -1,0 +1,133 @@
+"""One blocking socket to one broker's 0.7 port: frames out, and for those that are answered, frames in.
+
+The protocol has no correlation: a channel on which a request failed half way is closed, never used on. Connecting is
+tried again with pauses of 1, 10, 100 ... ms, as 0.7 does, until connect_timeout_s seconds have passed.
+
+Thread rule: one thread at a time; whoever shares a channel brings a lock. `interrupt` alone may be called from another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import time
+from typing import Final
+
+from kafkalite.classic.errors import ConnectionFailed
+
+CONNECT_TIMEOUT_S: Final = 5.0
+SOCKET_TIMEOUT_S: Final = 30.0
+SOCKET_BUFFER_SIZE: Final = 102_400
+RESPONSE_SIZE_MAX: Final = 512 * 1024 * 1024
+"""A response larger than this is not read."""
+_PAUSE_S_FIRST: Final = 0.001
+_PAUSE_S_MAX: Final = 60.0
+_SIZE = struct.Struct(">i")
+
+
+class Channel:
+    """Connects when it is first used."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        socket_timeout_s: float = SOCKET_TIMEOUT_S,
+        send_buffer_size: int = SOCKET_BUFFER_SIZE,
+        receive_buffer_size: int = SOCKET_BUFFER_SIZE,
+    ) -> None:
+        self.host = host
+        self.port = port
+        self._connect_timeout_s = connect_timeout_s
+        self._socket_timeout_s = socket_timeout_s
+        self._send_buffer_size = send_buffer_size
+        self._receive_buffer_size = receive_buffer_size
+        self._socket: socket.socket | None = None
+
+    @property
+    def connected(self) -> bool:
+        return self._socket is not None
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def send(self, frame: bytes) -> None:
+        """Sends a request that has no answer; ConnectionFailed, and the channel closed, when it cannot be."""
+        try:
+            self._connection().sendall(frame)
+        except OSError as error:
+            self.close()
+            raise ConnectionFailed(f"sending to {self.address} failed: {error}") from error
+
+    def request(self, frame: bytes) -> memoryview:
+        """Sends a request and returns its response without the size field."""
+        self.send(frame)
+        try:
+            return self._receive(self._answer_size())
+        except OSError as error:
+            self.close()
+            raise ConnectionFailed(f"{self.address} did not answer: {error}") from error
+        except ConnectionFailed:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Closes the socket; the next use connects anew."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def interrupt(self) -> None:
+        """Ends what another thread waits for on this channel."""
+        current = self._socket
+        if current is not None:
+            with contextlib.suppress(OSError):  # closed already
+                current.shutdown(socket.SHUT_RDWR)
+
+    def _connection(self) -> socket.socket:
+        if self._socket is None:
+            self._socket = self._connect()
+        return self._socket
+
+    def _connect(self) -> socket.socket:
+        deadline = time.monotonic() + self._connect_timeout_s
+        pause_s = _PAUSE_S_FIRST
+        while True:
+            try:
+                made = socket.create_connection((self.host, self.port), timeout=self._connect_timeout_s)
+            except OSError as error:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    raise ConnectionFailed(f"cannot connect to {self.address}: {error}") from error
+                time.sleep(min(pause_s, left_s, _PAUSE_S_MAX))
+                pause_s *= 10
+                continue
+            made.settimeout(self._socket_timeout_s)
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_size)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_size)
+            return made
+
+    def _answer_size(self) -> int:
+        size: int
+        (size,) = _SIZE.unpack(self._receive(_SIZE.size))
+        if not 0 < size <= RESPONSE_SIZE_MAX:
+            raise ConnectionFailed(f"{self.address} announced an answer of {size} bytes")
+        return size
+
+    def _receive(self, size: int) -> memoryview:
+        """Exactly `size` bytes, in a buffer of their own: message sets wait in queues."""
+        current = self._connection()
+        target = memoryview(bytearray(size))
+        filled = 0
+        while filled < size:
+            count = current.recv_into(target[filled:])
+            if count == 0:
+                raise ConnectionFailed(f"{self.address} closed the connection")
+            filled += count
+        return target

@@ -1,0 +1,194 @@
+"""Settings of the 0.7 clients: 0.7's keys, defaults and ranges, from a properties file, a mapping, or by attribute.
+
+    ConsumerConfig.from_properties({"groupid": "g", "zk.connect": "127.0.0.1:2181"})
+    ConsumerConfig(groupid="g", zk_connect="127.0.0.1:2181")         '.' is written '_', camel case likewise
+    ConsumerConfig.load("consumer.properties")
+
+Unknown keys are ignored, as 0.7 does. A number that is none, or out of its range, is an InvalidConfig at once. A pair
+of a `topic:number` list that makes no sense is logged and left out. Source: kafka-0.7.md section 7. Immutable.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from kafkalite.classic.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+logger = logging.getLogger(__name__)
+
+INT32_MAX = 2**31 - 1
+CODECS = (0, 1, 2)
+"""none, gzip, snappy."""
+SMALLEST = "smallest"
+LARGEST = "largest"
+
+
+def _setting(key: str, default: Any, *, low: int | None = None, high: int = INT32_MAX) -> Any:
+    """One row: 0.7's key, its default, and the range of a number."""
+    return field(default=default, metadata={"key": key, "low": low, "high": high})
+
+
+def read_properties(path: str | Path) -> dict[str, str]:
+    """A Java properties file; InvalidConfig when it cannot be read."""
+    from kafkalite.errors import StartupError
+    from kafkalite.settings import read_properties as read
+
+    try:
+        return read(Path(path))
+    except StartupError as error:
+        raise InvalidConfig(str(error)) from error
+
+
+def csv_map(key: str, text: str) -> dict[str, int]:
+    """`topic:number,topic:number`; a pair that is malformed is logged and left out."""
+    found: dict[str, int] = {}
+    for pair in filter(None, (part.strip() for part in text.split(","))):
+        topic, separator, number = pair.rpartition(":")
+        if separator and number.strip().lstrip("-").isdigit():
+            found[topic.strip()] = int(number)
+        else:
+            logger.error("%s: %r is not topic:number, left out", key, pair)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the tables below share."""
+
+    def __post_init__(self) -> None:
+        for row in fields(self):
+            self._check(row.metadata["key"], getattr(self, row.name), row.metadata["low"], row.metadata["high"])
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str], **more: Any) -> Self:
+        """From 0.7's keys; `more` is by attribute and wins."""
+        values: dict[str, Any] = {}
+        for row in fields(cls):
+            key = row.metadata["key"]
+            if key in properties:
+                values[row.name] = _PARSERS[str(row.type)](key, properties[key].strip())
+        return cls(**{**values, **more})
+
+    @classmethod
+    def load(cls, path: str | Path, **more: Any) -> Self:
+        """From a properties file."""
+        return cls.from_properties(read_properties(path), **more)
+
+    @staticmethod
+    def _check(key: str, value: object, low: int | None, high: int) -> None:
+        if isinstance(value, int) and low is not None and not low <= value <= high:
+            raise InvalidConfig(f"{key} must be from {low} to {high}, not {value}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZooKeeperSettings(Settings):
+    """Keys that brokers, producers and consumers share."""
+
+    zk_connect: str | None = _setting("zk.connect", None)
+    zk_session_timeout_ms: int = _setting("zk.sessiontimeout.ms", 6000, low=1)
+    zk_connection_timeout_ms: int | None = _setting("zk.connectiontimeout.ms", None, low=1)
+    zk_sync_time_ms: int = _setting("zk.synctime.ms", 2000, low=0)
+
+    @property
+    def session_timeout_s(self) -> float:
+        return self.zk_session_timeout_ms / 1000
+
+    @property
+    def connection_timeout_s(self) -> float:
+        """The session timeout unless it is set."""
+        return (self.zk_connection_timeout_ms or self.zk_session_timeout_ms) / 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerConfig(ZooKeeperSettings):
+    """kafka.producer.ProducerConfig; serializer, partitioner and handlers are given to Producer as objects."""
+
+    broker_list: str | None = _setting("broker.list", None)
+    producer_type: str = _setting("producer.type", "sync")
+    compression_codec: int = _setting("compression.codec", 0, low=0, high=max(CODECS))
+    compressed_topics: tuple[str, ...] = _setting("compressed.topics", ())
+    zk_read_num_retries: int = _setting("zk.read.num.retries", 3, low=0)
+    num_retries: int = _setting("num.retries", 0, low=0)
+    buffer_size: int = _setting("buffer.size", 102_400, low=1)
+    connect_timeout_ms: int = _setting("connect.timeout.ms", 5000, low=1)
+    socket_timeout_ms: int = _setting("socket.timeout.ms", 30_000, low=1)
+    reconnect_interval: int = _setting("reconnect.interval", 30_000, low=1)
+    reconnect_time_interval_ms: int = _setting("reconnect.time.interval.ms", 10_000_000)
+    max_message_size: int = _setting("max.message.size", 1_000_000, low=0)
+    queue_time: int = _setting("queue.time", 5000, low=0)
+    queue_size: int = _setting("queue.size", 10_000, low=1)
+    queue_enqueue_timeout_ms: int = _setting("queue.enqueueTimeout.ms", 0)
+    batch_size: int = _setting("batch.size", 200, low=1)
+
+    def __post_init__(self) -> None:
+        super(ProducerConfig, self).__post_init__()
+        if self.producer_type not in {"sync", "async"}:
+            raise InvalidConfig(f"producer.type must be sync or async, not {self.producer_type!r}")
+        if bool(self.zk_connect) == bool(self.broker_list):
+            raise InvalidConfig("a producer takes zk.connect or broker.list, one of the two")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerConfig(ZooKeeperSettings):
+    """kafka.consumer.ConsumerConfig."""
+
+    groupid: str = _setting("groupid", "")
+    consumerid: str | None = _setting("consumerid", None)
+    socket_timeout_ms: int = _setting("socket.timeout.ms", 30_000, low=1)
+    socket_buffer_size: int = _setting("socket.buffersize", 65_536, low=1)
+    fetch_size: int = _setting("fetch.size", 1_048_576, low=1)
+    fetcher_backoff_ms: int = _setting("fetcher.backoff.ms", 1000, low=0)
+    auto_commit: bool = _setting("autocommit.enable", default=True)
+    auto_commit_interval_ms: int = _setting("autocommit.interval.ms", 10_000, low=1)
+    queued_chunks_max: int = _setting("queuedchunks.max", 10, low=1)
+    rebalance_retries_max: int = _setting("rebalance.retries.max", 4, low=1)
+    rebalance_backoff_ms: int | None = _setting("rebalance.backoff.ms", None, low=0)
+    auto_offset_reset: str = _setting("autooffset.reset", SMALLEST)
+    consumer_timeout_ms: int = _setting("consumer.timeout.ms", -1)
+    shallow_iterator: bool = _setting("shallowiterator.enable", default=False)
+
+    def __post_init__(self) -> None:
+        super(ConsumerConfig, self).__post_init__()
+        if not self.groupid:
+            raise InvalidConfig("a consumer needs groupid")
+        if "/" in self.groupid:
+            raise InvalidConfig(f"groupid is a node's name in ZooKeeper and holds no slash: {self.groupid!r}")
+
+    @property
+    def rebalance_backoff_s(self) -> float:
+        """zk.synctime.ms unless it is set."""
+        own = self.rebalance_backoff_ms
+        return (self.zk_sync_time_ms if own is None else own) / 1000
+
+
+def _parse_int(key: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise InvalidConfig(f"{key} must be a number, not {text!r}") from None
+
+
+def _parse_bool(key: str, text: str) -> bool:
+    if text not in {"true", "false"}:
+        raise InvalidConfig(f"{key} must be true or false, not {text!r}")
+    return text == "true"
+
+
+def _parse_list(_key: str, text: str) -> tuple[str, ...]:
+    return tuple(filter(None, (part.strip() for part in text.split(","))))
+
+
+_PARSERS: dict[str, Callable[[str, str], Any]] = {
+    "int": _parse_int,
+    "int | None": _parse_int,
+    "bool": _parse_bool,
+    "str": lambda _key, text: text,
+    "str | None": lambda _key, text: text or None,
+    "tuple[str, ...]": _parse_list,
+}

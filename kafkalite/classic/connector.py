@@ -1,0 +1,356 @@
+"""A consumer's place in its group: registration, streams, rebalancing and commits (ZookeeperConsumerConnector).
+
+    create streams ─▶ id node, watches ─▶ rebalance ─▶ fetchers run ─▶ shutdown
+                                            ▲    │
+          a node changed, a session lost ───┘    └─ fails: pause, again, rebalance.retries.max times
+
+A rebalance stops the fetchers, clears the streams, commits (always), gives the owner nodes back, reads the group
+afresh, claims its share, and starts fetchers. Changes that come meanwhile are merged into one more. A lost session
+means everything again with nothing owned; a connection that stays away longer than the session may last stops the
+fetchers, since others may own the partitions by now. Source: kafka-0.7.md section 5; departures: docs/kafka-0.7.md.
+
+Thread rule: any thread may commit or shut down. `_rebalancing` is held through a rebalance; `_wake` guards the flags
+that kazoo's callbacks set. Threads: one watcher, one committer, one fetcher a broker.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+import uuid
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.classic import ownership
+from kafkalite.classic.errors import ClassicError, InvalidConfig, RebalanceFailed
+from kafkalite.classic.fetcher import Fetcher
+from kafkalite.classic.handlers import DefaultDecoder
+from kafkalite.classic.stream import ChunkQueue, KafkaStream, Position
+from kafkalite.logging import fields
+from kafkalite.registry import group as nodes
+from kafkalite.registry import zookeeper
+from kafkalite.registry.nodes import FilterCounts, GroupPaths, NodeError, TopicCounts
+from kafkalite.registry.zookeeper import NodeConflict, SessionState, ZooKeeperError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Self
+
+    from kafkalite.classic.config import ConsumerConfig
+    from kafkalite.classic.handlers import Decoder
+    from kafkalite.registry.nodes import BrokerPartition, Subscription
+    from kafkalite.registry.topic_filter import TopicFilter
+
+logger = logging.getLogger(__name__)
+
+RETRY_S: Final = 1.0
+"""Pause before a registration that ZooKeeper did not take is tried again."""
+
+
+class ConsumerConnector:
+    """kafka.consumer.ConsumerConnector."""
+
+    def __init__(self, config: ConsumerConfig) -> None:
+        if not config.zk_connect:
+            raise InvalidConfig("a consumer needs zk.connect")
+        self._config = config
+        own = config.consumerid
+        if own is None:
+            own = f"{socket.gethostname()}-{int(time.time() * 1000)}-{uuid.uuid4().hex[:8]}"
+        self.consumer_id = f"{config.groupid}_{own}"
+        self._group = GroupPaths(config.groupid)
+        self._client = zookeeper.connect(
+            config.zk_connect,
+            session_timeout_s=config.session_timeout_s,
+            connection_timeout_s=config.connection_timeout_s,
+        )
+        self._rebalancing = threading.Lock()
+        self._subscription: Subscription | None = None
+        self._queues: dict[tuple[str | None, int], ChunkQueue] = {}  # (topic or None for all, stream number)
+        self._streams: list[KafkaStream] = []
+        self._fetchers: list[Fetcher] = []
+        self._owners: dict[tuple[str, BrokerPartition], str] = {}
+        self._positions: dict[tuple[str, BrokerPartition], Position] = {}
+        self._wake = threading.Condition(threading.Lock())
+        self._changed = False  # guarded by _wake, as are the three below
+        self._session_lost = False
+        self._away_since: float | None = None
+        self._stopping = False
+        self._threads: list[threading.Thread] = []
+        self._client.add_listener(self._on_state)
+        if config.auto_commit:
+            self._start_thread(self._commit_often, "commit")
+
+    # ---- the application's side -------------------------------------------------------------------------------------
+
+    def create_message_streams(
+        self, topic_counts: Mapping[str, int], decoder: Decoder | None = None
+    ) -> dict[str, list[KafkaStream]]:
+        """Topic to as many streams as asked. Once for each connector; RebalanceFailed when the group finds no order."""
+        if not topic_counts or any(count < 1 for count in topic_counts.values()):
+            raise InvalidConfig("streams are asked for as topic to a count of 1 or more")
+        streams: dict[str, list[KafkaStream]] = {}
+        for topic, count in topic_counts.items():
+            streams[topic] = [self._new_stream(topic, number, decoder) for number in range(count)]
+        self._begin(TopicCounts(dict(topic_counts)))
+        return streams
+
+    def create_message_streams_by_filter(
+        self, topic_filter: TopicFilter, stream_count: int = 1, decoder: Decoder | None = None
+    ) -> list[KafkaStream]:
+        """Streams shared by all topics that the filter allows, those to come included."""
+        if stream_count < 1:
+            raise InvalidConfig("at least one stream has to be asked for")
+        streams = [self._new_stream(None, number, decoder) for number in range(stream_count)]
+        self._begin(FilterCounts(topic_filter.marker, stream_count, topic_filter.pattern))
+        return streams
+
+    def commit_offsets(self) -> None:
+        """Stores, for each owned partition, the offset behind the last message handed out. Failures are logged."""
+        for (topic, partition), position in list(self._positions.items()):
+            self._store(topic, partition, position.consumed)
+
+    def shutdown(self) -> None:
+        """Ends the streams, commits if auto-commit is on, and leaves the group. Idempotent."""
+        with self._wake:
+            if self._stopping:
+                return
+            self._stopping = True
+            self._wake.notify_all()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
+        with self._rebalancing:
+            self._stop_fetchers()
+            for queue in self._queues.values():
+                queue.end()
+            if self._config.auto_commit:
+                self.commit_offsets()
+        zookeeper.close(self._client)
+
+    @property
+    def owned(self) -> dict[str, list[str]]:
+        """Topic to the partitions, `<broker>-<partition>`, that this consumer reads now."""
+        found: dict[str, list[str]] = {}
+        for topic, partition in list(self._positions):
+            found.setdefault(topic, []).append(str(partition))
+        return {topic: sorted(partitions) for topic, partitions in found.items()}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+
+    # ---- joining ----------------------------------------------------------------------------------------------------
+
+    def _new_stream(self, topic: str | None, number: int, decoder: Decoder | None) -> KafkaStream:
+        if self._subscription is not None:
+            raise ClassicError("a connector makes its streams once")
+        queue = self._queues[topic, number] = ChunkQueue(self._config.queued_chunks_max)
+        stream = KafkaStream(
+            queue,
+            decoder or DefaultDecoder(),
+            timeout_ms=self._config.consumer_timeout_ms,
+            shallow=self._config.shallow_iterator,
+        )
+        self._streams.append(stream)
+        return stream
+
+    def _begin(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+        self._register()
+        self._rebalance()
+        self._start_thread(self._watch, "watch")
+
+    def _register(self) -> None:
+        assert self._subscription is not None
+        try:
+            zookeeper.create_ephemeral(self._client, self._group.id_of(self.consumer_id), self._subscription.encode())
+        except NodeConflict as error:
+            raise RebalanceFailed(f"consumer id {self.consumer_id} is in use: {error}") from error
+
+    # ---- rebalancing ------------------------------------------------------------------------------------------------
+
+    def _rebalance(self) -> None:
+        """Attempts until one succeeds; RebalanceFailed after rebalance.retries.max of them."""
+        with self._rebalancing:
+            failure: Exception | None = None
+            for attempt in range(self._config.rebalance_retries_max):
+                if self._stopping or self._session_lost:
+                    return  # for good, or until the watcher has registered again
+                try:
+                    with self._wake:
+                        self._changed = False
+                    self._attempt()
+                except (NodeConflict, NodeError, ClassicError, *ZooKeeperError) as error:
+                    failure = error
+                    logger.info(
+                        "attempt %d to share the partitions failed: %s", attempt + 1, error or type(error).__name__,
+                        extra=fields(consumer=self.consumer_id),
+                    )  # fmt: skip
+                    self._pause()
+                    self._wait(self._config.rebalance_backoff_s)
+                else:
+                    return
+            raise RebalanceFailed(
+                f"{self.consumer_id} got no share in {self._config.rebalance_retries_max} attempts: {failure}"
+            ) from failure
+
+    def _attempt(self) -> None:
+        assert self._subscription is not None
+        self._pause()
+        watch_topics = isinstance(self._subscription, FilterCounts)
+        share = ownership.decide(
+            self._client, self._group, self.consumer_id, self._on_change, watch_topics=watch_topics
+        )
+        owners, self._owners = self._owners, {}
+        ownership.release(self._client, self._group, owners)
+        ownership.find_offsets(self._client, self._group, share, self._config)
+        ownership.claim(self._client, self._group, share)
+        self._owners = share.owners
+        self._positions = {
+            key: Position(*key, share.offsets[key], self._queue_of(key[0], thread))
+            for key, thread in share.owners.items()
+        }
+        self._start_fetchers(share)
+        idle = sorted(share.topics - {topic for topic, _ in share.owners})
+        if idle:
+            logger.warning("no partition is left for %s of topics %s", self.consumer_id, ", ".join(idle))
+
+    def _pause(self) -> None:
+        """Nothing is fetched or handed out any more; what was handed out is committed."""
+        self._stop_fetchers()
+        for stream in self._streams:
+            stream.clear()
+        self.commit_offsets()
+        self._positions = {}
+
+    def _queue_of(self, topic: str, thread_id: str) -> ChunkQueue:
+        number = int(thread_id.rpartition("-")[2])
+        return self._queues[None if isinstance(self._subscription, FilterCounts) else topic, number]
+
+    def _start_fetchers(self, share: ownership.Share) -> None:
+        by_broker: dict[int, list[Position]] = {}
+        for (_, partition), position in self._positions.items():
+            by_broker.setdefault(partition.broker_id, []).append(position)
+        for broker_id, positions in by_broker.items():
+            broker = share.brokers.get(broker_id)
+            if broker is None:
+                logger.warning("broker %d is not alive, its partitions wait for it", broker_id)
+                continue
+            fetcher = Fetcher(broker, positions, self._config, self._store_position)
+            self._fetchers.append(fetcher)
+            fetcher.start()
+
+    def _stop_fetchers(self) -> None:
+        fetchers, self._fetchers = self._fetchers, []
+        for fetcher in fetchers:
+            fetcher.interrupt()
+        for queue in self._queues.values():
+            queue.clear()
+        for fetcher in fetchers:
+            fetcher.join()
+
+    # ---- offsets ----------------------------------------------------------------------------------------------------
+
+    def _store_position(self, position: Position, offset: int) -> None:
+        self._store(position.topic, position.partition, offset)
+
+    def _store(self, topic: str, partition: BrokerPartition, offset: int) -> None:
+        try:
+            nodes.store_offset(self._client, self._group, topic, partition, offset)
+        except ZooKeeperError as error:
+            logger.warning("offset %d of %s-%s is not stored: %s", offset, topic, partition, error)
+
+    def _commit_often(self) -> None:
+        interval_s = self._config.auto_commit_interval_ms / 1000
+        while not self._wait(interval_s):
+            self.commit_offsets()
+
+    # ---- the watcher thread -----------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        """Rebalances whenever something changed; changes in between are one."""
+        while True:
+            with self._wake:
+                while not (self._stopping or self._changed or self._session_lost or self._away_too_long()):
+                    self._wake.wait(self._away_left_s())
+                if self._stopping:
+                    return
+                lost, self._session_lost = self._session_lost, False
+                away = self._away_too_long()
+                if away:
+                    self._away_since = None
+            if away and not lost:
+                logger.warning("ZooKeeper is away for longer than the session lasts: nothing is fetched any more")
+                with self._rebalancing:
+                    self._drop()  # the owner nodes are given back when the connection is there again
+                continue
+            if not self._follow(lost=lost):
+                with self._wake:
+                    self._session_lost = self._session_lost or lost
+                    self._changed = True
+                self._wait(RETRY_S)
+
+    def _follow(self, *, lost: bool) -> bool:
+        """Registers again if need be and rebalances; False when ZooKeeper did not take it."""
+        try:
+            if lost:
+                logger.warning("the session in ZooKeeper was lost", extra=fields(consumer=self.consumer_id))
+                with self._rebalancing:
+                    self._drop()
+                    self._owners = {}  # they went with the session
+                self._register()
+            self._rebalance()
+        except (RebalanceFailed, *ZooKeeperError) as error:
+            if not self._stopping:
+                logger.warning("%s", error or type(error).__name__)
+            return isinstance(error, RebalanceFailed) and not lost
+        return True
+
+    def _drop(self) -> None:
+        """Hands out nothing more and commits nothing: the partitions may be another's by now."""
+        self._stop_fetchers()
+        for stream in self._streams:
+            stream.clear()
+        self._positions = {}
+
+    def _away_too_long(self) -> bool:
+        return self._away_since is not None and self._away_left_s() == 0.0
+
+    def _away_left_s(self) -> float | None:
+        """Seconds until the session has to be taken for lost; None while connected."""
+        since = self._away_since
+        return None if since is None else max(0.0, since + self._config.session_timeout_s - time.monotonic())
+
+    def _wait(self, timeout_s: float) -> bool:
+        """Whether the connector stops."""
+        with self._wake:
+            self._wake.wait_for(lambda: self._stopping, timeout_s)
+            return self._stopping
+
+    def _start_thread(self, run: Any, name: str) -> None:
+        thread = threading.Thread(target=run, name=f"kafkalite-classic-{name}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    # ---- on kazoo's thread: nothing may wait ------------------------------------------------------------------------
+
+    def _on_change(self, _event: object) -> None:
+        with self._wake:
+            self._changed = True
+            self._wake.notify_all()
+
+    def _on_state(self, state: str) -> None:
+        with self._wake:
+            if state == SessionState.LOST:
+                self._session_lost = True
+                self._away_since = None
+            elif state == SessionState.SUSPENDED:
+                self._away_since = time.monotonic()
+            else:
+                self._away_since = None
+                self._changed = True  # what changed while the connection was away told nobody
+            self._wake.notify_all()

@@ -1,0 +1,151 @@
+"""One thread for one broker: fetches all partitions that this consumer owns there, and fills the streams' queues.
+
+    MULTIFETCH of every partition ─▶ chunk for each that has something ─▶ queue of its stream (waits for room)
+             └─ nothing anywhere ─▶ fetcher.backoff.ms
+
+An offset out of range is reset as autooffset.reset says, and stored. Any other error of a partition is put into its
+stream, and the thread ends, as in 0.7. A lost connection is tried again after the back-off, which 0.7 left to the next
+rebalance. Source: kafka-0.7.md section 5.
+
+Thread rule: its own thread; `stop` from any other, which returns when the thread has ended.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.classic import wire
+from kafkalite.classic.config import LARGEST, SMALLEST
+from kafkalite.classic.errors import ClassicError, ConnectionFailed, InvalidConfig, OffsetOutOfRange, UnknownError
+from kafkalite.classic.messages import valid_size
+from kafkalite.classic.simple_consumer import SimpleConsumer
+from kafkalite.classic.stream import Chunk
+from kafkalite.classic.wire import FetchRequest
+from kafkalite.logging import fields
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kafkalite.classic.config import ConsumerConfig
+    from kafkalite.classic.stream import Position
+    from kafkalite.registry.nodes import BrokerNode
+
+logger = logging.getLogger(__name__)
+
+RESET_TIMES: Final = {SMALLEST: wire.EARLIEST, LARGEST: wire.LATEST}
+
+
+def reset_offset(consumer: SimpleConsumer, topic: str, partition: int, policy: str) -> int:
+    """Where autooffset.reset begins; InvalidConfig when it is neither smallest nor largest."""
+    time_ms = RESET_TIMES.get(policy)
+    if time_ms is None:
+        raise InvalidConfig(f"autooffset.reset is {policy!r}, and there is no offset to begin at")
+    offsets = consumer.get_offsets_before(topic, partition, time_ms, 1)
+    if not offsets:
+        raise UnknownError(f"the broker knows no offset of {topic}-{partition}")
+    return offsets[0]
+
+
+class Fetcher:
+    """The fetch thread of one broker (kafka.consumer.FetcherRunnable)."""
+
+    def __init__(
+        self,
+        broker: BrokerNode,
+        positions: Sequence[Position],
+        config: ConsumerConfig,
+        store_offset: Callable[[Position, int], None],
+    ) -> None:
+        self._broker = broker
+        self._positions = list(positions)
+        self._generations = {id(position): position.queue.generation for position in positions}
+        self._config = config
+        self._store_offset = store_offset
+        self._stopping = threading.Event()
+        self._consumer = SimpleConsumer(
+            broker.host,
+            broker.port,
+            socket_timeout_s=config.socket_timeout_ms / 1000,
+            buffer_size=config.socket_buffer_size,
+        )
+        self._thread = threading.Thread(
+            target=self._run, name=f"kafkalite-classic-fetch-{broker.broker_id}", daemon=True
+        )
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def interrupt(self) -> None:
+        """Asks the thread to end."""
+        self._stopping.set()
+        self._consumer.close()
+
+    def join(self) -> None:
+        """Returns when the thread has ended; the queues have to be cleared before, or it may wait for room."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                if not self._turn():
+                    self._stopping.wait(self._config.fetcher_backoff_ms / 1000)
+        except ClassicError as error:
+            logger.warning("fetching from broker %d ended: %s", self._broker.broker_id, error)
+        except Exception:
+            logger.exception("fetching from broker %d ended", self._broker.broker_id)
+        finally:
+            self._consumer.close()
+
+    def _turn(self) -> bool:
+        """One MULTIFETCH; whether it brought anything."""
+        requests = [
+            FetchRequest(position.topic, position.partition.partition, position.fetched, self._config.fetch_size)
+            for position in self._positions
+        ]
+        try:
+            answers = self._consumer.multifetch(requests)
+        except ConnectionFailed as error:
+            if not self._stopping.is_set():
+                logger.warning("%s", error, extra=fields(broker=self._broker.broker_id))
+            return False
+        found = False
+        for position, answer in zip(self._positions, answers, strict=True):
+            if self._stopping.is_set():
+                break
+            try:
+                if isinstance(answer, ClassicError):
+                    raise answer
+                size = valid_size(answer.data)
+                if size:
+                    found = True
+                    self._put(Chunk(answer.data[:size], position.fetched, position))
+                    position.fetched += size
+            except ClassicError as error:
+                if isinstance(error, OffsetOutOfRange) and self._config.auto_offset_reset in RESET_TIMES:
+                    found = self._reset(position) or found
+                    continue
+                self._put(Chunk(memoryview(b""), position.fetched, position, error))
+                raise
+        return found
+
+    def _put(self, chunk: Chunk) -> None:
+        if not chunk.position.queue.put(chunk, self._generations[id(chunk.position)]):
+            self._stopping.set()  # a rebalance took the streams away
+
+    def _reset(self, position: Position) -> bool:
+        """Goes on where autooffset.reset says; False when the broker could not be asked just now."""
+        policy = self._config.auto_offset_reset
+        try:
+            offset = reset_offset(self._consumer, position.topic, position.partition.partition, policy)
+        except ConnectionFailed as error:
+            logger.warning("%s", error)
+            return False
+        logger.warning(
+            "offset %d of %s-%s is not there, reading on at %d",
+            position.fetched, position.topic, position.partition, offset,
+        )  # fmt: skip
+        position.reset(offset)
+        self._store_offset(position, offset)
+        return True

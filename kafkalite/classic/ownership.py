@@ -1,0 +1,111 @@
+"""One attempt of one consumer to take its share of a group's partitions: read, decide, claim.
+
+    read subscriptions, brokers, partitions ─▶ assign (pure) ─▶ offsets ─▶ owner nodes, all or none ─▶ Share
+
+Every member runs this for itself when anything changed; owner nodes decide where two of them disagree for a while.
+Source: kafka-0.7.md section 5. Whatever goes wrong raises; the connector tries again.
+
+Thread rule: the connector calls it from one thread at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kafkalite.classic.errors import ClassicError, ConnectionFailed, RebalanceFailed
+from kafkalite.classic.fetcher import reset_offset
+from kafkalite.classic.simple_consumer import SimpleConsumer
+from kafkalite.registry import group as nodes
+from kafkalite.registry import zookeeper
+from kafkalite.registry.assignment import assign, thread_ids
+from kafkalite.registry.nodes import topic_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kazoo.client import KazooClient
+
+    from kafkalite.classic.config import ConsumerConfig
+    from kafkalite.registry.nodes import BrokerNode, BrokerPartition, GroupPaths
+
+UNKNOWN_OFFSET = -1
+"""Where a partition starts whose broker could not be asked: out of range at the first fetch, and reset there."""
+
+
+@dataclass(slots=True)
+class Share:
+    """What an attempt decided for this consumer."""
+
+    owners: dict[tuple[str, BrokerPartition], str] = field(default_factory=dict)
+    """(Topic, partition) → the thread of ours that owns it."""
+    offsets: dict[tuple[str, BrokerPartition], int] = field(default_factory=dict)
+    brokers: dict[int, BrokerNode] = field(default_factory=dict)
+    topics: set[str] = field(default_factory=set)
+    """Everything this consumer subscribes to, owned or not."""
+
+
+def decide(
+    client: KazooClient, group: GroupPaths, consumer_id: str, watch: Callable[[object], None], *, watch_topics: bool
+) -> Share:
+    """Reads the group afresh and works out what this consumer owns. Sets the watches that announce the next change."""
+    zookeeper.children(client, group.ids, watch)
+    all_topics = nodes.topics(client, watch if watch_topics else None)
+    own = nodes.subscription(client, group, consumer_id)
+    if own is None:
+        raise RebalanceFailed(f"the node of {consumer_id} is gone")
+    share = Share(brokers=nodes.brokers(client))
+    threads = nodes.threads_by_topic(client, group, all_topics)
+    for topic, stream_count in own.streams_of(all_topics).items():
+        share.topics.add(topic)
+        zookeeper.children(client, topic_path(topic), watch)
+        partitions = nodes.partitions(client, topic)
+        ours = set(thread_ids(consumer_id, stream_count))
+        for partition, thread in assign(partitions, threads.get(topic, [])).items():
+            if thread in ours:
+                share.owners[topic, partition] = thread
+    return share
+
+
+def find_offsets(client: KazooClient, group: GroupPaths, share: Share, config: ConsumerConfig) -> None:
+    """Where each owned partition is read on: what the group stored, else as autooffset.reset says."""
+    for topic, partition in share.owners:
+        stored = nodes.offset(client, group, topic, partition)
+        if stored is None:
+            stored = _first_offset(share, topic, partition, config)
+        share.offsets[topic, partition] = stored
+
+
+def claim(client: KazooClient, group: GroupPaths, share: Share) -> None:
+    """Makes every owner node, or none: NodeConflict when another consumer still has one."""
+    made: list[str] = []
+    try:
+        for (topic, partition), thread in share.owners.items():
+            path = group.owner(topic, partition)
+            zookeeper.create_ephemeral(client, path, thread.encode())
+            made.append(path)
+    except zookeeper.NodeConflict:
+        for path in made:
+            zookeeper.delete(client, path)
+        raise
+
+
+def release(client: KazooClient, group: GroupPaths, owners: dict[tuple[str, BrokerPartition], str]) -> None:
+    """Gives owner nodes back; one that is another's by now stays."""
+    for (topic, partition), thread in owners.items():
+        if nodes.owner(client, group, topic, partition) == thread:
+            zookeeper.delete(client, group.owner(topic, partition))
+
+
+def _first_offset(share: Share, topic: str, partition: BrokerPartition, config: ConsumerConfig) -> int:
+    broker = share.brokers.get(partition.broker_id)
+    if broker is None:
+        return UNKNOWN_OFFSET
+    timeout_s = config.socket_timeout_ms / 1000
+    with SimpleConsumer(broker.host, broker.port, socket_timeout_s=timeout_s, connect_timeout_s=1.0) as consumer:
+        try:
+            return reset_offset(consumer, topic, partition.partition, config.auto_offset_reset)
+        except ConnectionFailed:
+            return UNKNOWN_OFFSET
+        except ClassicError as error:
+            raise RebalanceFailed(f"no offset to begin {topic}-{partition} at: {error}") from error

@@ -1,0 +1,92 @@
+"""Reads message sets from one broker, by offset: 0.7's SimpleConsumer.
+
+Offsets are byte positions, partitions are a broker's own. An I/O error makes it reconnect and ask once more. Source:
+kafka-0.7.md sections 1 and 5.
+
+Thread rule: any thread; a lock lets one request through at a time.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from kafkalite.classic import wire
+from kafkalite.classic.channel import CONNECT_TIMEOUT_S, SOCKET_TIMEOUT_S, Channel
+from kafkalite.classic.errors import ClassicError, ConnectionFailed
+from kafkalite.classic.messages import MessageSet
+from kafkalite.classic.wire import FetchRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Self
+
+BUFFER_SIZE = 65_536
+
+
+class SimpleConsumer:
+    """kafka.consumer.SimpleConsumer."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        socket_timeout_s: float = SOCKET_TIMEOUT_S,
+        buffer_size: int = BUFFER_SIZE,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+    ) -> None:
+        self._channel = Channel(
+            host,
+            port,
+            connect_timeout_s=connect_timeout_s,
+            socket_timeout_s=socket_timeout_s,
+            receive_buffer_size=buffer_size,
+        )
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def fetch(self, topic: str, partition: int, offset: int, size_max: int) -> MessageSet:
+        """What stands at an offset, at most size_max bytes; empty at the end. OffsetOutOfRange, InvalidPartition."""
+        request = FetchRequest(topic, partition, offset, size_max)
+        body = self._ask(lambda: self._channel.request(wire.encode_fetch(request)))
+        return MessageSet(wire.decode_fetch(body, request), offset)
+
+    def multifetch(self, requests: Sequence[FetchRequest]) -> list[MessageSet | ClassicError]:
+        """Several fetches in one request; for each, in order, its set or its error."""
+        body = self._ask(lambda: self._channel.request(wire.encode_multifetch(requests)))
+        return [
+            part if isinstance(part, ClassicError) else MessageSet(part, request.offset)
+            for part, request in zip(wire.decode_multifetch(body, requests), requests, strict=True)
+        ]
+
+    def get_offsets_before(self, topic: str, partition: int, time_ms: int, count_max: int) -> list[int]:
+        """At most count_max offsets of segments that began before a time (or LATEST, EARLIEST), newest first."""
+        frame = wire.encode_offsets(topic, partition, time_ms, count_max)
+        return wire.decode_offsets(self._ask(lambda: self._channel.request(frame)))
+
+    def close(self) -> None:
+        """Closes the connection, also under another thread that waits for an answer."""
+        self._closed = True
+        self._channel.interrupt()
+        with self._lock:
+            self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _ask(self, request: Callable[[], memoryview]) -> memoryview:
+        with self._lock:
+            try:
+                self._refuse_closed()
+                return request()
+            except ConnectionFailed:
+                self._refuse_closed()
+                return request()
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise ConnectionFailed(f"the consumer of {self._channel.address} is closed")

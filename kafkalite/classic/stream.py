@@ -1,0 +1,187 @@
+"""A stream of messages for one thread of an application: 0.7's KafkaStream, and the queue of chunks behind it.
+
+    fetcher ─▶ ChunkQueue (queuedchunks.max) ─▶ KafkaStream: chunk ─▶ messages ─▶ application
+                  ▲ cleared by a rebalance          └─▶ Position.consumed moves as each message is handed out
+
+A chunk is what one fetch brought of one partition. Iterating blocks; with consumer.timeout.ms it raises ConsumerTimeout
+when nothing came, and can be gone on with. It ends when the connector is shut down.
+
+Thread rule: one thread iterates a stream; any other may clear or end it. Positions are read by the committer while the
+iterator moves them: each is one reference or integer, exchanged as a whole.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kafkalite.classic.errors import ClassicError, ConsumerTimeout
+from kafkalite.classic.messages import MessageIterator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kafkalite.classic.handlers import Decoder
+    from kafkalite.registry.nodes import BrokerPartition
+
+
+class MessageAndMetadata(NamedTuple):
+    """What a stream gives (kafka.message.MessageAndMetadata): the decoded message and where it is from."""
+
+    message: Any
+    topic: str
+
+
+class Position:
+    """Where one owned partition is read (kafka.consumer.PartitionTopicInfo)."""
+
+    __slots__ = ("_iterator", "_offset", "fetched", "partition", "queue", "topic")
+
+    def __init__(self, topic: str, partition: BrokerPartition, offset: int, queue: ChunkQueue) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.queue = queue
+        self.fetched = offset
+        self._offset = offset
+        self._iterator: MessageIterator | None = None
+
+    @property
+    def consumed(self) -> int:
+        """The offset behind the last message that was handed out."""
+        iterator = self._iterator
+        return self._offset if iterator is None else int(iterator.next_offset)
+
+    def begin(self, iterator: MessageIterator) -> None:
+        """From now on an iterator knows."""
+        self._iterator = iterator
+
+    def settle(self) -> None:
+        """The iterator is used up."""
+        self._offset = self.consumed
+        self._iterator = None
+
+    def reset(self, offset: int) -> None:
+        """Reading goes on elsewhere."""
+        self._iterator = None
+        self._offset = self.fetched = offset
+
+
+class Chunk(NamedTuple):
+    """Whole messages of one partition from `offset` on, or what went wrong there."""
+
+    data: memoryview
+    offset: int
+    position: Position
+    error: ClassicError | None = None
+
+
+class ChunkQueue:
+    """Chunks on their way to one stream, at most `count_max` of them."""
+
+    def __init__(self, count_max: int) -> None:
+        self._count_max = count_max
+        self._chunks: deque[Chunk] = deque()
+        self._changed = threading.Condition(threading.Lock())
+        self._generation = 0
+        self._ended = False
+
+    def __len__(self) -> int:
+        return len(self._chunks)
+
+    @property
+    def generation(self) -> int:
+        """Rises with each clearing."""
+        return self._generation
+
+    def put(self, chunk: Chunk, generation: int) -> bool:
+        """Waits for room; False when the queue was cleared since `generation`, or ended."""
+        with self._changed:
+            while True:
+                if self._ended or self._generation != generation:
+                    return False
+                if len(self._chunks) < self._count_max:
+                    break
+                self._changed.wait()
+            self._chunks.append(chunk)
+            self._changed.notify_all()
+            return True
+
+    def get(self, timeout_s: float | None) -> Chunk | None:
+        """The next chunk; None at the end. ConsumerTimeout when none comes in time."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        with self._changed:
+            while not self._chunks:
+                if self._ended:
+                    return None
+                left_s = None if deadline is None else deadline - time.monotonic()
+                if left_s is not None and left_s <= 0:
+                    raise ConsumerTimeout(f"no message came within {timeout_s:g} s")
+                self._changed.wait(left_s)
+            chunk = self._chunks.popleft()
+            self._changed.notify_all()
+            return chunk
+
+    def clear(self) -> None:
+        """Drops what waits; whoever waits to put something into it gives up."""
+        with self._changed:
+            self._chunks.clear()
+            self._generation += 1
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """Nothing more comes. What waits is dropped: it was not handed out, so it comes again to the next owner."""
+        with self._changed:
+            self._ended = True
+            self._chunks.clear()
+            self._generation += 1
+            self._changed.notify_all()
+
+
+class KafkaStream:
+    """kafka.consumer.KafkaStream: iterate it."""
+
+    def __init__(self, queue: ChunkQueue, decoder: Decoder, *, timeout_ms: int, shallow: bool) -> None:
+        self._queue = queue
+        self._decoder = decoder
+        self._timeout_s = None if timeout_ms < 0 else timeout_ms / 1000
+        self._shallow = shallow
+        self._iterator: MessageIterator | None = None
+        self._position: Position | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether no further chunk waits: what was read may as well be flushed now."""
+        return len(self._queue) == 0
+
+    def __iter__(self) -> Iterator[MessageAndMetadata]:
+        return self
+
+    def __next__(self) -> MessageAndMetadata:
+        while True:
+            iterator, position = self._iterator, self._position
+            if iterator is not None and position is not None:
+                for message in iterator:
+                    return MessageAndMetadata(self._decoder.to_event(message), position.topic)
+                position.settle()
+                self._iterator = None
+            self._take_chunk()
+
+    def clear(self) -> None:
+        """A rebalance: what was fetched and not handed out is forgotten."""
+        self._queue.clear()
+        iterator = self._iterator
+        if iterator is not None:
+            iterator.stop()
+
+    def _take_chunk(self) -> None:
+        chunk = self._queue.get(self._timeout_s)
+        if chunk is None:
+            raise StopIteration
+        if chunk.error is not None:
+            raise chunk.error
+        iterator = MessageIterator(chunk.data, chunk.offset, shallow=self._shallow)
+        self._position = chunk.position
+        chunk.position.begin(iterator)
+        self._iterator = iterator

@@ -1,0 +1,148 @@
+"""Requests and responses of Kafka 0.7 as bytes, for its clients.
+
+    request   int32 size | int16 type | body          response   int32 size | int16 error code | body
+
+Big-endian; strings are int16 length and UTF-8. PRODUCE and MULTIPRODUCE have no response. Pure functions; `decode_`
+ones raise what the response's error code stands for, and UnknownError for bytes that follow no schema.
+Source: kafka-0.7.md section 1.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kafkalite.classic.errors import ClassicError, UnknownError, error_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PRODUCE: Final = 0
+FETCH: Final = 1
+MULTIFETCH: Final = 2
+MULTIPRODUCE: Final = 3
+OFFSETS: Final = 4
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+ANY_PARTITION: Final = -1
+"""In a produce request: the broker picks one."""
+
+_TYPE = struct.Struct(">ih")
+_CODE = struct.Struct(">h")
+_COUNT = struct.Struct(">h")
+_SIZE = struct.Struct(">i")
+_PART = struct.Struct(">ii")
+_FETCH_TAIL = struct.Struct(">iqi")
+_OFFSETS_TAIL = struct.Struct(">iqi")
+_SIZED_CODE = struct.Struct(">ih")
+SIZE_SIZE: Final = _SIZE.size
+CODE_SIZE: Final = _CODE.size
+
+
+class FetchRequest(NamedTuple):
+    """One partition's fetch (kafka.api.FetchRequest)."""
+
+    topic: str
+    partition: int
+    offset: int
+    size_max: int
+
+
+class ProduceRequest(NamedTuple):
+    """One partition's message set (kafka.api.ProducerRequest)."""
+
+    topic: str
+    partition: int
+    message_set: bytes
+
+
+def encode_produce(request: ProduceRequest) -> bytes:
+    """A whole PRODUCE frame."""
+    return _frame(PRODUCE, _produce_body(request))
+
+
+def encode_multiproduce(requests: Sequence[ProduceRequest]) -> bytes:
+    """A whole MULTIPRODUCE frame."""
+    return _frame(MULTIPRODUCE, _COUNT.pack(len(requests)), *map(_produce_body, requests))
+
+
+def encode_fetch(request: FetchRequest) -> bytes:
+    """A whole FETCH frame."""
+    return _frame(FETCH, _fetch_body(request))
+
+
+def encode_multifetch(requests: Sequence[FetchRequest]) -> bytes:
+    """A whole MULTIFETCH frame."""
+    return _frame(MULTIFETCH, _COUNT.pack(len(requests)), *map(_fetch_body, requests))
+
+
+def encode_offsets(topic: str, partition: int, time_ms: int, count_max: int) -> bytes:
+    """A whole OFFSETS frame; `time_ms` may be LATEST or EARLIEST."""
+    return _frame(OFFSETS, _string(topic), _OFFSETS_TAIL.pack(partition, time_ms, count_max))
+
+
+def decode_fetch(body: memoryview, request: FetchRequest) -> memoryview:
+    """The message set of a response without its size."""
+    if len(body) < CODE_SIZE:
+        raise UnknownError("a fetch was answered with less than an error code")
+    (code,) = _CODE.unpack_from(body)
+    if code:
+        raise error_of(code, _named(request))
+    return body[CODE_SIZE:]
+
+
+def decode_multifetch(body: memoryview, requests: Sequence[FetchRequest]) -> list[memoryview | ClassicError]:
+    """For each request, in order, its message set or its error."""
+    if len(body) < CODE_SIZE:
+        raise UnknownError("a multifetch was answered with less than an error code")
+    (outer,) = _CODE.unpack_from(body)
+    if outer:
+        raise error_of(outer, "multifetch")
+    found: list[memoryview | ClassicError] = []
+    at = CODE_SIZE
+    for request in requests:
+        if at + _SIZED_CODE.size > len(body):
+            raise UnknownError("a multifetch was answered for fewer partitions than asked")
+        size, code = _SIZED_CODE.unpack_from(body, at)
+        end = at + SIZE_SIZE + size
+        if size < CODE_SIZE or end > len(body):
+            raise UnknownError(f"a multifetch's answer has a part of {size} bytes")
+        found.append(error_of(code, _named(request)) if code else body[at + _SIZED_CODE.size : end])
+        at = end
+    return found
+
+
+def decode_offsets(body: memoryview) -> list[int]:
+    """Offsets, newest first."""
+    if len(body) < CODE_SIZE + SIZE_SIZE:
+        raise UnknownError("offsets were answered with too few bytes")
+    code, count = struct.unpack_from(">hi", body)
+    if code:
+        raise error_of(code, "offsets")
+    if count < 0 or CODE_SIZE + SIZE_SIZE + 8 * count > len(body):
+        raise UnknownError(f"{count} offsets in an answer of {len(body)} bytes")
+    return list(struct.unpack_from(f">{count}q", body, CODE_SIZE + SIZE_SIZE))
+
+
+def _frame(kind: int, *parts: bytes) -> bytes:
+    return b"".join((_TYPE.pack(sum(map(len, parts)) + CODE_SIZE, kind), *parts))
+
+
+def _string(text: str) -> bytes:
+    data = text.encode()
+    return _COUNT.pack(len(data)) + data
+
+
+def _produce_body(request: ProduceRequest) -> bytes:
+    return b"".join(
+        (_string(request.topic), _PART.pack(request.partition, len(request.message_set)), request.message_set)
+    )
+
+
+def _fetch_body(request: FetchRequest) -> bytes:
+    return _string(request.topic) + _FETCH_TAIL.pack(request.partition, request.offset, request.size_max)
+
+
+def _named(request: FetchRequest) -> str:
+    return f"{request.topic}-{request.partition} at offset {request.offset}"

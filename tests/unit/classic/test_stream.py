@@ -1,0 +1,123 @@
+"""Streams: what is handed out, what counts as consumed, clearing, ending, timeouts."""
+
+import threading
+
+import pytest
+
+from kafkalite.classic.errors import ConsumerTimeout, InvalidMessage, OffsetOutOfRange
+from kafkalite.classic.handlers import DefaultDecoder, PayloadDecoder
+from kafkalite.classic.messages import Message, encode_message_set
+from kafkalite.classic.stream import Chunk, ChunkQueue, KafkaStream, Position
+from kafkalite.registry.nodes import BrokerPartition
+
+
+class Fixture:
+    def __init__(self, *, timeout_ms=50, count_max=10, shallow=False):
+        self.queue = ChunkQueue(count_max)
+        self.position = Position("t", BrokerPartition(0, 0), 0, self.queue)
+        decoder = DefaultDecoder() if shallow else PayloadDecoder()
+        self.stream = KafkaStream(self.queue, decoder, timeout_ms=timeout_ms, shallow=shallow)
+
+    def put(self, *payloads, codec=0, error=None):
+        data = encode_message_set([Message(payload) for payload in payloads], codec)
+        chunk = Chunk(memoryview(data), self.position.fetched, self.position, error)
+        assert self.queue.put(chunk, self.queue.generation)
+        self.position.fetched += len(data)
+
+
+def test_consumed_moves_as_messages_are_handed_out():
+    at = Fixture()
+    at.put(b"a", b"b")
+    assert at.position.consumed == 0
+    assert next(at.stream) == (b"a", "t")
+    assert at.position.consumed == 11
+    assert next(at.stream).message == b"b"
+    assert at.position.consumed == 22
+    at.put(b"c")
+    assert next(at.stream).message == b"c"
+    assert at.position.consumed == 33
+
+
+def test_within_a_wrapper_consumed_stays_at_its_start():
+    at = Fixture()
+    at.put(b"before")
+    at.put(b"a", b"b", b"c", codec=1)
+    next(at.stream)
+    start = at.position.consumed
+    assert [next(at.stream).message, at.position.consumed] == [b"a", start]
+    assert [next(at.stream).message, at.position.consumed] == [b"b", start]
+    assert [next(at.stream).message, at.position.consumed] == [b"c", at.position.fetched]
+
+
+def test_shallow_stream_hands_out_wrappers():
+    at = Fixture(shallow=True)
+    at.put(b"a", b"b", codec=1)
+    (message, topic) = next(at.stream)
+    assert (message.codec, topic) == (1, "t")
+    assert at.position.consumed == at.position.fetched
+
+
+def test_timeout_leaves_the_stream_usable():
+    at = Fixture(timeout_ms=1)
+    for _ in range(2):
+        with pytest.raises(ConsumerTimeout):
+            next(at.stream)
+    at.put(b"a")
+    assert next(at.stream).message == b"a"
+
+
+def test_clearing_forgets_what_was_not_handed_out():
+    at = Fixture(timeout_ms=1)
+    at.put(b"a", b"b")
+    at.put(b"c")
+    next(at.stream)
+    at.stream.clear()
+    with pytest.raises(ConsumerTimeout):
+        next(at.stream)
+    assert at.position.consumed == 11
+
+
+def test_whoever_waits_for_room_gives_up_when_it_is_cleared():
+    at = Fixture(count_max=1)
+    at.put(b"a")
+    generation = at.queue.generation
+    results = []
+    chunk = Chunk(memoryview(b""), 0, at.position)
+    waiting = threading.Thread(target=lambda: results.append(at.queue.put(chunk, generation)))
+    waiting.start()
+    at.queue.clear()
+    waiting.join(30)
+    assert results == [False]
+    assert len(at.queue) == 0
+
+
+def test_end_ends_the_iteration_also_of_one_who_waits():
+    at = Fixture(timeout_ms=-1)
+    found = []
+    reader = threading.Thread(target=lambda: found.extend(at.stream))
+    reader.start()
+    at.queue.end()
+    reader.join(30)
+    assert not reader.is_alive()
+    assert found == []
+    assert not at.queue.put(Chunk(memoryview(b""), 0, at.position), at.queue.generation)
+
+
+def test_error_of_a_partition_is_raised_where_it_stands():
+    at = Fixture()
+    at.put(b"a")
+    at.put(error=OffsetOutOfRange("gone"))
+    assert next(at.stream).message == b"a"
+    with pytest.raises(OffsetOutOfRange):
+        next(at.stream)
+
+
+def test_damaged_message_is_never_handed_out():
+    at = Fixture()
+    data = bytearray(encode_message_set([Message(b"a"), Message(b"b")], 0))
+    data[-1] ^= 1
+    at.queue.put(Chunk(memoryview(bytes(data)), 0, at.position), at.queue.generation)
+    assert next(at.stream).message == b"a"
+    with pytest.raises(InvalidMessage):
+        next(at.stream)
+    assert at.position.consumed == 11
