@@ -32,6 +32,7 @@ COMMANDS = {
     "groups": "list, describe and delete consumer groups, move their offsets",
     "produce": "send lines to a topic",
     "consume": "print the records of a topic",
+    "classic": "the tools of Kafka 0.7",
     "log": "look into segment files, without a broker",
     "settings": "list every setting that a broker or a topic takes",
     "completion": "print a completion script for your shell",

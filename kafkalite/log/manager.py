@@ -85,7 +85,6 @@ class LogManager:
         self.dirty_logs: set[PartitionLog] = set()
         self.flusher = Flusher(on_fatal)
         self.on_topic_deleted: Callable[[str], None] | None = None
-        self.on_topic_created: Callable[[Topic], None] | None = None  # also when it has more partitions
         self._on_fatal = on_fatal
         self._lock = threading.RLock()
         self._journal_lock = threading.Lock()
@@ -110,7 +109,6 @@ class LogManager:
             sync_root=lambda: file_ops.sync_directory(self.directory),
             producer_count_max=config.partition_max_producer_ids,
             decompressed_size_max=config.decompressed_batch_max_bytes,
-            nesting_max=config.classic_nesting_max,
             policies=tuple(policies),
         )
         self.housekeeper = Housekeeper(self)
@@ -159,13 +157,7 @@ class LogManager:
             found.record({"op": "unclean", "count": found.state.unclean_count + 1})
         self._take_broker_overrides(found.state.broker_overrides)
         present, deleted = directory.partition_directories(self.directory)
-        changed, leftovers = adoption.sort_out(
-            found.state,
-            frozenset(found.state.deleted_ids),
-            present,
-            {record_format.suffix: name for name, record_format in FORMATS.items()},
-            self.config.classic_partition_count,
-        )
+        changed, leftovers = adoption.sort_out(found.state, frozenset(found.state.deleted_ids), present, ".log")
         if changed:
             found.record(*(journal.topic_change(topic) for topic in changed))
         for path in (*deleted, *leftovers):
@@ -314,13 +306,7 @@ class LogManager:
             topic = self._topic(state, logs)
             self._publish(topic)
         _LOG.info("topic created", extra=fields(topic=name, partitions=partition_count))
-        self._tell_created(topic)
         return topic
-
-    def _tell_created(self, topic: Topic) -> None:
-        on_topic_created = self.on_topic_created
-        if on_topic_created is not None:
-            on_topic_created(topic)
 
     def check_new_topic(self, name: str, partition_count: int, overrides: Mapping[str, str]) -> None:
         """Raises what create_topic would refuse these with."""
@@ -333,7 +319,7 @@ class LogManager:
         if clash is not None:
             raise InvalidTopic(f"topic {name} differs from {clash} in '.' and '_' only")
         self._check_count(partition_count, partition_count)
-        self._resolve_or_refuse(overrides, name)
+        self._resolve_or_refuse(overrides)
 
     def _check_count(self, total: int, added: int) -> None:
         if total <= 0:
@@ -382,14 +368,13 @@ class LogManager:
             changed = self._topic(state, [*topic.partitions, *added])
             self._publish(changed)
         _LOG.info("partitions added", extra=fields(topic=name, partitions=total))
-        self._tell_created(changed)
         return changed
 
     def alter_topic(self, name: str, overrides: Mapping[str, str]) -> Topic:
         """Replaces all of a topic's own settings; they hold at once."""
         with self._lock:
             topic = self._existing(name)
-            config = self._resolve_or_refuse(overrides, name)
+            config = self._resolve_or_refuse(overrides)
             if config.message_format != topic.config.message_format:
                 raise InvalidConfig("message.format is fixed when a topic is created")
             self._record({"op": "overrides", "name": name, "overrides": dict(overrides)})
@@ -416,7 +401,7 @@ class LogManager:
             self.config = config
             changed = []
             for topic in self.topics.values():
-                resolved = TopicConfig.resolve(config, topic.overrides, topic.name)
+                resolved = TopicConfig.resolve(config, topic.overrides)
                 for log in topic.partitions:
                     log.configure(resolved)
                 changed.append(self._topic(self._state_of(topic.name), list(topic.partitions), resolved))
@@ -439,13 +424,13 @@ class LogManager:
 
     def _resolve(self, overrides: Mapping[str, str], name: str) -> TopicConfig:
         try:
-            return TopicConfig.resolve(self.config, overrides, name)
+            return TopicConfig.resolve(self.config, overrides)
         except ConfigError as error:
             raise StartupError(f"topic {name} has a setting this release does not take: {error}") from None
 
-    def _resolve_or_refuse(self, overrides: Mapping[str, str], name: str) -> TopicConfig:
+    def _resolve_or_refuse(self, overrides: Mapping[str, str]) -> TopicConfig:
         try:
-            config = TopicConfig.resolve(self.config, overrides, name)
+            config = TopicConfig.resolve(self.config, overrides)
         except ConfigError as error:
             raise InvalidConfig(str(error)) from None
         if config.message_format not in FORMATS:

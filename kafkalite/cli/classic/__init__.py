@@ -1,0 +1,75 @@
+"""Kafka 0.7's tools, for its producers, consumers and offsets in ZooKeeper.
+
+kafkalite classic console-producer --zookeeper 127.0.0.1:2181 --topic events
+kafkalite classic console-consumer --zookeeper 127.0.0.1:2181 --topic events --from-beginning
+kafkalite classic offset-checker --zkconnect 127.0.0.1:2181 --group reports
+
+Options and output are 0.7's; `kafkalite classic TOOL --help` lists them. A bad option is one sentence and status 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from typing import TYPE_CHECKING
+
+from kafkalite.classic.errors import ClassicError, InvalidConfig
+from kafkalite.cli import CommandError, Formatter, Parser, UsageError
+from kafkalite.registry.zookeeper import ZooKeeperError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+TOOLS = {
+    "console-producer": ("console", "send lines of standard input"),
+    "console-consumer": ("console", "print messages of topics"),
+    "producer-shell": ("shells", "send lines, with a properties file"),
+    "consumer-shell": ("shells", "print messages of a group, with a properties file"),
+    "simple-consumer-shell": ("shells", "print messages of one partition of one broker"),
+    "offset-checker": ("offsets", "owner, offset and lag of a group's partitions"),
+    "export-offsets": ("offsets", "write groups' offsets to a file"),
+    "import-offsets": ("offsets", "read groups' offsets from a file"),
+    "get-offsets": ("offsets", "ask a broker for offsets before a time"),
+    "update-offsets": ("offsets", "set a group's offsets to the earliest or latest"),
+    "verify-rebalance": ("offsets", "check that every partition of a group has a live owner"),
+    "replay": ("copies", "send a topic's messages to another topic"),
+    "mirror": ("copies", "copy topics from other clusters"),
+    "producer-perf": ("perf", "measure producing"),
+    "consumer-perf": ("perf", "measure a group's consuming"),
+    "simple-consumer-perf": ("perf", "measure fetching from one partition"),
+}
+"""Tool → (module here, what it does). A module has `<tool>_arguments(parser)` and `<tool>(arguments) -> int`."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    width = max(map(len, TOOLS))
+    parser.epilog = "tools:\n" + "\n".join(f"  {name:<{width}}  {text}" for name, (_, text) in TOOLS.items())
+    parser.add_argument("tool", metavar="TOOL")
+    parser.add_argument("rest", metavar="OPTION", nargs=argparse.REMAINDER)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    name = arguments.tool
+    if name not in TOOLS:
+        import difflib
+
+        close = difflib.get_close_matches(name, TOOLS, n=1)
+        raise UsageError(f"there is no tool {name!r}{f', did you mean {close[0]!r}' if close else ''}; try --help")
+    module_name, text = TOOLS[name]
+    module: ModuleType = importlib.import_module(f"kafkalite.cli.classic.{module_name}")
+    function = name.replace("-", "_")
+    parser = Parser(prog=f"kafkalite classic {name}", description=text, formatter_class=Formatter)
+    getattr(module, f"{function}_arguments")(parser)
+    try:
+        parsed = parser.parse_args(arguments.rest)
+    except SystemExit as done:  # --help
+        return int(done.code or 0)
+    try:
+        status: int = getattr(module, function)(parsed)
+    except InvalidConfig as error:
+        raise UsageError(str(error)) from error
+    except ClassicError as error:
+        raise CommandError(str(error)) from error
+    except ZooKeeperError as error:
+        raise CommandError(f"ZooKeeper: {error or type(error).__name__}") from error
+    return status

@@ -1,0 +1,64 @@
+"""What 0.7's tools share: reading their kinds of option values, and getting a session in ZooKeeper."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafkalite.classic.config import CODECS
+from kafkalite.cli import UsageError
+from kafkalite.registry import zookeeper
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kazoo.client import KazooClient
+
+SESSION_TIMEOUT_S = 30.0
+CONNECTION_TIMEOUT_S = 10.0
+ZOOKEEPER_DEFAULT = "127.0.0.1:2181"
+
+_SERVER = re.compile(r"(?:kafka|tcp)://([^:/\s]+):(\d+)/?")
+
+
+class Server(NamedTuple):
+    """Where a broker listens."""
+
+    host: str
+    port: int
+
+
+def server(text: str) -> Server:
+    """`kafka://host:port`."""
+    found = _SERVER.fullmatch(text)
+    if found is None:
+        raise UsageError(f"a server is given as kafka://host:port, not {text!r}")
+    return Server(found[1], int(found[2]))
+
+
+def broker_info(text: str) -> dict[str, str]:
+    """`broker.list=...` or `zk.connect=...`, as the performance and replay tools take it."""
+    key, separator, value = text.partition("=")
+    if not separator or key not in {"broker.list", "zk.connect"}:
+        raise UsageError(f"--brokerinfo is broker.list=id:host:port or zk.connect=host:port, not {text!r}")
+    return {key: value}
+
+
+def codec(text: str) -> int:
+    """0, 1 or 2, for argparse."""
+    import argparse
+
+    if text not in set(map(str, CODECS)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no codec: 0 none, 1 gzip, 2 snappy")
+    return int(text)
+
+
+@contextlib.contextmanager
+def session(servers: str) -> Iterator[KazooClient]:
+    """A session in ZooKeeper for the length of a `with`."""
+    client = zookeeper.connect(servers, session_timeout_s=SESSION_TIMEOUT_S, connection_timeout_s=CONNECTION_TIMEOUT_S)
+    try:
+        yield client
+    finally:
+        zookeeper.close(client)

@@ -1,0 +1,245 @@
+"""console-producer and console-consumer: lines in, messages out (kafka.producer.ConsoleProducer, ConsoleConsumer)."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import random
+import signal
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from kafkalite.classic.config import LARGEST, SMALLEST, ConsumerConfig, ProducerConfig
+from kafkalite.classic.consumer import Consumer
+from kafkalite.classic.errors import ClassicError, ConsumerTimeout
+from kafkalite.classic.messages import Message
+from kafkalite.classic.producer import Producer, ProducerData
+from kafkalite.cli import UsageError
+from kafkalite.cli.classic.common import session
+from kafkalite.cli.common import assignments, count
+from kafkalite.registry.nodes import GroupPaths
+from kafkalite.registry.topic_filter import Blacklist, Whitelist
+from kafkalite.registry.zookeeper import delete_tree
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from kafkalite.classic.connector import ConsumerConnector
+    from kafkalite.registry.topic_filter import TopicFilter
+
+logger = logging.getLogger(__name__)
+
+GZIP = 1
+GROUP_NUMBER_MAX = 100_000
+
+
+def console_producer_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--topic", required=True)
+    parser.add_argument("--zookeeper", required=True, metavar="HOST:PORT")
+    parser.add_argument("--sync", action="store_true", help="send each line before the next is read")
+    parser.add_argument("--compress", action="store_true", help="gzip; 0.7 compresses with and without it")
+    parser.add_argument("--no-compress", action="store_true", help="what 0.7 could not: send as it is")
+    parser.add_argument("--batch-size", type=count, default=200, metavar="N", help="lines a request (default: 200)")
+    parser.add_argument("--timeout", type=count, default=1000, metavar="MS", help="a line waits no longer")
+    parser.add_argument("--message-encoder", metavar="MODULE:CLASS", help="text to Message (default: UTF-8)")
+    parser.add_argument("--line-reader", metavar="MODULE:CLASS", help="standard input to lines (default: by newline)")
+    parser.add_argument("--property", action="append", default=[], metavar="KEY=VALUE", help="for the line reader")
+
+
+def console_producer(arguments: argparse.Namespace) -> int:
+    config = ProducerConfig(
+        zk_connect=arguments.zookeeper,
+        producer_type="sync" if arguments.sync else "async",
+        compression_codec=0 if arguments.no_compress else GZIP,
+        batch_size=arguments.batch_size,
+        queue_time=arguments.timeout,
+        queue_enqueue_timeout_ms=-1,
+    )
+    encoder = load(arguments.message_encoder)() if arguments.message_encoder else None
+    reader = load(arguments.line_reader)() if arguments.line_reader else LineReader()
+    reader.init(sys.stdin.buffer, assignments("--property", arguments.property))
+    with Producer(config, encoder=encoder) as producer:
+        while (event := reader.read_message()) is not None:
+            producer.send(ProducerData(arguments.topic, [event]))
+        lost = producer.failed_count
+    reader.close()
+    if lost or producer.failed_count:
+        raise ClassicError(f"{producer.failed_count} lines could not be sent")
+    return 0
+
+
+class LineReader:
+    """Standard input by newline (kafka.producer.ConsoleProducer.LineMessageReader)."""
+
+    _input: BinaryIO
+
+    def init(self, stream: BinaryIO, properties: dict[str, str]) -> None:
+        """Takes no properties."""
+        del properties
+        self._input = stream
+
+    def read_message(self) -> Any:
+        """The next line without its end, None behind the last."""
+        line = self._input.readline()
+        return Message(line.rstrip(b"\n").removesuffix(b"\r")) if line else None
+
+    def close(self) -> None:
+        """Standard input stays open."""
+
+
+def console_consumer_arguments(parser: argparse.ArgumentParser) -> None:
+    chosen = parser.add_mutually_exclusive_group(required=True)
+    chosen.add_argument("--topic")
+    chosen.add_argument("--whitelist", metavar="REGEX")
+    chosen.add_argument("--blacklist", metavar="REGEX")
+    parser.add_argument("--zookeeper", required=True, metavar="HOST:PORT")
+    parser.add_argument("--group", help="default: console-consumer-<number>, removed at the end")
+    parser.add_argument("--fetch-size", type=count, default=1_048_576, metavar="BYTES")
+    parser.add_argument("--socket-buffer-size", type=count, default=2_097_152, metavar="BYTES")
+    parser.add_argument(
+        "--consumer-timeout-ms", type=int, default=-1, metavar="MS", help="end after so long without any"
+    )
+    parser.add_argument("--formatter", default="newline", help="newline, checksum, or MODULE:CLASS")
+    parser.add_argument("--property", action="append", default=[], metavar="KEY=VALUE", help="for the formatter")
+    parser.add_argument("--from-beginning", action="store_true", help="forget what the group has read")
+    parser.add_argument("--autocommit.interval.ms", dest="commit_ms", type=count, default=10_000, metavar="MS")
+    parser.add_argument("--max-messages", type=count, metavar="N")
+    parser.add_argument(
+        "--skip-message-on-error", action="store_true", help="a message that cannot be printed is left out"
+    )
+
+
+def console_consumer(arguments: argparse.Namespace) -> int:
+    group = arguments.group or f"console-consumer-{random.randrange(GROUP_NUMBER_MAX)}"
+    chosen = _filter(arguments)
+    formatter = _formatter(arguments.formatter)
+    formatter.init(assignments("--property", arguments.property))
+    if arguments.from_beginning:
+        _forget(arguments.zookeeper, group)
+    config = ConsumerConfig(
+        groupid=group,
+        zk_connect=arguments.zookeeper,
+        fetch_size=arguments.fetch_size,
+        socket_buffer_size=arguments.socket_buffer_size,
+        consumer_timeout_ms=arguments.consumer_timeout_ms,
+        auto_commit_interval_ms=arguments.commit_ms,
+        auto_offset_reset=SMALLEST if arguments.from_beginning else LARGEST,
+    )
+    try:
+        with Consumer.create(config) as connector, _ended_by_signal(connector):
+            number = _print_all(connector, chosen, formatter, arguments)
+    finally:
+        if arguments.group is None:
+            _forget(arguments.zookeeper, group)
+    formatter.close()
+    print(f"Consumed {number} messages", file=sys.stderr)
+    return 0
+
+
+def _print_all(
+    connector: ConsumerConnector, chosen: TopicFilter, formatter: NewlineFormatter, arguments: argparse.Namespace
+) -> int:
+    (stream,) = connector.create_message_streams_by_filter(chosen)
+    number = 0
+    out = sys.stdout.buffer
+    try:
+        for item in stream:
+            try:
+                formatter.write(item.message, out)
+            except BrokenPipeError:
+                raise
+            except Exception:
+                if not arguments.skip_message_on_error:
+                    raise
+                logger.exception("a message is left out")
+                continue
+            number += 1
+            if number == arguments.max_messages:
+                break
+            if stream.idle:
+                out.flush()
+    except ConsumerTimeout:
+        pass
+    out.flush()
+    return number
+
+
+class NewlineFormatter:
+    """Payloads, one a line (kafka.consumer.NewlineMessageFormatter)."""
+
+    def init(self, properties: dict[str, str]) -> None:
+        """Takes no properties."""
+
+    def write(self, message: Message, out: BinaryIO) -> None:
+        out.write(message.payload)
+        out.write(b"\n")
+
+    def close(self) -> None:
+        """Nothing is kept."""
+
+
+class ChecksumFormatter(NewlineFormatter):
+    """Checksums, behind the topic that a property names (kafka.consumer.ChecksumMessageFormatter)."""
+
+    _prefix = b""
+
+    def init(self, properties: dict[str, str]) -> None:
+        topic = properties.get("topic")
+        self._prefix = b"" if topic is None else f"{topic}-".encode()
+
+    def write(self, message: Message, out: BinaryIO) -> None:
+        out.write(b"%bchecksum:%d\n" % (self._prefix, message.checksum))
+
+
+def _formatter(name: str) -> NewlineFormatter:
+    known: dict[str, Callable[[], NewlineFormatter]] = {"newline": NewlineFormatter, "checksum": ChecksumFormatter}
+    short = name.rpartition(".")[2].removesuffix("MessageFormatter").lower()
+    return known[short]() if short in known else load(name)()
+
+
+def _filter(arguments: argparse.Namespace) -> TopicFilter:
+    try:
+        if arguments.blacklist is not None:
+            return Blacklist(arguments.blacklist)
+        return Whitelist(arguments.topic if arguments.whitelist is None else arguments.whitelist)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def _forget(servers: str, group: str) -> None:
+    """Removes everything that ZooKeeper has of a group."""
+    with session(servers) as client:
+        delete_tree(client, GroupPaths(group).root)
+
+
+class _ended_by_signal:  # noqa: N801 - used as a context manager, written as one
+    """SIGTERM and ^C end the streams, so that what was printed is committed."""
+
+    def __init__(self, connector: ConsumerConnector) -> None:
+        self._connector = connector
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._before[number] = signal.signal(number, self._end)
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _end(self, _number: int, _frame: object) -> None:
+        threading.Thread(target=self._connector.shutdown, daemon=True).start()
+
+
+def load(path: str) -> Any:
+    """What `module:name` names; UsageError when there is none."""
+    module, separator, name = path.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name) if separator else None
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UsageError(f"{path} cannot be loaded: {error}") from error
+    if found is None:
+        raise UsageError(f"{path!r} is not module:class")
+    return found

@@ -1,0 +1,227 @@
+"""What a group has read, and where that is kept: 0.7's tools on offsets (kafka.tools.*)."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kafkalite.classic import wire
+from kafkalite.classic.config import ConsumerConfig
+from kafkalite.classic.errors import ClassicError
+from kafkalite.classic.simple_consumer import SimpleConsumer
+from kafkalite.cli import CommandError, UsageError
+from kafkalite.cli.classic.common import ZOOKEEPER_DEFAULT, server, session
+from kafkalite.cli.common import count, natural
+from kafkalite.registry import group as nodes
+from kafkalite.registry import zookeeper
+from kafkalite.registry.assignment import java_order
+from kafkalite.registry.nodes import CONSUMERS, BrokerPartition, GroupPaths, NodeError, decode_offset
+
+if TYPE_CHECKING:
+    import argparse
+
+    from kazoo.client import KazooClient
+
+    from kafkalite.registry.nodes import BrokerNode
+
+LABEL_WIDTH = 20
+GIB = 1 << 30
+EARLIEST = "earliest"
+LATEST = "latest"
+CONNECT_TIMEOUT_S = 2.0
+
+
+def offset_checker_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--zkconnect", default=ZOOKEEPER_DEFAULT, metavar="HOST:PORT")
+    parser.add_argument("--group", required=True)
+    parser.add_argument("--topic", metavar="TOPIC,...", help="default: all that the group has read")
+
+
+def offset_checker(arguments: argparse.Namespace) -> int:
+    """A block for each partition, as 0.7.2 prints it; lag is in bytes."""
+    with session(arguments.zkconnect) as client:
+        paths = GroupPaths(arguments.group)
+        topics = arguments.topic.split(",") if arguments.topic else zookeeper.children(client, paths.offsets)
+        brokers = nodes.brokers(client)
+        with contextlib.ExitStack() as stack:
+            consumers: dict[int, SimpleConsumer] = {}
+            for topic in sorted(topics, key=java_order):
+                for partition in _stored_partitions(client, paths, topic):
+                    if partition.broker_id not in consumers and partition.broker_id in brokers:
+                        consumers[partition.broker_id] = stack.enter_context(_ask(brokers[partition.broker_id]))
+                    _print_block(client, paths, topic, partition, consumers.get(partition.broker_id))
+        print("BROKER INFO")
+        for broker_id in sorted(consumers):
+            print(f"{broker_id} -> {brokers[broker_id].host}:{brokers[broker_id].port}")
+    return 0
+
+
+def _stored_partitions(client: KazooClient, paths: GroupPaths, topic: str) -> list[BrokerPartition]:
+    """The partitions that the group has an offset or an owner for, or that the topic has."""
+    found = set(nodes.partitions(client, topic))
+    for name in zookeeper.children(client, paths.topic_offsets(topic)):
+        with contextlib.suppress(NodeError):
+            found.add(BrokerPartition.parse(name))
+    return sorted(found, key=lambda partition: java_order(str(partition)))
+
+
+def _print_block(
+    client: KazooClient, paths: GroupPaths, topic: str, partition: BrokerPartition, consumer: SimpleConsumer | None
+) -> None:
+    print(f"{paths.group},{topic},{partition} (Group,Topic,BrokerId-PartitionId)")
+    owner = nodes.owner(client, paths, topic, partition)
+    _print_line("Owner", "null" if owner is None else owner)
+    offset = nodes.offset(client, paths, topic, partition)
+    if offset is not None:
+        _print_size("Consumer offset", offset)
+    size = None if consumer is None else _log_end(consumer, topic, partition)
+    if size is not None:
+        _print_size("Log size", size)
+        if offset is not None:
+            _print_size("Consumer lag", size - offset)
+    print()
+
+
+def _print_line(label: str, value: str) -> None:
+    print(f"{label:>{LABEL_WIDTH}} = {value}")
+
+
+def _print_size(label: str, value: int) -> None:
+    _print_line(label, str(value))
+    _print_line("", f"{value:,} ({value / GIB:.2f}G)")
+
+
+def _log_end(consumer: SimpleConsumer, topic: str, partition: BrokerPartition) -> int | None:
+    try:
+        offsets = consumer.get_offsets_before(topic, partition.partition, wire.LATEST, 1)
+    except ClassicError as error:
+        print(f"{topic}-{partition}: {error}", file=sys.stderr)
+        return None
+    return offsets[0] if offsets else None
+
+
+def _ask(broker: BrokerNode) -> SimpleConsumer:
+    return SimpleConsumer(broker.host, broker.port, connect_timeout_s=CONNECT_TIMEOUT_S)
+
+
+def export_offsets_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--zkconnect", required=True, metavar="HOST:PORT")
+    parser.add_argument("--group", action="append", metavar="GROUP", help="repeat for several; default: all")
+    parser.add_argument("--output-file", required=True, metavar="FILE")
+
+
+def export_offsets(arguments: argparse.Namespace) -> int:
+    """One line for each partition: /consumers/<group>/offsets/<topic>/<broker>-<partition>:<offset>."""
+    lines = []
+    with session(arguments.zkconnect) as client:
+        for name in arguments.group or zookeeper.children(client, CONSUMERS):
+            paths = GroupPaths(name)
+            for topic in zookeeper.children(client, paths.offsets):
+                for partition in zookeeper.children(client, paths.topic_offsets(topic)):
+                    path = f"{paths.topic_offsets(topic)}/{partition}"
+                    value = zookeeper.read(client, path)
+                    if value is not None:
+                        lines.append(f"{path}:{value.decode('utf-8', 'replace')}\n")
+    Path(arguments.output_file).write_text("".join(lines), encoding="utf-8")
+    return 0
+
+
+def import_offsets_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--zkconnect", default=ZOOKEEPER_DEFAULT, metavar="HOST:PORT")
+    parser.add_argument("--input-file", required=True, metavar="FILE", help="as export-offsets writes it")
+
+
+def import_offsets(arguments: argparse.Namespace) -> int:
+    """Reads to the end or the first empty line. A line that makes no sense stops it before anything is written."""
+    found = []
+    for number, line in enumerate(Path(arguments.input_file).read_text(encoding="utf-8").splitlines(), 1):
+        if not line:
+            break
+        try:
+            found.append(_parse_line(line))
+        except ValueError:
+            raise UsageError(
+                f"{arguments.input_file}, line {number} is not /consumers/GROUP/offsets/TOPIC/BROKER-PARTITION:OFFSET"
+            ) from None
+    with session(arguments.zkconnect) as client:
+        for paths, topic, partition, offset in found:
+            nodes.store_offset(client, paths, topic, partition, offset)
+    return 0
+
+
+def _parse_line(line: str) -> tuple[GroupPaths, str, BrokerPartition, int]:
+    path, _, value = line.rpartition(":")
+    empty, root, group, kind, topic, partition = path.split("/")
+    if (empty, root, kind) != ("", "consumers", "offsets"):
+        raise NodeError(line)
+    return GroupPaths(group), topic, BrokerPartition.parse(partition), decode_offset(value.encode())
+
+
+def get_offsets_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--server", required=True, metavar="kafka://HOST:PORT")
+    parser.add_argument("--topic", required=True)
+    parser.add_argument("--partition", type=natural, default=0)
+    parser.add_argument("--time", type=int, required=True, metavar="MS", help="-1 latest, -2 earliest")
+    parser.add_argument("--offsets", type=count, default=1, metavar="N", help="at most so many (default: 1)")
+
+
+def get_offsets(arguments: argparse.Namespace) -> int:
+    where = server(arguments.server)
+    with SimpleConsumer(where.host, where.port) as consumer:
+        offsets = consumer.get_offsets_before(arguments.topic, arguments.partition, arguments.time, arguments.offsets)
+    print(f"get {len(offsets)} results")
+    for offset in offsets:
+        print(offset)
+    return 0
+
+
+def update_offsets_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("where", choices=(EARLIEST, LATEST))
+    parser.add_argument("config", metavar="FILE", help="consumer properties: zk.connect and groupid")
+    parser.add_argument("topic")
+
+
+def update_offsets(arguments: argparse.Namespace) -> int:
+    config = ConsumerConfig.load(arguments.config)
+    if not config.zk_connect:
+        raise UsageError(f"{arguments.config} has no zk.connect")
+    time_ms = wire.EARLIEST if arguments.where == EARLIEST else wire.LATEST
+    number = 0
+    with session(config.zk_connect) as client:
+        brokers = nodes.brokers(client)
+        paths = GroupPaths(config.groupid)
+        for partition in nodes.partitions(client, arguments.topic):
+            broker = brokers.get(partition.broker_id)
+            if broker is None:
+                raise CommandError(f"broker {partition.broker_id} is not alive")
+            with _ask(broker) as consumer:
+                (offset,) = consumer.get_offsets_before(arguments.topic, partition.partition, time_ms, 1) or (0,)
+            print(f"updating partition {partition} with new offset: {offset}")
+            nodes.store_offset(client, paths, arguments.topic, partition, offset)
+            number += 1
+    print(f"updated the offset for {number} partitions")
+    return 0
+
+
+def verify_rebalance_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--zk.connect", dest="zkconnect", default=ZOOKEEPER_DEFAULT, metavar="HOST:PORT")
+    parser.add_argument("--group", required=True)
+
+
+def verify_rebalance(arguments: argparse.Namespace) -> int:
+    """Exit status 1 when a partition has no owner, or one that is not alive; each is named on stderr."""
+    with session(arguments.zkconnect) as client:
+        paths = GroupPaths(arguments.group)
+        threads = nodes.threads_by_topic(client, paths, nodes.topics(client))
+        bad = []
+        for topic, alive in sorted(threads.items()):
+            for partition in nodes.partitions(client, topic):
+                owner = nodes.owner(client, paths, topic, partition)
+                if owner not in alive:
+                    bad.append(f"{topic}-{partition} has {'no owner' if owner is None else f'owner {owner}, gone'}")
+    for text in bad:
+        print(text, file=sys.stderr)
+    print(f"Rebalance operation {'failed' if bad else 'successful'} !")
+    return 1 if bad else 0

@@ -1,0 +1,108 @@
+"""producer-shell, consumer-shell and simple-consumer-shell (kafka.tools.*Shell): small programs to look with."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+from kafkalite.classic.config import ConsumerConfig, ProducerConfig
+from kafkalite.classic.consumer import Consumer
+from kafkalite.classic.errors import ClassicError, ConsumerTimeout
+from kafkalite.classic.handlers import StringDecoder, StringEncoder
+from kafkalite.classic.producer import Producer, ProducerData
+from kafkalite.classic.simple_consumer import SimpleConsumer
+from kafkalite.classic.wire import FetchRequest
+from kafkalite.cli.classic.common import server
+from kafkalite.cli.common import count, natural
+
+if TYPE_CHECKING:
+    import argparse
+
+    from kafkalite.classic.stream import KafkaStream
+
+EMPTY_PAUSE_S = 0.1
+
+
+def producer_shell_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--props", required=True, metavar="FILE", help="producer properties")
+    parser.add_argument("--topic", required=True)
+
+
+def producer_shell(arguments: argparse.Namespace) -> int:
+    with Producer(ProducerConfig.load(arguments.props), encoder=StringEncoder()) as producer:
+        for line in sys.stdin:
+            text = line.strip()
+            producer.send(ProducerData(arguments.topic, [text]))
+            print(f"Sent: {text} ({len(text.encode())} bytes)", flush=True)
+    return 0
+
+
+def consumer_shell_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--topic", required=True)
+    parser.add_argument("--props", required=True, metavar="FILE", help="consumer properties")
+    parser.add_argument("--partitions", type=count, default=1, metavar="N", help="streams (default: 1)")
+
+
+def consumer_shell(arguments: argparse.Namespace) -> int:
+    with Consumer.create(ConsumerConfig.load(arguments.props)) as connector:
+        streams = connector.create_message_streams({arguments.topic: arguments.partitions}, StringDecoder())
+        threads = [
+            threading.Thread(target=_print_stream, args=(stream,), daemon=True) for stream in streams[arguments.topic]
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            for thread in threads:
+                thread.join()
+        except KeyboardInterrupt:
+            connector.shutdown()
+            for thread in threads:
+                thread.join()
+    return 0
+
+
+def _print_stream(stream: KafkaStream) -> None:
+    name = threading.current_thread().name
+    print(f"Starting consumer thread {name}", flush=True)
+    number = 0
+    try:
+        for item in stream:
+            print(f"consumed: {item.message}", flush=stream.idle)
+            number += 1
+    except ConsumerTimeout:
+        pass
+    print(f"Received {number} messages\nthread {name} done", flush=True)
+
+
+def simple_consumer_shell_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--server", required=True, metavar="kafka://HOST:PORT")
+    parser.add_argument("--topic", required=True)
+    parser.add_argument("--partition", type=natural, default=0)
+    parser.add_argument("--offset", type=natural, default=0)
+    parser.add_argument("--fetchsize", type=count, default=1_000_000, metavar="BYTES")
+    parser.add_argument("--print-offsets", action="store_true")
+    parser.add_argument("--print-messages", action="store_true")
+
+
+def simple_consumer_shell(arguments: argparse.Namespace) -> int:
+    """Runs until it is interrupted."""
+    where = server(arguments.server)
+    offset = arguments.offset
+    pause = threading.Event()
+    with SimpleConsumer(where.host, where.port) as consumer:
+        while True:
+            request = FetchRequest(arguments.topic, arguments.partition, offset, arguments.fetchsize)
+            (found,) = consumer.multifetch([request])
+            if isinstance(found, ClassicError):
+                raise found
+            before = offset
+            for item in found:
+                offset = item.offset
+                if arguments.print_messages:
+                    print(f"consumed: {item.message.payload.decode('utf-8', 'replace')}")
+                if arguments.print_offsets:
+                    print(f"next offset = {offset}")
+            sys.stdout.flush()
+            if offset == before:
+                pause.wait(EMPTY_PAUSE_S)
