@@ -121,6 +121,7 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(api.LIST_PARTITION_REASSIGNMENTS, 0, 0, "list_partition_reassignments:handle"),
     Row(api.OFFSET_DELETE, 0, 0, "group_offsets:delete"),
     Row(api.DESCRIBE_CLUSTER, 0, 2, "describe_cluster:handle"),
+    Row(api.DESCRIBE_PRODUCERS, 0, 0, "describe_producers:handle", blocking=True),
     Row(api.DESCRIBE_TRANSACTIONS, 0, 0, "transaction_admin:describe"),
     Row(api.LIST_TRANSACTIONS, 0, 2, "transaction_admin:list_all", blocking=True),
     Row(api.LIST_CONFIG_RESOURCES, 0, 1, "list_config_resources:handle"),

@@ -32,6 +32,7 @@ from kafkalite.protocol.messages.describe_cluster import DescribeClusterRequest
 from kafkalite.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kafkalite.protocol.messages.describe_groups import DescribeGroupsRequest
 from kafkalite.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from kafkalite.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from kafkalite.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from kafkalite.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from kafkalite.protocol.messages.end_txn import EndTxnRequest
@@ -280,6 +281,9 @@ REQUESTS = {
     api.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs,
     api.LIST_PARTITION_REASSIGNMENTS: lambda version: ListPartitionReassignmentsRequest(topics=None),
     api.DESCRIBE_CLUSTER: lambda version: DescribeClusterRequest(),
+    api.DESCRIBE_PRODUCERS: lambda version: DescribeProducersRequest(
+        topics=[TopicRequest(name="orders", partition_indexes=[0])]
+    ),
     api.LIST_CONFIG_RESOURCES: lambda version: ListConfigResourcesRequest(),
     api.DESCRIBE_TOPIC_PARTITIONS: lambda version: DescribeTopicPartitionsRequest(),
 }

@@ -270,6 +270,8 @@ class Fetched(NamedTuple):
     high_watermark: int
     log_start_offset: int
     records: bytes
+    last_stable_offset: int = -1
+    aborted: list[tuple[int, int]] | None = None  # (producer id, first offset)
 
 
 def fetch_body(
@@ -281,8 +283,9 @@ def fetch_body(
     min_bytes: int = 1,
     max_bytes: int = 50 << 20,
     partition_max_bytes: int = 1 << 20,
+    isolation: int = 0,
 ) -> bytes:
-    body = i32(-1) + i32(max_wait_ms) + i32(min_bytes) + i32(max_bytes) + i8(0)
+    body = i32(-1) + i32(max_wait_ms) + i32(min_bytes) + i32(max_bytes) + i8(isolation)
     if version >= 7:
         body += i32(0) + i32(-1)
     partitions = []
@@ -309,13 +312,13 @@ def parse_fetch(data: bytes, version: int = 11) -> list[Fetched]:
         reader.string()
         for _ in range(reader.i32()):
             partition, error, high = reader.i32(), reader.i16(), reader.i64()
-            reader.i64()
+            stable = reader.i64()
             start = reader.i64() if version >= 5 else -1
-            for _ in range(max(reader.i32(), 0)):
-                reader.take(16)
+            count = reader.i32()
+            aborted = [(reader.i64(), reader.i64()) for _ in range(count)] if count >= 0 else None
             if version >= 11:
                 reader.i32()
-            found.append(Fetched(partition, error, high, start, reader.blob() or b""))
+            found.append(Fetched(partition, error, high, start, reader.blob() or b"", stable, aborted))
     reader.expect_end()
     return found
 
@@ -387,18 +390,26 @@ class Connection:
             raise ValueError(f"answer {received} to request {sent}")
         return answer
 
-    def produce(self, topic: str, partition: int, batch: bytes, *, acks: int = 1, version: int = 7) -> Produced:
-        return parse_produce(
-            self.call(PRODUCE, version, produce_body(topic, [(partition, batch)], version=version, acks=acks)), version
-        )[0]
+    def produce(
+        self,
+        topic: str,
+        partition: int,
+        batch: bytes,
+        *,
+        acks: int = 1,
+        version: int = 7,
+        transactional_id: str | None = None,
+    ) -> Produced:
+        body = produce_body(topic, [(partition, batch)], version=version, acks=acks, transactional_id=transactional_id)
+        return parse_produce(self.call(PRODUCE, version, body), version)[0]
 
     def fetch(self, topic: str, partition: int, offset: int, *, version: int = 11, **limits: int) -> Fetched:
         body = fetch_body(topic, [(partition, offset)], version=version, **limits)
         return parse_fetch(self.call(FETCH, version, body), version)[0]
 
-    def list_offset(self, topic: str, partition: int, timestamp: int) -> tuple[int, int, int]:
+    def list_offset(self, topic: str, partition: int, timestamp: int, *, isolation: int = 0) -> tuple[int, int, int]:
         """(error, timestamp, offset); timestamp -1 asks for the end, -2 for the start."""
-        body = i32(-1) + i8(0) + array([string(topic) + array([i32(partition) + i64(timestamp)])])
+        body = i32(-1) + i8(isolation) + array([string(topic) + array([i32(partition) + i64(timestamp)])])
         reader = Reader(self.call(LIST_OFFSETS, 2, body))
         reader.i32()
         assert reader.i32() == 1

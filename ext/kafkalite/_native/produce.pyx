@@ -376,8 +376,12 @@ cdef class Ask:
         self.deferred = None
         self.granted = False
         self.admitted = log.admission()
-        answer = self.gate.admit(
-            self.transactional_id, producer_id, producer_epoch, log.topic, log.partition, self.version)
+        try:
+            answer = self.gate.admit(
+                self.transactional_id, producer_id, producer_epoch, log.topic, log.partition, self.version)
+        except Exception:
+            logger.exception("the gate failed for producer %d on %s-%d", producer_id, log.topic, log.partition)
+            return ERROR_UNKNOWN_SERVER
         if not isinstance(answer, int):
             if not answer.done:
                 self.deferred = answer

@@ -1,0 +1,63 @@
+"""DescribeProducers 0: what partitions know of their producers, so that a hanging transaction can be found (KIP-664).
+
+Producers with an idempotent or transactional batch, or a marker, in the log, until they are forgotten
+(producer.id.expiration.ms). A transaction's start offset is -1 while none is open. A partition's producers may have to
+be loaded first, so it blocks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalite.errors import ErrorCode, KafkaError
+from kafkalite.handlers.topics import find_partition
+from kafkalite.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+if TYPE_CHECKING:
+    from kafkalite.dispatch import RequestContext
+
+
+def handle(context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(
+                name=topic.name,
+                partitions=[_partition(context, topic.name, index) for index in topic.partition_indexes],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _partition(context: RequestContext, topic: str, index: int) -> PartitionResponse:
+    log, error = find_partition(context, topic, index)
+    if log is None:
+        return _failure(index, error)
+    try:
+        rows = log.producer_rows()
+    except KafkaError as failure:
+        return _failure(index, failure.code)
+    return PartitionResponse(
+        partition_index=index,
+        active_producers=[
+            ProducerState(
+                producer_id=row.producer_id,
+                producer_epoch=row.epoch,
+                last_sequence=row.last_sequence,
+                last_timestamp=row.last_timestamp,
+                coordinator_epoch=row.coordinator_epoch,
+                current_txn_start_offset=row.transaction_offset,
+            )
+            for row in rows
+        ],
+    )
+
+
+def _failure(index: int, code: ErrorCode) -> PartitionResponse:
+    return PartitionResponse(partition_index=index, error_code=code, error_message=None, active_producers=[])
