@@ -99,8 +99,8 @@ class ProducerState:
             table.dirty = True
         for row in rows:
             table.aborted.add(*row)
-        if not sound:
-            self._repair(table, start)
+        if not sound or expected is None:
+            self._vouch(table, start)
 
     @staticmethod
     def _meant(data: bytes, base: int, limit: int, expected: Marks | None) -> list[transaction_index.Row] | None:
@@ -118,17 +118,20 @@ class ProducerState:
         self._walk(scratch, 0, start)
         return [row for row in scratch.aborted.rows() if row[2] < start]
 
-    def _repair(self, table: ProducerTable, start: int) -> None:
-        """Writes the files of markers below `start` again, before something else is lost too."""
+    def _vouch(self, table: ProducerTable, start: int) -> None:
+        """Writes files and marks of what is below `start`, with which `table` has just been filled, before something
+        else is lost too."""
         log = self._log
         marks: Marks = {}
         try:
             for i, segment in enumerate(log.segments):
                 behind = log.segments[i + 1].base_offset if i + 1 < len(log.segments) else OFFSET_MAX
                 data = transaction_index.encode(table.aborted.rows(segment.base_offset, behind))
-                transaction_index.write(log.directory, segment.base_offset, data)
+                if data != transaction_index.read(log.directory, segment.base_offset):
+                    transaction_index.write(log.directory, segment.base_offset, data)
                 if data:
                     marks[segment.base_offset] = transaction_index.mark_of(data)
+            snapshots.write(log.directory, start, snapshots.encode(table, marks))
         except OSError as error:
             _LOG.warning("aborted transactions could not be saved", extra=fields(log=log.name, reason=str(error)))
             return

@@ -60,6 +60,10 @@ class LogInMemory:
     def producers(self) -> object:
         return self
 
+    def producer_rows(self) -> list[object]:
+        self._fail()
+        return []
+
     def ensure_producers(self) -> object:
         self._fail()
         return self
