@@ -7,11 +7,15 @@
 A record is a line without its end. With -K the text before the first separator is the key; records with a key go to
 the partition where the Java client puts that key, others fill one partition after the other, batch by batch, unless -p
 names one. Order is kept within a partition, whatever fails on the way, with the default acks=all.
+
+With --transactional-id everything is one transaction: readers of committed data see all of the input, or, when the
+command fails or is stopped, nothing of it.
 """
 
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from kafkalite.cli import CommandError, UsageError
@@ -23,12 +27,14 @@ from kafkalite.cli.common import (
     natural,
     open_client,
     print_json,
+    seconds,
     unescape,
 )
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     import numpy as np
     from numpy.typing import NDArray
@@ -60,6 +66,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-a", "--acks", choices=tuple(ACKS), default="all", help="default: all")
     parser.add_argument("--timestamp", metavar="MS", type=natural, help="of every record (default: now)")
     parser.add_argument("--batch-size", metavar="BYTES", type=count, default=1024 * 1024 - 1024, help="at most")
+    parser.add_argument("--transactional-id", metavar="ID", help="all of the input or nothing; fences an elder command")
+    parser.add_argument(
+        "--transaction-timeout", metavar="S", type=seconds, help="the broker aborts after so long (default: 60)"
+    )
     parser.add_argument("--create", action="store_true", help="let the broker create the topic")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary")
     add_client_arguments(parser)
@@ -69,18 +79,25 @@ def run(arguments: argparse.Namespace) -> int:
     separator = None if arguments.key_separator is None else unescape(arguments.key_separator, "--key-separator")
     delimiter = unescape(arguments.delimiter, "--delimiter")
     refuse_level(arguments)
+    refuse_half_transactions(arguments)
     inputs = [open_input(name) for name in arguments.files or ["-"]]
+    from kafkalite.client.producer import TRANSACTION_TIMEOUT_S
     from kafkalite.record.compression import Codec
 
     with open_client(arguments) as client:
         partitions = partitions_of(client, arguments)
-        with client.producer(
-            acks=ACKS[arguments.acks],
-            codec=Codec.named(arguments.codec),
-            level=arguments.level,
-            batch_size=arguments.batch_size,
-            delivery_timeout_s=max(arguments.timeout, 1.0) * 4,
-        ) as producer:
+        with (
+            client.producer(
+                acks=ACKS[arguments.acks],
+                codec=Codec.named(arguments.codec),
+                level=arguments.level,
+                batch_size=arguments.batch_size,
+                delivery_timeout_s=max(arguments.timeout, 1.0) * 4,
+                transactional_id=arguments.transactional_id,
+                transaction_timeout_s=arguments.transaction_timeout or TRANSACTION_TIMEOUT_S,
+            ) as producer,
+            transaction_of(producer, arguments),
+        ):
             shaper = Shaper(separator, arguments.null, assignments("--header", arguments.header))
             sender = Sender(producer, arguments.topic, partitions, arguments.timestamp)
             progress = Progress("sent", shown=False if arguments.quiet else None)
@@ -93,6 +110,20 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.json:
             print_json(summary(producer))
     return 0
+
+
+def refuse_half_transactions(arguments: argparse.Namespace) -> None:
+    """Refuses flags that a transaction cannot have, or that mean nothing without one."""
+    if arguments.transactional_id is None:
+        if arguments.transaction_timeout is not None:
+            raise UsageError("--transaction-timeout goes with --transactional-id")
+    elif not arguments.transactional_id or ACKS[arguments.acks] != -1:
+        raise UsageError("--transactional-id needs a name, and --acks all")
+
+
+def transaction_of(producer: Producer, arguments: argparse.Namespace) -> AbstractContextManager[object]:
+    """One transaction around everything, if there is to be one."""
+    return nullcontext() if arguments.transactional_id is None else producer.transaction()
 
 
 def refuse_level(arguments: argparse.Namespace) -> None:

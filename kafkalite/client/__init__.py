@@ -4,6 +4,7 @@
     reader.py       ranges of partitions as columns, the next fetch under way while one is decoded
     group_reader.py the same as a member of a consumer group, with membership.py, commits.py and assignors.py
     producer.py     batches from columns, several in flight, idempotent, split and sent again when need be
+    transactions.py what makes a producer transactional
     admin.py        topics, partitions, configurations, DeleteRecords
     connection.py   one socket to one broker, versions negotiated
     errors.py       what goes wrong without an error code from a broker
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from kafkalite.client.errors import ProtocolError as ProtocolError
     from kafkalite.client.errors import ReaderClosed as ReaderClosed
     from kafkalite.client.errors import RequestTimeout as RequestTimeout
+    from kafkalite.client.errors import TransactionAborted as TransactionAborted
     from kafkalite.client.errors import UnsendableRequest as UnsendableRequest
     from kafkalite.client.errors import UnsupportedApi as UnsupportedApi
     from kafkalite.client.group_reader import GroupMetadata as GroupMetadata
@@ -59,6 +61,7 @@ _WHERE = {
     "Reader": "reader",
     "ReaderClosed": "errors",
     "RequestTimeout": "errors",
+    "TransactionAborted": "errors",
     "UnsendableRequest": "errors",
     "UnsupportedApi": "errors",
 }
@@ -80,6 +83,7 @@ __all__ = [
     "Reader",
     "ReaderClosed",
     "RequestTimeout",
+    "TransactionAborted",
     "UnsendableRequest",
     "UnsupportedApi",
 ]

@@ -73,6 +73,8 @@ class Connection:
         self._under_way: deque[Sent] = deque()
         self._buffer = bytearray(BUFFER_SIZE_MIN)
         self._versions: Mapping[int, tuple[int, int]] = {}
+        self.features: Mapping[str, int] = {}
+        """Features that the cluster has switched on, with their level."""
         self.closed = False
 
     @classmethod
@@ -135,6 +137,11 @@ class Connection:
     def supports(self, api_key: int) -> bool:
         """Whether both sides know a version of this request."""
         return self._range(api_key, None) is not None
+
+    def knows(self, api_key: int, version: int) -> bool:
+        """Whether both sides know this version of a request."""
+        oldest, newest = self._versions.get(api_key, (0, -1))
+        return oldest <= version <= newest and APIS[api_key].oldest <= version <= APIS[api_key].newest
 
     def version_for(self, api_key: int, version_max: int | None = None) -> int:
         """The newest version both sides know, at most `version_max`; UnsupportedApi when there is none."""
@@ -274,6 +281,7 @@ class Connection:
         if answer.error_code:
             raise ProtocolError(f"ApiVersions was refused with error {answer.error_code}")
         self._versions = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
+        self.features = {row.name: row.max_version_level for row in answer.finalized_features}
 
 
 def is_refusal(body: memoryview) -> bool:

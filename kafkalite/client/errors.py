@@ -9,6 +9,7 @@ ClientError
     ProtocolError           the peer sent what is not an answer
     DeliveryFailed          records were not acknowledged; says how many and why
     CommitFailed            offsets were not committed: the group gave the partitions to others, or said why not
+    TransactionAborted      a transaction cannot be committed; abort it and do it again
     NoOffset                a partition has no committed offset, and nobody said where to begin then
     ReaderClosed            the reader was closed, by another thread maybe
 """
@@ -55,6 +56,13 @@ class CommitFailed(ClientError):
 
     After ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID others read these partitions already: what was
     done since the last commit will be done again by them.
+    """
+
+
+class TransactionAborted(ClientError):
+    """Nothing of this transaction will be seen by those who read committed data. `__cause__` says why.
+
+    Abort it (a `with producer.transaction()` block has done so already) and do its work again.
     """
 
 

@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 
 
 class GroupMetadata(NamedTuple):
-    """Who commits, for `Producer.send_offsets` (KIP-447): a transaction of a member that was replaced is refused."""
+    """Who commits, for `Producer.send_offsets_to_transaction`: a member that was replaced is refused (KIP-447)."""
 
     group_id: str
     generation: int = -1

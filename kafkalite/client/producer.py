@@ -10,6 +10,12 @@ twice is stored once, and order holds whatever fails. Without, a failure on the 
 several in flight out of order. acks=0 hears of no failure but a lost connection; flush then asks something else behind
 the batches and waits for that answer, since a broker may drop what it has not read when the connection closes.
 
+With a `transactional_id` everything is part of a transaction (`kafkalite.client.transactions`):
+
+    with producer.transaction():
+        producer.send("out", 0, records)
+        producer.send_offsets_to_transaction(reader.positions, reader.group_metadata)
+
 After a batch of a partition has failed, those sent behind it are refused (OUT_OF_ORDER_SEQUENCE_NUMBER); that is no
 failure of theirs. So a failure first collects all that is in flight to that leader, then sends again what is left.
 
@@ -35,7 +41,8 @@ from kafkalite.client.errors import (
     ProtocolError,
     RequestTimeout,
 )
-from kafkalite.errors import ErrorCode, KafkaError, error_class, error_for
+from kafkalite.client.transactions import INIT_VERSION_MAX, State, Transactions
+from kafkalite.errors import ErrorCode, KafkaError, ProducerFenced, error_class, error_for
 from kafkalite.model import TopicPartition
 from kafkalite.protocol.api import API_VERSIONS, INIT_PRODUCER_ID, PRODUCE
 from kafkalite.protocol.messages.api_versions import ApiVersionsRequest
@@ -47,10 +54,12 @@ from kafkalite.record.columns import BytesColumn, HeaderColumns, Record, RecordC
 from kafkalite.record.compression import Codec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from kafkalite.client.client import Client
     from kafkalite.client.connection import Connection
+    from kafkalite.client.group_reader import GroupMetadata
+    from kafkalite.client.groups import CommittedOffset
 
     Sendable = RecordColumns | Sequence[Record] | Sequence[bytes | None]
 
@@ -61,6 +70,9 @@ API_VERSIONS_BARE = 2
 IN_FLIGHT_MAX = 5
 """Requests to one leader that are not answered yet; a broker remembers five batches of an idempotent producer."""
 DELIVERY_TIMEOUT_S = 120.0
+TRANSACTION_TIMEOUT_S = 60.0
+SEND_TIMEOUT_S_MIN = 0.05
+"""A batch whose time is nearly over still gets a chance to be answered."""
 ACKS_ALL, ACKS_LEADER, ACKS_NONE = -1, 1, 0
 SEQUENCE_COUNT = 2**31
 
@@ -106,7 +118,9 @@ class Producer:
     `idempotent`        default: with acks=all
     `batch_size`        bytes of records in a batch before compression, at most
     `in_flight_max`     requests to one leader not answered yet
-    `delivery_timeout_s`   how long a batch may be tried before DeliveryFailed
+    `delivery_timeout_s`   how long a batch may take, repetitions included, before DeliveryFailed
+    `transactional_id`  makes a transactional producer: an elder one of the same id is fenced when this one begins
+    `transaction_timeout_s`   the broker aborts a transaction that is open for longer
     """
 
     def __init__(
@@ -120,11 +134,15 @@ class Producer:
         batch_size: int = BATCH_SIZE_MAX,
         in_flight_max: int = IN_FLIGHT_MAX,
         delivery_timeout_s: float = DELIVERY_TIMEOUT_S,
+        transactional_id: str | None = None,
+        transaction_timeout_s: float = TRANSACTION_TIMEOUT_S,
     ) -> None:
         if acks not in {ACKS_ALL, ACKS_LEADER, ACKS_NONE}:
             raise ValueError(f"acks is {acks}; it may be -1 (all), 1 or 0")
         if idempotent and acks != ACKS_ALL:
             raise ValueError("an idempotent producer needs acks=-1 (all)")
+        if transactional_id is not None and (acks != ACKS_ALL or idempotent is False or not transactional_id):
+            raise ValueError("a transactional producer has a name, is idempotent and needs acks=-1 (all)")
         self._client = client
         self._acks = acks
         self._codec = codec
@@ -135,6 +153,11 @@ class Producer:
         self._delivery_timeout_s = delivery_timeout_s
         self._producer_id = -1
         self._producer_epoch = -1
+        self._transactions: Transactions | None = None
+        if transactional_id is not None:
+            self._transactions = Transactions(client, transactional_id, transaction_timeout_s)
+        self._anything_lost = False
+        """Whether batches of this epoch may be somewhere between here and the broker."""
         self._streams: dict[TopicPartition, Stream] = {}
         self._in_flight: dict[Connection, deque[Batch]] = {}
         self._unanswered: set[Connection] = set()
@@ -148,7 +171,10 @@ class Producer:
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         try:
-            if kind is None:
+            if self._transactions is not None and self._transactions.state in {State.OPEN, State.ABORT_ONLY}:
+                with contextlib.suppress(KafkaError, ClientError):  # it will time out
+                    self.abort_transaction()
+            elif kind is None:
                 self.flush()
         finally:
             self.close()
@@ -189,14 +215,17 @@ class Producer:
         """
         self._raise_failure()
         key = TopicPartition(topic, partition)
+        if self._transactions is not None:
+            self._client.partitions(topic)  # a topic that is not there spoils no transaction
+            self._transactions.add(key)
         now = int(time.time() * 1000) if timestamp is None else timestamp
         columns = records if isinstance(records, RecordColumns) else columns_of(records, now)
-        if self._idempotent and self._producer_id < 0:
+        if self._idempotent and self._transactions is None and self._producer_id < 0:
             self._client.with_retries(self._initialise)
         stream = self._streams.setdefault(key, Stream())
         first = 0
         while first < len(columns):
-            identity = ProducerId(self._producer_id, self._producer_epoch, stream.sequence)
+            identity = self._identity(stream.sequence)
             raw, count = encode_batch(
                 columns,
                 first,
@@ -224,6 +253,107 @@ class Producer:
         self._settle()
         self._raise_failure()
 
+    # --- transactions ------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Producer]:
+        """A transaction as a `with` block: committed at its end, aborted by an exception, which goes on.
+
+        TransactionAborted when it could not be committed: it is aborted then. ProducerFenced: a newer producer has this
+        transactional id.
+        """
+        self.begin_transaction()
+        try:
+            yield self
+            self.commit_transaction()
+        except BaseException as error:
+            if self._manager.state in {State.OPEN, State.ABORT_ONLY}:
+                try:
+                    self.abort_transaction()
+                except (KafkaError, ClientError) as failure:
+                    if isinstance(failure, KafkaError):
+                        raise failure from error
+                    error.add_note(f"the abort failed too, so the transaction has to time out: {failure}")
+            raise
+
+    def init_transactions(self) -> None:
+        """Takes the transactional id, fencing an elder producer. `begin_transaction` does it when it was not done."""
+        self._manager.initialise()
+        self._forget_sequences()
+
+    def begin_transaction(self) -> None:
+        """Opens a transaction. RuntimeError when one is open."""
+        if self._manager.state == State.NEW:
+            self.init_transactions()
+        self._manager.begin()
+
+    def commit_transaction(self) -> None:
+        """Delivers everything and commits. TransactionAborted: abort it; ProducerFenced and the like: close.
+
+        ClientError (no coordinator in time): nobody can tell yet; call it again.
+        """
+        if self._manager.state == State.OPEN:
+            self.flush()
+        if self._manager.end(commit=True):
+            self._forget_sequences()
+
+    def abort_transaction(self) -> None:
+        """Gives up what was sent since `begin_transaction`, for all who read committed data."""
+        manager = self._manager
+        manager.require(State.OPEN, State.ABORT_ONLY, State.ABORTING)
+        self._abandon()
+        self._failure = None
+        if manager.end(commit=False):
+            self._forget_sequences()
+        elif self._anything_lost:
+            manager.renew()
+            self._forget_sequences()
+
+    def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, int | CommittedOffset], group: GroupMetadata
+    ) -> None:
+        """Offsets (of the next record to read) are committed with the transaction, or not at all.
+
+        `group` is GroupReader.group_metadata: should the member have been replaced, TransactionAborted (KIP-447).
+        """
+        self._raise_failure()
+        self._manager.send_offsets(offsets, group)
+
+    @property
+    def _manager(self) -> Transactions:
+        if self._transactions is None:
+            raise RuntimeError("this producer has no transactional_id")
+        return self._transactions
+
+    def _identity(self, sequence: int) -> ProducerId:
+        """Who writes a batch."""
+        if self._transactions is not None:
+            return ProducerId(self._transactions.producer_id, self._transactions.epoch, sequence, transactional=True)
+        return ProducerId(self._producer_id, self._producer_epoch, sequence)
+
+    def _abandon(self) -> None:
+        """Sends nothing more, and waits for what is under way, so that it does not come after the abort."""
+        for stream in self._streams.values():
+            self._anything_lost |= bool(stream.waiting)
+            stream.waiting.clear()
+        for connection, batches in list(self._in_flight.items()):
+            try:
+                while batches:
+                    code, _, base_offset = receive_one(connection)
+                    batch = batches.popleft()
+                    if code:
+                        self._anything_lost = True
+                    else:
+                        self._delivered(batch, base_offset)
+            except ClientError:
+                self._anything_lost = True
+        self._in_flight.clear()
+
+    def _forget_sequences(self) -> None:
+        """Each partition begins at 0 with a new epoch."""
+        self._streams.clear()
+        self._anything_lost = False
+
     def _settle(self) -> None:
         """With acks=0: a broker that answers has read all that was sent before. A lost connection tells nothing."""
         for connection in self._unanswered:
@@ -238,7 +368,7 @@ class Producer:
 
     def _initialise(self) -> None:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-        answer = self._client.any_connection().request(INIT_PRODUCER_ID, request)
+        answer = self._client.any_connection().request(INIT_PRODUCER_ID, request, version_max=INIT_VERSION_MAX)
         if answer.error_code:
             raise error_for(answer.error_code)
         self._producer_id, self._producer_epoch = answer.producer_id, answer.producer_epoch
@@ -268,7 +398,9 @@ class Producer:
     def _put_on_wire(self, connection: Connection, stream: Stream) -> None:
         batch = stream.waiting[0]
         raw: Any = batch.raw  # a bytearray is bytes enough for the codec
+        transactions = self._transactions
         request = ProduceRequest(
+            transactional_id=None if transactions is None else transactions.transactional_id,
             acks=self._acks,
             timeout_ms=int(self._client.request_timeout_s * 1000),
             topic_data=[
@@ -279,7 +411,10 @@ class Producer:
             ],
         )
         answered = self._acks != ACKS_NONE
-        connection.send(PRODUCE, request, version_max=PRODUCE_VERSION_MAX, answered=answered)
+        version_max = PRODUCE_VERSION_MAX if transactions is None else transactions.produce_version_max
+        left_s = max(batch.deadline - time.monotonic(), SEND_TIMEOUT_S_MIN)
+        timeout_s = min(self._client.request_timeout_s, left_s)
+        connection.send(PRODUCE, request, version_max=version_max, timeout_s=timeout_s, answered=answered)
         stream.waiting.popleft()
         if answered:
             self._in_flight.setdefault(connection, deque()).append(batch)
@@ -349,7 +484,7 @@ class Producer:
         for first, end in ((0, middle), (middle, batch.count)):
             part = slice_of(columns, first, end)
             sequence = (batch.sequence + first) % SEQUENCE_COUNT
-            identity = ProducerId(self._producer_id, self._producer_epoch, sequence)
+            identity = self._identity(sequence)
             raw, count = encode_batch(
                 part,
                 codec=self._codec,
@@ -405,17 +540,28 @@ class Producer:
         waiting = self._streams[batch.partition].waiting
         lost = batch.count + sum(following.count for following in waiting)
         waiting.clear()
+        self._anything_lost = True
         if self._failure is None:
             name = f" ({error.name})" if isinstance(error, KafkaError) else ""
-            text = f"{lost} records for {batch.partition} were not acknowledged: {error}{name}"
+            late = f" within {self._delivery_timeout_s:g} s" if time.monotonic() >= batch.deadline else ""
+            text = f"{lost} records for {batch.partition} were not acknowledged{late}: {error}{name}"
             self._failure = DeliveryFailed(text, lost)
             self._failure.__cause__ = error
         else:
             self._failure.unacknowledged += lost
 
     def _raise_failure(self) -> None:
-        if self._failure is not None:
-            raise self._failure
+        if self._failure is None:
+            return
+        if self._transactions is not None:
+            raise self._spoilt(self._transactions, self._failure)
+        raise self._failure
+
+    def _spoilt(self, transactions: Transactions, failure: DeliveryFailed) -> Exception:
+        """A batch that was not delivered, as the transaction sees it. An old epoch need not mean a newer producer: the
+        coordinator, asked to abort, knows."""
+        cause = failure.__cause__
+        return transactions.spoil(cause if isinstance(cause, ProducerFenced) else failure)
 
 
 def is_worth_repeating(code: int) -> bool:

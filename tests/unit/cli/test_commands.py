@@ -410,3 +410,69 @@ def test_help_of_everything(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     assert main(["-V"]) == 0
     assert main([]) == 2
+
+
+# --- groups and transactions ------------------------------------------------------------------------------------------
+
+
+def test_consume_in_a_group_goes_on_where_it_stopped(run: Run, client: Client, kafka_topic: str) -> None:
+    client.produce(kafka_topic, 0, [b"%d" % i for i in range(10)])
+    group = ["consume", "-t", kafka_topic, "-g", f"group-{kafka_topic}"]
+    assert run(*group, "--from-beginning", "-c", "3").lines == ["0", "1", "2"]
+    assert run(*group, "--from-beginning", "-c", "4", "--assignor", "cooperative-sticky").lines == ["3", "4", "5", "6"]
+    assert {row.offset for row in client.groups.committed(f"group-{kafka_topic}").values()} == {7}
+    again = run(*group, "-c", "3", "--json", "--instance-id", "one")
+    assert [json.loads(line)["offset"] for line in again.lines] == [7, 8, 9]
+
+
+def test_produce_in_a_transaction(run: Run, client: Client, kafka_topic: str, tmp_path: Path) -> None:
+    lines = file_of(tmp_path, b"one\ntwo\nthree\n")
+    produce = ["produce", "-t", kafka_topic, "--transactional-id", f"id-{kafka_topic}"]
+    assert run(*produce, lines).status == 0
+    broken = run(*produce, lines, str(tmp_path / "missing"))
+    assert (broken.status, "missing" in broken.err) == (2, True)
+    assert run(*produce, "--transaction-timeout", "30", lines).status == 0
+    committed = ["consume", "-t", kafka_topic, "-o", "beginning", "-e", "--isolation", "read_committed"]
+    assert run(*committed).lines == ["one", "two", "three"] * 2
+    assert run(*committed, "--read-committed").lines == ["one", "two", "three"] * 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["-g", "g", "-p", "0"], "leave --partition"),
+        (["-g", "g", "-e"], "leave --partition"),
+        (["-g", "g", "--reset", "latest"], "leave --partition"),
+        (["-g", "g", "-o", "-5"], "only beginning and end"),
+        (["-g", "g", "-o", "@7"], "only beginning and end"),
+        (["-g", ""], "needs a name"),
+        (["--from-beginning", "-o", "end"], "exclude each other"),
+        (["--read-committed", "--isolation", "read_uncommitted"], "exclude each other"),
+        (["--instance-id", "one"], "goes with --group"),
+        (["--assignor", "range"], "goes with --group"),
+        (["-g", "g", "--assignor", "fair"], "invalid choice"),
+    ],
+)
+def test_consume_refuses_in_a_sentence(run: Run, arguments: list[str], text: str) -> None:
+    refused = run("consume", "-t", "t", *arguments)
+    assert (refused.status, refused.out, refused.err.count("\n")) == (2, "", 1)
+    assert text in refused.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--transactional-id", "x", "--acks", "1"], "--acks all"),
+        (["--transactional-id", ""], "needs a name"),
+        (["--transaction-timeout", "5"], "goes with --transactional-id"),
+    ],
+)
+def test_produce_refuses_in_a_sentence(run: Run, arguments: list[str], text: str) -> None:
+    refused = run("produce", "-t", "t", *arguments)
+    assert (refused.status, refused.out, refused.err.count("\n")) == (2, "", 1)
+    assert text in refused.err
+
+
+def test_consume_in_a_group_of_a_topic_that_is_not_there(run: Run) -> None:
+    refused = run("consume", "-t", "not-there", "-g", "g")
+    assert (refused.status, "UNKNOWN_TOPIC_OR_PARTITION" in refused.err) == (1, True)

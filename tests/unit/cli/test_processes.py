@@ -223,6 +223,39 @@ def test_ctrl_c_ends_consume_without_a_word(broker: Running) -> None:
         assert consumer.stderr.read() == b""
 
 
+def test_ctrl_c_leaves_the_group_with_everything_printed_committed(broker: Running) -> None:
+    call("produce", "-t", "t", "--create", "-b", broker.bootstrap, stdin=b"line\n" * 1000)
+    command = [*KAFKALITE, "consume", "-t", "t", "-g", "readers", "--from-beginning", "-b", broker.bootstrap]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT) as consumer:
+        assert consumer.stdout.read(5 * 1000) == b"line\n" * 1000
+
+        def committed() -> list[int]:
+            described = json.loads(call("groups", "describe", "readers", "-b", broker.bootstrap, "--json").stdout)
+            return [row["committed"] for row in described[0]["partitions"] if row["committed"]]
+
+        wait_until(lambda: committed() == [1000], DEADLINE_S, "the commit")
+        consumer.send_signal(signal.SIGINT)
+        assert consumer.wait(DEADLINE_S) == 130
+        assert consumer.stderr.read() == b""
+    (group,) = json.loads(call("groups", "describe", "readers", "-b", broker.bootstrap, "--json").stdout)
+    assert (group["state"], group["members"]) == ("Empty", [])
+
+
+def test_a_transaction_interrupted_is_a_transaction_aborted(broker: Running) -> None:
+    """Nothing of it is seen, and the next one is not held up."""
+    call("topics", "create", "t", "-b", broker.bootstrap)
+    command = [*KAFKALITE, "produce", "-t", "t", "--transactional-id", "id", "-b", broker.bootstrap]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT) as producer:
+        producer.stdin.write(b"lost\n")
+        producer.stdin.flush()
+        ends = ["consume", "-t", "t", "-o", "beginning", "-e", "-b", broker.bootstrap]
+        wait_until(lambda: call(*ends).stdout == b"lost\n", DEADLINE_S, "the record in the log")
+        producer.send_signal(signal.SIGINT)
+        assert producer.wait(DEADLINE_S) == 130
+    assert call(*command[len(KAFKALITE) :], stdin=b"kept\n").returncode == 0
+    assert call(*ends, "--isolation", "read_committed").stdout == b"kept\n"
+
+
 def test_stdin_and_stdout_closed_is_no_traceback(broker: Running) -> None:
     for command in ("produce -t x --create", "consume -t x -o beginning -e", "topics list"):
         line = f"{' '.join(KAFKALITE)} {command} -b {broker.bootstrap} <&- >&-"

@@ -1,0 +1,360 @@
+"""A producer's transactions, seen from the client (KIP-98): who may write, what is part of it, how it ends.
+
+    NEW ──init──▶ READY ──begin──▶ OPEN ──commit──▶ COMMITTING ──▶ READY
+                    ▲               │ │                 │ TRANSACTION_ABORTABLE …
+                    │               │ └─ refused ─▶ ABORT_ONLY ◀┘
+                    └── ABORTING ◀──┴──abort──────────┘             any ── fenced, not allowed ──▶ FAILED, for good
+
+What goes wrong is one of three: it passes (the coordinator moves, loads, or still ends the transaction before) and is
+repeated here; it spoils this transaction (TransactionAborted: abort, begin again); or it ends the producer
+(ProducerFenced and the like: a newer one has the same transactional id, or the broker gave this one up).
+
+Two protocols. Version 1 names each partition and group to the coordinator first, and keeps its epoch. Version 2 (when
+the cluster's transaction.version is 2, KIP-890) names none, and gets a new epoch with each end, so that nothing late
+can slip into the next transaction. Under version 1, a producer whose batches were lost asks for a new epoch itself
+(KIP-360).
+
+Thread rule: one thread at a time, that of the Client.
+"""
+
+from __future__ import annotations
+
+import time
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from kafkalite.client.client import RETRY_BACKOFF_S_MAX, by_topic
+from kafkalite.client.coordinators import GROUP, TRANSACTION, WAITING, Coordinator
+from kafkalite.client.errors import (
+    BrokerUnreachable,
+    ConnectionLost,
+    RequestTimeout,
+    TransactionAborted,
+    UnsupportedApi,
+)
+from kafkalite.client.groups import CommittedOffset
+from kafkalite.errors import ErrorCode, InvalidTxnState, KafkaError, ProducerFenced, error_class, error_for
+from kafkalite.model import TopicPartition
+from kafkalite.protocol.api import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    INIT_PRODUCER_ID,
+    PRODUCE,
+    TXN_OFFSET_COMMIT,
+)
+from kafkalite.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from kafkalite.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from kafkalite.protocol.messages.end_txn import EndTxnRequest
+from kafkalite.protocol.messages.init_producer_id import InitProducerIdRequest
+from kafkalite.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from kafkalite.client.client import Client
+    from kafkalite.client.connection import Connection
+    from kafkalite.client.group_reader import GroupMetadata
+
+FEATURE = "transaction.version"
+INIT_VERSION_MAX = 5
+RECOVERY_SINCE = 3
+"""From this version on InitProducerId takes the present producer id and epoch (KIP-360)."""
+ADD_PARTITIONS_VERSION_MAX = 3
+"""Later ones are for brokers among themselves."""
+MEMBERS_SINCE = 3
+"""From this version on TxnOffsetCommit says which member commits (KIP-447)."""
+SECOND = {PRODUCE: 12, END_TXN: 5, TXN_OFFSET_COMMIT: 5}
+"""API → its first version of the second protocol."""
+BACKOFF_S_MIN = 0.005
+"""The transaction before is usually over a few milliseconds after its end was answered."""
+UNREACHED = (ConnectionLost, RequestTimeout, BrokerUnreachable)
+FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
+FINAL = FENCED | {
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ErrorCode.INVALID_TXN_STATE,
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+    ErrorCode.INVALID_REQUEST,
+    ErrorCode.UNSUPPORTED_VERSION,
+}
+"""Codes after which this producer cannot go on."""
+
+
+class State(Enum):
+    """See the module."""
+
+    NEW = "new"
+    READY = "ready"
+    OPEN = "open"
+    ABORT_ONLY = "to be aborted"
+    COMMITTING = "being committed"
+    ABORTING = "being aborted"
+    FAILED = "failed"
+
+
+class Transactions:
+    """See the module: the transactions of one transactional id, one after the other."""
+
+    def __init__(self, client: Client, transactional_id: str, timeout_s: float) -> None:
+        self._client = client
+        self.transactional_id = transactional_id
+        self._timeout_ms = int(timeout_s * 1000)
+        self._coordinator = Coordinator(client, transactional_id, TRANSACTION)
+        self._groups: dict[str, Coordinator] = {}
+        self.state = State.NEW
+        self.producer_id = -1
+        self.epoch = -1
+        self.second = False
+        """Whether the second protocol is spoken."""
+        self._partitions: set[TopicPartition] = set()
+        self._groups_added: set[str] = set()
+        self._error: Exception | None = None
+
+    # --- life --------------------------------------------------------------------------------------------------------
+
+    def initialise(self) -> None:
+        """Takes the transactional id: an elder producer is fenced, its open transaction aborted."""
+        self._ask_for_epoch(recovering=False)
+        self.state = State.READY
+
+    def _ask_for_epoch(self, *, recovering: bool) -> None:
+        def ask() -> tuple[int, Any]:
+            connection = self._coordinator.connection()
+            version = connection.version_for(INIT_PRODUCER_ID, INIT_VERSION_MAX)
+            request = InitProducerIdRequest(
+                transactional_id=self.transactional_id, transaction_timeout_ms=self._timeout_ms
+            )
+            if recovering and version >= RECOVERY_SINCE:
+                request.producer_id, request.producer_epoch = self.producer_id, self.epoch
+            self.second = speaks_second(connection)
+            answer = connection.request(INIT_PRODUCER_ID, request, version_max=version)
+            return answer.error_code, answer
+
+        answer = self._until_done(ask, self._coordinator, "the producer id")
+        self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+
+    def begin(self) -> None:
+        """Opens a transaction; brokers hear of it with its first partition."""
+        self.require(State.READY)
+        self._partitions.clear()
+        self._groups_added.clear()
+        self._error = None
+        self.state = State.OPEN
+
+    def require(self, *states: State) -> None:
+        """The error that stands in the way, if one does; RuntimeError for calls in the wrong order."""
+        if self.state == State.FAILED:
+            assert self._error is not None, "failed for a reason"
+            raise self._error
+        if self.state == State.ABORT_ONLY and State.ABORT_ONLY not in states:
+            raise TransactionAborted(f"the transaction can only be aborted: {self._error}") from self._error
+        if self.state not in states:
+            wanted = " or ".join(state.value for state in states)
+            raise RuntimeError(f"the transaction of {self.transactional_id} is {self.state.value}, not {wanted}")
+
+    def spoil(self, error: Exception) -> Exception:
+        """Notes what this error means for the transaction; returns the exception to raise."""
+        if isinstance(error, KafkaError) and error.code in FENCED:
+            error = ProducerFenced(
+                f"the transactional id {self.transactional_id} has a newer producer, or its transaction took too long"
+            )
+        elif isinstance(error, KafkaError) and error.code == ErrorCode.INVALID_TXN_STATE:
+            error = InvalidTxnState(
+                f"the broker has ended the transaction of {self.transactional_id}, it took too long"
+            )
+        if isinstance(error, KafkaError) and error.code in FINAL:
+            self.state = State.FAILED
+            self._error = error
+            return error
+        if self.state in {State.OPEN, State.COMMITTING, State.ABORT_ONLY}:
+            self.state = State.ABORT_ONLY
+            self._error = error
+            spoilt = TransactionAborted(f"the transaction can only be aborted: {error}")
+            spoilt.__cause__ = error
+            return spoilt
+        return error
+
+    # --- what is part of it ------------------------------------------------------------------------------------------
+
+    def add(self, key: TopicPartition) -> None:
+        """Before the first batch of a partition."""
+        self.require(State.OPEN)
+        if key in self._partitions:
+            return
+        if not self.second:
+            self._until_done(lambda: self._add_partition(key), self._coordinator, str(key))
+        self._partitions.add(key)
+
+    def _add_partition(self, key: TopicPartition) -> tuple[int, Any]:
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=self.producer_id,
+            v3_and_below_producer_epoch=self.epoch,
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name=key.topic, partitions=[key.partition])],
+        )
+        connection = self._coordinator.connection()
+        answer = connection.request(ADD_PARTITIONS_TO_TXN, request, version_max=ADD_PARTITIONS_VERSION_MAX)
+        codes = [
+            row.partition_error_code
+            for topic in answer.results_by_topic_v3_and_below
+            for row in topic.results_by_partition
+        ]
+        return first_error(codes), answer
+
+    def send_offsets(self, offsets: Mapping[TopicPartition, int | CommittedOffset], group: GroupMetadata) -> None:
+        """Offsets of a group become part of the transaction: committed with it or not at all."""
+        self.require(State.OPEN)
+        rows = {
+            key: value if isinstance(value, CommittedOffset) else CommittedOffset(value, -1, "")
+            for key, value in offsets.items()
+        }
+        if not rows:
+            return
+        if not self.second and group.group_id not in self._groups_added:
+            request = AddOffsetsToTxnRequest(
+                transactional_id=self.transactional_id,
+                producer_id=self.producer_id,
+                producer_epoch=self.epoch,
+                group_id=group.group_id,
+            )
+            self._until_done(
+                lambda: with_code(self._coordinator.connection().request(ADD_OFFSETS_TO_TXN, request)),
+                self._coordinator,
+                f"group {group.group_id}",
+            )
+        self._groups_added.add(group.group_id)
+        home = self._groups.setdefault(group.group_id, Coordinator(self._client, group.group_id, GROUP))
+        self._until_done(
+            lambda: self._commit_offsets(home.connection(), rows, group), home, f"the offsets of group {group.group_id}"
+        )
+
+    def _commit_offsets(
+        self, connection: Connection, rows: dict[TopicPartition, CommittedOffset], group: GroupMetadata
+    ) -> tuple[int, Any]:
+        version = connection.version_for(TXN_OFFSET_COMMIT, self._version_max(TXN_OFFSET_COMMIT))
+        request = TxnOffsetCommitRequest(
+            transactional_id=self.transactional_id,
+            group_id=group.group_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            topics=[
+                TxnOffsetCommitRequestTopic(
+                    name=topic,
+                    partitions=[
+                        TxnOffsetCommitRequestPartition(
+                            partition_index=number,
+                            committed_offset=row.offset,
+                            committed_leader_epoch=row.leader_epoch,
+                            committed_metadata=row.metadata,
+                        )
+                        for number in numbers
+                        for row in (rows[TopicPartition(topic, number)],)
+                    ],
+                )
+                for topic, numbers in by_topic(rows)
+            ],
+        )
+        if version >= MEMBERS_SINCE:
+            request.generation_id = group.generation
+            request.member_id = group.member_id
+            request.group_instance_id = group.instance_id
+        answer = connection.request(TXN_OFFSET_COMMIT, request, version_max=version)
+        return first_error(row.error_code for topic in answer.topics for row in topic.partitions), answer
+
+    def _version_max(self, api_key: int) -> int:
+        return SECOND[api_key] if self.second else SECOND[api_key] - 1
+
+    @property
+    def produce_version_max(self) -> int:
+        """Up to where Produce may be spoken."""
+        return self._version_max(PRODUCE)
+
+    # --- its end -----------------------------------------------------------------------------------------------------
+
+    def end(self, *, commit: bool) -> bool:
+        """Commits or aborts; whether the epoch is another now, so that sequences begin anew.
+
+        An error that leaves the outcome open (no coordinator in time) leaves the state too: the call may be repeated.
+        """
+        if commit:
+            self.require(State.OPEN, State.COMMITTING)
+        else:
+            self.require(State.OPEN, State.ABORT_ONLY, State.ABORTING)
+        self.state = State.COMMITTING if commit else State.ABORTING
+        before = (self.producer_id, self.epoch)
+        if self._partitions or self._groups_added:
+            request = EndTxnRequest(
+                transactional_id=self.transactional_id,
+                producer_id=self.producer_id,
+                producer_epoch=self.epoch,
+                committed=commit,
+            )
+
+            def ask() -> tuple[int, Any]:
+                connection = self._coordinator.connection()
+                return with_code(connection.request(END_TXN, request, version_max=self._version_max(END_TXN)))
+
+            answer = self._until_done(ask, self._coordinator, "the end of the transaction")
+            if self.second and answer.producer_id >= 0:
+                self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+        self.state = State.READY
+        return (self.producer_id, self.epoch) != before
+
+    def renew(self) -> None:
+        """A new epoch, behind which nothing that was lost on the way counts any more."""
+        self._ask_for_epoch(recovering=True)
+
+    # --- asking ------------------------------------------------------------------------------------------------------
+
+    def _until_done(self, ask: Callable[[], tuple[int, Any]], home: Coordinator, what: str) -> Any:
+        """Repeats what passes; the answer, or what its error means for the transaction."""
+        deadline = time.monotonic() + self._client.retry_timeout_s
+        backoff_s = min(self._client.retry_backoff_s, BACKOFF_S_MIN)
+        while True:
+            error: Exception
+            try:
+                code, answer = ask()
+                if not code:
+                    return answer
+                home.note(code)
+                error = error_for(code, f"{what}: {error_for(code).message}")
+            except UNREACHED as lost:
+                home.forget()
+                error = lost
+            except KafkaError as refused:
+                error = refused
+            except UnsupportedApi as missing:
+                self.state = State.FAILED
+                self._error = missing
+                raise
+            passing = not isinstance(error, KafkaError) or error.code in WAITING or error_class(error.code).retriable
+            if not passing:
+                raise self.spoil(error)
+            if time.monotonic() + backoff_s > deadline:
+                raise self.spoil(error) if self.state == State.OPEN else error
+            time.sleep(backoff_s)
+            backoff_s = min(2 * backoff_s, RETRY_BACKOFF_S_MAX)
+
+
+def speaks_second(connection: Connection) -> bool:
+    """Whether the cluster has switched the second protocol on, and both sides know its requests."""
+    known = all(connection.knows(api_key, version) for api_key, version in SECOND.items())
+    return known and connection.features.get(FEATURE, 0) >= 2
+
+
+def first_error(codes: Iterable[int]) -> int:
+    """The first that says more than OPERATION_NOT_ATTEMPTED, which only says that another one failed."""
+    failing = [code for code in codes if code]
+    telling = [code for code in failing if code != ErrorCode.OPERATION_NOT_ATTEMPTED]
+    return (telling or failing or [0])[0]
+
+
+def with_code(answer: Any) -> tuple[int, Any]:
+    """An answer with its error code in front."""
+    return answer.error_code, answer
