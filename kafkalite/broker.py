@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Self
 
 from kafkalite._native.connection import Connection, WorkerIo
 from kafkalite._native.fetch import FetchServer
+from kafkalite._native.fetch_session import FetchSessionCache
 from kafkalite._native.produce import ProduceServer
 from kafkalite._native.transfer import Mailbox, OutBuffer
 from kafkalite.clock import SystemClock
@@ -177,8 +178,14 @@ class Broker:
         config = logs.config  # with what was changed while an earlier broker ran
         services = BrokerServices(config, logs, cluster, self.clock, pool, groups, transactions)
         dispatcher = Dispatcher(services)
+        sessions = FetchSessionCache(
+            slots_max=config.max_incremental_fetch_session_cache_slots,
+            partitions_max=config.fetch_session_cache_max_partitions,
+            eviction_ms=config.min_incremental_fetch_session_eviction_ms,
+        )
         self._workers = [
-            self._make_worker(i, logs, pool, dispatcher, transactions) for i in range(config.num_network_threads)
+            self._make_worker(i, logs, pool, dispatcher, transactions, sessions)
+            for i in range(config.num_network_threads)
         ]
         self._acceptor = Acceptor(
             self._listeners,
@@ -224,6 +231,7 @@ class Broker:
         pool: IoPool,
         dispatcher: Dispatcher,
         transactions: TransactionCoordinator,
+        sessions: FetchSessionCache,
     ) -> Worker:
         config = self.config
         mailbox = Mailbox()
@@ -244,6 +252,7 @@ class Broker:
                 out,
                 mailbox,
                 pool,
+                sessions,
                 partitions_max=config.request_max_partitions,
                 response_size_max=config.fetch_max_bytes,
                 copy_size_max=config.fetch_copy_max_bytes,

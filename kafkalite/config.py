@@ -230,7 +230,17 @@ class BrokerConfig:
         dynamic=True,
     )
     max_incremental_fetch_session_cache_slots: int = setting(
-        INT, 1000, "Fetch sessions kept. This release declines sessions, which clients accept.", low=0, effect=LATER
+        INT, 1000, "Fetch sessions kept (KIP-227); clients that find no room fetch everything each time.", low=0
+    )
+    min_incremental_fetch_session_eviction_ms: int = setting(
+        INT,
+        2 * MINUTE_MS,
+        "A fetch session idle for so long gives way to a new one, and one so old to a larger one.",
+        unit="ms",
+        low=0,
+    )
+    fetch_session_cache_max_partitions: int = setting(
+        INT, 100_000, "Partitions kept in all fetch sessions together, about 200 bytes each.", low=0
     )
 
     # Topics

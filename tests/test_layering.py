@@ -22,6 +22,7 @@ RANKS = [
     {"topic_table"},
     {"transfer"},
     {"request_parts"},
+    {"fetch_session"},
     {"produce", "fetch"},
     {"connection"},
 ]

@@ -1,6 +1,6 @@
 from typing import Any, final
 
-from kafkalite._native.log_core import LogListener
+from kafkalite._native.fetch_session import FetchParts, FetchSessionCache
 from kafkalite._native.topic_table import TopicTable
 from kafkalite._native.transfer import Answer, Mailbox, OutBuffer
 from kafkalite.pool import IoPool
@@ -13,6 +13,7 @@ class FetchServer:
         out: OutBuffer,
         mailbox: Mailbox,
         pool: IoPool,
+        sessions: FetchSessionCache,
         *,
         partitions_max: int,
         response_size_max: int,
@@ -22,7 +23,7 @@ class FetchServer:
     def mailbox(self) -> Mailbox: ...
 
 @final
-class FetchPlan(LogListener):
+class FetchPlan(FetchParts):
     @property
     def deadline(self) -> float: ...
     @property

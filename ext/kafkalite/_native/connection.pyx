@@ -375,7 +375,7 @@ cdef class Connection:
 
     cdef int serve_fetch(self, int16_t version, int32_t correlation_id, unsigned char* body, Py_ssize_t size) except -1:
         cdef FetchServer server = self.io.fetch
-        cdef FetchPlan plan = server.parse(version, correlation_id, body, size)
+        cdef FetchPlan plan = server.parse(version, correlation_id, body, size, self.io.now)
         cdef Answer answer
         cdef int result
         if plan is None:
@@ -392,7 +392,7 @@ cdef class Connection:
         if len(self.plans) >= 8:
             self.plans = [other for other in self.plans if not (<FetchPlan>other).done]
         self.plans.append(plan)
-        plan.park(answer, self.io.now, result)
+        plan.park(answer, result)
         if not plan.done:
             self.io.add_timer(plan, plan.deadline)
         return 0

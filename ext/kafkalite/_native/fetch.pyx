@@ -8,8 +8,8 @@ A read_committed fetch reads up to the last stable offset and is told which tran
 A log whose producer state is not loaded has no last stable offset to tell, so that comes before its first answer.
 
 Up to `copy_size_max` bytes of records are copied into the response and leave in one send; more leave by sendfile.
-Sessions (KIP-227) are declined: session id 0 and every partition in every answer, as section 4.1 of the wire contract
-allows; a request for a session that cannot exist gets FETCH_SESSION_ID_NOT_FOUND.
+An incremental fetch (KIP-227, see fetch_session.pyx) is evaluated over all partitions of its session as they were when
+it arrived, and answered with those that have news.
 
 Versions: 4-17 (v12 flexible, v13 topic ids in place of names). The node endpoints of v16 are never written: a single
 node has nothing to say there. Thread rule: a FetchPlan belongs to its worker; `on_advance` only counts and posts.
@@ -20,16 +20,18 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.ref cimport PyObject
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport int16_t, int32_t, int64_t
-from libc.stdlib cimport free
 from posix.types cimport off_t
 
 import logging
 
 from kafkalite._native.cursor cimport (
-    Cursor, cursor_init, read_compact_count, read_count, read_i8, read_i32, read_i64, read_string, skip_tags,
-    store_i32,
+    Cursor, cursor_init, read_compact_count, read_count, read_i8, read_i32, read_i64, read_raw, read_string,
+    skip_tags, store_i32,
 )
-from kafkalite._native.log_core cimport LogCore, LogListener, LogSlice
+from kafkalite._native.fetch_session cimport (
+    EPOCH_FINAL, EPOCH_INITIAL, SESSION_NONE, FetchPart, FetchParts, FetchSessionCache,
+)
+from kafkalite._native.log_core cimport LogCore, LogSlice
 from kafkalite._native.request_parts cimport add_part, put_topic, read_topic
 from kafkalite._native.segment cimport READ_DEFER
 from kafkalite._native.status cimport OK
@@ -44,53 +46,53 @@ cdef extern from "<unistd.h>" nogil:
 cdef enum:
     FLEXIBLE_FROM = 12
     TOPIC_IDS_FROM = 13
+    SESSIONS_FROM = 7
     REPLICA_STATE_FROM = 15     # the replica's id and epoch, in a tag that only followers send
     ERROR_OFFSET_OUT_OF_RANGE = 1
     ERROR_KAFKA_STORAGE_ERROR = 56
-    ERROR_FETCH_SESSION_ID_NOT_FOUND = 70
+    ERROR_INVALID_FETCH_SESSION_EPOCH = 71
     ERROR_FENCED_LEADER_EPOCH = 74
     ERROR_UNKNOWN_LEADER_EPOCH = 75
     PARTS_AT_FIRST = 4
     PARTITION_SIZE_MIN = 16     # index, offset and size limit: what every version has
     TOPIC_SIZE_MIN = 2
     READ_COMMITTED = 1
-    ROUNDS_MAX = 100            # of asking the I/O pool before the storage is held to be broken
+    ROUNDS_MAX = 100            # of asking the I/O pool for a partition before its storage is held to be broken
 
 
 @cython.final
 cdef class FetchServer:
     """What all fetches of one worker share."""
 
-    def __cinit__(self, TopicTable table not None, OutBuffer out not None, Mailbox mailbox not None, pool, *,
-                  int partitions_max, int response_size_max, Py_ssize_t copy_size_max):
+    def __cinit__(self, TopicTable table not None, OutBuffer out not None, Mailbox mailbox not None, pool,
+                  FetchSessionCache sessions not None, *, int partitions_max, int response_size_max,
+                  Py_ssize_t copy_size_max):
         self.table = table
         self.out = out
         self.mailbox = mailbox
         self.pool = pool
+        self.sessions = sessions
         self.partitions_max = partitions_max
         self.response_size_max = response_size_max
         self.copy_size_max = copy_size_max
 
-    cdef FetchPlan parse(self, int16_t version, int32_t correlation_id, const unsigned char* body, Py_ssize_t size):
+    cdef FetchPlan parse(self, int16_t version, int32_t correlation_id, const unsigned char* body, Py_ssize_t size,
+                         double now):
         """The request as a plan, or None when it does not follow its schema or passes a limit."""
         cdef FetchPlan plan = FetchPlan.__new__(FetchPlan)
         plan.server = self
         plan.version = version
         plan.correlation_id = correlation_id
+        plan.by_id = version >= TOPIC_IDS_FROM
+        plan.now = now
         if not plan.parse_body(body, size):
             return None
         return plan
 
 
 @cython.final
-cdef class FetchPlan(LogListener):
+cdef class FetchPlan(FetchParts):
     """One Fetch request from parsing to its answer."""
-
-    def __cinit__(self):
-        self.parts = NULL
-
-    def __dealloc__(self):
-        free(self.parts)
 
     cdef FetchPart* next_part(self) except NULL:
         return <FetchPart*>add_part(<void**>&self.parts, &self.part_count, &self.part_capacity, PARTS_AT_FIRST,
@@ -100,8 +102,7 @@ cdef class FetchPlan(LogListener):
         """1 when the request follows its schema."""
         cdef Cursor c
         cdef bint flexible = self.version >= FLEXIBLE_FROM
-        cdef int32_t session_epoch = -1
-        cdef int32_t _i, _j, count, inner
+        cdef list forgotten = None
         cdef Py_ssize_t ignored
         cursor_init(&c, body, size)
         if self.version < REPLICA_STATE_FROM:
@@ -110,57 +111,46 @@ cdef class FetchPlan(LogListener):
         self.size_min = read_i32(&c)
         self.size_max = read_i32(&c)
         self.isolation = read_i8(&c)
-        if self.version >= 7:
-            read_i32(&c)                                # session_id: none is known
-            session_epoch = read_i32(&c)
+        self.session_epoch = EPOCH_FINAL
+        if self.version >= SESSIONS_FROM:
+            self.session_id = read_i32(&c)
+            self.session_epoch = read_i32(&c)
         if not self.parse_topics(&c):
             return 0
-        if self.version >= 7:
-            count = read_compact_count(&c, TOPIC_SIZE_MIN) if flexible else read_count(&c, TOPIC_SIZE_MIN)
-            for _i in range(count):                     # forgotten topics: without a session there is nothing to forget
-                if c.status != OK:
-                    return 0
-                read_topic(&c, self.version >= TOPIC_IDS_FROM, flexible, &ignored)
-                inner = read_compact_count(&c, 4) if flexible else read_count(&c, 4)
-                for _j in range(inner):
-                    read_i32(&c)
-                if flexible:
-                    skip_tags(&c)
+        if self.version >= SESSIONS_FROM:
+            forgotten = self.parse_forgotten(&c)
         if self.version >= 11:
             read_string(&c, flexible, &ignored)         # rack_id
         if flexible:
             skip_tags(&c)                               # cluster id, replica state
         if c.status != OK:                              # bytes behind the request are ignored, as Kafka does
             return 0
-        if session_epoch != -1 and session_epoch != 0:  # with id 0 too, as Kafka has it
-            self.error = ERROR_FETCH_SESSION_ID_NOT_FOUND
-            self.part_count = 0
-            self.topic_count = 0
         self.size_max = min(self.size_max, self.server.response_size_max)
         self.size_min = min(self.size_min, self.size_max)
+        self.enter_session(forgotten)
         return 1
 
     cdef int parse_topics(self, Cursor* c) except -1:
         cdef bint flexible = self.version >= FLEXIBLE_FROM
-        cdef bint by_id = self.version >= TOPIC_IDS_FROM
         cdef const unsigned char* key
         cdef Py_ssize_t key_size
         cdef int32_t _i, j, count
+        cdef list topics = []
         cdef TopicRef topic
         cdef FetchPart* part
-        self.topics = []
+        self.topics = topics
         self.topic_count = read_compact_count(c, TOPIC_SIZE_MIN) if flexible else read_count(c, TOPIC_SIZE_MIN)
         if c.status != OK or self.topic_count < 0:
             return 0
         for _i in range(self.topic_count):
-            key = read_topic(c, by_id, flexible, &key_size)
+            key = read_topic(c, self.by_id, flexible, &key_size)
             count = read_compact_count(c, PARTITION_SIZE_MIN) if flexible else read_count(c, PARTITION_SIZE_MIN)
             if c.status != OK or key_size < 0 or count < 0:
                 return 0
             if self.part_count + count > self.server.partitions_max:
                 return 0
-            topic = TopicRef.new(key, key_size, by_id)
-            self.topics.append(topic)
+            topic = TopicRef.new(key, key_size, self.by_id)
+            topics.append(topic)
             if count == 0:
                 part = self.next_part()
                 part.topic, part.first_of_topic = <PyObject*>topic, True
@@ -184,25 +174,119 @@ cdef class FetchPlan(LogListener):
                 skip_tags(c)
         return c.status == OK
 
+    cdef list parse_forgotten(self, Cursor* c):
+        """(topic key, partition) of what a session is to forget; None for nothing, or when the cursor fails."""
+        cdef bint flexible = self.version >= FLEXIBLE_FROM
+        cdef int32_t _i, _j, inner, count
+        cdef const unsigned char* key
+        cdef Py_ssize_t key_size
+        cdef list forgotten = None
+        count = read_compact_count(c, TOPIC_SIZE_MIN) if flexible else read_count(c, TOPIC_SIZE_MIN)
+        for _i in range(count):
+            key = read_topic(c, self.by_id, flexible, &key_size)
+            inner = read_compact_count(c, 4) if flexible else read_count(c, 4)
+            if c.status != OK:
+                return None
+            if self.session_id != SESSION_NONE and inner > 0 and key_size >= 0:
+                forgotten = [] if forgotten is None else forgotten
+                name = PyBytes_FromStringAndSize(<const char*>key, key_size)
+                for _j in range(inner):
+                    forgotten.append((name, read_i32(c)))
+            else:
+                read_raw(c, <Py_ssize_t>max(inner, 0) * 4)
+            if flexible:
+                skip_tags(c)
+        return forgotten
+
+    cdef int enter_session(self, list forgotten) except -1:
+        """Does what the session fields ask for: closes, or takes the request into its session."""
+        cdef FetchSessionCache sessions = self.server.sessions
+        cdef int error
+        if self.session_epoch == EPOCH_INITIAL or self.session_epoch == EPOCH_FINAL:
+            if self.session_id != SESSION_NONE:
+                sessions.close(self.session_id)
+            return 0
+        error = sessions.advance(self, forgotten, self.now)
+        if error != 0:
+            self.fail(error, SESSION_NONE)
+        return 0
+
+    cdef int fail(self, int error, int32_t session_id) except -1:
+        """The answer is this error and nothing else."""
+        self.release_slices()
+        self.error = <int16_t>error
+        self.session_answered = session_id
+        self.part_count = self.topic_count = 0
+        self.size = 0
+        self.settled = True
+        return 0
+
+    cdef int settle(self) except -1:
+        """What is about to be answered becomes what the session knows of its client. Once, when evaluated."""
+        if self.settled:
+            return 0
+        self.settled = True
+        if self.session is not None:
+            if not self.server.sessions.settle(self):
+                return self.fail(ERROR_INVALID_FETCH_SESSION_EPOCH, self.session_id)
+            self.session_answered = self.session_id
+            self.regroup()
+        elif self.session_epoch == EPOCH_INITIAL:
+            self.session_answered = self.server.sessions.open(self, self.now)
+        return 0
+
+    cdef int regroup(self) noexcept:
+        """Puts the parts that are answered under their topics again; a topic may come more than once."""
+        cdef FetchPart* head = NULL
+        cdef FetchPart* part
+        cdef int32_t i
+        self.topic_count = 0
+        for i in range(self.part_count):
+            part = &self.parts[i]
+            if part.left_out:
+                continue
+            part.first_of_topic = head == NULL or head.topic != part.topic
+            if part.first_of_topic:
+                head = part
+                head.parts_of_topic = 1
+                self.topic_count += 1
+            else:
+                head.parts_of_topic += 1
+        return 0
+
     cdef int evaluate(self) except -1:
         """Looks at every partition in request order (KIP-74). Returns a FetchResult; READY holds slices."""
         cdef int32_t i
         cdef FetchPart* part
         cdef bint failed = self.error != 0
+        cdef bint blocked = False
         cdef int64_t left = self.size_max
         self.size = 0
         self.advanced = 0
-        self.logs = [None] * self.part_count
+        if self.logs is None:
+            self.logs = [None] * self.part_count
         self.slices = [None] * self.part_count
         self.aborted = [None] * self.part_count if self.isolation == READ_COMMITTED else None
         for i in range(self.part_count):
             part = &self.parts[i]
             if part.parts_of_topic == 0:
                 continue
-            if self.examine(part, i, left - self.size) == FETCH_BLOCKED:
-                self.release_slices()
-                return FETCH_BLOCKED
+            part.blocked = self.examine(part, i, left - self.size) == FETCH_BLOCKED
+            if part.blocked:
+                # Go on, so that the I/O pool is asked for all at once, but for no more bytes than may be sent: those of
+                # a log that is known so far, the others only have their producer state loaded in this round.
+                part.rounds += 1
+                blocked = True
+                if part.last_stable_offset >= 0:
+                    left -= max(0, part.size_max)
+                    if left <= self.size:
+                        break
+                continue
+            part.rounds = 0
             failed = failed or part.error != 0 or part.diverging_epoch >= 0
+        if blocked:
+            self.release_slices()
+            return FETCH_BLOCKED
         if failed or self.size >= self.size_min or self.part_count == 0 or self.wait_ms_max <= 0:
             return FETCH_READY
         return FETCH_WAITS
@@ -216,13 +300,15 @@ cdef class FetchPlan(LogListener):
         cdef int64_t upper
         cdef int error = 0
         part.error = 0
+        part.records_size = 0
         part.diverging_epoch = -1
         part.high_watermark = part.last_stable_offset = part.log_start_offset = -1
         if topic is None or part.index < 0 or part.index >= len(<tuple>topic.partitions):
             part.error = wanted.error_of(part.index)
             return FETCH_READY
         log = <LogCore>(<tuple>topic.partitions)[part.index]
-        self.logs[i] = log
+        if self.logs[i] is not log:
+            self.watch(i, log)
         if part.current_leader_epoch >= 0 and part.current_leader_epoch != log.leader_epoch:
             part.error = (ERROR_FENCED_LEADER_EPOCH if part.current_leader_epoch < log.leader_epoch
                           else ERROR_UNKNOWN_LEADER_EPOCH)
@@ -235,7 +321,7 @@ cdef class FetchPlan(LogListener):
             if epoch < part.last_fetched_epoch or end_offset < part.offset:
                 part.diverging_epoch, part.diverging_end_offset = epoch, end_offset
         if log.producers is None and not log.offline and not log.deleted:
-            if self.rounds < ROUNDS_MAX:
+            if part.rounds < ROUNDS_MAX:
                 return FETCH_BLOCKED
             part.error = ERROR_KAFKA_STORAGE_ERROR
             return FETCH_READY
@@ -248,7 +334,7 @@ cdef class FetchPlan(LogListener):
         size_left = max(0, min(<int64_t>part.size_max, size_left))
         piece = log.read_slice(part.offset, size_left, self.size == 0, upper, &error)
         if error == READ_DEFER:
-            if self.rounds < ROUNDS_MAX:
+            if part.rounds < ROUNDS_MAX:
                 return FETCH_BLOCKED
             error = ERROR_KAFKA_STORAGE_ERROR
         if error != 0:
@@ -256,11 +342,22 @@ cdef class FetchPlan(LogListener):
             part.high_watermark = part.last_stable_offset = part.log_start_offset = -1
         elif piece is not None:
             self.slices[i] = piece
+            part.records_size = piece.size
             self.size += piece.size
             if self.aborted is not None and log.producers.aborted.count > 0:
                 self.aborted[i] = log.producers.aborted.overlapping(
                     part.offset, piece.segment.end_offset_at(piece.position, piece.position + piece.size))
         return FETCH_READY
+
+    cdef int watch(self, int32_t i, LogCore log) except -1:
+        """A part's log is found, or is another one than it was: its topic was deleted and made anew."""
+        cdef LogCore before = self.logs[i]
+        self.logs[i] = log
+        if self.listening:
+            if before is not None:
+                before.remove_listener(self)
+            log.add_listener(self)
+        return 0
 
     cdef int encode(self, OutBuffer out, bint copy, list cuts) except -1:
         """Writes the response frame; with `copy` the records too, else `cuts` gets the place of each range."""
@@ -270,17 +367,20 @@ cdef class FetchPlan(LogListener):
         cdef TopicRef topic
         cdef LogSlice piece
         cdef int32_t i
-        cdef int64_t size
+        cdef bint first = True
         out.put_i32(0)                                  # throttle_time_ms
-        if self.version >= 7:
+        if self.version >= SESSIONS_FROM:
             out.put_i16(self.error)
-            out.put_i32(0)                              # session_id: none
+            out.put_i32(self.session_answered)
         out.put_array_size(self.topic_count, flexible)
         for i in range(self.part_count):
             part = &self.parts[i]
+            if part.left_out:
+                continue
             if part.first_of_topic:
-                if i > 0 and flexible:
-                    out.put_i8(0)
+                if flexible and not first:
+                    out.put_i8(0)                       # tags of the topic before
+                first = False
                 topic = <TopicRef>part.topic
                 put_topic(out, <const unsigned char*>PyBytes_AS_STRING(topic.key), PyBytes_GET_SIZE(topic.key),
                           topic.by_id, flexible)
@@ -289,21 +389,20 @@ cdef class FetchPlan(LogListener):
                 continue
             encode_part_head(out, self.version, part)
             encode_aborted(out, self.version, self.aborted is not None, self.aborted[i] if self.aborted else None)
-            piece = self.slices[i]
-            size = 0 if piece is None else piece.size
             if flexible:
-                out.put_uvarint(<unsigned int>(size + 1))
+                out.put_uvarint(<unsigned int>(part.records_size + 1))
             else:
-                out.put_i32(<int32_t>size)
-            if size > 0:
+                out.put_i32(<int32_t>part.records_size)
+            if part.records_size > 0:
                 if copy:
+                    piece = self.slices[i]
                     copy_records(out, piece)
                 else:
                     cuts.append(out.size - start)
             if flexible:
                 encode_part_tags(out, part)
         if flexible:
-            if self.part_count > 0:
+            if not first:
                 out.put_i8(0)
             out.put_i8(0)
         out.end_frame(start)
@@ -312,6 +411,7 @@ cdef class FetchPlan(LogListener):
     cdef int answer_into(self, OutBuffer out) except -1:
         """Writes the whole answer into `out`: for small answers only."""
         cdef Py_ssize_t start = out.size
+        self.settle()
         try:
             self.encode(out, True, None)
         except OSError:
@@ -327,7 +427,9 @@ cdef class FetchPlan(LogListener):
         cdef OutBuffer out = OutBuffer.__new__(OutBuffer)
         cdef list cuts = []
         cdef list slices = None
-        cdef bint copy = self.size <= self.server.copy_size_max
+        cdef bint copy
+        self.settle()
+        copy = self.size <= self.server.copy_size_max
         try:
             self.encode(out, copy, cuts)
             if not copy:
@@ -378,16 +480,24 @@ cdef class FetchPlan(LogListener):
             self.server.mailbox.post(self)
         return 0
 
-    cdef int park(self, Answer answer, double now, int result) except -1:
+    cdef int park(self, Answer answer, int result) except -1:
         """Keeps the plan until resume() completes `answer`."""
         self.answer = answer
-        self.deadline = now + <double>self.wait_ms_max / 1000.0
+        self.deadline = self.now + <double>self.wait_ms_max / 1000.0
         if result == FETCH_BLOCKED:
             return self.verify()
+        return self.wait()
+
+    cdef int wait(self) except -1:
+        """Goes on waiting for what the logs report."""
+        cdef bint listened = self.listening
         self.release_slices()
         self.listen()
-        # An append between evaluate() and listen() told nobody: look once more.
-        return self.resume(now)
+        # An append between evaluate() and listen() told nobody; one during evaluate() was told a size too small.
+        if not self.posted and (self.size + self.advanced >= self.size_min if listened else self.changed()):
+            self.posted = True
+            self.server.mailbox.post(self)
+        return 0
 
     cdef int verify(self) except -1:
         """Lets the I/O pool check what this fetch wants to send, then comes back to the worker."""
@@ -395,10 +505,10 @@ cdef class FetchPlan(LogListener):
         cdef FetchPart* part
         cdef list work = []
         self.blocked = True
-        self.rounds += 1
         for i in range(self.part_count):
             part = &self.parts[i]
-            if self.logs[i] is not None and part.error == 0:
+            if part.blocked:
+                part.blocked = False
                 work.append((self.logs[i], part.offset, part.size_max))
         self.server.pool.submit(self.verify_on_pool, work)
         return 0
@@ -420,20 +530,12 @@ cdef class FetchPlan(LogListener):
         self.posted = False
         if self.done or self.blocked:
             return 0
-        if self.listening:
-            # The set of logs may change under a plan (topic deleted, created): listen to what evaluate() finds.
-            self.unlisten()
+        self.now = now
         result = self.evaluate()
         if result == FETCH_BLOCKED:
             return self.verify()
-        self.rounds = 0
         if result == FETCH_WAITS and now < self.deadline:
-            self.release_slices()
-            self.listen()
-            if self.changed():
-                self.posted = True
-                self.server.mailbox.post(self)
-            return 0
+            return self.wait()
         self.unlisten()
         self.fill(self.answer)
         self.answer.announce()
@@ -443,11 +545,14 @@ cdef class FetchPlan(LogListener):
         """True when a log moved between evaluate() and listen()."""
         cdef int32_t i
         cdef LogCore log
+        cdef FetchPart* part
         for i in range(self.part_count):
+            part = &self.parts[i]
             log = self.logs[i]
-            if log is not None and (log.high_watermark != self.parts[i].high_watermark
-                                    or log.last_stable_offset != self.parts[i].last_stable_offset
-                                    or log.log_start_offset != self.parts[i].log_start_offset):
+            if log is not None and (
+                    log.high_watermark != part.high_watermark or log.log_start_offset != part.log_start_offset
+                    or min(log.last_stable_offset, log.high_watermark) != part.last_stable_offset
+                    or log.deleted or log.offline):
                 return True
         return False
 

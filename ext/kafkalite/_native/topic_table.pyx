@@ -97,8 +97,10 @@ cdef class TopicRef:
     cdef Topic resolve(self, TopicTable table):
         """The topic now, or None, and then error_of() has the reason."""
         cdef Topic namesake
+        cdef Topic _before                  # its end may run any code: not until the fields agree again
         if self.seen == table.generation:
             return self.topic
+        _before = self.topic
         self.seen = table.generation
         if not self.by_id:
             self.topic = table.by_name.get(self.key)

@@ -8,6 +8,7 @@ import pytest
 
 from kafkalite._native.connection import Connection, WorkerIo
 from kafkalite._native.fetch import FetchServer
+from kafkalite._native.fetch_session import FetchSessionCache
 from kafkalite._native.produce import ProduceServer
 from kafkalite._native.topic_table import TopicTable
 from kafkalite._native.transfer import Mailbox, OutBuffer
@@ -37,7 +38,14 @@ class Harness:
             out,
             ProduceServer(table, out, None, partitions_max=100, deferred_bytes_max=1 << 20, flush_on_acks_all=True),
             FetchServer(
-                table, out, self.mailbox, None, partitions_max=100, response_size_max=1 << 20, copy_size_max=1 << 15
+                table,
+                out,
+                self.mailbox,
+                None,
+                FetchSessionCache(slots_max=2, partitions_max=100, eviction_ms=1000),
+                partitions_max=100,
+                response_size_max=1 << 20,
+                copy_size_max=1 << 15,
             ),
             self.dispatch,
             self.on_interest,
