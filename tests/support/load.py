@@ -28,9 +28,9 @@ XERIAL_MAGIC = b"\x82SNAPPY\0"
 GIVE_UP_MS = 120_000
 DRAIN_TIMEOUT_S = 90.0
 
-_logger = logging.getLogger("tests.load")
-_logger.addHandler(logging.NullHandler())
-_logger.propagate = False  # librdkafka reports every lost connection, which here is the point
+quiet = logging.getLogger("tests.load")
+quiet.addHandler(logging.NullHandler())
+quiet.propagate = False  # librdkafka reports every lost connection, which here is the point
 
 
 @dataclass
@@ -80,7 +80,7 @@ class Producers:
             "socket.timeout.ms": 10_000,
             **self.settings,
         }
-        producer = Producer(options, logger=_logger)
+        producer = Producer(options, logger=quiet)
         chance = random.Random(f"{self.seed}/{number}")
         began, sent = time.monotonic(), 0
         while not self._stopping.is_set():
