@@ -129,12 +129,18 @@ def test_t5_transaction_that_nobody_ends(make_broker: MakeBroker, turn_count: in
         with wire.Connection(broker.port) as connection:
             end = connection.list_offset("load", 0, -1)[2]
             if not killed:
-                assert connection.list_offset("load", 0, -1, isolation=READ_COMMITTED)[2] < end, "held up by the open transaction"
+                assert connection.list_offset("load", 0, -1, isolation=READ_COMMITTED)[2] < end, (
+                    "held up by the open transaction"
+                )
         if killed:
             broker.kill()
             broker.start()
         with wire.Connection(broker.port) as connection:
-            wait_until(lambda c=connection, e=end: c.list_offset("load", 0, -1, isolation=READ_COMMITTED)[2] > e, 60, "the abort")
+            wait_until(
+                lambda c=connection, e=end: c.list_offset("load", 0, -1, isolation=READ_COMMITTED)[2] > e,
+                60,
+                "the abort",
+            )
         assert [record.value for record in read_committed(broker.port, "load", 1)[0]] == expected
         with pytest.raises(KafkaException):
             silent.commit_transaction(10)
