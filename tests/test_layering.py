@@ -17,7 +17,7 @@ RANKS = [
     {"status", "cursor"},
     {"crc32", "crc32c", "file_ops"},
     {"message_set", "batch", "codec", "index", "record_format", "columns", "lines", "key_map"},
-    {"scan", "segment", "aborted", "producers", "compaction"},
+    {"scan", "segment", "aborted", "producers", "compaction", "stream"},
     {"log_core"},
     {"topic_table"},
     {"transfer"},

@@ -14,10 +14,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from kafkalite._native.message_set import check
 from kafkalite.classic import wire
-from kafkalite.classic.errors import ClassicError
+from kafkalite.classic.errors import ClassicError, MessageSizeTooLarge
 from kafkalite.classic.messages import Message, encode_message_set
-from kafkalite.classic.sync_producer import check_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -163,12 +163,10 @@ class DefaultEventHandler:
         return self._config.compression_codec if not chosen or topic in chosen else 0
 
 
-def pack(messages: Sequence[Message], codec: int, size_max: int) -> bytes:
+def pack(messages: Sequence[Message | bytes], codec: int, size_max: int) -> bytes:
     """A message set, compressed into one wrapper when there is a codec; MessageSizeTooLarge before anything is sent."""
     data = encode_message_set(messages, codec)
-    if codec:
-        check_size(len(data) - Message.OVERHEAD, size_max)
-    else:
-        for message in messages:
-            check_size(len(message.payload), size_max)
+    largest = check(data, verify=False)[2]
+    if largest > size_max:
+        raise MessageSizeTooLarge(f"a message of {largest} bytes is beyond max.message.size, {size_max}")
     return data

@@ -67,6 +67,7 @@ class Producer:
         if config.producer_type == "sync" and (event_handler is not None or callback_handler is not None):
             raise InvalidConfig("event and callback handlers are for producer.type=async")
         self._encoder = encoder or DefaultEncoder()
+        self._plain = type(self._encoder) is DefaultEncoder  # which the message set's encoder does by itself
         self._partitioner = partitioner or DefaultPartitioner()
         self._callback = callback_handler or CallbackHandler()
         self._event_handler = event_handler or DefaultEventHandler(config, self._callback)
@@ -92,7 +93,7 @@ class Producer:
         grouped: dict[Address, list[wire.ProduceRequest]] = {}
         for item in data:
             address, partition = self._place(item)
-            messages = [self._encoder.to_message(event) for event in item.data]
+            messages = item.data if self._plain else [self._encoder.to_message(event) for event in item.data]
             message_set = pack(messages, self._config.compression_codec, self._config.max_message_size)
             grouped.setdefault(address, []).append(wire.ProduceRequest(item.topic, partition, message_set))
         for address, requests in grouped.items():

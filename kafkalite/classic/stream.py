@@ -17,21 +17,19 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kafkalite._native.stream import PAYLOAD, MessageAndMetadata, MessageStream
 from kafkalite.classic.errors import ClassicError, ConsumerTimeout
+from kafkalite.classic.handlers import DefaultDecoder, PayloadDecoder
 from kafkalite.classic.messages import MessageIterator
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
     from kafkalite.classic.handlers import Decoder
+    from kafkalite.classic.messages import Message
     from kafkalite.registry.nodes import BrokerPartition
 
-
-class MessageAndMetadata(NamedTuple):
-    """What a stream gives (kafka.message.MessageAndMetadata): the decoded message and where it is from."""
-
-    message: Any
-    topic: str
+__all__ = ["Chunk", "ChunkQueue", "KafkaStream", "MessageAndMetadata", "Position"]
 
 
 class Position:
@@ -139,15 +137,14 @@ class ChunkQueue:
             self._changed.notify_all()
 
 
-class KafkaStream:
+class KafkaStream(MessageStream):
     """kafka.consumer.KafkaStream: iterate it."""
 
     def __init__(self, queue: ChunkQueue, decoder: Decoder, *, timeout_ms: int, shallow: bool) -> None:
+        super().__init__(_to_event(decoder))
         self._queue = queue
-        self._decoder = decoder
         self._timeout_s = None if timeout_ms < 0 else timeout_ms / 1000
         self._shallow = shallow
-        self._iterator: MessageIterator | None = None
         self._position: Position | None = None
 
     @property
@@ -155,27 +152,16 @@ class KafkaStream:
         """Whether no further chunk waits: what was read may as well be flushed now."""
         return len(self._queue) == 0
 
-    def __iter__(self) -> Iterator[MessageAndMetadata]:
-        return self
-
-    def __next__(self) -> MessageAndMetadata:
-        while True:
-            iterator, position = self._iterator, self._position
-            if iterator is not None and position is not None:
-                for message in iterator:
-                    return MessageAndMetadata(self._decoder.to_event(message), position.topic)
-                position.settle()
-                self._iterator = None
-            self._take_chunk()
-
     def clear(self) -> None:
         """A rebalance: what was fetched and not handed out is forgotten."""
         self._queue.clear()
-        iterator = self._iterator
-        if iterator is not None:
-            iterator.stop()
+        self.stop_chunk()
 
-    def _take_chunk(self) -> None:
+    def advance(self) -> None:
+        """The chunk in hand is used up: takes the next one."""
+        if self._position is not None:
+            self._position.settle()
+            self._position = None
         chunk = self._queue.get(self._timeout_s)
         if chunk is None:
             raise StopIteration
@@ -184,4 +170,11 @@ class KafkaStream:
         iterator = MessageIterator(chunk.data, chunk.offset, shallow=self._shallow)
         self._position = chunk.position
         chunk.position.begin(iterator)
-        self._iterator = iterator
+        self.take_chunk(iterator, chunk.position.topic)
+
+
+def _to_event(decoder: Decoder) -> Callable[[Message], Any] | str | None:
+    """What the inner loop calls; nothing for the two decoders that it knows."""
+    if type(decoder) is DefaultDecoder:
+        return None
+    return PAYLOAD if type(decoder) is PayloadDecoder else decoder.to_event

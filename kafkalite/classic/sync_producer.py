@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from kafkalite.classic import wire
 from kafkalite.classic.channel import Channel
-from kafkalite.classic.errors import MessageSizeTooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,9 +64,3 @@ class SyncProducer:
                 self._channel.close()
                 self._sent_count = 0
                 self._connected_at = time.monotonic()
-
-
-def check_size(payload_size: int, size_max: int) -> None:
-    """max.message.size is about the payload of each message as it is sent, a compressed wrapper's as one."""
-    if payload_size > size_max:
-        raise MessageSizeTooLarge(f"a message of {payload_size} bytes is beyond max.message.size, {size_max}")
