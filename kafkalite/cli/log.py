@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 SEGMENT_SUFFIX = ".log"
 NATIVE_INDEX_SUFFIX = ".klindex"
 KAFKA_INDEX_SUFFIX = ".index"
+TRANSACTION_INDEX_SUFFIX = ".txnindex"
 KAFKA_INDEX_ENTRY = struct.Struct(">ii")
 ZERO_CHECK_SIZE = 1024 * 1024
 PROBLEMS_MAX = 20
@@ -109,7 +110,15 @@ class Batch(NamedTuple):
             "base_sequence": info.base_sequence,
             "transactional": info.is_transactional,
             "control": info.is_control,
+            "marker": marker_of(self),
         }
+
+
+def marker_of(batch: Batch) -> str | None:
+    """What a control batch of a transaction says: `commit` or `abort`; None for any other batch."""
+    from kafkalite.log.markers import marker_type
+
+    return marker_type(batch.whole) if batch.info.is_control and batch.info.producer_id >= 0 else None
 
 
 @dataclass
@@ -125,6 +134,10 @@ class Segment:
     preallocated: int = 0
     problems: list[str] = field(default_factory=list)
     problem_count: int = 0
+    aborted: list[dict[str, int]] = field(default_factory=list)
+    """Entries of the .txnindex."""
+    aborts: set[int] = field(default_factory=set)
+    """Offsets of abort markers."""
     starts: dict[int, int] = field(default_factory=dict)
     """Position → base offset of every batch, for the indexes."""
 
@@ -152,6 +165,7 @@ class Segment:
             "first_offset": self.first_offset,
             "last_offset": self.last_offset,
             "preallocated": self.preallocated,
+            "aborted": self.aborted,
             "problem_count": self.problem_count,
             "problems": self.problems,
         }
@@ -177,11 +191,18 @@ def dump(segment: Segment, arguments: argparse.Namespace, writer: Format | JsonL
                 print_batch(batch, as_json=arguments.json)
     check_native_index(segment)
     check_kafka_index(segment)
+    check_transaction_index(segment)
     if arguments.json and not arguments.records:
         print_json(segment.as_json())
         return
     if arguments.summary:
         print(summary_text(segment))
+    elif not arguments.records:
+        for row in segment.aborted:
+            print(
+                f"  aborted: producer {row['producer_id']}, offsets {row['first_offset']}-{row['marker_offset']}, "
+                f"last stable offset {row['last_stable_offset']}"
+            )
     for problem in segment.problems:
         print(f"{segment.path}: {problem}", file=sys.stderr)
     hidden = segment.problem_count - len(segment.problems)
@@ -232,6 +253,8 @@ def note_batch(segment: Segment, batch: Batch) -> None:
     segment.batch_count += 1
     segment.record_count += max(info.record_count, 0)
     segment.starts[batch.position] = info.base_offset
+    if marker_of(batch) == "abort":
+        segment.aborts.add(info.base_offset)
 
 
 def note_tail(segment: Segment, tail: memoryview, position: int, reason: str) -> None:
@@ -268,6 +291,8 @@ def print_batch(batch: Batch, *, as_json: bool) -> None:
         print_json(row)
         return
     marks = [name for name in ("transactional", "control") if row[name]]
+    if row["marker"]:
+        marks.append(row["marker"])
     if row["producer_id"] >= 0:
         marks.append(f"producer {row['producer_id']}/{row['producer_epoch']} sequence {row['base_sequence']}")
     if not batch.crc_ok:
@@ -323,6 +348,24 @@ def check_kafka_index(segment: Segment) -> None:
     for _, position in KAFKA_INDEX_ENTRY.iter_unpack(data[:whole]):
         if position and position not in segment.starts:
             segment.problem(f"{path.name}: no batch begins at {position}")
+
+
+def check_transaction_index(segment: Segment) -> None:
+    """Each aborted transaction must end at an abort marker of the segment. A marker without one had no data here."""
+    from kafkalite.log import transaction_index
+
+    path = segment.path.with_suffix(TRANSACTION_INDEX_SUFFIX)
+    if not path.is_file():
+        return
+    rows = transaction_index.decode(path.read_bytes(), segment.base_offset, (1 << 63) - 1)
+    if rows is None:
+        segment.problem(f"{path.name} is cut off or damaged (a broker builds it again)")
+        return
+    names = ("producer_id", "first_offset", "marker_offset", "last_stable_offset")
+    segment.aborted = [dict(zip(names, row, strict=True)) for row in rows]
+    for row in rows:
+        if row[2] not in segment.aborts:
+            segment.problem(f"{path.name}: no abort marker has offset {row[2]}")
 
 
 def compare_index(segment: Segment, name: str, entries: Iterator[tuple[int, int]]) -> None:

@@ -20,6 +20,7 @@ KEY = struct.Struct(">hh")
 VALUE = struct.Struct(">hi")
 VERSION = 0
 COMMIT, ABORT = 1, 0
+TYPES = {COMMIT: "commit", ABORT: "abort"}
 
 
 def marker_batch(producer_id: int, producer_epoch: int, coordinator_epoch: int, time_ms: int, *, commit: bool) -> bytes:
@@ -33,3 +34,17 @@ def marker_batch(producer_id: int, producer_epoch: int, coordinator_epoch: int, 
     fields = (ATTRIBUTES, 0, time_ms, time_ms, producer_id, producer_epoch, -1, 1)
     unsigned = BATCH.pack(0, size - OVERHEAD, -1, MAGIC, 0, *fields) + record
     return BATCH.pack(0, size - OVERHEAD, -1, MAGIC, crc32c(unsigned[CRC_START:]), *fields) + record
+
+
+def marker_type(batch: bytes | memoryview) -> str | None:
+    """`commit` or `abort`; None for a control batch that has no such record (any more)."""
+    at = _behind_varint(batch, BATCH.size) + 1  # the record's size, its attributes
+    for _ in range(3):  # two deltas, of which compaction makes the first one longer, and the key's size
+        at = _behind_varint(batch, at)
+    return TYPES.get(KEY.unpack_from(batch, at)[1]) if at + KEY.size <= len(batch) else None
+
+
+def _behind_varint(data: bytes | memoryview, at: int) -> int:
+    while at < len(data) and data[at] & 0x80:
+        at += 1
+    return at + 1

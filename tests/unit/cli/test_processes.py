@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from kafkalite.log import transaction_index
+from tests.support.log_harness import LogHarness, make_batch
 from tests.support.process import REPOSITORY, free_port, wait_until
 
 pytestmark = pytest.mark.integration
@@ -294,6 +296,52 @@ def test_log_dump_as_json_records(stopped: Path) -> None:
     segment = min(stopped.glob("*.log"))
     first = json.loads(call("log", "dump", str(segment), "--records", "--json").stdout.splitlines()[0])
     assert (first["topic"], first["partition"], first["offset"], first["key"]) == ("kept", 0, 0, "k0")
+
+
+@pytest.fixture
+def with_transactions(tmp_path: Path) -> Path:
+    """A closed partition directory with one committed and one aborted transaction."""
+    harness = LogHarness(tmp_path)
+    log = harness.open()
+    log.ensure_producers()
+    for producer_id in (1, 2):
+        batch = make_batch(2, producer_id=producer_id, epoch=0, sequence=0, attributes=0x10)
+        assert log.append_batch(batch, admitted=log.transaction_admission())[0] == 0
+        log.append_marker(producer_id, 0, 5, commit=producer_id == 1)
+    log.close()
+    return harness.path
+
+
+def test_log_dump_shows_markers_and_aborted_transactions(with_transactions: Path) -> None:
+    result = call("log", "dump", str(with_transactions))
+    assert (result.returncode, result.stderr) == (0, b"")
+    lines = result.stdout.decode().splitlines()
+    assert [mark for line in lines for mark in ("commit", "abort") if line.split("  ")[-2:-1] == [mark]] == [
+        "commit",
+        "abort",
+    ]
+    assert lines[-1].strip() == "aborted: producer 2, offsets 3-5, last stable offset 6"
+    *batches, segment = map(json.loads, call("log", "dump", str(with_transactions), "--json").stdout.splitlines())
+    assert [row["marker"] for row in batches] == [None, "commit", None, "abort"]
+    expected = {"producer_id": 2, "first_offset": 3, "marker_offset": 5, "last_stable_offset": 6}
+    assert segment["aborted"] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (transaction_index.encode([(2, 3, 5, 6)])[:-1], b"cut off or damaged"),
+        (transaction_index.encode([(1, 0, 2, 3)]), b"no abort marker has offset 2"),
+    ],
+    ids=["torn", "not aborted"],
+)
+def test_log_dump_holds_the_index_of_aborted_transactions_against_the_log(
+    with_transactions: Path, data: bytes, problem: bytes
+) -> None:
+    (with_transactions / f"{0:020d}.txnindex").write_bytes(data)
+    result = call("log", "dump", str(with_transactions), "--summary")
+    assert result.returncode == 1
+    assert problem in result.stderr
 
 
 def test_log_dump_tells_what_is_wrong(stopped: Path, tmp_path: Path) -> None:
