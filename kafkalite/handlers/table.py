@@ -85,7 +85,7 @@ def _load(path: str) -> Any:
 IN_C = ""
 
 ROWS: Final[tuple[Row, ...]] = (
-    Row(api.PRODUCE, 3, 11, IN_C, advertised=0),
+    Row(api.PRODUCE, 3, 13, IN_C, advertised=0),
     Row(api.FETCH, 4, 17, IN_C),
     Row(api.LIST_OFFSETS, 1, 11, "list_offsets:handle", "list_offsets:needs_blocking"),
     Row(api.METADATA, 0, 13, "metadata:handle", "metadata:needs_blocking"),
@@ -106,9 +106,9 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(api.OFFSET_FOR_LEADER_EPOCH, 2, 4, "offset_for_leader_epoch:handle"),
     Row(api.ADD_PARTITIONS_TO_TXN, 0, 3, "transactions:add_partitions"),
     Row(api.ADD_OFFSETS_TO_TXN, 0, 4, "transactions:add_offsets"),
-    Row(api.END_TXN, 0, 4, "transactions:end"),
+    Row(api.END_TXN, 0, 5, "transactions:end"),
     Row(api.WRITE_TXN_MARKERS, 1, 2, "transaction_admin:write_markers"),
-    Row(api.TXN_OFFSET_COMMIT, 0, 4, "transactions:commit_offsets"),
+    Row(api.TXN_OFFSET_COMMIT, 0, 5, "transactions:commit_offsets"),
     Row(api.DESCRIBE_ACLS, 1, 3, "acls:describe"),
     Row(api.CREATE_ACLS, 1, 3, "acls:create"),
     Row(api.DELETE_ACLS, 1, 3, "acls:delete"),

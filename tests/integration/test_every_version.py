@@ -114,7 +114,8 @@ def broker():
 
 def produce(version):
     batch = wire.batch_of([wire.Record(value=b"hello")])
-    data = [TopicProduceData(name="orders", partition_data=[PartitionProduceData(index=0, records=batch)])]
+    partition = PartitionProduceData(index=0, records=batch)
+    data = [TopicProduceData(name="orders", topic_id=IDS.get("orders", bytes(16)), partition_data=[partition])]
     return ProduceRequest(acks=1, timeout_ms=1000, topic_data=data)
 
 

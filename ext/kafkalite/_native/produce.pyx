@@ -495,6 +495,10 @@ cdef class PendingProduce:
         cdef int64_t producer_id = part.producer_id()
         part.admission = None
         if error == 0:
+            if self.version >= ADMITS_FROM:
+                # The gate may have waited for the marker of the transaction before. One of this transaction would carry
+                # a higher epoch than the batch, which is enough to tell that the batch came too late.
+                part.admitted = part.log.admission()
             end_wait(part.log, producer_id, self, i)
             return
         part.state.error = error

@@ -94,6 +94,6 @@ def test_records_are_counted_measured_and_deleted(tool, topic, bootstrap, tmp_pa
 def test_broker_and_cluster_are_described(tool, bootstrap):
     versions = tool(API_VERSIONS)
     assert "CreateTopics(19): 2 to 7 [usable: 7]" in versions
-    assert "Produce(0): 0 to 11 [usable: 11]" in versions
+    assert "Produce(0): 0 to 13 [usable: 13]" in versions
     assert "Cluster ID: " in run_tool(CLUSTER, "cluster-id", "--bootstrap-server", bootstrap)
     assert bootstrap.split(":")[1] in run_tool(CLUSTER, "list-endpoints", "--bootstrap-server", bootstrap)

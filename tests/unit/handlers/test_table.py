@@ -46,8 +46,39 @@ def test_api_versions_tells_the_table(broker, version):
     assert response.error_code == ErrorCode.NONE
     told = {api.APIS[row.api_key].name: (row.min_version, row.max_version) for row in response.api_keys}
     assert told == ADVERTISED
-    assert (response.supported_features, response.finalized_features, response.finalized_features_epoch) == ([], [], -1)
+    supported, finalized, epoch = features_of(response)
+    assert supported == ([("transaction.version", 0, 2)] if version >= 4 else [])
+    assert (finalized, epoch) == (([("transaction.version", 2, 2)], 1) if version >= 3 else ([], -1))
     assert not broker.blocked
+
+
+def features_of(response):
+    supported = [(row.name, row.min_version, row.max_version) for row in response.supported_features]
+    finalized = [(row.name, row.min_version_level, row.max_version_level) for row in response.finalized_features]
+    return supported, finalized, response.finalized_features_epoch
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "reads"),
+    [
+        ("librdkafka", "2.0.2", False),
+        ("librdkafka", "v1.9.0", False),
+        ("librdkafka", "2.1.1-PRE1-dirty", False),
+        ("librdkafka", "2.2.0", True),
+        ("librdkafka", "2.11.1", True),
+        ("librdkafka", "10.0.0", True),
+        ("confluent-kafka-python", "2.1.0-librdkafka-2.1.0", False),
+        ("confluent-kafka-python", "2.16.1-librdkafka-2.16.0", True),
+        ("apache-kafka-java", "1.0.0", True),
+        ("kgo", "unknown", True),
+    ],
+)
+@pytest.mark.parametrize("version", [3, 4])
+def test_librdkafka_that_misreads_tagged_fields_is_told_no_features(broker, version, name, number, reads):
+    response = broker.call(api.API_VERSIONS, version, software_request(version, name, number))
+    assert bool(response.finalized_features) == reads
+    assert (response.finalized_features_epoch >= 0) == reads
+    assert len(response.api_keys) == len(table.ROWS)
 
 
 def software_request(version, name="apache-kafka-java", number="4.1.0"):
