@@ -58,7 +58,7 @@ def test_command_line_tour_works(tmp_path: Path) -> None:
     (tour,) = (block for block in blocks("sh") if "kafkalite topics create" in block)
     commands = [shlex.split(line, comments=True) for line in tour.splitlines()]
     (tmp_path / "server.properties").write_text("log.dirs=data\n")
-    (tmp_path / "access.log").write_text("GET /\n" * 3)
+    (tmp_path / "access.log").write_text("GET /\n" * 5)
     start, *rest = commands
     assert start[:2] == ["kafkalite", "start"]
     listen = ["--listeners", "kafka://127.0.0.1:0", "--ready-file", "ready"]

@@ -1,0 +1,132 @@
+"""The examples of docs/delivery.md, killed where it hurts: what is lost, what is done twice, and what is neither.
+
+Each program turns orders into invoices and says where it is. It is stopped at the one moment between its two steps,
+gets `kill -9` there, and is started again. Then keys are counted: an order has no invoice (lost), two (doubled), or
+one.
+"""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kafkalite.broker import Broker
+from kafkalite.client import Client
+from kafkalite.client.client import READ_COMMITTED, READ_UNCOMMITTED
+from kafkalite.record.columns import Record
+from tests.support.process import REPOSITORY, wait_until
+
+pytestmark = pytest.mark.integration
+
+EXAMPLES = REPOSITORY / "examples" / "delivery"
+BEFORE, AFTER = range(10), range(10, 20)
+"""Orders that are there when the program starts, and those that come after it was killed."""
+TIMEOUT_S = 60.0
+MOMENTS = {
+    "at-most-once": "committed, not processed",
+    "at-least-once": "processed, not committed",
+    "exactly-once": "written, not committed",
+}
+
+
+@pytest.fixture
+def client() -> Iterator[Client]:
+    """A client of a broker of its own: programs use fixed names."""
+    with (
+        Broker(flush_on_acks_all="false", offsets_topic_num_partitions=2) as broker,
+        Client(broker.bootstrap_servers) as client,
+    ):
+        for topic in ("orders", *(f"invoices-{mode}" for mode in MOMENTS)):
+            client.admin.create_topic(topic, 1)
+        yield client
+
+
+def command(program: str, mode: str, bootstrap: str) -> list[str]:
+    name = "confluent" if program == "confluent-kafka" else mode.replace("-", "_")
+    words = [mode] if name == "confluent" else []
+    return [sys.executable, str(EXAMPLES / f"{name}.py"), *words, bootstrap]
+
+
+class Program:
+    """A run of an example; ended with kill -9."""
+
+    def __init__(self, arguments: list[str], directory: Path, pause_at: str = "") -> None:
+        self.out = directory / f"out-{pause_at or 'again'}"
+        environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "PAUSE_AT": pause_at}
+        with self.out.open("wb") as out:
+            self.process = subprocess.Popen(arguments, stdout=out, stderr=subprocess.STDOUT, env=environment)
+
+    def lines(self) -> list[str]:
+        status = self.process.poll()
+        text = self.out.read_text()
+        assert status is None, f"ended with {status}:\n{text}"
+        return text.splitlines()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(TIMEOUT_S)
+
+
+def order(client: Client, numbers: range) -> None:
+    client.produce("orders", 0, [Record(-1, -1, b"%d" % number, b"a book") for number in numbers])
+
+
+def invoices(client: Client, mode: str, isolation: int = READ_COMMITTED) -> Counter[int]:
+    """How many there are for each order."""
+    found: Counter[int] = Counter()
+    for chunk in client.read(f"invoices-{mode}", 0, isolation=isolation):
+        found.update(int(key) for key in chunk.columns.keys if key is not None)
+    return found
+
+
+def killed_and_started_again(client: Client, program: str, mode: str, directory: Path) -> tuple[int, Counter[int]]:
+    """Orders that were in work when the program was killed, and what is invoiced in the end."""
+    (row,) = client.brokers()
+    arguments = command(program, mode, f"{row.host}:{row.port}")
+    order(client, BEFORE)
+    first = Program(arguments, directory, MOMENTS[mode])
+    try:
+        wait_until(lambda: MOMENTS[mode] in first.lines(), TIMEOUT_S, MOMENTS[mode])
+    finally:
+        first.kill()
+    in_work = len(BEFORE) if program == "kafkalite" else 1
+    order(client, AFTER)
+    second = Program(arguments, directory)
+    try:
+        wait_until(lambda: invoices(client, mode)[AFTER[-1]] == 1, TIMEOUT_S, "the last order's invoice")
+    finally:
+        second.kill()
+    return in_work, invoices(client, mode)
+
+
+PROGRAMS = ["kafkalite", pytest.param("confluent-kafka", marks=pytest.mark.compat)]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_at_most_once_loses(client: Client, program: str, tmp_path: Path) -> None:
+    in_work, found = killed_and_started_again(client, program, "at-most-once", tmp_path)
+    lost = {number for number in (*BEFORE, *AFTER) if found[number] == 0}
+    assert lost == set(range(in_work))
+    assert set(found.values()) == {1}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_at_least_once_doubles(client: Client, program: str, tmp_path: Path) -> None:
+    in_work, found = killed_and_started_again(client, program, "at-least-once", tmp_path)
+    assert set(found) == {*BEFORE, *AFTER}
+    doubled = {number for number in found if found[number] == 2}
+    assert doubled == set(range(in_work))
+    assert set(found.values()) == {1, 2}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_exactly_once_does_neither(client: Client, program: str, tmp_path: Path) -> None:
+    """The log holds the work of both runs; who reads committed data sees one of them."""
+    in_work, found = killed_and_started_again(client, program, "exactly-once", tmp_path)
+    assert found == dict.fromkeys((*BEFORE, *AFTER), 1)
+    everything = invoices(client, "exactly-once", READ_UNCOMMITTED)
+    assert {number for number in everything if everything[number] == 2} == set(range(in_work))
