@@ -68,7 +68,7 @@ bench: $(VENV)/.built $(VENV)/.tested packages  ## micro benchmarks, then kafkal
 	$(BIN)/python -m benchmarks.path
 
 clients: $(VENV)/.built $(VENV)/.tested packages  ## every client of the matrix, slow ones too, and docs/clients.md from what happened
-	KAFKALITE_COMPAT_RECORD=tests/compat/matrix.json $(BIN)/python -m pytest tests/compat $(PYTEST_ARGS); \
+	KAFKALITE_COMPAT_RECORD=tests/compat/matrix.json $(BIN)/python -m pytest -m capability tests/compat $(PYTEST_ARGS); \
 	status=$$?; $(BIN)/python -m tests.compat.matrix; exit $$status
 
 # cython-lint looks for pycodestyle on PATH.

@@ -28,6 +28,8 @@ CAPABILITIES = {
     "produce, consume": "every codec that the client has, acks 0, 1 and all, keys, headers, nulls, empty and large"
     " records, and reading from any offset; another client reads the same back with CRC checks on",
     "idempotent": "the idempotent producer leaves no gap and no double",
+    "transactions": "a committed and an aborted transaction, a consumer's offsets in both; a `read_committed` reader"
+    " sees the committed records alone",
     "groups": "a group reads, a second member joins and leaves, and what was committed is found again",
     "seek by time": "the first record at or after a time is found and read from there",
     "admin": "topics created, described and deleted, and the rest of what the client's admin has: settings, partitions,"
@@ -58,6 +60,9 @@ CLIENTS = {
     ),
     "java": Client("Java kafka-clients"),
     "kafkajs": Client("KafkaJS"),
+    "platformatic": Client("@platformatic/kafka"),
+    "franz_go": Client("franz-go"),
+    "sarama": Client("sarama"),
 }
 """Folder → client, in the page's order."""
 

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
-from tests.support.process import REPOSITORY
-
-BUILD = REPOSITORY / "build" / "compat"
+from tests.compat import toolchains
+from tests.compat.toolchains import BUILD
 
 
 def said(*command: str) -> str:
@@ -50,6 +49,16 @@ def node_package(folder: Path, name: str, node: str) -> tuple[str, str]:
     return package["version"], f"Node {said(node, '--version').strip().removeprefix('v')}"
 
 
+def go_module(folder: str, module: str) -> tuple[str, str]:
+    """What the built program says that it was built from."""
+    told = said(toolchains.go(), "version", "-m", str(BUILD / folder / "client"))
+    module_version = re.search(rf"dep\s+{re.escape(module)}\s+v(\S+)", told)
+    go_version = re.search(r"go(\d\S*)", told)
+    assert module_version, told
+    assert go_version, told
+    return module_version[1], f"Go {go_version[1]}"
+
+
 PROBES: dict[str, Callable[[], tuple[str, str]]] = {
     "confluent": confluent,
     "kafka_python": lambda: python_package("kafka-python"),
@@ -57,6 +66,9 @@ PROBES: dict[str, Callable[[], tuple[str, str]]] = {
     "kcat": kcat,
     "java": java,
     "kafkajs": lambda: node_package(BUILD / "kafkajs", "kafkajs", "node"),
+    "platformatic": lambda: node_package(BUILD / "platformatic", "@platformatic/kafka", toolchains.node()),
+    "franz_go": lambda: go_module("franz_go", "github.com/twmb/franz-go"),
+    "sarama": lambda: go_module("sarama", "github.com/IBM/sarama"),
 }
 
 

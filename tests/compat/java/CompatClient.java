@@ -28,6 +28,8 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.errors.InvalidProducerEpochException;
+import org.apache.kafka.common.errors.ProducerFencedException;
 import org.apache.kafka.common.errors.TopicExistsException;
 import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
@@ -41,6 +43,8 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 public final class CompatClient {
     private static final long TIMEOUT_S = 30;
     private static final int LARGE_SIZE = 1 << 20;
+    private static final String CLASSIC = "org.apache.kafka.clients.consumer.";
+    private static final String NEXT = "next:";
 
     private final String bootstrap;
     private final String topic;
@@ -61,8 +65,11 @@ public final class CompatClient {
             case "times" -> client.checkTimes();
             case "admin" -> client.checkAdmin();
             case "records" -> client.checkDeleteRecords();
-            case "group" -> client.checkGroup("org.apache.kafka.clients.consumer.RangeAssignor");
-            case "cooperative" -> client.checkGroup("org.apache.kafka.clients.consumer.CooperativeStickyAssignor");
+            case "group" -> client.checkGroup(CLASSIC + "RangeAssignor");
+            case "cooperative" -> client.checkGroup(CLASSIC + "CooperativeStickyAssignor");
+            case "next-uniform" -> client.checkGroup(NEXT + "uniform");
+            case "next-range" -> client.checkGroup(NEXT + "range");
+            case "transaction" -> client.checkTransaction();
             default -> throw new IllegalArgumentException(args[1]);
         }
         System.out.println("ok");
@@ -80,13 +87,14 @@ public final class CompatClient {
         return new KafkaProducer<>(settings);
     }
 
-    private KafkaConsumer<byte[], byte[]> consumer(long offset) {
+    private KafkaConsumer<byte[], byte[]> consumer(long offset, String... pairs) {
         Properties settings = new Properties();
         settings.put("bootstrap.servers", bootstrap);
         settings.put("key.deserializer", ByteArrayDeserializer.class);
         settings.put("value.deserializer", ByteArrayDeserializer.class);
         settings.put("enable.auto.commit", "false");
         settings.put("auto.offset.reset", "none");
+        for (int i = 0; i < pairs.length; i += 2) settings.put(pairs[i], pairs[i + 1]);
         KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(settings);
         TopicPartition partition = new TopicPartition(topic, 0);
         consumer.assign(List.of(partition));
@@ -244,6 +252,10 @@ public final class CompatClient {
     }
 
     private KafkaConsumer<byte[], byte[]> member(String assignor) {
+        return member(assignor, topic);
+    }
+
+    private KafkaConsumer<byte[], byte[]> member(String assignor, String subscription) {
         Properties settings = new Properties();
         settings.put("bootstrap.servers", bootstrap);
         settings.put("key.deserializer", ByteArrayDeserializer.class);
@@ -251,10 +263,15 @@ public final class CompatClient {
         settings.put("group.id", "group-" + topic);
         settings.put("auto.offset.reset", "earliest");
         settings.put("enable.auto.commit", "false");
-        settings.put("heartbeat.interval.ms", "300");
-        settings.put("partition.assignment.strategy", assignor);
+        if (assignor.startsWith(NEXT)) {
+            settings.put("group.protocol", "consumer");
+            settings.put("group.remote.assignor", assignor.substring(NEXT.length()));
+        } else {
+            settings.put("heartbeat.interval.ms", "300");
+            settings.put("partition.assignment.strategy", assignor);
+        }
         KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(settings);
-        consumer.subscribe(List.of(topic));
+        consumer.subscribe(List.of(subscription));
         return consumer;
     }
 
@@ -295,6 +312,85 @@ public final class CompatClient {
             admin.deleteConsumerGroups(List.of(group)).all().get();
             require(admin.listGroups().all().get().stream().noneMatch(row -> row.groupId().equals(group)), "deleted");
         }
+    }
+
+    /** Values of partition 0 that a reader of this isolation level gets, up to the end it sees. */
+    private List<String> values(String isolation) {
+        List<String> found = new ArrayList<>();
+        TopicPartition partition = new TopicPartition(topic, 0);
+        try (KafkaConsumer<byte[], byte[]> consumer = consumer(0, "isolation.level", isolation)) {
+            long end = consumer.endOffsets(List.of(partition)).get(partition);
+            for (long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(TIMEOUT_S); consumer.position(partition) < end;) {
+                require(System.nanoTime() < deadline, found + " up to " + end);
+                consumer.poll(Duration.ofMillis(200)).forEach(row -> found.add(new String(row.value(), StandardCharsets.UTF_8)));
+            }
+        }
+        return found;
+    }
+
+    private List<String> named(String stem) {
+        List<String> values = new ArrayList<>();
+        for (int i = 0; i < 10; i++) values.add(stem + "-" + i);
+        return values;
+    }
+
+    /** The scene of transactions.py; a fenced producer and the admin's view of the transaction besides. */
+    private void checkTransaction() throws Exception {
+        String source = topic + "-source", group = "group-" + topic, id = "id-" + topic;
+        TopicPartition partition = new TopicPartition(source, 0);
+        try (Admin admin = admin(); KafkaProducer<byte[], byte[]> producer = producer("transactional.id", id)) {
+            admin.createTopics(List.of(new NewTopic(topic, 1, (short) 1), new NewTopic(source, 1, (short) 1))).all().get();
+            try (KafkaProducer<byte[], byte[]> plain = producer()) {
+                for (int i = 0; i < 10; i++) plain.send(new ProducerRecord<>(source, 0, null, text("" + i)));
+            }
+            KafkaConsumer<byte[], byte[]> consumer = member(CLASSIC + "RangeAssignor", source);
+            int count = 0;
+            for (long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(TIMEOUT_S); count < 10;) {
+                require(System.nanoTime() < end, count + " of 10 records");
+                count += consumer.poll(Duration.ofMillis(200)).count();
+            }
+            producer.initTransactions();
+            transact(producer, named("aborted"), Map.of(partition, new OffsetAndMetadata(5)), consumer);
+            require(values("read_uncommitted").equals(named("aborted")), "open: " + values("read_uncommitted"));
+            require(values("read_committed").isEmpty(), "open, committed: " + values("read_committed"));
+            require(admin.listTransactions().all().get().stream().anyMatch(row -> row.transactionalId().equals(id)), "listed");
+            var described = admin.describeTransactions(List.of(id)).all().get().get(id);
+            require(described.topicPartitions().contains(new TopicPartition(topic, 0)), "described " + described);
+            producer.abortTransaction();
+            require(values("read_committed").isEmpty(), "aborted: " + values("read_committed"));
+            transact(producer, named("committed"), Map.of(partition, new OffsetAndMetadata(10)), consumer);
+            producer.commitTransaction();
+            awaitCommitted();
+            require(values("read_uncommitted").size() == 20, "all: " + values("read_uncommitted"));
+            long offset = consumer.committed(java.util.Set.of(partition)).get(partition).offset(); // waits for the marker
+            require(offset == 10, "the group's offset: " + offset);
+            consumer.close();
+            producer.beginTransaction();
+            try (KafkaProducer<byte[], byte[]> second = producer("transactional.id", id)) {
+                second.initTransactions();
+                producer.send(record(null, text("fenced")));
+                producer.commitTransaction();
+                throw new AssertionError("a fenced producer committed");
+            } catch (ProducerFencedException | InvalidProducerEpochException expected) {
+                require(values("read_committed").equals(named("committed")), "fenced: " + values("read_committed"));
+            }
+        }
+    }
+
+    /** A commit is answered once it is decided; its markers, which readers wait for, follow. */
+    private void awaitCommitted() {
+        for (long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(TIMEOUT_S); !values("read_committed").equals(named("committed"));)
+            require(System.nanoTime() < end, "committed: " + values("read_committed"));
+    }
+
+    private void transact(
+        KafkaProducer<byte[], byte[]> producer, List<String> values, Map<TopicPartition, OffsetAndMetadata> offsets,
+        KafkaConsumer<byte[], byte[]> consumer
+    ) {
+        producer.beginTransaction();
+        for (String value : values) producer.send(record(null, text(value)));
+        producer.sendOffsetsToTransaction(offsets, consumer.groupMetadata());
+        producer.flush();
     }
 
     private void checkDeleteRecords() throws Exception {

@@ -78,6 +78,7 @@ CHECKS = {
     "records": "admin",
     "group": "groups",
     "cooperative": "groups",
+    "transaction": "transactions",
 }
 
 

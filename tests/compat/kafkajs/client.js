@@ -114,6 +114,45 @@ const checks = {
     assert.deepStrictEqual(seen.slice(-49), Array.from({ length: 49 }, (_, i) => 51 + i))
   },
 
+  async transaction () {
+    const source = `${topic}-source`
+    const groupId = `group-${topic}`
+    await create()
+    const admin = kafka.admin()
+    await admin.connect()
+    await admin.createTopics({ topics: [{ topic: source, numPartitions: 1 }] })
+    const named = stem => Array.from({ length: 10 }, (_, i) => ({ value: `${stem}-${i}`, partition: 0 }))
+    await send(named('read'), { topic: source })
+    const consumer = kafka.consumer({ groupId, maxWaitTimeInMs: 200 })
+    let count = 0
+    await consumer.connect()
+    await consumer.subscribe({ topic: source, fromBeginning: true })
+    await consumer.run({ autoCommit: false, eachMessage: async () => { count++ } })
+    await until('ten records', () => count === 10)
+    const producer = kafka.producer({ transactionalId: `id-${topic}`, idempotent: true, maxInFlightRequests: 1 })
+    await producer.connect()
+    for (const [stem, offset] of [['aborted', '5'], ['committed', '10']]) {
+      const transaction = await producer.transaction()
+      await transaction.send({ topic, messages: named(stem) })
+      await transaction.sendOffsets({ consumerGroupId: groupId, topics: [{ topic: source, partitions: [{ partition: 0, offset }] }] })
+      await (stem === 'aborted' ? transaction.abort() : transaction.commit())
+      const stored = async () => (await admin.fetchOffsets({ groupId, topics: [source] }))[0].partitions[0].offset
+      if (stem === 'aborted') assert.strictEqual(await stored(), '-1')
+      for (const end = Date.now() + 30000; stem === 'committed' && await stored() !== '10';) assert.ok(Date.now() < end)
+    }
+    await consumer.disconnect()
+    await producer.disconnect()
+    const reader = kafka.consumer({ groupId: `reader-${topic}`, maxWaitTimeInMs: 200, readUncommitted: false })
+    const seen = []
+    await reader.connect()
+    await reader.subscribe({ topic, fromBeginning: true })
+    await reader.run({ eachMessage: async ({ message }) => { seen.push(message.value.toString()) } })
+    await until('ten committed records', () => seen.length >= 10)
+    await reader.disconnect()
+    assert.deepStrictEqual(seen, named('committed').map(row => row.value))
+    await admin.disconnect()
+  },
+
   async admin () {
     const admin = kafka.admin()
     await admin.connect()

@@ -11,6 +11,7 @@ from typing import NoReturn
 import pytest
 
 from tests.compat.records import CODECS, Row, read_back, stored_codecs
+from tests.compat.transactions import check_committed
 from tests.support.process import REPOSITORY
 
 HERE = Path(__file__).parent
@@ -88,6 +89,12 @@ def test_group(node: Callable[..., None], topic: str) -> None:
 @pytest.mark.capability("seek by time")
 def test_times(node: Callable[..., None], topic: str) -> None:
     node("times", topic)
+
+
+@pytest.mark.capability("transactions")
+def test_transaction(node: Callable[..., None], bootstrap: str, topic: str) -> None:
+    node("transaction", topic)
+    check_committed(bootstrap, topic)
 
 
 @pytest.mark.capability("admin")

@@ -1,0 +1,186 @@
+// @platformatic/kafka against the broker named on the command line: client.js host:port check topic [argument].
+// Exit status 0 when the check holds.
+import assert from 'node:assert'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { Admin, Consumer, Producer, stringDeserializers, stringSerializers } from '@platformatic/kafka'
+
+const [bootstrap, check, topic, argument] = process.argv.slice(2)
+const base = { clientId: 'compat', bootstrapBrokers: [bootstrap] }
+const group = `group-${topic}`
+const TIMEOUT_MS = 40000
+
+const admin = new Admin(base)
+const producerOf = options => new Producer({ ...base, serializers: stringSerializers, autocreateTopics: false, ...options })
+const consumerOf = options =>
+  new Consumer({ ...base, groupId: group, deserializers: stringDeserializers, autocommit: false, maxWaitTime: 200, ...options })
+const create = (name, partitions = 1) => admin.createTopics({ topics: [name], partitions, replicas: 1 })
+const numbered = (name, count) =>
+  Array.from({ length: count }, (_, i) => ({ topic: name, key: `key-${i}`, value: `${i};`.repeat(20), partition: 0 }))
+
+async function until (what, condition) {
+  for (const end = Date.now() + TIMEOUT_MS; !(await condition()); await sleep(50)) assert.ok(Date.now() < end, what)
+}
+
+async function send (messages, options = {}) {
+  const producer = producerOf()
+  await producer.send({ messages, acks: -1, ...options })
+  await producer.close()
+}
+
+// The next records of a stream, which stays open.
+async function take (stream, count) {
+  const found = []
+  stream.on('data', message => found.push(message))
+  await until(`${count} records`, () => found.length >= count)
+  stream.removeAllListeners('data')
+  return found
+}
+
+async function readFrom (offset, count, options = {}) {
+  const consumer = consumerOf({ groupId: `reader-${topic}-${Math.random()}`, ...options })
+  const stream = await consumer.consume({ topics: [topic], mode: 'manual', offsets: [{ topic, partition: 0, offset: BigInt(offset) }] })
+  const found = await take(stream, count)
+  await consumer.close(true)
+  return found
+}
+
+const owned = consumer => (consumer.assignments || []).reduce((count, row) => count + row.partitions.length, 0)
+
+async function join (options) {
+  const consumer = consumerOf(options)
+  const stream = await consumer.consume({ topics: [topic], mode: 'committed', fallbackMode: 'earliest' })
+  const seen = []
+  stream.on('data', message => seen.push(Number(message.offset)))
+  return { consumer, seen, leave: () => consumer.close(true) }
+}
+
+const checks = {
+  async codec () {
+    const [compression, acks] = argument.split('/')
+    await create(topic)
+    await send(numbered(topic, 200), { compression, acks: Number(acks) })
+    await until('200 records', async () => (await end()) === 200n)
+    const found = await readFrom(137, 63)
+    assert.deepStrictEqual(found.map(row => row.value), numbered(topic, 200).slice(137).map(row => row.value))
+  },
+
+  async edges () {
+    await create(topic)
+    const headers = new Map([['one', 'x'], ['empty', '']])
+    await send([
+      { topic, key: 'key', value: 'value', partition: 0 },
+      { topic, value: 'no key', partition: 0 },
+      { topic, key: 'no value', partition: 0 },
+      { topic, key: 'headers', value: 'v', headers, partition: 0 },
+      { topic, key: 'large', value: 'l'.repeat(1 << 20), partition: 0 }
+    ])
+    const found = await readFrom(0, 5)
+    assert.deepStrictEqual([...found[3].headers], [...headers])
+    assert.strictEqual(found[4].value.length, 1 << 20)
+  },
+
+  async idempotent () {
+    await create(topic)
+    const producer = producerOf({ idempotent: true })
+    for (let i = 0; i < 500; i += 50) await producer.send({ messages: numbered(topic, 500).slice(i, i + 50), acks: -1 })
+    await producer.close()
+  },
+
+  async times () {
+    await create(topic)
+    const start = Date.now() - 100000
+    await send(numbered(topic, 100).map((row, i) => ({ ...row, timestamp: BigInt(start + i * 10) })))
+    const consumer = consumerOf()
+    const at = async time => (await consumer.listOffsets({ topics: [topic], timestamp: BigInt(time) })).get(topic)[0]
+    for (const [after, expected] of [[0, 0n], [1, 1n], [505, 51n], [990, 99n], [991, -1n]]) {
+      assert.strictEqual(await at(start + after), expected, `after ${after}`)
+    }
+    assert.strictEqual((await readFrom(await at(start + 505), 1))[0].key, 'key-51')
+    await consumer.close()
+  },
+
+  async group () {
+    const options = argument === 'next' ? { groupProtocol: 'consumer' } : { heartbeatInterval: 300 }
+    await create(topic, 4)
+    await send(numbered(topic, 20))
+    const first = await join(options)
+    await until('all for the first', () => owned(first.consumer) === 4 && first.seen.length === 20)
+    await first.consumer.commit({ offsets: [{ topic, partition: 0, offset: 17n, leaderEpoch: 0 }] })
+    const second = await join(options)
+    await until('two each', () => owned(first.consumer) === 2 && owned(second.consumer) === 2)
+    await first.leave()
+    await until('all for the second', () => owned(second.consumer) === 4)
+    const stored = await second.consumer.listCommittedOffsets({ topics: [{ topic, partitions: [0] }] })
+    assert.strictEqual(stored.get(topic)[0], 17n)
+    await second.leave()
+    const third = await join(options)
+    await until('read on', () => third.seen.length >= 3)
+    assert.deepStrictEqual(third.seen, [17, 18, 19])
+    await third.leave()
+    assert.ok((await admin.listGroups({ types: ['classic', 'consumer'] })).has(group))
+    await admin.deleteGroups({ groups: [group] })
+    assert.ok(!(await admin.listGroups({ types: ['classic', 'consumer'] })).has(group))
+  },
+
+  async transaction () {
+    const source = `${topic}-source`
+    await create(topic)
+    await create(source)
+    await send(numbered(source, 10))
+    const consumer = consumerOf({ heartbeatInterval: 300 })
+    const stream = await consumer.consume({ topics: [source], mode: 'earliest' })
+    const read = await take(stream, 10)
+    const producer = producerOf({ idempotent: true, transactionalId: `id-${topic}` })
+    for (const [stem, last] of [['aborted', 4], ['committed', 9]]) {
+      const transaction = await producer.beginTransaction()
+      await transaction.addConsumer(consumer)
+      const messages = Array.from({ length: 10 }, (_, i) => ({ topic, value: `${stem}-${i}`, partition: 0 }))
+      await transaction.send({ messages, acks: -1 })
+      await transaction.addOffset(read[last])
+      await (stem === 'aborted' ? transaction.abort() : transaction.commit())
+    }
+    await consumer.close(true)
+    await producer.close()
+    const found = await readFrom(0, 10, { isolationLevel: 1 })
+    assert.deepStrictEqual(found.map(row => row.value), Array.from({ length: 10 }, (_, i) => `committed-${i}`))
+  },
+
+  async admin () {
+    await admin.createTopics({ topics: [topic], partitions: 3, replicas: 1, configs: [{ name: 'retention.ms', value: '1234567' }] })
+    await assert.rejects(admin.createTopics({ topics: [topic], partitions: 3, replicas: 1 }))
+    const config = async () => {
+      const resources = [{ resourceType: 2, resourceName: topic, configurationKeys: ['retention.ms'] }]
+      return (await admin.describeConfigs({ resources }))[0].configs[0].value
+    }
+    assert.strictEqual(await config(), '1234567')
+    const changes = [{ name: 'retention.ms', configOperation: 0, value: '7654321' }]
+    await admin.incrementalAlterConfigs({ resources: [{ resourceType: 2, resourceName: topic, configs: changes }] })
+    await until('the changed setting', async () => (await config()) === '7654321')
+    await admin.createPartitions({ topics: [{ name: topic, count: 5, assignments: null }] })
+    assert.strictEqual((await admin.metadata({ topics: [topic], forceUpdate: true })).topics.get(topic).partitionsCount, 5)
+    for (let i = 0; i < 100; i += 10) await send(numbered(topic, 10))
+    await admin.deleteRecords({ topics: [{ name: topic, partitions: [{ partition: 0, offset: 42n }] }] })
+    assert.strictEqual((await readFrom(42, 1))[0].offset, 42n)
+    assert.ok((await admin.listTopics()).includes(topic))
+    await admin.deleteTopics({ topics: [topic] })
+    assert.ok(!(await admin.listTopics()).includes(topic))
+  }
+}
+
+async function end () {
+  const consumer = consumerOf()
+  const offsets = await consumer.listOffsets({ topics: [topic] })
+  await consumer.close()
+  return offsets.get(topic)[0]
+}
+
+checks[check]().then(
+  async () => {
+    await admin.close()
+    process.exit(0)
+  },
+  error => {
+    console.error(error)
+    process.exit(1)
+  }
+)

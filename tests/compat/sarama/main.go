@@ -1,0 +1,375 @@
+// sarama against the broker named on the command line: client host:port check topic [argument].
+// Exit status 0 when the check holds, else what did not.
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/IBM/sarama"
+)
+
+const timeout = 60 * time.Second
+
+var (
+	bootstrap, topic, argument string
+	deadline                   = time.Now().Add(timeout)
+)
+
+func require(holds bool, format string, values ...any) {
+	if !holds {
+		fmt.Fprintf(os.Stderr, format+"\n", values...)
+		os.Exit(1)
+	}
+}
+
+func ok(err error) { require(err == nil, "%v", err) }
+
+func until(what string, condition func() bool) {
+	for !condition() {
+		require(time.Now().Before(deadline), "%s: not in time", what)
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func config() *sarama.Config {
+	made := sarama.NewConfig()
+	made.Version = sarama.MaxVersion
+	made.Producer.Return.Successes = true
+	made.Producer.MaxMessageBytes = 4_000_000
+	made.Producer.Partitioner = sarama.NewManualPartitioner
+	made.Consumer.Offsets.Initial = sarama.OffsetOldest
+	made.Consumer.Offsets.AutoCommit.Enable = false
+	made.Consumer.Group.Heartbeat.Interval = 300 * time.Millisecond
+	made.Consumer.MaxWaitTime = 200 * time.Millisecond
+	return made
+}
+
+func admin() sarama.ClusterAdmin {
+	made, err := sarama.NewClusterAdmin([]string{bootstrap}, config())
+	ok(err)
+	return made
+}
+
+func create(name string, partitions int32) {
+	cluster := admin()
+	defer cluster.Close()
+	ok(cluster.CreateTopic(name, &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: 1}, false))
+}
+
+func message(name string, key, value []byte) *sarama.ProducerMessage {
+	made := &sarama.ProducerMessage{Topic: name}
+	if key != nil {
+		made.Key = sarama.ByteEncoder(key)
+	}
+	if value != nil {
+		made.Value = sarama.ByteEncoder(value)
+	}
+	return made
+}
+
+func send(messages []*sarama.ProducerMessage, settings *sarama.Config) {
+	producer, err := sarama.NewSyncProducer([]string{bootstrap}, settings)
+	ok(err)
+	defer producer.Close()
+	ok(producer.SendMessages(messages))
+}
+
+func numbered(name string, count int) []*sarama.ProducerMessage {
+	messages := make([]*sarama.ProducerMessage, count)
+	for i := range messages {
+		messages[i] = message(name, []byte(fmt.Sprintf("key-%d", i)), bytes.Repeat([]byte(fmt.Sprintf("%d;", i)), 20))
+	}
+	return messages
+}
+
+func read(offset int64, count int, settings *sarama.Config) []*sarama.ConsumerMessage {
+	consumer, err := sarama.NewConsumer([]string{bootstrap}, settings)
+	ok(err)
+	defer consumer.Close()
+	partition, err := consumer.ConsumePartition(topic, 0, offset)
+	ok(err)
+	defer partition.Close()
+	var found []*sarama.ConsumerMessage
+	for len(found) < count {
+		select {
+		case row := <-partition.Messages():
+			found = append(found, row)
+		case <-time.After(time.Until(deadline)):
+			require(false, "%d of %d records", len(found), count)
+		}
+	}
+	return found
+}
+
+func bytesOf(encoder sarama.Encoder) []byte {
+	if encoder == nil {
+		return nil
+	}
+	value, err := encoder.Encode()
+	ok(err)
+	return value
+}
+
+func requireSame(sent []*sarama.ProducerMessage, found []*sarama.ConsumerMessage) {
+	require(len(sent) == len(found), "sent %d, found %d", len(sent), len(found))
+	for i, row := range found {
+		key, value := bytesOf(sent[i].Key), bytesOf(sent[i].Value)
+		require(bytes.Equal(key, row.Key) && (key == nil) == (row.Key == nil), "key of %d", i)
+		require(bytes.Equal(value, row.Value) && (value == nil) == (row.Value == nil), "value of %d", i)
+		require(len(sent[i].Headers) == len(row.Headers), "headers of %d", i)
+		for number, header := range sent[i].Headers {
+			require(bytes.Equal(header.Key, row.Headers[number].Key) && bytes.Equal(header.Value, row.Headers[number].Value), "header of %d", i)
+		}
+	}
+}
+
+func checkCodec() {
+	codec, acks, _ := strings.Cut(argument, "/")
+	create(topic, 1)
+	settings := config()
+	settings.Producer.Compression = map[string]sarama.CompressionCodec{
+		"none": sarama.CompressionNone, "gzip": sarama.CompressionGZIP, "snappy": sarama.CompressionSnappy,
+		"lz4": sarama.CompressionLZ4, "zstd": sarama.CompressionZSTD,
+	}[codec]
+	settings.Producer.RequiredAcks = map[string]sarama.RequiredAcks{
+		"0": sarama.NoResponse, "1": sarama.WaitForLocal, "all": sarama.WaitForAll,
+	}[acks]
+	send(numbered(topic, 200), settings)
+	client, err := sarama.NewClient([]string{bootstrap}, config())
+	ok(err)
+	defer client.Close()
+	until("200 records", func() bool { // acks=0 does not tell
+		end, err := client.GetOffset(topic, 0, sarama.OffsetNewest)
+		return err == nil && end == 200
+	})
+	requireSame(numbered(topic, 200)[137:], read(137, 63, config()))
+}
+
+func checkEdges() {
+	create(topic, 1)
+	headed := message(topic, nil, []byte("headers"))
+	headed.Headers = []sarama.RecordHeader{{Key: []byte("same"), Value: []byte("1")}, {Key: []byte("same"), Value: []byte("2")}, {Key: []byte("null")}}
+	messages := []*sarama.ProducerMessage{
+		message(topic, []byte("key"), []byte("value")), message(topic, nil, []byte("no key")), message(topic, []byte("no value"), nil),
+		message(topic, nil, nil), message(topic, []byte{}, []byte{}), message(topic, []byte("large"), bytes.Repeat([]byte("l"), 1<<20)), headed,
+	}
+	send(messages, config())
+	requireSame(messages, read(0, len(messages), config()))
+}
+
+func checkIdempotent() {
+	create(topic, 1)
+	settings := config()
+	settings.Producer.Idempotent = true
+	settings.Producer.RequiredAcks = sarama.WaitForAll
+	settings.Net.MaxOpenRequests = 1
+	settings.Producer.Flush.MaxMessages = 50
+	send(numbered(topic, 2000), settings)
+	requireSame(numbered(topic, 2000), read(0, 2000, config()))
+}
+
+func checkTimes() {
+	create(topic, 1)
+	base := time.Now().Add(-100 * time.Second).Truncate(time.Millisecond)
+	messages := numbered(topic, 100)
+	for i, row := range messages {
+		row.Timestamp = base.Add(time.Duration(i) * 10 * time.Millisecond)
+	}
+	send(messages, config())
+	client, err := sarama.NewClient([]string{bootstrap}, config())
+	ok(err)
+	defer client.Close()
+	for after, expected := range map[int64]int64{0: 0, 1: 1, 505: 51, 990: 99, 991: -1} {
+		found, err := client.GetOffset(topic, 0, base.UnixMilli()+after)
+		ok(err)
+		require(found == expected, "after %d: %d, not %d", after, found, expected)
+	}
+	at, err := client.GetOffset(topic, 0, base.UnixMilli()+505)
+	ok(err)
+	requireSame(messages[51:53], read(at, 2, config()))
+}
+
+// member counts what it owns and what it reads; it commits up to an offset when told to.
+type member struct {
+	lock    sync.Mutex
+	owned   int
+	offsets []int64
+	commit  int64
+	group   sarama.ConsumerGroup
+	stop    context.CancelFunc
+	ended   chan struct{}
+}
+
+func (m *member) Setup(session sarama.ConsumerGroupSession) error {
+	m.lock.Lock()
+	defer m.lock.Unlock()
+	m.owned = len(session.Claims()[topic])
+	return nil
+}
+
+func (m *member) Cleanup(sarama.ConsumerGroupSession) error { return nil }
+
+func (m *member) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
+	for row := range claim.Messages() {
+		m.lock.Lock()
+		m.offsets = append(m.offsets, row.Offset)
+		if row.Offset+1 == m.commit {
+			session.MarkMessage(row, "note")
+			session.Commit()
+		}
+		m.lock.Unlock()
+	}
+	return nil
+}
+
+func (m *member) has(owned, count int) bool {
+	m.lock.Lock()
+	defer m.lock.Unlock()
+	return m.owned == owned && len(m.offsets) >= count
+}
+
+func (m *member) leave() {
+	m.stop()
+	<-m.ended
+	ok(m.group.Close())
+}
+
+func join(commit int64) *member {
+	made := &member{commit: commit, ended: make(chan struct{})}
+	group, err := sarama.NewConsumerGroup([]string{bootstrap}, "group-"+topic, config())
+	ok(err)
+	var ctx context.Context
+	ctx, made.stop = context.WithCancel(context.Background())
+	made.group = group
+	go func() {
+		defer close(made.ended)
+		for ctx.Err() == nil {
+			ok(group.Consume(ctx, []string{topic}, made))
+		}
+	}()
+	return made
+}
+
+func checkGroup() {
+	create(topic, 4)
+	send(numbered(topic, 20), config())
+	first := join(17)
+	until("all for the first", func() bool { return first.has(4, 20) })
+	second := join(0)
+	until("two each", func() bool { return first.has(2, 20) && second.has(2, 0) })
+	cluster := admin()
+	defer cluster.Close()
+	described, err := cluster.DescribeConsumerGroups([]string{"group-" + topic})
+	ok(err)
+	require(len(described[0].Members) == 2, "two members: %v", described[0].Members)
+	first.leave()
+	until("all for the second", func() bool { return second.has(4, 3) })
+	second.leave()
+	stored, err := cluster.ListConsumerGroupOffsets("group-"+topic, map[string][]int32{topic: {0}})
+	ok(err)
+	row := stored.GetBlock(topic, 0)
+	require(row.Offset == 17 && row.Metadata == "note", "committed %v", row)
+	require(slices.Contains(second.offsets, 17) && !slices.Contains(second.offsets, 16), "read on: %v", second.offsets)
+	groups, err := cluster.ListConsumerGroups()
+	ok(err)
+	_, listed := groups["group-"+topic]
+	require(listed, "listed")
+	ok(cluster.DeleteConsumerGroup("group-" + topic))
+}
+
+func checkTransaction() {
+	source, group := topic+"-source", "group-"+topic
+	create(topic, 1)
+	create(source, 1)
+	send(numbered(source, 10), config())
+	settings := config()
+	settings.Producer.Idempotent = true
+	settings.Producer.RequiredAcks = sarama.WaitForAll
+	settings.Net.MaxOpenRequests = 1
+	settings.Producer.Transaction.ID = "id-" + topic
+	producer, err := sarama.NewSyncProducer([]string{bootstrap}, settings)
+	ok(err)
+	for _, stem := range []string{"aborted", "committed"} {
+		ok(producer.BeginTxn())
+		for i := range 10 {
+			_, _, err := producer.SendMessage(message(topic, nil, []byte(fmt.Sprintf("%s-%d", stem, i))))
+			ok(err)
+		}
+		offset := map[string]int64{"aborted": 5, "committed": 10}[stem]
+		offsets := map[string][]*sarama.PartitionOffsetMetadata{source: {{Partition: 0, Offset: offset}}}
+		ok(producer.AddOffsetsToTxn(offsets, group))
+		if stem == "aborted" {
+			ok(producer.AbortTxn())
+		} else {
+			ok(producer.CommitTxn())
+		}
+	}
+	ok(producer.Close())
+	committed := config()
+	committed.Consumer.IsolationLevel = sarama.ReadCommitted
+	for i, row := range read(0, 10, committed) {
+		require(string(row.Value) == fmt.Sprintf("committed-%d", i), "read committed: %s at %d", row.Value, i)
+	}
+}
+
+func checkAdmin() {
+	cluster := admin()
+	defer cluster.Close()
+	retention := "1234567"
+	detail := &sarama.TopicDetail{NumPartitions: 3, ReplicationFactor: 1, ConfigEntries: map[string]*string{"retention.ms": &retention}}
+	ok(cluster.CreateTopic(topic, detail, false))
+	err := cluster.CreateTopic(topic, detail, false)
+	require(err != nil && strings.Contains(err.Error(), "already exists"), "created twice: %v", err)
+	resource := sarama.ConfigResource{Type: sarama.TopicResource, Name: topic, ConfigNames: []string{"retention.ms"}}
+	found, err := cluster.DescribeConfig(resource)
+	ok(err)
+	require(len(found) == 1 && found[0].Value == retention, "configs %v", found)
+	changed := "7654321"
+	entries := map[string]sarama.IncrementalAlterConfigsEntry{"retention.ms": {Operation: sarama.IncrementalAlterConfigsOperationSet, Value: &changed}}
+	ok(cluster.IncrementalAlterConfig(sarama.TopicResource, topic, entries, false))
+	found, err = cluster.DescribeConfig(resource)
+	ok(err)
+	require(found[0].Value == changed, "configs %v", found)
+	ok(cluster.CreatePartitions(topic, 5, nil, false))
+	topics, err := cluster.DescribeTopics([]string{topic})
+	ok(err)
+	require(len(topics[0].Partitions) == 5, "5 partitions")
+	settings := config()
+	settings.Producer.Flush.MaxMessages = 10
+	send(numbered(topic, 100), settings)
+	ok(cluster.DeleteRecords(topic, map[int32]int64{0: 42}))
+	client, err := sarama.NewClient([]string{bootstrap}, config())
+	ok(err)
+	defer client.Close()
+	start, err := client.GetOffset(topic, 0, sarama.OffsetOldest)
+	ok(err)
+	require(start == 42, "log start %d", start)
+	brokers, controller, err := cluster.DescribeCluster()
+	ok(err)
+	require(len(brokers) == 1 && brokers[0].ID() == controller, "one broker")
+	_, err = cluster.DescribeLogDirs([]int32{controller})
+	ok(err)
+	ok(cluster.DeleteTopic(topic))
+	left, err := cluster.ListTopics()
+	ok(err)
+	_, there := left[topic]
+	require(!there, "deleted")
+}
+
+func main() {
+	bootstrap, topic = os.Args[1], os.Args[3]
+	if len(os.Args) > 4 {
+		argument = os.Args[4]
+	}
+	map[string]func(){
+		"codec": checkCodec, "edges": checkEdges, "idempotent": checkIdempotent, "times": checkTimes,
+		"group": checkGroup, "transaction": checkTransaction, "admin": checkAdmin,
+	}[os.Args[2]]()
+}
