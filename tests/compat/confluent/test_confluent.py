@@ -71,7 +71,7 @@ def test_produce_reads_back_with_its_codec(
 ) -> None:
     rows = plain(300)
     results(admin.create_topics([NewTopic(topic, 1)]))
-    produce(bootstrap, topic, rows, **{"compression.type": codec, "acks": acks, "linger.ms": 50})
+    produce(bootstrap, topic, rows, **{"compression.type": codec, "acks": acks, "linger.ms": 2000})
     assert read_back(bootstrap, topic, len(rows)) == rows
     assert stored_codecs(port, topic) == {CODECS[codec]}
 

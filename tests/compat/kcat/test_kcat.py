@@ -45,10 +45,12 @@ def test_produce_reads_back_with_its_codec(
     kcat: Callable[..., str], bootstrap: str, port: int, topic: str, codec: str, acks: str
 ) -> None:
     create(port, topic)
-    settings = ["-z", codec, "-X", f"acks={acks}", "-X", "linger.ms=50"]
+    settings = ["-z", codec, "-X", f"acks={acks}", "-X", "linger.ms=100"]
     kcat("-P", "-t", topic, "-p", "0", *settings, text="\n".join(LINES) + "\n")
     assert [row.value.decode() for row in read_back(bootstrap, topic, len(LINES)) if row.value] == LINES
-    assert stored_codecs(port, topic) == {CODECS[codec]}
+    found = stored_codecs(port, topic)
+    assert CODECS[codec] in found
+    assert found <= {CODECS[codec], 0}  # librdkafka leaves a batch alone that would not become smaller
     assert kcat("-C", "-t", topic, "-p", "0", "-o", "beginning", "-e", "-q").splitlines() == LINES
 
 
