@@ -62,10 +62,10 @@ def jars() -> Path:
     return JAR_DIR
 
 
-def run_tool(main_class: str, *arguments: str, timeout_s: float = 120) -> str:
-    """Runs one of Kafka's command line tools; its output."""
+def run_tool(main_class: str, *arguments: str, timeout_s: float = 120, text: str = "") -> str:
+    """Runs one of Kafka's command line tools with this standard input; its output."""
     command = ["java", HEAP, "-cp", f"{jars()}/*", main_class, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=timeout_s)
     if done.returncode:
         raise RuntimeError(f"{main_class} ended with {done.returncode}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
     return done.stdout

@@ -1,7 +1,7 @@
 """Kafka Streams counts words: repartition topic, state store with its changelog, both processing guarantees.
 
-Each word's counts are all written, so what the output must be is known to the record: 1, 2, 3 … up to the word's number,
-once each with exactly_once_v2, even if the application and the broker are killed on the way.
+Each word's counts are all written, so what the output must be is known to the record: 1, 2, 3 … up to the word's
+number. With exactly_once_v2 each comes once, even if the application and the broker are killed on the way.
 """
 
 from __future__ import annotations
@@ -126,6 +126,10 @@ def written(bootstrap: str) -> int:
     return sum(map(len, counts(bootstrap).values()))
 
 
+def reach(bootstrap: str, count: float) -> None:
+    wait_until(lambda: written(bootstrap) >= count, DONE_TIMEOUT_S, f"{count:.0f} counts", 0.2)
+
+
 def finished(bootstrap: str, expected: Counter[str]) -> bool:
     found = counts(bootstrap)
     return all(found[word] and found[word][-1] >= number for word, number in expected.items())
@@ -171,9 +175,7 @@ def test_exactly_once_while_application_and_broker_are_killed(
     application.start()
     try:
         for share, victim in ((0.1, "application"), (0.25, "broker"), (0.4, "application"), (0.6, "both")):
-            wait_until(
-                lambda: written(broker.bootstrap) >= share * total, DONE_TIMEOUT_S, f"{share} of the counts", 0.2
-            )  # noqa: B023 - called in this turn
+            reach(broker.bootstrap, share * total)
             if victim in ("application", "both"):
                 application.kill()
             if victim in ("broker", "both"):
