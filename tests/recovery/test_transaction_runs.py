@@ -208,7 +208,7 @@ def test_random_transactions_look_like_the_model() -> None:
 
 @pytest.mark.slow
 def test_many_random_transactions_look_like_the_model() -> None:
-    run_state_machine_as_test(TransactionsRun, settings=settings(max_examples=1500, stateful_step_count=60, **SETTINGS))
+    run_state_machine_as_test(TransactionsRun, settings=settings(max_examples=500, stateful_step_count=60, **SETTINGS))
 
 
 # ---- the test can fail ----------------------------------------------------------------------------------------------

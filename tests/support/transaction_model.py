@@ -140,12 +140,12 @@ def read_committed(log: PartitionLog, start: int, size_max: int = 1 << 20) -> li
         assert data, f"nothing at {at} below the last stable offset {log.last_stable_offset}"
         found = list(batches_of(data))
         told = producers.aborted.between(at, found[-1].next_offset)
-        seen += [offset for offset in _client_view(found, told) if offset >= at]
+        seen += [offset for offset in client_view(found, told) if offset >= at]
         at = found[-1].next_offset
     return seen
 
 
-def _client_view(found: list[Fetched], told: list[tuple[int, int]]) -> Iterator[int]:
+def client_view(found: list[Fetched], told: list[tuple[int, int]]) -> Iterator[int]:
     """Kafka's consumer: a producer named as aborted is skipped from its first offset up to its abort marker."""
     left = sorted(told)
     skipped: set[int] = set()

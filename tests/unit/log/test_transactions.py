@@ -292,6 +292,62 @@ def test_delete_records_moves_the_last_stable_offset_past_an_open_transaction(ha
     assert aborted(log, 3) == [(0, 1)]
 
 
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+def test_retention_takes_the_first_batch_of_an_open_transaction(tmp_path: Path, clean: bool) -> None:
+    harness = LogHarness(tmp_path, segment_bytes=300, retention_bytes=400)
+    log = harness.open()
+    put(log, producer_id=1)
+    for sequence in range(30):
+        put(log, sequence, producer_id=2, transactional=False)
+    assert log.last_stable_offset == 0
+    assert log.apply_retention(0) > 3
+    assert log.last_stable_offset == log.log_start_offset > 1
+    start = log.log_start_offset
+    log.close() if clean else release(log)
+    log = harness.open(clean=clean, recovery_point=log.log_end_offset)
+    log.ensure_producers()
+    assert (log.last_stable_offset, log.open_transactions()) == (start, [(1, 0)])
+    put(log, 1, producer_id=1)
+    end(log, commit=False, producer_id=1)
+    assert log.last_stable_offset == log.log_end_offset
+    assert aborted(log, start) == [(0, 1)]
+    assert {int(path.stem) for path in harness.files(".txnindex")} <= {int(path.stem) for path in harness.files()}
+
+
+def test_index_of_aborted_transactions_goes_with_its_segment(tmp_path: Path) -> None:
+    harness = LogHarness(tmp_path, segment_bytes=300)
+    log = harness.open()
+    for number in range(20):
+        put(log, number)
+        end(log, commit=False)
+    indexes = harness.files(".txnindex")
+    assert len(indexes) > 3
+    log.delete_records(log.log_end_offset - 2)
+    left = harness.files(".txnindex")
+    assert [path for path in indexes if path not in left], "some went"
+    assert all(int(path.stem) >= int(harness.files()[0].stem) for path in left)
+    assert aborted(log, log.log_start_offset) == [(38, 7)]
+
+
+def test_index_files_are_written_again_where_they_differ(tmp_path: Path) -> None:
+    harness = LogHarness(tmp_path, segment_bytes=300)
+    log = harness.open()
+    for number in range(20):
+        put(log, number)
+        end(log, commit=number % 2 == 0)
+    log.close()
+    expected = {path: path.read_bytes() for path in harness.files(".txnindex")}
+    told = [(first, 7) for first in range(2, 40, 4)]
+    for path in (*expected, None):
+        for data in (b"", b"rubbish", bytes(34), *expected.values()):
+            if path is not None:
+                path.write_bytes(data)
+        log = harness.open(clean=False, recovery_point=0)
+        assert aborted(log) == told
+        log.close()
+        assert {path: path.read_bytes() for path in harness.files(".txnindex")} == expected
+
+
 def test_producer_with_an_open_transaction_is_never_forgotten(tmp_path: Path) -> None:
     clock = FakeClock()
     harness = LogHarness(tmp_path, clock=clock)

@@ -9,12 +9,13 @@ import kafkalite.broker
 from kafkalite import Broker
 from kafkalite._native.produce import ProduceServer, deferred_bytes_now
 from kafkalite.deferred import Deferred, completed
+from kafkalite.log.partition_log import PartitionLog
 from tests.support import wire
 from tests.support.process import wait_until
 
 TRANSACTIONAL = 0x10
 UNKNOWN_SERVER, OUT_OF_ORDER, INVALID_EPOCH, INVALID_TXN_STATE, NOT_AUTHORIZED, ABORTABLE = -1, 45, 47, 48, 53, 120
-REQUEST_TIMED_OUT = 7
+REQUEST_TIMED_OUT, STORAGE_ERROR = 7, 56
 READ_COMMITTED = 1
 WAIT_S = 30.0
 
@@ -374,3 +375,11 @@ def test_last_stable_offset_is_right_in_the_first_answer_after_a_restart(gate, b
         answer = committed(connection)
         assert (answer.last_stable_offset, answer.high_watermark, bases(answer)) == (1, 2, [0])
         assert connection.list_offset("t", 1, -1, isolation=READ_COMMITTED)[2] == 1
+
+
+def test_fetch_of_a_log_whose_producers_cannot_be_loaded_is_an_error(gate, broker, connection, monkeypatch):
+    monkeypatch.setattr(PartitionLog, "_load_producers_locked", lambda _log: False)
+    answer = connection.fetch("t", 2, 0, max_wait_ms=60_000)
+    assert (answer.error, answer.high_watermark) == (STORAGE_ERROR, -1)
+    monkeypatch.undo()
+    assert connection.fetch("t", 2, 0).error == 0
