@@ -203,6 +203,7 @@ def test_leaving_the_block_of_a_producer_aborts_what_is_open(client, topic, prod
     with producer() as writer:
         writer.begin_transaction()
         writer.send(topic, 0, [b"x"])
+        writer.flush()
     wait_until(lambda: client.end_offset(topic, 0, isolation=READ_COMMITTED) == 2, TIMEOUT_S, "the marker")
     assert read(client, topic) == []
 

@@ -31,8 +31,10 @@ from kafkalite.protocol.messages import (
     produce,
 )
 from tests.support.fake_group import FakeGroup
+from tests.support.fake_transactions import FakeTransactions
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS, INIT_PRODUCER_ID = 0, 1, 2, 3, 18, 19, 22
+ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT = 24, 25, 26, 28
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = range(8, 15)
 VERSIONS = {
     PRODUCE: (3, 11),
@@ -49,7 +51,13 @@ VERSIONS = {
     HEARTBEAT: (0, 4),
     LEAVE_GROUP: (0, 5),
     SYNC_GROUP: (0, 5),
+    ADD_PARTITIONS_TO_TXN: (0, 3),
+    ADD_OFFSETS_TO_TXN: (0, 4),
+    END_TXN: (0, 4),
+    TXN_OFFSET_COMMIT: (0, 4),
 }
+SECOND_PROTOCOL = {**VERSIONS, PRODUCE: (3, 12), END_TXN: (0, 5), TXN_OFFSET_COMMIT: (0, 5)}
+"""With transactions by KIP-890."""
 
 CLOSE = "close the connection unserved"
 CLOSE_AFTER = "serve, then close the connection without an answer"
@@ -74,10 +82,10 @@ class FakePartition:
     batches: list[tuple[int, bytes]] = field(default_factory=list)
     end: int = 0
     start: int = 0
-    sequences: dict[int, int] = field(default_factory=dict)
-    """Producer id → the sequence that comes next."""
-    offsets: dict[tuple[int, int], int] = field(default_factory=dict)
-    """(producer id, sequence) → base offset, to answer duplicates."""
+    sequences: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Producer id and epoch → the sequence that comes next."""
+    offsets: dict[tuple[tuple[int, int], int], int] = field(default_factory=dict)
+    """(producer id and epoch, sequence) → base offset, to answer duplicates."""
 
     def append(self, raw: bytes, size_max: int) -> tuple[int, int]:
         """(error code, base offset)."""
@@ -85,14 +93,15 @@ class FakePartition:
         if info.size > size_max:
             return 10, -1
         if info.producer_id >= 0:
-            expected = self.sequences.get(info.producer_id, 0)
+            who = (info.producer_id, info.producer_epoch)
+            expected = self.sequences.get(who, 0)
             if info.base_sequence < expected:
-                known = self.offsets.get((info.producer_id, info.base_sequence))
+                known = self.offsets.get((who, info.base_sequence))
                 return (0, known) if known is not None else (45, -1)
             if info.base_sequence > expected:
                 return 45, -1
-            self.sequences[info.producer_id] = expected + info.record_count
-            self.offsets[info.producer_id, info.base_sequence] = self.end
+            self.sequences[who] = expected + info.record_count
+            self.offsets[who, info.base_sequence] = self.end
         stamped = bytearray(raw)
         native.stamp(stamped, self.end, 0)
         self.batches.append((self.end, bytes(stamped)))
@@ -126,6 +135,7 @@ class FakeCluster:
         self.mutate: Callable[[bytes], bytes] | None = None
         """Applied to every answer frame on its way out."""
         self.group = FakeGroup()
+        self.transactions = FakeTransactions(second=self.versions[END_TXN][1] >= 5)
         self.metadata_lags = 0
         """So many Metadata answers call a topic leaderless."""
         self._listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(nodes)]
@@ -238,7 +248,14 @@ class FakeCluster:
             api_versions.ApiVersion(api_key=key, min_version=low, max_version=high)
             for key, (low, high) in self.versions.items()
         ]
-        return api_versions.ApiVersionsResponse(error_code=code, api_keys=rows)
+        features = []
+        if self.transactions.second:
+            features.append(
+                api_versions.FinalizedFeatureKey(name="transaction.version", max_version_level=2, min_version_level=2)
+            )
+        return api_versions.ApiVersionsResponse(
+            error_code=code, api_keys=rows, finalized_features=features, finalized_features_epoch=len(features) - 1
+        )
 
     def metadata(self, node: int, request: Any, code: int) -> Any:
         names = list(self.topics) if request.topics is None else [topic.name for topic in request.topics]
@@ -285,8 +302,13 @@ class FakeCluster:
             for part in topic.partition_data:
                 error, partition = self.partition(node, topic.name, part.index, code)
                 base = -1
+                key = (topic.name, part.index)
+                error = error or self.transactions.admit(key, part.records)
                 if not error and partition is not None:
+                    end = partition.end
                     error, base = partition.append(part.records, self.batch_size_max)
+                    if partition.end > end:
+                        self.transactions.wrote(key, part.records)
                 rows.append(produce.PartitionProduceResponse(index=part.index, error_code=error, base_offset=base))
             topics.append(produce.TopicProduceResponse(name=topic.name, partition_responses=rows))
         return produce.ProduceResponse(responses=topics)
@@ -330,6 +352,8 @@ class FakeCluster:
         return list_offsets.ListOffsetsResponse(topics=topics)
 
     def init_producer_id(self, node: int, request: Any, code: int) -> Any:
+        if request.transactional_id is not None:
+            return self.transactions.initialise(node, request, code)
         self.next_producer_id += 1
         return init_producer_id.InitProducerIdResponse(
             error_code=code, producer_id=-1 if code else self.next_producer_id, producer_epoch=0
@@ -366,6 +390,10 @@ HANDLERS = {
     LEAVE_GROUP: lambda cluster, *arguments: cluster.group.leave(*arguments),
     OFFSET_COMMIT: lambda cluster, *arguments: cluster.group.commit(*arguments),
     OFFSET_FETCH: lambda cluster, *arguments: cluster.group.fetch(*arguments),
+    ADD_PARTITIONS_TO_TXN: lambda cluster, *arguments: cluster.transactions.add_partitions(*arguments),
+    ADD_OFFSETS_TO_TXN: lambda cluster, *arguments: cluster.transactions.add_offsets(*arguments),
+    END_TXN: lambda cluster, *arguments: cluster.transactions.end(*arguments),
+    TXN_OFFSET_COMMIT: lambda cluster, *arguments: cluster.transactions.commit_offsets(*arguments),
 }
 
 
