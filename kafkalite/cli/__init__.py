@@ -30,6 +30,7 @@ COMMANDS = {
     "topics": "list, describe, create, delete and change topics",
     "configs": "describe and change settings of topics and brokers",
     "groups": "list, describe and delete consumer groups, move their offsets",
+    "transactions": "list and describe transactions, abort one that hangs",
     "produce": "send lines to a topic",
     "consume": "print the records of a topic",
     "classic": "the tools of Kafka 0.7",

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kafkalite.client.groups import Groups
     from kafkalite.client.producer import Delivery, Producer
     from kafkalite.client.reader import Chunk, Reader
+    from kafkalite.client.transaction_admin import TransactionAdmin
     from kafkalite.record.columns import Record, RecordColumns
 
 DEFAULT_PORT = 9092
@@ -163,6 +164,13 @@ class Client:
         from kafkalite.client.groups import Groups
 
         return Groups(self)
+
+    @property
+    def transactions(self) -> TransactionAdmin:
+        """Transactional ids and what is open in partitions; for writing in transactions see `producer`."""
+        from kafkalite.client.transaction_admin import TransactionAdmin
+
+        return TransactionAdmin(self)
 
     def brokers(self) -> list[BrokerDescription]:
         """The brokers of the cluster, by node id."""

@@ -5,8 +5,9 @@
                                             a failure ─▶ once more, after a while
 
 A partition whose topic is gone needs no marker. Neither does one that knows a later epoch of the producer, since that
-epoch ended whatever was open before. Everything else, a full disk, a partition that is offline, is tried again until it
-works, ever more slowly: an outcome that was decided is never given up.
+epoch ended whatever was open before. One that was ended by a coordinator of a later epoch (its files come from a Kafka
+cluster) gets the marker in that epoch's name, as there is no other coordinator now. Everything else, a full disk, a
+partition that is offline, is tried again until it works, ever more slowly: what was decided is never given up.
 
 Thread rule: any thread; nothing waits. `done` is called on the flusher, the I/O pool or the timers' thread, with no
 lock held. The lock is a leaf.
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.coordinator.log_writer import LogWriter
 from kafkalite.coordinator.state_log import OFFSETS_TOPIC
-from kafkalite.errors import ErrorCode, UnknownTopicOrPartition
+from kafkalite.errors import ErrorCode, TransactionCoordinatorFenced, UnknownTopicOrPartition
 from kafkalite.logging import fields
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Mark(NamedTuple):
     transaction_version: int
 
     def append(self, log: PartitionLog) -> int:
-        """Writes it; the log's end behind it."""
+        """Writes it; the log's end behind it. The refusals of `PartitionLog.append_marker`."""
         return log.append_marker(
             self.producer_id,
             self.producer_epoch,
@@ -60,6 +61,14 @@ class Mark(NamedTuple):
             commit=self.commit,
             transaction_version=self.transaction_version,
         )
+
+    def append_as_only_coordinator(self, log: PartitionLog) -> int:
+        """As append, in the name of a later coordinator that the partition has seen."""
+        try:
+            return self.append(log)
+        except TransactionCoordinatorFenced:
+            seen = [row.coordinator_epoch for row in log.producer_rows() if row.producer_id == self.producer_id]
+            return self._replace(coordinator_epoch=max(seen, default=self.coordinator_epoch)).append(log)
 
 
 class MarkerWriter:
@@ -104,16 +113,25 @@ class MarkerWriter:
             again = min(delay_s * 2, RETRY_S_MAX)
             self._timers.timer(lambda: self._write_until_done(mark, partition, settled, again)).set(delay_s)
 
-        self.write_one(mark, partition, written)
+        self._append(mark, mark.append_as_only_coordinator, partition, written)
 
     def write_one(self, mark: Mark, partition: TopicPartition, callback: Callable[[int], object]) -> None:
         """One marker, tried once; callback(0) when it is durable, or the code of what went wrong."""
+        self._append(mark, mark.append, partition, callback)
+
+    def _append(
+        self,
+        mark: Mark,
+        append: Callable[[PartitionLog], int],
+        partition: TopicPartition,
+        callback: Callable[[int], object],
+    ) -> None:
         if partition.topic == OFFSETS_TOPIC:
             if partition.partition >= len(self._groups.log.partitions):
                 callback(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 return
             self._groups.write_marker(
-                partition.partition, mark.append, mark.producer_id, commit=mark.commit, callback=callback
+                partition.partition, append, mark.producer_id, commit=mark.commit, callback=callback
             )
             return
 
@@ -125,7 +143,7 @@ class MarkerWriter:
 
         with self._lock:
             writer = self._writers.get(partition) or self._new_writer_locked(partition)
-        writer.write(mark.append, written)
+        writer.write(append, written)
 
     def _new_writer_locked(self, partition: TopicPartition) -> LogWriter:
         def find() -> PartitionLog:

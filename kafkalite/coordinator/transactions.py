@@ -195,6 +195,7 @@ class TransactionCoordinator:
         self._unreadable: set[int] = set()
         self._loaded = threading.Event()
         self._stopped = False
+        self._finishes = False  # whether markers may be written: the groups, whose offsets they decide, are loaded
         self._loader: threading.Thread | None = None
         self._expiry = timers.timer(self._expire)
 
@@ -205,7 +206,9 @@ class TransactionCoordinator:
         self._schedule_expiry()
         if all(log.log_end_offset == 0 for log in self.log.partitions):
             self._loaded.set()
-            return
+            if self._groups.wait_loaded(0):
+                self._finishes = True
+                return
         self._loader = threading.Thread(target=self._load, name="kafkalite-transaction-loader", daemon=True)
         self._loader.start()
 
@@ -294,7 +297,7 @@ class TransactionCoordinator:
                 if self._transactions.get(transaction.transactional_id) is transaction:
                     del self._transactions[transaction.transactional_id]
         elif now.state in PREPARED:
-            if not transaction.completing:
+            if self._finishes and not transaction.completing:
                 transaction.completing = True
                 transaction.later_locked(lambda: self._write_markers(transaction, now))
         elif now.state is ONGOING and self._clock.monotonic() >= transaction.deadline:
@@ -657,7 +660,8 @@ class TransactionCoordinator:
 
     def _coordinator_epoch(self, transactional_id: str) -> int:
         """Rises with every start that was not clean, so that a marker from before is told apart."""
-        return self.log.partitions[self.log.partition_of(transactional_id)].leader_epoch
+        partitions = self.log.partitions
+        return partitions[self.log.partition_of(transactional_id)].leader_epoch if partitions else 0
 
     # ---- timeouts ---------------------------------------------------------------------------------------------------
 
@@ -736,7 +740,7 @@ class TransactionCoordinator:
 
     def _load(self) -> None:
         began = time.monotonic()
-        for number, log in enumerate(self.log.partitions):
+        for number, log in enumerate(() if self._loaded.is_set() else self.log.partitions):
             if self._stopped:
                 return
             try:
@@ -752,7 +756,8 @@ class TransactionCoordinator:
             if self._stopped:
                 return
         prepared = 0
-        for transaction in self.all():  # their markers say what becomes of pending offsets, which are known only now
+        self._finishes = True
+        for transaction in self.all():
             with transaction.changing():
                 prepared += transaction.now.state in PREPARED
                 if transaction.coming is None:

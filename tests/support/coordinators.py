@@ -54,6 +54,7 @@ class ProducerState:
     epoch: int = -1
     open_from: int | None = None
     marker_number: int = 0
+    coordinator_epoch: int = -1
 
 
 @dataclass
@@ -133,12 +134,21 @@ class MemoryLog:
         opened = None if known is None else known.open_from
         if known is not None and opened is not None and transaction_version >= 2 and producer_epoch == known.epoch:
             raise error_for(ErrorCode.INVALID_PRODUCER_EPOCH)
+        if known is not None and coordinator_epoch < known.coordinator_epoch:
+            raise error_for(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
         time_ms = self.clock.time_ms()
         end = self._put(marker_batch(producer_id, producer_epoch, coordinator_epoch, time_ms, commit=commit))
         self.producers[producer_id].open_from = None
+        self.producers[producer_id].coordinator_epoch = coordinator_epoch
         if opened is not None and not commit:
             self.aborted.append((producer_id, opened))
         return end.end_offset
+
+    def producer_rows(self) -> list[Any]:
+        return [
+            SimpleNamespace(producer_id=producer_id, coordinator_epoch=state.coordinator_epoch)
+            for producer_id, state in self.producers.items()
+        ]
 
     def read(self, offset: int, size_max: int) -> bytes:
         return b"".join(batch for base, batch in self.batches if base >= offset)

@@ -199,6 +199,26 @@ def test_marker_that_cannot_be_written_is_tried_until_it_can(bench, code):
     assert (bench.state(), bench.log(0).committed(), bench.log(1).committed()) == ("CompleteCommit", [b"a"], [b"a"])
 
 
+def test_marker_is_written_in_the_name_of_a_later_coordinator_the_log_has_seen(bench):
+    client = bench.producer()
+    write(client, 0, b"a")
+    bench.log(0).producers[client.producer_id].coordinator_epoch = 17
+    assert client.end(commit=True) == 0
+    assert (bench.state(), bench.log(0).committed()) == ("CompleteCommit", [b"a"])
+    assert bench.log(0).producers[client.producer_id].coordinator_epoch == 17
+
+
+def test_markers_wait_for_the_groups_whose_offsets_they_decide(bench):
+    client = bench.producer(version=TV2)
+    client.commit_offset(5)
+    bench.transactions._finishes = False
+    assert client.end(commit=True) == 0
+    assert (bench.state(), offset_of(bench, stable=True)) == ("PrepareCommit", UNSTABLE)
+    bench.transactions._load()
+    bench.settle()
+    assert (bench.state(), offset_of(bench, stable=True)) == ("CompleteCommit", 5)
+
+
 def state_logs(bench):
     return bench.logs.topics["__transaction_state"].partitions
 

@@ -1,0 +1,96 @@
+"""List and describe transactions, and abort one that its coordinator forgot.
+
+kafkalite transactions list --state Ongoing
+kafkalite transactions describe my-app
+kafkalite transactions open --topic orders:0
+kafkalite transactions abort --topic orders:0 --start-offset 1234
+
+abort writes an abort marker straight into the log, for a transaction that hangs: it is open in a partition and its
+transactional id has none. One that its producer still writes is lost by it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalite.cli import Parser, UsageError
+from kafkalite.cli.common import add_client_arguments, natural, open_client, print_json, print_table
+from kafkalite.model import TopicPartition
+
+if TYPE_CHECKING:
+    import argparse
+
+    from kafkalite.client import Client
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
+
+    listing = actions.add_parser("list", help="all transactional ids")
+    listing.add_argument("--state", action="append", default=[], help="only in this state (Ongoing, ...)")
+    listing.add_argument("--older-than", metavar="MS", type=natural, help="only transactions open for longer")
+
+    describe = actions.add_parser("describe", help="producer, state, timeout and partitions")
+    describe.add_argument("ids", metavar="ID", nargs="*", help="default: all")
+
+    opened = actions.add_parser("open", help="transactions that are open in a partition")
+    abort = actions.add_parser("abort", help="end a transaction that hangs in a partition")
+    abort.add_argument("--start-offset", metavar="OFFSET", type=natural, required=True, help="its first offset there")
+    for action in (opened, abort):
+        action.add_argument("-t", "--topic", metavar="TOPIC:PARTITION", required=True)
+    for action in (listing, describe, opened, abort):
+        add_client_arguments(action)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    action = globals()[arguments.action.replace("-", "_") + "_action"]
+    with open_client(arguments) as client:
+        action(client, arguments)
+    return 0
+
+
+def list_action(client: Client, arguments: argparse.Namespace) -> None:
+    older_than_ms = -1 if arguments.older_than is None else arguments.older_than
+    rows = client.transactions.list(arguments.state, older_than_ms)
+    if arguments.json:
+        print_json([row._asdict() for row in rows])
+        return
+    print_table(("transactional id", "producer id", "state"), rows)
+
+
+def describe_action(client: Client, arguments: argparse.Namespace) -> None:
+    names = arguments.ids or [row.transactional_id for row in client.transactions.list()]
+    rows = [client.transactions.describe(name) for name in names]
+    if arguments.json:
+        print_json([row._asdict() | {"partitions": [key._asdict() for key in row.partitions]} for row in rows])
+        return
+    titles = ("transactional id", "producer id", "epoch", "state", "timeout ms", "partitions")
+    print_table(titles, [(*row[:5], ", ".join(map(str, row.partitions)) or "-") for row in rows])
+
+
+def open_action(client: Client, arguments: argparse.Namespace) -> None:
+    rows = client.transactions.open_in(partition_of(arguments.topic))
+    if arguments.json:
+        print_json([row._asdict() for row in rows])
+        return
+    titles = ("start offset", "producer id", "epoch", "coordinator epoch")
+    print_table(
+        titles, [(row.start_offset, row.producer_id, row.producer_epoch, row.coordinator_epoch) for row in rows]
+    )
+
+
+def abort_action(client: Client, arguments: argparse.Namespace) -> None:
+    partition = partition_of(arguments.topic)
+    ended = client.transactions.abort(partition, arguments.start_offset)
+    if arguments.json:
+        print_json({"topic": partition.topic, "partition": partition.partition, **ended._asdict()})
+        return
+    print(f"aborted the transaction of producer {ended.producer_id} in {partition}")
+
+
+def partition_of(text: str) -> TopicPartition:
+    """TOPIC:PARTITION."""
+    name, _, number = text.rpartition(":")
+    if not name or not (number.isascii() and number.isdigit()):
+        raise UsageError(f"{text!r} is not TOPIC:PARTITION")
+    return TopicPartition(name, int(number))

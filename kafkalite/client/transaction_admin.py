@@ -1,0 +1,154 @@
+"""Administration of transactions: list, describe; what is open in a partition; end what its coordinator forgot.
+
+Each call asks the brokers that know: listings all of them, an id its coordinator, a partition its leader. Codes that
+mean "not yet" are asked again for a while.
+
+Thread rule: one thread at a time, that of the Client.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafkalite.client.client import raise_for
+from kafkalite.client.coordinators import TRANSACTION, Coordinator
+from kafkalite.errors import ErrorCode, error_for
+from kafkalite.model import TopicPartition
+from kafkalite.protocol import api
+from kafkalite.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from kafkalite.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from kafkalite.protocol.messages.list_transactions import ListTransactionsRequest
+from kafkalite.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kafkalite.client.client import Client
+
+
+class TransactionListing(NamedTuple):
+    """A transactional id in a list."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+
+
+class TransactionDescription(NamedTuple):
+    """A transactional id. Times in ms; start_ms is -1 before the first transaction."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    state: str
+    timeout_ms: int
+    start_ms: int
+    partitions: tuple[TopicPartition, ...]
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction that is open in a partition."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    start_offset: int
+    last_timestamp: int
+
+
+class TransactionAdmin:
+    """See the module; `Client.transactions` gives one."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def list(self, states: Iterable[str] = (), older_than_ms: int = -1) -> list[TransactionListing]:
+        """Every id of every broker, by name; with states, only those in one; else those open for longer than so."""
+
+        def ask() -> list[TransactionListing]:
+            found = []
+            for broker in self._client.brokers():
+                request = ListTransactionsRequest(state_filters=list(states), duration_filter=older_than_ms)
+                answer = self._client.connection_to(broker.node_id).request(api.LIST_TRANSACTIONS, request)
+                raise_for(answer.error_code, "the transactions")
+                found += [
+                    TransactionListing(row.transactional_id, row.producer_id, row.transaction_state)
+                    for row in answer.transaction_states
+                ]
+            return sorted(found)
+
+        return self._client.with_retries(ask)
+
+    def describe(self, transactional_id: str) -> TransactionDescription:
+        """One id; TransactionalIdNotFound."""
+
+        def ask() -> TransactionDescription:
+            connection = Coordinator(self._client, transactional_id, TRANSACTION).connection()
+            request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+            row = connection.request(api.DESCRIBE_TRANSACTIONS, request).transaction_states[0]
+            raise_for(row.error_code, f"transactional id {transactional_id}")
+            return TransactionDescription(
+                transactional_id,
+                row.producer_id,
+                row.producer_epoch,
+                row.transaction_state,
+                row.transaction_timeout_ms,
+                row.transaction_start_time_ms,
+                tuple(TopicPartition(topic.topic, number) for topic in row.topics for number in topic.partitions),
+            )
+
+        return self._client.with_retries(ask)
+
+    def open_in(self, partition: TopicPartition) -> tuple[OpenTransaction, ...]:
+        """What is open in a partition, the oldest first."""
+
+        def ask() -> tuple[OpenTransaction, ...]:
+            topic = TopicRequest(name=partition.topic, partition_indexes=[partition.partition])
+            answer = self._client.leader(partition).request(
+                api.DESCRIBE_PRODUCERS, DescribeProducersRequest(topics=[topic])
+            )
+            row = answer.topics[0].partitions[0]
+            raise_for(row.error_code, str(partition), row.error_message)
+            found = (
+                OpenTransaction(
+                    producer.producer_id,
+                    producer.producer_epoch,
+                    producer.coordinator_epoch,
+                    producer.current_txn_start_offset,
+                    producer.last_timestamp,
+                )
+                for producer in row.active_producers
+                if producer.current_txn_start_offset >= 0
+            )
+            return tuple(sorted(found, key=lambda one: one.start_offset))
+
+        return self._client.with_retries(ask)
+
+    def abort(self, partition: TopicPartition, start_offset: int) -> OpenTransaction:
+        """Ends the transaction that begins at an offset of a partition, past its coordinator: for one that hangs, since
+        its coordinator knows nothing of it. OffsetOutOfRange when none begins there; returns the one that did."""
+        found = next((one for one in self.open_in(partition) if one.start_offset == start_offset), None)
+        if found is None:
+            raise error_for(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"no open transaction of {partition} begins at {start_offset}"
+            )
+
+        def ask() -> None:
+            topic = WritableTxnMarkerTopic(name=partition.topic, partition_indexes=[partition.partition])
+            marker = WritableTxnMarker(
+                producer_id=found.producer_id,
+                producer_epoch=found.producer_epoch,
+                coordinator_epoch=max(found.coordinator_epoch, 0),
+                topics=[topic],
+            )
+            answer = self._client.leader(partition).request(
+                api.WRITE_TXN_MARKERS, WriteTxnMarkersRequest(markers=[marker])
+            )
+            raise_for(answer.markers[0].topics[0].partitions[0].error_code, str(partition))
+
+        self._client.with_retries(ask)
+        return found
