@@ -437,6 +437,19 @@ class BrokerConfig:
         INT, 30 * MINUTE_MS, "The longest session timeout a member may ask for.", unit="ms", low=0
     )
     group_max_size: int = setting(INT, INT32_MAX, "Members of one group.", low=1)
+    group_consumer_heartbeat_interval_ms: int = setting(
+        INT, 5000, "How often members of the newer group protocol (KIP-848) report.", unit="ms", low=1
+    )
+    group_consumer_session_timeout_ms: int = setting(
+        INT, 45_000, "After which silence a member of the newer group protocol is out.", unit="ms", low=1
+    )
+    group_consumer_max_size: int = setting(INT, INT32_MAX, "Members of one group of the newer protocol.", low=1)
+    group_consumer_assignors: tuple[str, ...] = setting(
+        LIST,
+        ("uniform", "range"),
+        "Assignors of the newer group protocol that members may ask for; the first is the default.",
+        choices=("uniform", "range"),
+    )
     offset_metadata_max_bytes: int = setting(INT, 4096, "The longest text with an offset commit.", unit="bytes", low=0)
     offsets_retention_minutes: int = setting(
         INT, 7 * 24 * 60, "How long an empty group's offsets are kept.", unit="minutes", low=1
@@ -533,6 +546,10 @@ class BrokerConfig:
             raise ConfigError("log.dirs", "one data directory only; put several disks under one file system")
         if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
             raise ConfigError("group.min.session.timeout.ms", "is above group.max.session.timeout.ms")
+        if self.group_consumer_heartbeat_interval_ms >= self.group_consumer_session_timeout_ms:
+            raise ConfigError("group.consumer.heartbeat.interval.ms", "is not below group.consumer.session.timeout.ms")
+        if not self.group_consumer_assignors:
+            raise ConfigError("group.consumer.assignors", "names none, but members need one")
         if self.log_cleaner_min_compaction_lag_ms > self.log_cleaner_max_compaction_lag_ms:
             raise ConfigError("log.cleaner.min.compaction.lag.ms", "is above log.cleaner.max.compaction.lag.ms")
         if self.message_max_bytes > self.socket_request_max_bytes:

@@ -4,6 +4,12 @@
     base          what groups of both protocols have
     group         Group: the state machine of one group (classic protocol)
     members       what a group knows of one member
+    consumer_group        ConsumerGroup: one group of the newer protocol (KIP-848)
+    consumer_state        what such a group is, and a member's next step towards its target
+    consumer_records      its records, in Kafka's schemas
+    consumer_replay       groups out of those records
+    assignors             who shall read what, as pure functions
+    topic_regex           subscriptions by regular expression
     offsets       a group's committed offsets and when they expire
     transactions  TransactionCoordinator: finds transactional ids, makes changes durable, timeouts, loading, expiry
     transaction   the rules: what an id may do next

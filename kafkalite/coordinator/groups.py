@@ -23,7 +23,16 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalite._native.codec import CodecError
 from kafkalite.clock import ExpiryTime
-from kafkalite.coordinator.base import Environment, write_error
+from kafkalite.coordinator import consumer_records
+from kafkalite.coordinator.base import Environment, GroupBase, write_error
+from kafkalite.coordinator.consumer_group import (
+    JOIN_EPOCH,
+    ConsumerEnvironment,
+    ConsumerGroup,
+    HeartbeatCaller,
+    refusal,
+)
+from kafkalite.coordinator.consumer_replay import ConsumerReplay
 from kafkalite.coordinator.group import Caller, Group
 from kafkalite.coordinator.offsets import UNSTABLE, Committed, GroupOffsets
 from kafkalite.coordinator.records import (
@@ -49,9 +58,14 @@ if TYPE_CHECKING:
 
     from kafkalite.clock import Clock
     from kafkalite.config import BrokerConfig
+    from kafkalite.coordinator.consumer_state import ConsumerState
     from kafkalite.log.manager import LogManager
     from kafkalite.log.partition_log import PartitionLog
     from kafkalite.pool import IoPool
+    from kafkalite.protocol.messages.consumer_group_heartbeat import (
+        ConsumerGroupHeartbeatRequest,
+        ConsumerGroupHeartbeatResponse,
+    )
     from kafkalite.protocol.messages.join_group import JoinGroupRequest
     from kafkalite.protocol.messages.sync_group import SyncGroupRequest
     from kafkalite.record.batches import Producer
@@ -103,10 +117,18 @@ class GroupCoordinator:
             size_max=config.group_max_size,
             pending_max=config.group_max_pending_members,
         )
+        self._consumers = ConsumerEnvironment(
+            topics=lambda: logs.topics,
+            run_soon=pool.submit,
+            heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+            session_timeout_ms=config.group_consumer_session_timeout_ms,
+            size_max=config.group_consumer_max_size,
+            assignors=config.group_consumer_assignors,
+        )
         self._lock = threading.Lock()
-        self._groups: dict[str, Group] = {}  # guarded by _lock
+        self._groups: dict[str, GroupBase] = {}  # guarded by _lock
         self._promised: dict[Hashable, list[tuple[Group, str]]] = {}  # connection → ids, guarded by _lock
-        self._in_transactions: dict[tuple[int, int], set[Group]] = {}  # (partition, producer id), guarded by _lock
+        self._in_transactions: dict[tuple[int, int], set[GroupBase]] = {}  # (partition, producer id), guarded by _lock
         self._unreadable: set[int] = set()
         self._loaded = threading.Event()
         self._stopped = False
@@ -118,6 +140,7 @@ class GroupCoordinator:
     def start(self) -> None:
         """Begins to load; groups are served as soon as that is done."""
         self._logs.on_topic_deleted = self.topic_deleted
+        self._logs.on_topic_changed = self.topic_changed
         self._expiry.set(self._config.offsets_retention_check_interval_ms / 1000)
         if all(log.log_end_offset == 0 for log in self.log.partitions):
             self._loaded.set()
@@ -128,7 +151,7 @@ class GroupCoordinator:
     def stop(self) -> None:
         """Answers everybody who waits; from then on nothing is served."""
         self._stopped = True
-        self._logs.on_topic_deleted = None
+        self._logs.on_topic_deleted = self._logs.on_topic_changed = None
         if self._loader is not None:
             self._loader.join()
         for group in self._all():
@@ -167,11 +190,9 @@ class GroupCoordinator:
         shortest, longest = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
         if not code and not shortest <= request.session_timeout_ms <= longest:
             code = ErrorCode.INVALID_SESSION_TIMEOUT
-        group = None
+        group: Group | None = None
         if not code:
-            group = self._group(request.group_id) if request.member_id else self._group_or_new(request.group_id)
-            if group is None:
-                code = ErrorCode.UNKNOWN_MEMBER_ID if request.member_id else ErrorCode.GROUP_MAX_SIZE_REACHED
+            group, code = self._to_join(request.group_id, may_be_new=not request.member_id)
         if group is None:
             return completed(JoinGroupResponse(error_code=code, member_id=request.member_id))
         promised = None if connection is None else lambda at, member_id: self._promise(connection, at, member_id)
@@ -184,7 +205,7 @@ class GroupCoordinator:
         """SyncGroup."""
         code = self.error_of(request.group_id)
         group = None if code else self._group(request.group_id)
-        if group is None:
+        if not isinstance(group, Group):
             return completed(SyncGroupResponse(error_code=code or ErrorCode.UNKNOWN_MEMBER_ID))
         return group.sync(request)
 
@@ -194,14 +215,101 @@ class GroupCoordinator:
         if code:
             return code
         group = self._group(group_id)
-        if group is None:
+        if not isinstance(group, Group):
             return ErrorCode.UNKNOWN_MEMBER_ID
         return group.heartbeat(member_id, instance_id, generation)
 
-    def leave(self, group_id: str, member_id: str, instance_id: str | None) -> int:
+    def leave(self, group_id: str, member_id: str, instance_id: str | None) -> Deferred[int]:
         """LeaveGroup of one member: an error code. `error_of` is asked before."""
         group = self._group(group_id)
-        return ErrorCode.UNKNOWN_MEMBER_ID if group is None else group.leave(member_id, instance_id)
+        if isinstance(group, ConsumerGroup):
+            return group.leave(member_id, instance_id)
+        return completed(
+            group.leave(member_id, instance_id) if isinstance(group, Group) else int(ErrorCode.UNKNOWN_MEMBER_ID)
+        )
+
+    def _to_join(self, group_id: str, *, may_be_new: bool) -> tuple[Group | None, int]:
+        """The classic group that a client may join, or why there is none; an empty one of the other kind becomes it."""
+        group = self._group_or_new(group_id) if may_be_new else self._group(group_id)
+        if group is None:
+            return None, ErrorCode.GROUP_MAX_SIZE_REACHED if may_be_new else ErrorCode.UNKNOWN_MEMBER_ID
+        if isinstance(group, Group):
+            return group, 0
+        with group.changing():
+            if group.dead:
+                return None, ErrorCode.COORDINATOR_NOT_AVAILABLE
+            if not group.empty:
+                return None, ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+            if not may_be_new:
+                return None, ErrorCode.UNKNOWN_MEMBER_ID
+            records = group.tombstones_locked()
+            successor = Group(group_id, self._environment, group)
+            self._succeed_locked(group, successor)
+            if records:
+                self.log.write(group_id, records, self._note_failure)
+        return successor, 0
+
+    def _succeed_locked(self, group: GroupBase, successor: GroupBase) -> None:
+        """Under the lock that both share: one group takes the place, the offsets and the transactions of another."""
+        group.bury_locked()
+        with self._lock:
+            self._groups[group.group_id] = successor
+            for groups in self._in_transactions.values():
+                if group in groups:
+                    groups.remove(group)
+                    groups.add(successor)
+
+    @staticmethod
+    def _note_failure(code: int) -> None:
+        if code:
+            logger.warning("the end of a group's other kind could not be written down", extra=fields(error=code))
+
+    # ---- members of the newer protocol ------------------------------------------------------------------------------
+
+    def consumer_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, caller: HeartbeatCaller
+    ) -> Deferred[ConsumerGroupHeartbeatResponse]:
+        """ConsumerGroupHeartbeat (KIP-848), whose fields the handler has checked."""
+        code = self.error_of(request.group_id)
+        group: GroupBase | None = None
+        if not code:
+            joins = request.member_epoch == JOIN_EPOCH
+            group, code = self._to_consume(request.group_id, may_be_new=joins)
+        if not isinstance(group, ConsumerGroup):
+            return completed(refusal(code, f"there is no group {request.group_id} of the consumer protocol"))
+        return group.heartbeat(request, caller)
+
+    def assigns_next(self, group_id: str) -> bool:
+        """Whether the next heartbeat of a group may take a while."""
+        group = self._group(group_id)
+        return isinstance(group, ConsumerGroup) and group.assigns_next
+
+    def _to_consume(self, group_id: str, *, may_be_new: bool) -> tuple[GroupBase | None, int]:
+        """The group of the newer protocol, or why there is none; an empty classic one becomes it."""
+        with self._lock:
+            group = self._groups.get(group_id)
+            if group is None and may_be_new and len(self._groups) < self._config.max_groups:
+                group = self._groups[group_id] = ConsumerGroup(group_id, self._environment, self._consumers)
+        if group is None:
+            return None, ErrorCode.GROUP_MAX_SIZE_REACHED if may_be_new else ErrorCode.GROUP_ID_NOT_FOUND
+        if isinstance(group, ConsumerGroup):
+            return group, 0
+        with group.changing():
+            if group.dead:
+                return None, ErrorCode.COORDINATOR_NOT_AVAILABLE
+            if not group.empty or not may_be_new:
+                return None, ErrorCode.GROUP_ID_NOT_FOUND
+            preface = group.tombstones_locked()
+            successor = ConsumerGroup(group_id, self._environment, self._consumers, group, preface)
+            self._succeed_locked(group, successor)
+        return successor, 0
+
+    def topic_changed(self, name: str) -> None:
+        """A topic came, went, or has more partitions."""
+        if self._loaded.is_set():
+            for group in self._all():
+                if isinstance(group, ConsumerGroup):
+                    group.topic_changed(name)
 
     def connection_closed(self, connection: Hashable) -> None:
         """Ids promised to a client that is gone are not waited for any longer."""
@@ -276,7 +384,7 @@ class GroupCoordinator:
             left = left or not asked.code
         return left
 
-    def _accept(self, group: Group, offsets: list[Offset], retention_ms: int) -> dict[TopicPartition, Committed]:
+    def _accept(self, group: GroupBase, offsets: list[Offset], retention_ms: int) -> dict[TopicPartition, Committed]:
         """The partitions that may be committed; the others get their code."""
         group.offsets.order += 1
         now_ms = self._clock.time_ms()
@@ -299,7 +407,7 @@ class GroupCoordinator:
 
     def _write_commit(
         self,
-        group: Group,
+        group: GroupBase,
         accepted: dict[TopicPartition, Committed],
         offsets: list[Offset],
         answer: Deferred[int],
@@ -335,7 +443,7 @@ class GroupCoordinator:
         ]
         self.log.write(group.group_id, records, stored, producer)
 
-    def _note_transaction(self, group: Group, producer_id: int) -> None:
+    def _note_transaction(self, group: GroupBase, producer_id: int) -> None:
         key = self.log.partition_of(group.group_id), producer_id
         with self._lock:
             self._in_transactions.setdefault(key, set()).add(group)
@@ -426,7 +534,7 @@ class GroupCoordinator:
         return answer
 
     def _erase_locked(
-        self, group: Group, partitions: list[TopicPartition], callback: Callable[[int], object] | None = None
+        self, group: GroupBase, partitions: list[TopicPartition], callback: Callable[[int], object] | None = None
     ) -> None:
         """Writes tombstones; the offsets go when those are durable. callback(code) then, without the group's lock."""
 
@@ -441,11 +549,11 @@ class GroupCoordinator:
 
     # ---- groups -----------------------------------------------------------------------------------------------------
 
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[GroupBase]:
         """Every group, in no order."""
         return self._all()
 
-    def find(self, group_id: str) -> Group | None:
+    def find(self, group_id: str) -> GroupBase | None:
         """A group that exists."""
         return self._group(group_id)
 
@@ -467,7 +575,7 @@ class GroupCoordinator:
             answer.complete(code)
         return answer
 
-    def _bury_locked(self, group: Group, callback: Callable[[int], object]) -> None:
+    def _bury_locked(self, group: GroupBase, callback: Callable[[int], object]) -> None:
         """An empty group goes with all its offsets; it is dead at once, and forgotten once that is durable."""
         partitions = {partition for partition, _ in group.offsets} | group.open_commits.keys()
         partitions.update(group.offsets.pending())
@@ -528,10 +636,10 @@ class GroupCoordinator:
 
     # ---- the table --------------------------------------------------------------------------------------------------
 
-    def _group(self, group_id: str) -> Group | None:
+    def _group(self, group_id: str) -> GroupBase | None:
         return self._groups.get(group_id)
 
-    def _group_or_new(self, group_id: str) -> Group | None:
+    def _group_or_new(self, group_id: str) -> GroupBase | None:
         """None when there are max.groups already."""
         with self._lock:
             group = self._groups.get(group_id)
@@ -539,11 +647,11 @@ class GroupCoordinator:
                 group = self._groups[group_id] = Group(group_id, self._environment)
             return group
 
-    def _all(self) -> list[Group]:
+    def _all(self) -> list[GroupBase]:
         with self._lock:
             return list(self._groups.values())
 
-    def _forget(self, group: Group) -> None:
+    def _forget(self, group: GroupBase) -> None:
         with self._lock:
             if self._groups.get(group.group_id) is group:
                 del self._groups[group.group_id]
@@ -580,12 +688,11 @@ class GroupCoordinator:
                 raise ValueError(f"{log.name} has a record that is not a group's: {error}") from error
         if loading.skipped:
             logger.warning(
-                "group records of a newer kind are left alone", extra=fields(log=log.name, records=loading.skipped)
+                "group records of an unknown kind are left alone", extra=fields(log=log.name, records=loading.skipped)
             )
-        for group_id in loading.group_ids():
-            group = Group(group_id, self._environment)
-            if group_id in loading.values:
-                group.restore(loading.values[group_id])
+        consumer_states = loading.consumers.finish()
+        for group_id in loading.group_ids() | consumer_states.keys():
+            group = self._loaded_group(group_id, loading.values.get(group_id), consumer_states.get(group_id))
             group.offsets = loading.offsets.get(group_id, group.offsets)
             group.offsets.order = loading.end_offset
             for producer_id in group.offsets.producers():
@@ -593,7 +700,17 @@ class GroupCoordinator:
             with self._lock:
                 self._groups[group_id] = group
 
-    def _erase_foreign(self, group: Group) -> None:
+    def _loaded_group(self, group_id: str, value: GroupMetadataValue | None, state: ConsumerState | None) -> GroupBase:
+        if state is not None:
+            consumer_group = ConsumerGroup(group_id, self._environment, self._consumers)
+            consumer_group.restore(state)
+            return consumer_group
+        group = Group(group_id, self._environment)
+        if value is not None:
+            group.restore(value)
+        return group
+
+    def _erase_foreign(self, group: GroupBase) -> None:
         """Offsets of a topic that was deleted and made again while its tombstones were not yet written."""
         topics = self._logs.topics
         with group.changing():
@@ -612,6 +729,7 @@ class _Loading:
     def __init__(self) -> None:
         self.offsets: dict[str, GroupOffsets] = {}
         self.values: dict[str, GroupMetadataValue] = {}
+        self.consumers = ConsumerReplay()
         self.end_offset = 0
         self.skipped = 0
         self._open: dict[int, list[GroupOffsets]] = {}  # producer id → where it has commits open
@@ -627,6 +745,12 @@ class _Loading:
                 offsets.end(entry.producer_id, commit=entry.commit)
             return
         self.end_offset = entry.offset + 1
+        kind = consumer_records.kind_of(entry.key)
+        if kind in consumer_records.KINDS:
+            group_id = self.consumers.take(kind, entry.key, entry.value)
+            if group_id is not None:
+                self.values.pop(group_id, None)
+            return
         key = read_key(entry.key)
         if key is None:
             self.skipped += 1
@@ -636,6 +760,7 @@ class _Loading:
             self.values.pop(key.group, None)
         else:
             self.values[key.group] = read_group(entry.value)
+            self.consumers.drop(key.group)
 
     def _take_offset(self, key: OffsetCommitKey, entry: Stored) -> None:
         partition = TopicPartition(key.topic, key.partition)

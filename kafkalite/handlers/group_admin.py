@@ -1,7 +1,7 @@
 """DescribeGroups 0-6, ListGroups 0-5, DeleteGroups 0-2: groups as an administrator sees them.
 
-DescribeGroups  a group that does not exist is in state Dead without an error; since v6 GROUP_ID_NOT_FOUND. What
-                members said and were given is shown while the group is stable
+DescribeGroups  a group that does not exist, or is of the newer protocol, is in state Dead without an error; since v6
+                GROUP_ID_NOT_FOUND. What members said and were given is shown while the group is stable
 ListGroups      v4 may ask for some states (KIP-518), v5 for some types (KIP-848); `classic`, `consumer`
 DeleteGroups    NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND; answered when the group is gone for good
 """
@@ -46,11 +46,11 @@ def _describe(context: RequestContext, group_id: str, operations: int) -> Descri
     if code:
         return DescribedGroup(group_id=group_id, error_code=code)
     group = groups.find(group_id)
-    if group is None:
+    if not isinstance(group, Group):
         described = DescribedGroup(group_id=group_id, group_state=State.DEAD.value)
         if context.api_version >= _NOT_FOUND_SINCE:
             described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-            described.error_message = f"there is no group {group_id}"
+            described.error_message = f"there is no group {group_id} of the classic protocol"
         return described
     with group.changing():
         described = _described(group)

@@ -3,7 +3,8 @@
     JoinGroup   v1 rebalance timeout · v4 first answer is MEMBER_ID_REQUIRED with an id (KIP-394) · v5 static members
                 (KIP-345) · v7 protocol type in the answer · v9 skip_assignment (KIP-814)
     SyncGroup   v3 static members · v5 checks protocol type and name (KIP-559)
-    LeaveGroup  v3 many members at once, each with a result of its own; before, one, whose result is the request's
+    LeaveGroup  v3 many members at once, each with a result of its own; before, one, whose result is the request's.
+                Administrators take members of groups of the newer protocol out with it, too
 
 Joins and syncs wait for others without holding a thread: their answers are Deferred.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.coordinator.group import Caller
+from kafkalite.deferred import completed, gathered
 from kafkalite.protocol.messages.heartbeat import HeartbeatResponse
 from kafkalite.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 
@@ -49,20 +51,23 @@ def heartbeat(context: RequestContext, request: HeartbeatRequest) -> HeartbeatRe
     return HeartbeatResponse(error_code=code)
 
 
-def leave(context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
+def leave(context: RequestContext, request: LeaveGroupRequest) -> Deferred[LeaveGroupResponse]:
     groups = context.broker.groups
     code = groups.error_of(request.group_id)
     if code:
-        return LeaveGroupResponse(error_code=code)
+        return completed(LeaveGroupResponse(error_code=code))
     if context.api_version < _MANY_LEAVE_SINCE:
-        return LeaveGroupResponse(error_code=groups.leave(request.group_id, request.member_id, None))
-    return LeaveGroupResponse(
-        members=[
-            MemberResponse(
-                member_id=member.member_id,
-                group_instance_id=member.group_instance_id,
-                error_code=groups.leave(request.group_id, member.member_id, member.group_instance_id),
-            )
-            for member in request.members
-        ]
+        done = groups.leave(request.group_id, request.member_id, None)
+        return done.map(lambda code: LeaveGroupResponse(error_code=code))
+    leaving = request.members
+    each = [groups.leave(request.group_id, member.member_id, member.group_instance_id) for member in leaving]
+    return gathered(each).map(
+        lambda codes: LeaveGroupResponse(
+            members=[
+                MemberResponse(
+                    member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=error_code
+                )
+                for member, error_code in zip(leaving, codes, strict=True)
+            ]
+        )
     )

@@ -124,6 +124,8 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(api.DESCRIBE_PRODUCERS, 0, 0, "describe_producers:handle", blocking=True),
     Row(api.DESCRIBE_TRANSACTIONS, 0, 0, "transaction_admin:describe"),
     Row(api.LIST_TRANSACTIONS, 0, 2, "transaction_admin:list_all", blocking=True),
+    Row(api.CONSUMER_GROUP_HEARTBEAT, 0, 1, "consumer_groups:heartbeat", "consumer_groups:needs_blocking"),
+    Row(api.CONSUMER_GROUP_DESCRIBE, 0, 1, "consumer_groups:describe"),
     Row(api.LIST_CONFIG_RESOURCES, 0, 1, "list_config_resources:handle"),
     Row(api.DESCRIBE_TOPIC_PARTITIONS, 0, 0, "describe_topic_partitions:handle"),
 )

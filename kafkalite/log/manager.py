@@ -85,6 +85,8 @@ class LogManager:
         self.dirty_logs: set[PartitionLog] = set()
         self.flusher = Flusher(on_fatal)
         self.on_topic_deleted: Callable[[str], None] | None = None
+        self.on_topic_changed: Callable[[str], None] | None = None
+        """Told, with no lock held, of a topic that came, went, or has more partitions."""
         self._on_fatal = on_fatal
         self._lock = threading.RLock()
         self._journal_lock = threading.Lock()
@@ -306,6 +308,7 @@ class LogManager:
             topic = self._topic(state, logs)
             self._publish(topic)
         _LOG.info("topic created", extra=fields(topic=name, partitions=partition_count))
+        self._tell_changed(name)
         return topic
 
     def check_new_topic(self, name: str, partition_count: int, overrides: Mapping[str, str]) -> None:
@@ -347,6 +350,12 @@ class LogManager:
         on_topic_deleted = self.on_topic_deleted
         if on_topic_deleted is not None:
             on_topic_deleted(name)
+        self._tell_changed(name)
+
+    def _tell_changed(self, name: str) -> None:
+        on_topic_changed = self.on_topic_changed
+        if on_topic_changed is not None:
+            on_topic_changed(name)
 
     def _forget_cleaned(self, name: str) -> None:
         try:
@@ -368,6 +377,7 @@ class LogManager:
             changed = self._topic(state, [*topic.partitions, *added])
             self._publish(changed)
         _LOG.info("partitions added", extra=fields(topic=name, partitions=total))
+        self._tell_changed(name)
         return changed
 
     def alter_topic(self, name: str, overrides: Mapping[str, str]) -> Topic:

@@ -30,7 +30,8 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if foreign:
         yield foreign
         return
-    broker = BrokerProcess(tmp_path_factory.mktemp("compat"), {"message.max.bytes": "4194304", "num.partitions": "1"})
+    settings = {"message.max.bytes": "4194304", "num.partitions": "1", "group.consumer.heartbeat.interval.ms": "300"}
+    broker = BrokerProcess(tmp_path_factory.mktemp("compat"), settings)
     broker.start()
     yield broker.bootstrap
     broker.stop()

@@ -101,7 +101,7 @@ def comparable(message: Any, ids: dict[str, bytes]) -> Any:
         fields.pop("log_start_offset", None)
         if not fields.get("aborted_transactions"):
             fields.pop("aborted_transactions", None)
-    for name in ("topics", "partitions", "responses", "results"):
+    for name in ("topics", "partitions", "responses", "results", "groups", "members", "topic_partitions"):
         if isinstance(fields.get(name), list):
             fields[name].sort(key=repr)
     return fields

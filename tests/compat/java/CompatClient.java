@@ -18,17 +18,22 @@ import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.RecordsToDelete;
+import org.apache.kafka.clients.admin.RemoveMembersFromConsumerGroupOptions;
 import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
+import org.apache.kafka.clients.consumer.SubscriptionPattern;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.GroupState;
+import org.apache.kafka.common.GroupType;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.errors.InvalidProducerEpochException;
+import org.apache.kafka.common.errors.InvalidRegularExpression;
 import org.apache.kafka.common.errors.ProducerFencedException;
 import org.apache.kafka.common.errors.TopicExistsException;
 import org.apache.kafka.common.header.internals.RecordHeader;
@@ -69,6 +74,7 @@ public final class CompatClient {
             case "cooperative" -> client.checkGroup(CLASSIC + "CooperativeStickyAssignor");
             case "next-uniform" -> client.checkGroup(NEXT + "uniform");
             case "next-range" -> client.checkGroup(NEXT + "range");
+            case "consumer" -> client.checkConsumerProtocol();
             case "transaction" -> client.checkTransaction();
             default -> throw new IllegalArgumentException(args[1]);
         }
@@ -391,6 +397,71 @@ public final class CompatClient {
         for (String value : values) producer.send(record(null, text(value)));
         producer.sendOffsetsToTransaction(offsets, consumer.groupMetadata());
         producer.flush();
+    }
+
+    /** A member of the newer group protocol (KIP-848); a static one if it has an instance id. */
+    private KafkaConsumer<byte[], byte[]> consumerMember(String instance) {
+        Properties settings = new Properties();
+        settings.put("bootstrap.servers", bootstrap);
+        settings.put("key.deserializer", ByteArrayDeserializer.class);
+        settings.put("value.deserializer", ByteArrayDeserializer.class);
+        settings.put("group.id", "group-" + topic);
+        settings.put("group.protocol", "consumer");
+        settings.put("auto.offset.reset", "earliest");
+        settings.put("enable.auto.commit", "false");
+        settings.put("metadata.max.age.ms", "1000");
+        if (instance != null) settings.put("group.instance.id", instance);
+        return new KafkaConsumer<>(settings);
+    }
+
+    private void checkConsumerProtocol() throws Exception {
+        String group = "group-" + topic;
+        TopicPartition partition = new TopicPartition(topic, 0);
+        try (Admin admin = admin()) {
+            admin.createTopics(List.of(new NewTopic(topic, 4, (short) 1))).all().get();
+            send(numbered(50));
+            KafkaConsumer<byte[], byte[]> first = consumerMember(null);
+            first.subscribe(List.of(topic));
+            settle(first, 4, null, 0);
+            first.commitSync(Map.of(partition, new OffsetAndMetadata(17, "note")));
+            KafkaConsumer<byte[], byte[]> second = consumerMember("static");
+            second.subscribe(List.of(topic));
+            settle(first, 2, second, 2);
+            var described = admin.describeConsumerGroups(List.of(group)).all().get().get(group);
+            require(described.type() == GroupType.CONSUMER, "type " + described.type());
+            require(described.groupState() == GroupState.STABLE, "state " + described.groupState());
+            require(described.members().size() == 2, "2 members: " + described);
+            var had = second.assignment();
+            second.close(); // a static member keeps its place
+            KafkaConsumer<byte[], byte[]> third = consumerMember("static");
+            third.subscribe(List.of(topic));
+            settle(first, 2, third, 2);
+            require(third.assignment().equals(had), "static member has " + third.assignment() + ", had " + had);
+            first.close();
+            settle(third, 4, null, 0);
+            var committed = third.committed(java.util.Set.of(partition)).get(partition);
+            require(committed.offset() == 17 && committed.metadata().equals("note"), "committed " + committed);
+            third.unsubscribe();
+            third.subscribe(new SubscriptionPattern(topic + "(-more)?"));
+            settle(third, 4, null, 0);
+            admin.createTopics(List.of(new NewTopic(topic + "-more", 2, (short) 1))).all().get();
+            settle(third, 6, null, 0);
+            admin.createPartitions(Map.of(topic + "-more", NewPartitions.increaseTo(3))).all().get();
+            settle(third, 7, null, 0);
+            third.subscribe(new SubscriptionPattern("("));
+            try {
+                for (long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(TIMEOUT_S); System.nanoTime() < end;) {
+                    third.poll(Duration.ofMillis(50));
+                }
+                throw new AssertionError("an invalid expression is taken");
+            } catch (InvalidRegularExpression expected) {
+                third.close();
+            }
+            var members = new RemoveMembersFromConsumerGroupOptions();
+            admin.removeMembersFromConsumerGroup(group, members).all().get();
+            admin.deleteConsumerGroups(List.of(group)).all().get();
+            require(admin.listGroups().all().get().stream().noneMatch(row -> row.groupId().equals(group)), "deleted");
+        }
     }
 
     private void checkDeleteRecords() throws Exception {

@@ -79,6 +79,7 @@ CHECKS = {
     "group": "groups",
     "cooperative": "groups",
     "transaction": "transactions",
+    "consumer": "groups",
 }
 
 
