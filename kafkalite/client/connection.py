@@ -205,6 +205,9 @@ class Connection:
         except OSError as error:
             self.close()
             raise ConnectionLost(f"the connection to {self.address} broke: {error.strerror or error}") from error
+        except BaseException:  # Ctrl-C: half a request is on its way
+            self.close()
+            raise
         if answered:
             self._under_way.append(sent)
         return sent
@@ -213,22 +216,22 @@ class Connection:
         """The answer to the oldest request under way. ConnectionLost, RequestTimeout, ProtocolError: closed then."""
         sent = self._under_way[0]
         try:
-            frame = self._receive_frame(sent)
-            correlation_id, position = header.decode_response_header(sent.api_key, sent.version, frame)
-            if correlation_id != sent.correlation_id:
-                raise ProtocolError(f"{self.address} answered request {correlation_id}, not {sent.correlation_id}")
-            answer = self._decode(sent, frame[position:])
+            answer = self._decode(sent, self._receive_frame(sent))
         except protocol.CodecError as error:
             self.close()
             name = APIS[sent.api_key].name
             raise ProtocolError(f"{self.address} sent a {name} {sent.version} answer that is none: {error}") from error
-        except ClientError:
+        except BaseException:  # Ctrl-C too: half an answer read makes the next one unreadable
             self.close()
             raise
         self._under_way.popleft()
         return sent, answer
 
-    def _decode(self, sent: Sent, body: memoryview) -> Any:
+    def _decode(self, sent: Sent, frame: memoryview) -> Any:
+        correlation_id, position = header.decode_response_header(sent.api_key, sent.version, frame)
+        if correlation_id != sent.correlation_id:
+            raise ProtocolError(f"{self.address} answered request {correlation_id}, not {sent.correlation_id}")
+        body = frame[position:]
         if sent.api_key == API_VERSIONS and sent.version > 0 and is_refusal(body):
             # A broker that does not know the version asked answers in the oldest form (KIP-511); some in another.
             with contextlib.suppress(protocol.CodecError):

@@ -386,7 +386,7 @@ class Membership:
 
     def _divide(self, protocol: str, rows: list[Any]) -> list[SyncGroupRequestAssignment]:
         """As leader: who gets what, by the strategy that the group has agreed on."""
-        members = {row.member_id: decode_subscription(bytes(row.metadata), row.group_instance_id) for row in rows}
+        members = {row.member_id: self._subscription_of(row) for row in rows}
         topics = sorted({topic for subscription in members.values() for topic in subscription.topics})
         counts = self._client.partition_counts(topics)
         self._led = {topic: counts.get(topic, 0) for topic in topics}
@@ -394,6 +394,14 @@ class Membership:
             SyncGroupRequestAssignment(member_id=member_id, assignment=encode_assignment(partitions))
             for member_id, partitions in ASSIGNORS[protocol].assign(counts, members).items()
         ]
+
+    def _subscription_of(self, row: Any) -> Subscription:
+        """What a member wants; one that says nothing sensible gets nothing, rather than stop the group."""
+        try:
+            return decode_subscription(bytes(row.metadata), row.group_instance_id)
+        except ValueError as error:
+            log.warning("group %s: subscription of %s: %s", self._settings.group_id, row.member_id, error)
+            return Subscription(())
 
     # --- staying in it -----------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from kafkalite.client import (
     UnsupportedApi,
 )
 from kafkalite.client.client import parse_bootstrap
+from kafkalite.client.connection import Connection
 from kafkalite.client.errors import ProtocolError
 from kafkalite.errors import (
     CorruptMessage,
@@ -152,6 +153,25 @@ def test_an_api_too_new_is_named() -> None:
 
 
 # --- look-ups ---------------------------------------------------------------------------------------------------------
+
+
+def test_ctrl_c_in_the_middle_of_an_answer_leaves_a_client_that_works(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left of that answer must not be taken for the next one."""
+    client.topics()
+    with monkeypatch.context() as patch:
+
+        def interrupted(self: Connection, view: memoryview, sent: object) -> None:
+            self._socket.recv_into(view[:2])
+            raise KeyboardInterrupt
+
+        patch.setattr(Connection, "_receive_into", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            client.topics()
+    assert list(client.topics()) == ["t"]
+    client.produce("t", 0, VALUES)
+    assert read_all(client) == VALUES
 
 
 def test_unknown_topic_fails_at_once(cluster: FakeCluster, client: Client) -> None:
