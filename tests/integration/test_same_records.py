@@ -26,6 +26,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 NOW = int(time.time() * 1000)
 HOUR_MS = 3_600_000
 GZIP, ZSTD = 1, 4
+UNKNOWN_ID = bytes(range(16))
 LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 8, 16, 32
 TOPICS = {
     "plain": {},
@@ -185,7 +186,10 @@ def fetch(topic: str = "plain", offset: int = 0, partition: int = 0, **fields: A
         if version >= 7:
             top |= {"session_id": 0, "session_epoch": -1}
         top |= {name: value for name, value in fields.items() if name not in own}
-        return FetchRequest(topics=[FetchTopic(topic=topic, partitions=[item])], **top)
+        named = {"topic_id": side.ids.get(topic, UNKNOWN_ID)} if version >= 13 else {"topic": topic}
+        if version >= 15:
+            top.pop("replica_id")
+        return FetchRequest(topics=[FetchTopic(**named, partitions=[item])], **top)
 
     return make
 
@@ -242,6 +246,7 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side
         for side in both:
             created = side.ask(api.CREATE_TOPICS, 7, CreateTopicsRequest(topics=topics, timeout_ms=30_000))
             assert {topic.error_code for topic in created.topics} == {0}
+            side.ids = {topic.name: topic.topic_id for topic in created.topics}
         yield both
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from tests.support import wire
 from tests.support.checker import Ledger
-from tests.support.hostile import FrameTap, hand_made_frames, mutate, random_frames, record_frames
+from tests.support.hostile import FrameTap, frames_with_ids, hand_made_frames, mutate, random_frames, record_frames
 from tests.support.load import Producers, create_topic, read_all
 from tests.support.process import BrokerProcess, Usage, free_port, wait_until
 from tests.support.proxy import Proxy
@@ -147,10 +147,11 @@ def test_e1_mutated_frames(
     broker: BrokerProcess, canary: Canary, frames: list[bytes], seed: int, frame_count: int
 ) -> None:
     create_topic(broker.port, "victim", 2)
+    corpus = frames + frames_with_ids(broker.port, "victim")
     before, chance = broker.usage(), random.Random(seed)
     attacker = Attacker(broker.port)
     for number in range(frame_count):
-        attacker.send(mutate(chance.choice(frames), chance))
+        attacker.send(mutate(chance.choice(corpus), chance))
         if number % 50 == 0:
             attacker.reconnect()  # a frame that asks for more to come must not swallow the following ones for ever
         if number % 500 == 0:
@@ -165,7 +166,7 @@ def test_e1_mutated_frames(
 def test_e2_every_truncation_of_each_request(broker: BrokerProcess, canary: Canary, frames: list[bytes]) -> None:
     """One frame of each (API, version)."""
     create_topic(broker.port, "victim", 2)
-    kinds = {struct.unpack_from(">hh", frame): frame for frame in frames}
+    kinds = {struct.unpack_from(">hh", frame): frame for frame in frames + frames_with_ids(broker.port, "victim")}
     before = broker.usage()
     attacker = Attacker(broker.port)
     for frame in kinds.values():

@@ -1,9 +1,10 @@
 """Valid frames of every kind as real clients send them, and ways to spoil them.
 
-Three sources: `record_frames` listens between librdkafka and a broker and keeps one frame of each (api key, version);
+Four sources: `record_frames` listens between librdkafka and a broker and keeps one frame of each (api key, version);
 `hand_made_frames` are those of tests.support.wire; `random_frames` fills every API at every version with arbitrary
-legal content. `mutate` spoils a frame: flipped bytes, cut, stretched, counts and lengths replaced by hostile ones,
-unknown tagged fields, another key or version in the header. The outer length stays truthful.
+legal content; `frames_with_ids` asks a running broker for the ids it puts in. `mutate` spoils a frame: flipped bytes,
+cut, stretched, counts and lengths replaced by hostile ones, unknown tagged fields, another key or version in the
+header. The outer length stays truthful.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import random
 import socket
 import struct
 import threading
+from typing import Any
 
 from tests.support import wire
 
@@ -96,6 +98,53 @@ def hand_made_frames(topic: str) -> list[bytes]:
     bodies += [(wire.DELETE_TOPICS, 1, wire.array([wire.string("nobody")]) + wire.i32(1000))]
     bodies += [(wire.INIT_PRODUCER_ID, 1, wire.string(None) + wire.i32(1000))]
     return [wire.header(key, version, 7) + body for key, version, body in bodies]
+
+
+def frames_with_ids(port: int, topic: str, session_count: int = 60) -> list[bytes]:
+    """Requests that hold what only this broker knows: its id of a topic, and fetch sessions it has opened."""
+    from kafkalite import protocol
+    from kafkalite.protocol import api
+    from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+    from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+    from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+    def fetch(version: int, session: tuple[int, int]) -> FetchRequest:
+        parts = [FetchPartition(partition=index, partition_max_bytes=1000) for index in range(2)]
+        forget = [ForgottenTopic(topic=topic, topic_id=topic_id, partitions=[1])] if session[1] > 0 else []
+        return FetchRequest(
+            max_wait_ms=0,
+            topics=[FetchTopic(topic=topic, topic_id=topic_id, partitions=parts)],
+            session_id=session[0],
+            session_epoch=session[1],
+            forgotten_topics_data=forget,
+        )
+
+    def frame(key: int, version: int, message: object) -> bytes:
+        head = protocol.header.encode_request_header(key, version, 7, "ids")
+        return head + protocol.encode_request(key, version, message)
+
+    frames = []
+    with wire.Connection(port) as connection:
+
+        def ask(key: int, version: int, message: object) -> Any:
+            connection.send_bytes(wire.frame(frame(key, version, message)))
+            _, body = connection.receive()
+            return protocol.decode_response(key, version, body[1:])  # behind the tags of the response header
+
+        metadata = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
+        topic_id = ask(api.METADATA, 12, metadata).topics[0].topic_id
+        for number in range(session_count):
+            version = 12 + number % 6
+            session = ask(api.FETCH, version, fetch(version, (0, 0))).session_id
+            assert session, "the session was declined"
+            frames.append(frame(api.FETCH, version, fetch(version, (session, 1))))
+    frames += [frame(api.FETCH, version, fetch(version, (0, 0))) for version in range(12, 18)]
+    batch = wire.batch_of([wire.Record(b"k", b"v" * 50)])
+    data = [PartitionProduceData(index=0, records=batch)]
+    for version in (9, 12, 13):
+        topics = [TopicProduceData(name=topic, topic_id=topic_id, partition_data=data)]
+        frames.append(frame(api.PRODUCE, version, ProduceRequest(acks=1, timeout_ms=1000, topic_data=topics)))
+    return frames
 
 
 def random_frames(seed: int, per_version: int = 2) -> list[bytes]:

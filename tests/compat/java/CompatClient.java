@@ -70,6 +70,7 @@ public final class CompatClient {
             case "times" -> client.checkTimes();
             case "admin" -> client.checkAdmin();
             case "records" -> client.checkDeleteRecords();
+            case "sessions" -> client.checkSessions();
             case "group" -> client.checkGroup(CLASSIC + "RangeAssignor");
             case "cooperative" -> client.checkGroup(CLASSIC + "CooperativeStickyAssignor");
             case "next-uniform" -> client.checkGroup(NEXT + "uniform");
@@ -184,6 +185,54 @@ public final class CompatClient {
         records.add(headed);
         send(records);
         requireSame(records, read(0, records.size()), 0);
+    }
+
+    /** A consumer of many partitions, which fetches by topic id and in a session; its topic is deleted and made anew. */
+    private void checkSessions() throws Exception {
+        int count = 200;
+        List<TopicPartition> partitions = new ArrayList<>();
+        for (int i = 0; i < count; i++) partitions.add(new TopicPartition(topic, i));
+        Properties settings = new Properties();
+        settings.put("bootstrap.servers", bootstrap);
+        settings.put("key.deserializer", ByteArrayDeserializer.class);
+        settings.put("value.deserializer", ByteArrayDeserializer.class);
+        settings.put("enable.auto.commit", "false");
+        settings.put("auto.offset.reset", "earliest");
+        settings.put("allow.auto.create.topics", "false");
+        settings.put("metadata.max.age.ms", "1000");
+        try (Admin admin = admin(); KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(settings)) {
+            admin.createTopics(List.of(new NewTopic(topic, count, (short) 1))).all().get();
+            consumer.assign(partitions);
+            Map<String, Integer> seen = new HashMap<>();
+            for (int round = 0; round < 5; round++) {
+                List<ProducerRecord<byte[], byte[]>> records = new ArrayList<>();
+                // All of them first, and twice, then some.
+                for (int i = 0; i < count; i += round < 2 ? 1 : 7 * round) {
+                    records.add(new ProducerRecord<>(topic, i, null, text("old-" + round + "-" + i)));
+                }
+                send(records);
+                pollUntil(consumer, seen, seen.size() + records.size());
+            }
+            admin.deleteTopics(List.of(topic)).all().get();
+            consumer.poll(Duration.ofMillis(500));
+            admin.createTopics(List.of(new NewTopic(topic, count, (short) 1))).all().get();
+            List<ProducerRecord<byte[], byte[]>> records = new ArrayList<>();
+            for (int i = 0; i < count; i++) records.add(new ProducerRecord<>(topic, i, null, text("new-" + i)));
+            send(records);
+            pollUntil(consumer, seen, seen.size() + count);
+            require(seen.values().stream().allMatch(times -> times == 1), "each once");
+            require(seen.keySet().stream().filter(value -> value.startsWith("new-")).count() == count, "all the new ones");
+        }
+    }
+
+    private void pollUntil(KafkaConsumer<byte[], byte[]> consumer, Map<String, Integer> seen, int count) {
+        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(TIMEOUT_S);
+        while (seen.size() < count) {
+            require(System.nanoTime() < deadline, seen.size() + " of " + count + " values");
+            for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(200))) {
+                seen.merge(new String(record.value(), StandardCharsets.UTF_8), 1, Integer::sum);
+            }
+        }
     }
 
     private void checkIdempotent() throws Exception {

@@ -72,6 +72,7 @@ def test_produce_reads_back_with_its_codec(
 CHECKS = {
     "edges": "produce, consume",
     "positions": "produce, consume",
+    "sessions": "produce, consume",
     "idempotent": "idempotent",
     "times": "seek by time",
     "admin": "admin",
