@@ -112,16 +112,16 @@ def _partition(
 
 def _look_up(log: PartitionLog, timestamp: int, *, committed: bool) -> tuple[int, int, int]:
     """(timestamp, offset, leader epoch), each -1 where there is none."""
-    if committed:
-        log.ensure_producers()
-    readable_end = log.last_stable_offset if committed else log.high_watermark
-    if timestamp == OFFSET_LATEST:
-        return -1, readable_end, log.leader_epoch
     if timestamp in (OFFSET_EARLIEST, OFFSET_EARLIEST_LOCAL):
         start = log.log_start_offset
         return -1, start, log.epoch_at(start)
     if timestamp in (OFFSET_LATEST_TIERED, OFFSET_EARLIEST_PENDING_UPLOAD):
         return -1, -1, -1
+    if committed:
+        log.ensure_producers()  # see needs_blocking
+    readable_end = log.last_stable_offset if committed else log.high_watermark
+    if timestamp == OFFSET_LATEST:
+        return -1, readable_end, log.leader_epoch
     found = log.max_timestamp() if timestamp == OFFSET_MAX_TIMESTAMP else log.find_timestamp(timestamp, readable_end)
     return (
         (-1, -1, -1)

@@ -182,14 +182,14 @@ class ProducerState:
         for segment in reversed(log.segments):
             base = segment.base_offset
             if behind <= filed:
-                if base in known:
-                    marks[base] = known[base]
-            else:
-                data = transaction_index.encode(table.aborted.rows(base, behind))
-                if data:
-                    marks[base] = transaction_index.mark_of(data)
-                if known.get(base) != marks.get(base):
-                    indexes[base] = data
+                start = log.segments[0].base_offset
+                marks |= {other: mark for other, mark in known.items() if start <= other < behind}
+                break
+            data = transaction_index.encode(table.aborted.rows(base, behind))
+            if data:
+                marks[base] = transaction_index.mark_of(data)
+            if known.get(base) != marks.get(base):
+                indexes[base] = data
             behind = base
         table.dirty = False
         self._captures += 1

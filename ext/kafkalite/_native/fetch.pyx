@@ -57,6 +57,7 @@ cdef enum:
     PARTITION_SIZE_MIN = 16     # index, offset and size limit: what every version has
     TOPIC_SIZE_MIN = 2
     READ_COMMITTED = 1
+    LOAD_ROUNDS_MAX = 3         # of loading the producers of a log
     ROUNDS_MAX = 100            # of asking the I/O pool for a partition before its storage is held to be broken
 
 
@@ -321,7 +322,7 @@ cdef class FetchPlan(FetchParts):
             if epoch < part.last_fetched_epoch or end_offset < part.offset:
                 part.diverging_epoch, part.diverging_end_offset = epoch, end_offset
         if log.producers is None and not log.offline and not log.deleted:
-            if part.rounds < ROUNDS_MAX:
+            if part.rounds < LOAD_ROUNDS_MAX:
                 return FETCH_BLOCKED
             part.error = ERROR_KAFKA_STORAGE_ERROR
             return FETCH_READY

@@ -58,6 +58,14 @@ def test_latest_for_read_committed_is_the_last_stable_offset(broker, log, versio
     assert numbers(list_offsets(broker, version, LATEST, isolation=1)) == (0, -1, 14)
 
 
+def test_record_of_the_largest_time_counts_only_below_the_readable_end(broker, log):
+    assert numbers(list_offsets(broker, 7, MAX_TIMESTAMP, isolation=1)) == (0, 400, 13)
+    log.unstable_count = 3
+    assert numbers(list_offsets(broker, 7, MAX_TIMESTAMP, isolation=1)) == (0, -1, -1)
+    assert numbers(list_offsets(broker, 7, 400, isolation=1)) == (0, -1, -1)
+    assert numbers(list_offsets(broker, 7, MAX_TIMESTAMP)) == (0, 400, 13)
+
+
 @pytest.mark.parametrize("version", EVERY_VERSION)
 def test_earliest_is_the_log_start(broker, log, version):
     answer = list_offsets(broker, version, EARLIEST)
