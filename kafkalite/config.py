@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Self
 
+from kafkalite.classic_settings import ClassicSettings, parse_map, translate
 from kafkalite.errors import ConfigError
 from kafkalite.foreign_settings import foreign_note, refuse_foreign
 from kafkalite.listeners import Listener, parse_advertised, parse_listeners
@@ -73,7 +74,7 @@ def _network_threads() -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class BrokerConfig:
+class BrokerConfig(ClassicSettings):
     """The broker's settings. Make one with `load`, which checks them; the bare constructor gives the defaults.
 
     Compared by identity, so that what is derived from one can be remembered with it.
@@ -522,7 +523,7 @@ class BrokerConfig:
         texts = read_properties(file) if file is not None else {}
         texts.update((key, to_text(value)) for key, value in (overrides or {}).items())
         notes: list[str] = []
-        known = _known_texts(texts, notes)
+        known = _known_texts(translate(texts, notes), notes)
         config = cls(**parse_all(BROKER_SETTINGS, known), static_texts=known, notes=tuple(notes))  # type: ignore[arg-type]  # parse gives each field's own type
         config._check()
         return replace(config, notes=(*notes, *_later_notes(known)))
@@ -579,6 +580,10 @@ class BrokerConfig:
     def broker_id(self) -> int:
         """Kafka's older name for node.id."""
         return self.node_id
+
+    def classic_partition_count(self, topic: str) -> int:
+        """How many partitions a classic topic gets when it is made by its first message."""
+        return max(1, parse_map(self.topic_partition_count_map).get(topic, self.num_partitions))
 
     def connections_per_ip_overrides(self) -> dict[str, int]:
         """max.connections.per.ip.overrides as address → count."""
@@ -763,8 +768,9 @@ class TopicConfig:
     message_format: str = setting(
         STRING,
         "v2",
-        "The stored format, fixed at creation: `v2` is Kafka's record batch. Kafka 0.7's comes with a later release.",
-        choices=("v2",),
+        "The stored format, fixed at creation: `v2` is Kafka's record batch, `classic` Kafka 0.7's messages, which"
+        " 0.7's port serves and whose offsets are byte positions.",
+        choices=("v2", "classic"),
     )
     message_format_version: str = setting(
         STRING, "3.0-IV1", "Of message formats older than v2, which Kafka 4 removed.", effect=NONE
@@ -910,16 +916,24 @@ class TopicConfig:
     TABLE: ClassVar[Mapping[str, Setting]]
 
     @classmethod
-    def resolve(cls, broker: BrokerConfig, overrides: Mapping[str, str] | None = None) -> Self:
-        """The settings of a topic with these overrides on this broker; ConfigError for an unknown key or bad value."""
+    def resolve(cls, broker: BrokerConfig, overrides: Mapping[str, str] | None = None, topic: str = "") -> Self:
+        """The settings of a topic with these overrides on this broker; ConfigError for an unknown key or bad value.
+
+        `topic` is its name, which 0.7's maps of classic topics ask for.
+        """
         overrides = dict(overrides or {})
         for key in overrides:
             if key not in TOPIC_SETTINGS:
                 raise ConfigError(key, f"unknown topic setting{near_miss(key, TOPIC_SETTINGS)}")
-        values = {**_broker_defaults(broker), **parse_all(TOPIC_SETTINGS, overrides)}
+        defaults = _broker_defaults(broker)
+        if overrides.get("message.format") == "classic":
+            defaults = {**defaults, **broker.classic_defaults(topic)}
+        values = {**defaults, **parse_all(TOPIC_SETTINGS, overrides)}
         config = cls(**values, overrides=overrides)  # type: ignore[arg-type]  # parse gives each field's own type
         if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
             raise ConfigError("min.compaction.lag.ms", "is above max.compaction.lag.ms")
+        if config.message_format == "classic" and config.compacted:
+            raise ConfigError("cleanup.policy", "classic messages have no keys, so they cannot be compacted")
         return config
 
     @property

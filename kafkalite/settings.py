@@ -6,6 +6,7 @@ in. Everything here is immutable, so any thread may use it. Which settings exist
 """
 
 import difflib
+import inspect
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -220,9 +221,12 @@ def setting(
 
 
 def collect(cls: type) -> dict[str, Setting]:
-    """The table a dataclass spells out: key → Setting, in the order of its fields."""
+    """The table a dataclass spells out: key → Setting, in the order of its fields, those of its base last."""
     table: dict[str, Setting] = {}
-    for name, item in cls.__dataclass_fields__.items():  # type: ignore[attr-defined]  # cls is a dataclass, or fails
+    fields = cls.__dataclass_fields__  # type: ignore[attr-defined]  # cls is a dataclass, or fails
+    own = inspect.get_annotations(cls)
+    for name in sorted(fields, key=lambda name: name not in own):
+        item = fields[name]
         row = item.metadata.get(_METADATA_KEY)
         if row is None:
             continue

@@ -18,7 +18,7 @@ RANKS = [
     {"crc32", "crc32c", "file_ops"},
     {"message_set", "batch", "codec", "index", "record_format", "columns", "lines", "key_map"},
     {"scan", "segment", "aborted", "producers", "compaction", "stream"},
-    {"log_core"},
+    {"log_core", "classic_log"},
     {"topic_table"},
     {"transfer"},
     {"request_parts"},

@@ -12,7 +12,7 @@ given out again. Runs once, at start, on the manager's thread.
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from kafkalite.errors import StartupError
 from kafkalite.log import checkpoints, files
@@ -22,14 +22,23 @@ from kafkalite.model import new_uuid, topic_name_error, uuid_text
 
 _LOG = logging.getLogger(__name__)
 
+CLASSIC = "classic"
 KAFKA_METADATA_TOPIC = "__cluster_metadata"
 COMPACTED_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 
 
 def sort_out(
-    state: MetadataState, deleted_ids: frozenset[bytes], directories: Mapping[tuple[str, int], str], suffix: str
+    state: MetadataState,
+    deleted_ids: frozenset[bytes],
+    directories: Mapping[tuple[str, int], str],
+    suffixes: Mapping[str, str],
+    classic_partition_count: Callable[[str], int],
 ) -> tuple[list[TopicState], list[str]]:
-    """(topics to write into the journal, new or grown; directories to remove). StartupError for another's data."""
+    """(topics to write into the journal, new or grown; directories to remove). StartupError for another's data.
+
+    `suffixes` are the formats' names by the suffix of their segment files. A topic of 0.7 has directories only for
+    partitions that ever got a message: how many it has in all is `classic_partition_count`'s to say.
+    """
     strangers: dict[str, dict[int, str]] = {}
     leftovers = []
     for (topic, partition), path in sorted(directories.items()):
@@ -39,7 +48,7 @@ def sort_out(
             continue
         if topic_id is not None and topic_id in deleted_ids:
             leftovers.append(path)
-        elif not has_segments(path, suffix):
+        elif not any(has_segments(path, suffix) for suffix in suffixes):
             _LOG.warning("partition directory without a log, ignored", extra=fields(path=path))
         elif known is not None and topic_id is not None and topic_id != known.topic_id:
             raise StartupError(
@@ -51,7 +60,17 @@ def sort_out(
         else:
             strangers.setdefault(topic, {})[partition] = path
     owners = {known.topic_id: known.name for known in state.topics.values()}
-    return [_adopt(state, topic, paths, owners) for topic, paths in strangers.items()], leftovers
+    adopted = []
+    for topic, paths in strangers.items():
+        names = {
+            name for suffix, name in suffixes.items() if any(has_segments(path, suffix) for path in paths.values())
+        }
+        if len(names) > 1:
+            raise StartupError(
+                f"the partition directories of topic {topic} hold segments of {' and '.join(sorted(names))}"
+            )
+        adopted.append(_adopt(state, topic, paths, owners, names.pop() if names else "v2", classic_partition_count))
+    return adopted, leftovers
 
 
 def has_segments(path: str, suffix: str) -> bool:
@@ -64,7 +83,14 @@ def has_segments(path: str, suffix: str) -> bool:
         return True  # unreadable is not empty: its partition goes offline rather than being forgotten
 
 
-def _adopt(state: MetadataState, topic: str, paths: Mapping[int, str], owners: dict[bytes, str]) -> TopicState:
+def _adopt(
+    state: MetadataState,
+    topic: str,
+    paths: Mapping[int, str],
+    owners: dict[bytes, str],
+    message_format: str,
+    classic_partition_count: Callable[[str], int],
+) -> TopicState:
     known = state.topics.get(topic)
     ids = {checkpoints.read_partition_topic_id(path) for path in paths.values()} - {None}
     if len(ids) > 1:
@@ -77,7 +103,10 @@ def _adopt(state: MetadataState, topic: str, paths: Mapping[int, str], owners: d
             " remove partition.metadata from the copies, and they get an id of their own"
         )
     bases = list(known.epoch_bases) if known is not None else []
-    bases += [state.unclean_count] * (max(paths) + 1 - len(bases))
+    count = max(paths) + 1
+    if known is None and message_format == CLASSIC:
+        count = max(count, classic_partition_count(topic))
+    bases += [state.unclean_count] * (count - len(bases))
     for partition, path in paths.items():
         bases[partition] = base_above(path, state.unclean_count)
         if checkpoints.read_partition_topic_id(path) is None:
@@ -85,6 +114,8 @@ def _adopt(state: MetadataState, topic: str, paths: Mapping[int, str], owners: d
     overrides = dict(known.overrides) if known is not None else {}
     if known is None and topic in COMPACTED_TOPICS:
         overrides["cleanup.policy"] = "compact"
+    if known is None and message_format == CLASSIC:
+        overrides["message.format"] = CLASSIC
     _LOG.info("topic adopted from its directories", extra=fields(topic=topic, partitions=len(bases)))
     return TopicState(topic, topic_id, overrides, bases)
 

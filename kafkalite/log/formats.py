@@ -1,12 +1,16 @@
 """The stored formats by the name that the topic setting `message.format` gives them.
 
 A format is a native object (`_native.record_format`): it validates an append, parses one stored item for walks and
-look-ups, and places offsets. The 0.7 format joins here; nothing else in this package knows one format from another.
+look-ups, and places offsets. With it comes the class of log that knows what else differs.
 """
 
+from kafkalite._native.classic_log import classic
 from kafkalite._native.record_format import RecordFormat, v2
+from kafkalite.log.classic_log import ClassicLog
+from kafkalite.log.partition_log import PartitionLog
 
-FORMATS: dict[str, RecordFormat] = {v2.name: v2}
+FORMATS: dict[str, RecordFormat] = {v2.name: v2, classic.name: classic}
+LOGS: dict[str, type[PartitionLog]] = {v2.name: PartitionLog, classic.name: ClassicLog}
 
 
 def format_named(name: str) -> RecordFormat:

@@ -22,7 +22,8 @@ from kafkalite._native.scan import SegmentScan
 from kafkalite._native.segment import Segment
 from kafkalite.config import TopicConfig
 from kafkalite.log import checkpoints, files, index_file, recovery, snapshots, swap, transaction_index
-from kafkalite.log.formats import format_named
+from kafkalite.log.classic_log import check_contiguous, make_visible
+from kafkalite.log.formats import LOGS, format_named
 from kafkalite.log.partition_log import LogServices, PartitionLog
 from kafkalite.logging import fields
 
@@ -56,7 +57,7 @@ class Listing:
 
 def load(plan: LoadPlan, services: LogServices) -> PartitionLog:
     """Opens one partition. OSError where its files cannot be read: see load_offline."""
-    log = PartitionLog(
+    log = LOGS[plan.config.message_format](
         plan.topic,
         plan.partition,
         format_named(plan.config.message_format),
@@ -71,6 +72,8 @@ def load(plan: LoadPlan, services: LogServices) -> PartitionLog:
     if not listing.segment_sizes:
         _load_empty(log, plan, start)
         return log
+    if log.format.positional:
+        check_contiguous(plan.directory, listing.segment_sizes)
     bases = sorted(listing.segment_sizes)
     segments = tuple(
         Segment(
@@ -87,6 +90,9 @@ def load(plan: LoadPlan, services: LogServices) -> PartitionLog:
     segments, log_end, flushed = _find_end(log, plan, segments, start, foreign=foreign)
     for segment in segments[:-1]:
         segment.mark_sealed()
+    if log.format.positional:
+        make_visible(segments)
+        flushed = log_end
     _open_at(log, plan, segments, start, flushed, log_end)
     for segment in segments:
         segment.close()
@@ -97,7 +103,7 @@ def load(plan: LoadPlan, services: LogServices) -> PartitionLog:
 
 def load_offline(plan: LoadPlan, services: LogServices, error: OSError) -> PartitionLog:
     """The log of a directory that cannot be read: it answers KAFKA_STORAGE_ERROR, and its files are left alone."""
-    log = PartitionLog(
+    log = LOGS[plan.config.message_format](
         plan.topic,
         plan.partition,
         format_named(plan.config.message_format),
@@ -186,6 +192,8 @@ def _recover(
     """Walks everything that is not known to be on the disk."""
     covered = [_covered_end(plan, segment) for segment in segments]
     flushed = max([start, 0 if foreign else plan.recovery_point or 0, *(end for end, _ in covered)])
+    if log.format.positional:
+        flushed = max(flushed, segments[-1].base_offset)  # a roll puts all before it on the disk
     end = segments[0].base_offset
     for i, segment in enumerate(segments):
         last = i + 1 == len(segments)

@@ -87,6 +87,7 @@ class LogManager:
         self.on_topic_deleted: Callable[[str], None] | None = None
         self.on_topic_changed: Callable[[str], None] | None = None
         """Told, with no lock held, of a topic that came, went, or has more partitions."""
+        self.on_topic_created: Callable[[Topic], None] | None = None  # also when it has more partitions
         self._on_fatal = on_fatal
         self._lock = threading.RLock()
         self._journal_lock = threading.Lock()
@@ -111,6 +112,7 @@ class LogManager:
             sync_root=lambda: file_ops.sync_directory(self.directory),
             producer_count_max=config.partition_max_producer_ids,
             decompressed_size_max=config.decompressed_batch_max_bytes,
+            nesting_max=config.classic_nesting_max,
             policies=tuple(policies),
         )
         self.housekeeper = Housekeeper(self)
@@ -159,7 +161,13 @@ class LogManager:
             found.record({"op": "unclean", "count": found.state.unclean_count + 1})
         self._take_broker_overrides(found.state.broker_overrides)
         present, deleted = directory.partition_directories(self.directory)
-        changed, leftovers = adoption.sort_out(found.state, frozenset(found.state.deleted_ids), present, ".log")
+        changed, leftovers = adoption.sort_out(
+            found.state,
+            frozenset(found.state.deleted_ids),
+            present,
+            {record_format.suffix: name for name, record_format in FORMATS.items()},
+            self.config.classic_partition_count,
+        )
         if changed:
             found.record(*(journal.topic_change(topic) for topic in changed))
         for path in (*deleted, *leftovers):
@@ -309,7 +317,13 @@ class LogManager:
             self._publish(topic)
         _LOG.info("topic created", extra=fields(topic=name, partitions=partition_count))
         self._tell_changed(name)
+        self._tell_created(topic)
         return topic
+
+    def _tell_created(self, topic: Topic) -> None:
+        on_topic_created = self.on_topic_created
+        if on_topic_created is not None:
+            on_topic_created(topic)
 
     def check_new_topic(self, name: str, partition_count: int, overrides: Mapping[str, str]) -> None:
         """Raises what create_topic would refuse these with."""
@@ -322,7 +336,7 @@ class LogManager:
         if clash is not None:
             raise InvalidTopic(f"topic {name} differs from {clash} in '.' and '_' only")
         self._check_count(partition_count, partition_count)
-        self._resolve_or_refuse(overrides)
+        self._resolve_or_refuse(overrides, name)
 
     def _check_count(self, total: int, added: int) -> None:
         if total <= 0:
@@ -378,13 +392,14 @@ class LogManager:
             self._publish(changed)
         _LOG.info("partitions added", extra=fields(topic=name, partitions=total))
         self._tell_changed(name)
+        self._tell_created(changed)
         return changed
 
     def alter_topic(self, name: str, overrides: Mapping[str, str]) -> Topic:
         """Replaces all of a topic's own settings; they hold at once."""
         with self._lock:
             topic = self._existing(name)
-            config = self._resolve_or_refuse(overrides)
+            config = self._resolve_or_refuse(overrides, name)
             if config.message_format != topic.config.message_format:
                 raise InvalidConfig("message.format is fixed when a topic is created")
             self._record({"op": "overrides", "name": name, "overrides": dict(overrides)})
@@ -411,7 +426,7 @@ class LogManager:
             self.config = config
             changed = []
             for topic in self.topics.values():
-                resolved = TopicConfig.resolve(config, topic.overrides)
+                resolved = TopicConfig.resolve(config, topic.overrides, topic.name)
                 for log in topic.partitions:
                     log.configure(resolved)
                 changed.append(self._topic(self._state_of(topic.name), list(topic.partitions), resolved))
@@ -434,13 +449,13 @@ class LogManager:
 
     def _resolve(self, overrides: Mapping[str, str], name: str) -> TopicConfig:
         try:
-            return TopicConfig.resolve(self.config, overrides)
+            return TopicConfig.resolve(self.config, overrides, name)
         except ConfigError as error:
             raise StartupError(f"topic {name} has a setting this release does not take: {error}") from None
 
-    def _resolve_or_refuse(self, overrides: Mapping[str, str]) -> TopicConfig:
+    def _resolve_or_refuse(self, overrides: Mapping[str, str], name: str) -> TopicConfig:
         try:
-            config = TopicConfig.resolve(self.config, overrides)
+            config = TopicConfig.resolve(self.config, overrides, name)
         except ConfigError as error:
             raise InvalidConfig(str(error)) from None
         if config.message_format not in FORMATS:

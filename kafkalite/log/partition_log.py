@@ -85,6 +85,7 @@ class LogServices:
     sync_root: Callable[[], None]  # makes new partition directories durable
     producer_count_max: int = 50_000
     decompressed_size_max: int = 256 * 1024 * 1024
+    nesting_max: int = 4  # wrappers of classic messages in each other
     policies: Sequence[RetentionPolicy] = ()
 
 

@@ -155,7 +155,7 @@ cdef int note_batches(KeyTable* table, RecordFormat format, const unsigned char*
         data = map + position[0]
         if position[0] >= pause:
             return STOP_PAUSE
-        if format.parse(data, end - position[0], info) != PARSED or not format.intact(data, info):
+        if format.parse(data, end - position[0], 0, info) != PARSED or not format.intact(data, info):
             return STOP_DAMAGED
         if info.base_offset >= dirty.upper:
             return STOP_END
@@ -246,7 +246,7 @@ def transaction_batches(Segment segment not None, int64_t position):
         with nogil:
             while count < HEADERS_CHUNK and position < pause:
                 info = &found[count]
-                if position >= end or format.parse(map + position, end - position, info) != PARSED:
+                if position >= end or format.parse(map + position, end - position, 0, info) != PARSED:
                     position = -1
                     break
                 info.position = position
@@ -626,7 +626,7 @@ cdef class BatchFilter:
             data = map + position[0]
             if position[0] >= pause or self.out_size >= out_max:
                 return STOP_PAUSE
-            if format.parse(data, end - position[0], info) != PARSED or not format.intact(data, info):
+            if format.parse(data, end - position[0], 0, info) != PARSED or not format.intact(data, info):
                 return STOP_DAMAGED
             if info.attributes & CONTROL:
                 return STOP_MARKER
@@ -675,7 +675,7 @@ cdef class BatchFilter:
         segment.pin()
         try:
             data = segment.map + position
-            if segment.format.parse(data, segment.size - position, &info) != PARSED:
+            if segment.format.parse(data, segment.size - position, 0, &info) != PARSED:
                 raise ValueError(f"there is no batch at {position}")
             if fate == FATE_DROP:
                 result = self._drop(data, &info)

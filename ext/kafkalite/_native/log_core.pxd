@@ -25,6 +25,8 @@ cdef class LogSlice:
     cdef readonly int64_t position, size
     cpdef release(self)
 
+cdef LogSlice make_slice(Segment segment, int64_t position, int64_t size)
+
 cdef class LogListener:
     cdef int on_advance(self, LogCore log, int64_t appended_bytes) except -1
 

@@ -64,6 +64,7 @@ cdef enum:
     OFFSET_OUT_OF_RANGE = 1
     CORRUPT_MESSAGE = 2
     UNKNOWN_TOPIC_OR_PARTITION = 3
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
     KAFKA_STORAGE_ERROR = 56
     INVALID_RECORD = 87
 
@@ -184,6 +185,8 @@ cdef class LogCore:
         cdef int64_t now_ms
         out.base_offset = out.append_time_ms = out.log_start_offset = out.end_offset = out.record_error_index = -1
         out.flush_due = False
+        if self.format.positional:
+            return UNSUPPORTED_FOR_MESSAGE_FORMAT
         if self.deferred_appends > 0 and not may_block:
             return APPEND_DEFER
         error = self._check_header(batch, size, &info, origin)
@@ -351,7 +354,7 @@ cdef class LogCore:
         if segment.has_file and not roll and segment.index is not None:
             roll = (
                 (segment.size > 0 and (
-                    segment.size + info.size > self.segment_size_max
+                    segment.size + (0 if self.format.positional else info.size) > self.segment_size_max
                     or segment.index.count >= self.index_count_max
                     or now_ms - segment.created_ms > self.segment_ms - self.roll_jitter_ms))
                 or self.log_end_offset + info.last_offset_delta - segment.base_offset > INT32_MAX)
@@ -448,6 +451,8 @@ cdef class LogCore:
             error[0] = UNKNOWN_TOPIC_OR_PARTITION
         elif self.offline:
             error[0] = KAFKA_STORAGE_ERROR
+        elif self.format.positional:
+            error[0] = UNSUPPORTED_FOR_MESSAGE_FORMAT
         elif offset < self.log_start_offset or offset > log_end:
             error[0] = OFFSET_OUT_OF_RANGE
         if error[0] != 0 or offset >= log_end or offset >= upper_offset:
@@ -607,8 +612,8 @@ cdef class LogCore:
         self.log_start_offset = log_start
         self.flushed_offset = flushed
         self.log_end_offset = log_end
-        self.high_watermark = log_end
-        self.last_stable_offset = log_start
+        self.high_watermark = flushed if self.format.positional else log_end
+        self.last_stable_offset = flushed if self.format.positional else log_start
 
     def _set_log_start(self, int64_t log_start):
         assert self.log_start_offset <= log_start <= self.log_end_offset, "log start must rise and stay inside the log"
@@ -625,6 +630,9 @@ cdef class LogCore:
         assert flushed <= self.log_end_offset, "flushed beyond the end"
         if flushed > self.flushed_offset:
             self.flushed_offset = flushed
+            if self.format.positional:
+                self.high_watermark = flushed
+                self.last_stable_offset = flushed
 
     def _begin_flush(self):
         """(log end, segments) of what a flush starting now will have made durable; the counters start anew."""

@@ -31,6 +31,7 @@ cdef struct Entry:
 cdef struct SetFindings:
     int64_t valid_size              # bytes of the whole entries before the fault, or before a partial tail
     int64_t count                   # of them
+    int64_t last_position           # where the last one starts
     int64_t payload_size_max
     int64_t compressed_count        # of them, wrappers
     int fault                       # an EntryFault; ENTRY_PARTIAL is one only in the first entry

@@ -57,7 +57,7 @@ cdef void walk_set(const unsigned char* data, int64_t size, bint verify, SetFind
     cdef Entry entry
     cdef int64_t position = 0
     cdef int result
-    out.count = out.payload_size_max = out.compressed_count = 0
+    out.count = out.last_position = out.payload_size_max = out.compressed_count = 0
     out.fault = ENTRY_GOOD
     while size - position >= SIZE_FIELD_SIZE:
         result = read_entry(data + position, size - position, &entry)
@@ -71,6 +71,7 @@ cdef void walk_set(const unsigned char* data, int64_t size, bint verify, SetFind
         if result != ENTRY_GOOD:
             out.fault = result
             break
+        out.last_position = position
         position += entry.size
         out.count += 1
         if entry.payload_size > out.payload_size_max:

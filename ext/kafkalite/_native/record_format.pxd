@@ -46,7 +46,9 @@ cdef struct RecordsVerdict:
 cdef class RecordFormat:
     cdef readonly str name          # value of the topic setting `message.format`
     cdef readonly str suffix        # of segment files
-    cdef int parse(self, const unsigned char* data, int64_t left, BatchInfo* out) noexcept nogil
+    cdef readonly int size_min      # bytes of the smallest item
+    cdef readonly bint positional   # an offset is a byte position: that of the segment, plus the one in its file
+    cdef int parse(self, const unsigned char* data, int64_t left, int64_t place, BatchInfo* out) noexcept nogil
     cdef bint intact(self, const unsigned char* data, const BatchInfo* info) noexcept nogil
     cdef int check(self, const unsigned char* data, int64_t size, int64_t size_max, BatchInfo* out) noexcept nogil
     cdef int check_fields(self, const BatchInfo* info, bint internal) noexcept nogil

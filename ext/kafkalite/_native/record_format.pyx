@@ -45,8 +45,11 @@ cdef enum:
 cdef class RecordFormat:
     """Base of the formats. One without behaviour of its own refuses every byte."""
 
-    cdef int parse(self, const unsigned char* data, int64_t left, BatchInfo* out) noexcept nogil:
-        """Reads the item at `data` (its `position` is the caller's) without trusting a single field."""
+    cdef int parse(self, const unsigned char* data, int64_t left, int64_t place, BatchInfo* out) noexcept nogil:
+        """Reads the item at `data` (its `position` is the caller's) without trusting a single field.
+
+        `place` is the segment's base offset plus the position, the offset where the format is positional.
+        """
         return PARSE_INVALID
 
     cdef bint intact(self, const unsigned char* data, const BatchInfo* info) noexcept nogil:
@@ -85,8 +88,9 @@ cdef class V2Format(RecordFormat):
     def __cinit__(self):
         self.name = "v2"
         self.suffix = ".log"
+        self.size_min = BATCH_HEADER_SIZE
 
-    cdef int parse(self, const unsigned char* data, int64_t left, BatchInfo* out) noexcept nogil:
+    cdef int parse(self, const unsigned char* data, int64_t left, int64_t place, BatchInfo* out) noexcept nogil:
         cdef int32_t length
         if left < BATCH_HEADER_SIZE:
             return PARSE_INCOMPLETE

@@ -15,7 +15,7 @@ from libc.stdint cimport INT64_MAX, int64_t
 
 from kafkalite._native.index cimport SegmentIndex
 from kafkalite._native.producers cimport Marker, ProducerTable, read_marker
-from kafkalite._native.record_format cimport ATTRIBUTE_CONTROL, BATCH_HEADER_SIZE, PARSED, BatchInfo, RecordFormat
+from kafkalite._native.record_format cimport ATTRIBUTE_CONTROL, PARSED, BatchInfo, RecordFormat
 from kafkalite._native.segment cimport Segment
 
 cdef enum:
@@ -27,6 +27,7 @@ cdef enum:
 
 
 cdef struct Walk:
+    int64_t base                        # offset of the segment
     int64_t position
     int64_t next_offset
     int64_t end                         # position at which to stop
@@ -45,7 +46,8 @@ cdef bint fits(RecordFormat format, const unsigned char* map, const Walk* walk, 
         if walk.contiguous:
             return False
         behind = info.position + info.size
-        if (behind < walk.end and format.parse(map + behind, walk.end - behind, &following) == PARSED
+        if (behind < walk.end
+                and format.parse(map + behind, walk.end - behind, walk.base + behind, &following) == PARSED
                 and following.base_offset < info.next_offset):
             return False
     return True
@@ -59,7 +61,7 @@ cdef int walk_chunk(RecordFormat format, const unsigned char* map, Walk* walk, B
     count[0] = 0
     while walk.position < walk.end and count[0] < CHUNK_BATCHES and walk.position - start < CHUNK_BYTES:
         info = &batches[count[0]]
-        if format.parse(map + walk.position, walk.end - walk.position, info) != PARSED:
+        if format.parse(map + walk.position, walk.end - walk.position, walk.base + walk.position, info) != PARSED:
             return WALK_INVALID
         info.position = walk.position
         if not fits(format, map, walk, info):
@@ -80,15 +82,15 @@ cdef int64_t find_batch(RecordFormat format, const unsigned char* map, int64_t p
     """
     cdef BatchInfo following
     cdef int64_t behind
-    while position + BATCH_HEADER_SIZE <= walk.end:
-        if (format.parse(map + position, walk.end - position, info) == PARSED
+    while position + format.size_min <= walk.end:
+        if (format.parse(map + position, walk.end - position, walk.base + position, info) == PARSED
                 and info.base_offset >= walk.next_offset and info.next_offset <= walk.offset_limit
                 and format.intact(map + position, info)):
             info.position = position
             behind = position + info.size
             if behind == walk.end:
                 return position
-            if (format.parse(map + behind, walk.end - behind, &following) == PARSED
+            if (format.parse(map + behind, walk.end - behind, walk.base + behind, &following) == PARSED
                     and following.base_offset >= info.next_offset):
                 return position
         position += 1
@@ -150,6 +152,7 @@ cdef class SegmentScan:
         cdef const unsigned char* map
         cdef int64_t count = 0
         cdef int result = WALKED
+        walk.base = self.segment.base_offset
         walk.position = self.position
         walk.next_offset = self.next_offset
         walk.end = end
@@ -176,6 +179,7 @@ cdef class SegmentScan:
         cdef RecordFormat format = self.segment.format
         cdef const unsigned char* map
         cdef int64_t found
+        walk.base = self.segment.base_offset
         walk.position = self.position
         walk.next_offset = self.next_offset
         walk.end = end
@@ -208,7 +212,8 @@ def batch_headers(Segment segment, int64_t position, int64_t end, *, int64_t cou
     segment.pin()
     try:
         while position < end and len(found) < count_max:
-            if segment.format.parse(segment.map + position, end - position, &info) != PARSED:
+            if segment.format.parse(
+                    segment.map + position, end - position, segment.base_offset + position, &info) != PARSED:
                 break
             info.position = position
             found.append(info)
@@ -225,7 +230,8 @@ def header_at(Segment segment, int64_t position):
         return None
     segment.pin()
     try:
-        if segment.format.parse(segment.map + position, segment.size - position, &info) != PARSED:
+        if segment.format.parse(
+                segment.map + position, segment.size - position, segment.base_offset + position, &info) != PARSED:
             return None
         if not segment.format.intact(segment.map + position, &info):
             return None

@@ -102,12 +102,12 @@ cdef class FileCache:
         return 0
 
 
-cdef int find_offset(RecordFormat format, const unsigned char* map, int64_t position, int64_t limit, int64_t offset,
-                     BatchInfo* info) noexcept nogil:
+cdef int find_offset(RecordFormat format, const unsigned char* map, int64_t base, int64_t position, int64_t limit,
+                     int64_t offset, BatchInfo* info) noexcept nogil:
     """Walks headers from a batch boundary to the first batch that ends above `offset`."""
     cdef int result
     while position < limit:
-        result = format.parse(map + position, limit - position, info)
+        result = format.parse(map + position, limit - position, base + position, info)
         if result != PARSED:
             return MET_INVALID
         if info.next_offset > offset:
@@ -117,12 +117,12 @@ cdef int find_offset(RecordFormat format, const unsigned char* map, int64_t posi
     return PASSED_END
 
 
-cdef int64_t last_boundary(RecordFormat format, const unsigned char* map, int64_t position, int64_t limit,
+cdef int64_t last_boundary(RecordFormat format, const unsigned char* map, int64_t base, int64_t position, int64_t limit,
                            int64_t target, int64_t upper_offset) noexcept nogil:
     """The last batch boundary at or below `target` with all batches before it below upper_offset; walks from one."""
     cdef BatchInfo info
     while position < limit:
-        if format.parse(map + position, limit - position, &info) != PARSED:
+        if format.parse(map + position, limit - position, base + position, &info) != PARSED:
             break
         if position + info.size > target or info.next_offset > upper_offset:
             break
@@ -538,6 +538,7 @@ cdef class Segment:
         cdef int result
         cdef RecordFormat format = self.format
         cdef const unsigned char* map = self.map
+        cdef int64_t base = self.base_offset
         start[0] = end[0] = 0
         if self.index is None:
             return READ_DEFER
@@ -550,7 +551,7 @@ cdef class Segment:
         if not self.is_verified(position, granule_end):
             return READ_DEFER
         with nogil:
-            result = find_offset(format, map, position, size_limit, offset, &info)
+            result = find_offset(format, map, base, position, size_limit, offset, &info)
         if result == PASSED_END:
             return PAST_END
         if result == MET_INVALID or not self.is_verified(info.position, info.position + info.size):
@@ -573,7 +574,7 @@ cdef class Segment:
             if upper_offset != INT64_MAX:
                 i = min(i, bisect_last(view.offsets, view.count, upper_offset))
             boundary = max(first_end, view.positions[i]) if i >= 0 else first_end
-            boundary = last_boundary(format, map, boundary, size_limit, target, upper_offset)
+            boundary = last_boundary(format, map, base, boundary, size_limit, target, upper_offset)
         end[0] = boundary
         return 0
 
@@ -582,13 +583,15 @@ cdef class Segment:
         cdef BatchInfo info
         cdef IndexView view
         cdef int64_t i
-        info.next_offset = self.base_offset
+        cdef int64_t base = self.base_offset
+        info.next_offset = base
         _owner = self.index.view(&view)
         with nogil:
             i = bisect_last(view.positions, view.count, end - 1)
             if i >= 0:
                 position = max(position, view.positions[i])
-            while position < end and self.format.parse(self.map + position, end - position, &info) == PARSED:
+            while position < end and self.format.parse(
+                    self.map + position, end - position, base + position, &info) == PARSED:
                 position += info.size
         return info.next_offset
 
@@ -614,7 +617,7 @@ cdef class Segment:
                 return PAST_END
             if not self.is_verified(position, min(position + 1, size_limit)):
                 return READ_DEFER
-            result = find_offset(self.format, self.map, position, bound, offset, &info)
+            result = find_offset(self.format, self.map, self.base_offset, position, bound, offset, &info)
             if result == FOUND:
                 break
             if result == MET_INVALID:
@@ -632,7 +635,7 @@ cdef class Segment:
         if target < first_end:
             end[0] = first_end if whole_first else info.position
         else:
-            end[0] = last_boundary(self.format, self.map, first_end, bound, target, upper_offset)
+            end[0] = last_boundary(self.format, self.map, self.base_offset, first_end, bound, target, upper_offset)
         return 0
 
     def read_bytes(self, int64_t position, int64_t size):

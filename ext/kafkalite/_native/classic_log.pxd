@@ -1,0 +1,25 @@
+"""A log of Kafka 0.7's messages: the format, appends of message sets, reads of byte ranges."""
+
+from libc.stdint cimport int64_t
+
+from kafkalite._native.log_core cimport LogCore, LogSlice
+from kafkalite._native.record_format cimport RecordFormat
+
+cdef enum:
+    ERROR_CORRUPT_MESSAGE = 2       # Kafka's codes, as every append has them
+    ERROR_MESSAGE_TOO_LARGE = 10
+
+cdef struct SetAppend:
+    int64_t base_offset             # -1 when nothing was appended
+    int64_t end_offset              # what a flush must reach for the set to be visible
+    int64_t size                    # bytes appended: 0 for an empty set
+    bint flush_due                  # log.flush.interval asks for a flush
+
+cdef class ClassicFormat(RecordFormat):
+    pass
+
+cdef RecordFormat CLASSIC
+
+cdef int append_set(LogCore log, const unsigned char* data, int64_t size, bint may_block,
+                    SetAppend* out) except? -32000
+cdef LogSlice read_range(LogCore log, int64_t offset, int64_t size_max, int* error)

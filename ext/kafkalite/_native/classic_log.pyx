@@ -1,0 +1,234 @@
+"""A log of Kafka 0.7's messages: the format, appends of message sets, reads of byte ranges.
+
+    offset      the byte's place in the partition's endless stream: segment base + position
+    append      a whole set at once; messages too large drop it, anything else wrong refuses it; a cut tail goes
+    visible     only what is on the disk: high watermark = flushed offset, and it moves with a flush
+    read        any bytes below that, inside one segment, wherever they begin and end; 0.7's readers check checksums
+
+What else a log does (segments, rolling, flushing, recovery, retention) is LogCore's and its subclasses', as for v2.
+
+Thread rules are LogCore's.
+"""
+
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
+from libc.string cimport memset
+
+from kafkalite._native.log_core cimport APPEND_DEFER, LogCore, LogSlice, make_slice
+from kafkalite._native.message_set cimport (
+    ENTRY_GOOD,
+    ENTRY_PARTIAL,
+    Entry,
+    SetFindings,
+    entry_intact,
+    read_entry,
+    walk_set,
+)
+from kafkalite._native.record_format cimport (
+    PARSE_INCOMPLETE,
+    PARSE_INVALID,
+    PARSED,
+    BatchInfo,
+    RecordFormat,
+)
+from kafkalite._native.segment cimport READ_DEFER, Segment
+
+cdef enum:
+    ERROR_OFFSET_OUT_OF_RANGE = 1
+    ERROR_UNKNOWN_TOPIC_OR_PARTITION = 3
+    ERROR_KAFKA_STORAGE_ERROR = 56
+    ENTRY_SIZE_MIN = 9
+    WITHOUT_GIL_SIZE = 16 * 1024    # bytes from which a set is checked without the GIL
+
+
+cdef class ClassicFormat(RecordFormat):
+    """One message of magic 0 or 1 is an item; its offset is where it stands."""
+
+    def __cinit__(self):
+        self.name = "classic"
+        self.suffix = ".kafka"
+        self.size_min = ENTRY_SIZE_MIN
+        self.positional = True
+
+    cdef int parse(self, const unsigned char* data, int64_t left, int64_t place, BatchInfo* out) noexcept nogil:
+        cdef Entry entry
+        cdef int result = read_entry(data, left, &entry)
+        if result != ENTRY_GOOD:
+            return PARSE_INCOMPLETE if result == ENTRY_PARTIAL else PARSE_INVALID
+        fill_info(out, place, entry.size, 1)
+        out.crc = entry.crc
+        out.attributes = entry.attributes
+        return PARSED
+
+    cdef bint intact(self, const unsigned char* data, const BatchInfo* info) noexcept nogil:
+        cdef Entry entry
+        return read_entry(data, info.size, &entry) == ENTRY_GOOD and entry_intact(&entry)
+
+
+cdef void fill_info(BatchInfo* info, int64_t offset, int64_t size, int32_t count) noexcept nogil:
+    """What an index and a log ask of an item; messages have no producers and no times."""
+    memset(info, 0, sizeof(BatchInfo))
+    info.size = size
+    info.base_offset = offset
+    info.next_offset = offset + size
+    info.base_timestamp = info.max_timestamp = -1
+    info.producer_id = -1
+    info.producer_epoch = -1
+    info.base_sequence = -1
+    info.leader_epoch = -1
+    info.record_count = count
+
+
+cdef RecordFormat CLASSIC = ClassicFormat()
+classic = CLASSIC
+
+
+cdef int append_set(LogCore log, const unsigned char* data, int64_t size, bint may_block,
+                    SetAppend* out) except? -32000:
+    """Appends the whole messages of a set: 0, a Kafka error code, or APPEND_DEFER (then nothing changed).
+
+    In 0.7's order: sizes, checksums to the depth of wrappers, then a partial tail is cut.
+    """
+    cdef SetFindings found
+    cdef int error
+    cdef bytes rewritten
+    out.base_offset = out.end_offset = -1
+    out.size = 0
+    out.flush_due = False
+    if size < WITHOUT_GIL_SIZE:
+        error = check_set(data, size, log.message_size_max, &found)
+    else:
+        with nogil:
+            error = check_set(data, size, log.message_size_max, &found)
+    if error != 0 or found.valid_size == 0:
+        return error
+    if found.compressed_count == 0:
+        return _append_checked(log, data, &found, may_block, out)
+    if not may_block:
+        return APPEND_DEFER
+    # Wrappers are unpacked: on the I/O pool, since the walk above found some and a worker must not wait for them.
+    error, count, rewritten = log._check_wrappers(<bytes>data[:found.valid_size])
+    if error != 0:
+        return error
+    if rewritten is not None:
+        data = <const unsigned char*><const char*>rewritten
+        walk_set(data, len(rewritten), False, &found)
+    found.count = count
+    return _append_checked(log, data, &found, may_block, out)
+
+
+cdef int check_set(const unsigned char* data, int64_t size, int64_t payload_size_max,
+                   SetFindings* found) noexcept nogil:
+    """0 or the error code of the outer messages; a set too large is told before a bad checksum, as 0.7 does."""
+    walk_set(data, size, False, found)
+    if found.payload_size_max > payload_size_max:
+        return ERROR_MESSAGE_TOO_LARGE
+    if found.fault == ENTRY_GOOD:
+        walk_set(data, size, True, found)
+    return 0 if found.fault == ENTRY_GOOD else ERROR_CORRUPT_MESSAGE
+
+
+cdef int _append_checked(LogCore log, const unsigned char* data, const SetFindings* found, bint may_block,
+                         SetAppend* out) except? -32000:
+    cdef BatchInfo info
+    cdef int error
+    log.lock_acquire()
+    try:
+        fill_info(&info, log.log_end_offset, found.valid_size, <int32_t>min(found.count, <int64_t>0x7FFFFFFF))
+        error = _append_locked(log, data, &info, found.last_position, may_block)
+        if error == 0:
+            out.base_offset = info.base_offset
+            out.end_offset = info.next_offset
+            out.size = info.size
+            out.flush_due = log.unflushed_count >= log.flush_messages
+    finally:
+        log.lock_release()
+    return error
+
+
+cdef int _append_locked(LogCore log, const unsigned char* data, BatchInfo* info, int64_t last_position,
+                        bint may_block) except? -32000:
+    """Writes and indexes checked bytes at the log's end. Nobody is told: they cannot be seen before a flush."""
+    cdef Segment segment
+    cdef int64_t written
+    cdef int64_t size_max = log.segment_size_max
+    cdef bint whole = log.preallocate
+    if log.deleted:
+        return ERROR_UNKNOWN_TOPIC_OR_PARTITION
+    if log.offline:
+        return ERROR_KAFKA_STORAGE_ERROR
+    segment = log._writable_locked(info, may_block, log.now_ms())
+    if segment is None:
+        return ERROR_KAFKA_STORAGE_ERROR if may_block else APPEND_DEFER
+    segment.pin()
+    try:
+        with nogil:
+            written = segment.write(data, info.size, size_max, whole)
+        if written < 0:
+            log._write_failed_locked(<int>-written)
+            return ERROR_KAFKA_STORAGE_ERROR
+        if log.storage_full:
+            log._storage_recovered_locked()
+        segment.advance(info, log.index_interval)
+        segment.last_position += last_position
+    finally:
+        segment.unpin()
+    log.log_end_offset = info.next_offset
+    log.unflushed_count += info.record_count
+    if log.unflushed_since == 0.0:
+        log.unflushed_since = log.clock.monotonic()
+        if log.dirty_logs is not None:
+            log.dirty_logs.add(log)
+    return 0
+
+
+cdef LogSlice read_range(LogCore log, int64_t offset, int64_t size_max, int* error):
+    """Bytes from `offset` on: at most size_max, flushed, of one segment. None with error 0: nothing there (yet).
+
+    Errors: OFFSET_OUT_OF_RANGE below the log's start or above its flushed end, KAFKA_STORAGE_ERROR,
+    UNKNOWN_TOPIC_OR_PARTITION (deleted); READ_DEFER: open_range() on the pool, then again.
+    """
+    cdef Segment segment
+    cdef int64_t position, end
+    cdef int64_t visible = log.flushed_offset
+    error[0] = 0
+    if log.deleted:
+        error[0] = ERROR_UNKNOWN_TOPIC_OR_PARTITION
+        return None
+    if log.offline:
+        error[0] = ERROR_KAFKA_STORAGE_ERROR
+        return None
+    if not log.active.has_file and log.log_end_offset == 0:
+        return None                             # nothing was ever written: whatever the offset
+    if offset < log.log_start_offset or offset > visible:
+        error[0] = ERROR_OFFSET_OUT_OF_RANGE
+        return None
+    if offset == visible or size_max <= 0:
+        return None
+    segment = log.segment_of(offset, log.segments)
+    position = offset - segment.base_offset
+    end = min(segment.size, visible - segment.base_offset)
+    if position >= end:
+        error[0] = ERROR_KAFKA_STORAGE_ERROR    # bytes that were flushed once and are gone
+        return None
+    end = position + min(end - position, size_max)
+    if not segment.try_pin():
+        error[0] = READ_DEFER
+        return None
+    return make_slice(segment, position, end - position)
+
+
+# ---- Python's view --------------------------------------------------------------------------------------------------
+
+def append(LogCore log not None, data, *, bint may_block=True):
+    """Appends a set: (error, base offset, end offset, flush due). The error may be APPEND_DEFER (-1000)."""
+    cdef SetAppend out
+    cdef bytes copy = bytes(data)
+    cdef int error = append_set(log, <const unsigned char*><const char*>copy, len(copy), may_block, &out)
+    return error, out.base_offset, out.end_offset, out.flush_due
+
+
+def read(LogCore log not None, int64_t offset, int64_t size_max=INT64_MAX):
+    """(error, LogSlice or None) of a byte range; the caller releases the slice. The error may be READ_DEFER (-1000)."""
+    cdef int error = 0
+    found = read_range(log, offset, size_max, &error)
+    return error, found
