@@ -42,8 +42,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType
 
+    from kafkalite._native.classic_connection import ClassicServer
     from kafkalite.clock import Clock
     from kafkalite.listeners import Listener
+    from kafkalite.model import Endpoint
 
 logger = logging.getLogger("kafkalite.broker")
 
@@ -106,8 +108,13 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What a client's `bootstrap.servers` takes: host:port of every listener."""
-        return ",".join(str(bound.endpoint) for bound in self._listeners)
+        """What a client's `bootstrap.servers` takes: host:port of every listener but that of Kafka 0.7."""
+        return ",".join(str(bound.endpoint) for bound in self._listeners if not bound.classic)
+
+    @property
+    def classic_endpoint(self) -> Endpoint | None:
+        """Where Kafka 0.7's clients connect; None without a kafka07:// listener."""
+        return next((bound.endpoint for bound in self._listeners if bound.classic), None)
 
     @property
     def port(self) -> int:
@@ -173,7 +180,7 @@ class Broker:
             logs.cluster_id,
             config.node_id,
             config.broker_rack,
-            {bound.name: bound.endpoint for bound in self._listeners},
+            {bound.name: bound.endpoint for bound in self._listeners if not bound.classic},
         )
         config = logs.config  # with what was changed while an earlier broker ran
         services = BrokerServices(config, logs, cluster, self.clock, pool, groups, transactions)
@@ -222,7 +229,8 @@ class Broker:
     def _bind(self, wanted: Listener) -> BoundListener:
         listening = bind(wanted.host, wanted.port, self.config.socket_listen_backlog_size)
         port = int(listening.getsockname()[1])
-        return BoundListener(wanted.name, listening, self.config.advertised_endpoint(wanted, port))
+        endpoint = self.config.advertised_endpoint(wanted, port)
+        return BoundListener(wanted.name, listening, endpoint, classic=wanted.classic)
 
     def _make_worker(
         self,
@@ -235,6 +243,7 @@ class Broker:
     ) -> Worker:
         config = self.config
         mailbox = Mailbox()
+        classic = any(bound.classic for bound in self._listeners)
 
         def make_io(on_interest: Callable[[Connection, int], None], on_close: Callable[[Connection], None]) -> WorkerIo:
             out = OutBuffer()
@@ -257,7 +266,7 @@ class Broker:
                 response_size_max=config.fetch_max_bytes,
                 copy_size_max=config.fetch_copy_max_bytes,
             )
-            return WorkerIo(
+            io = WorkerIo(
                 mailbox,
                 out,
                 produce,
@@ -269,6 +278,9 @@ class Broker:
                 output_bytes_max=config.connection_output_buffer_max_bytes,
                 in_flight_max=config.connection_max_in_flight_requests,
             )
+            if classic:
+                io.classic = self._make_classic_server(logs, pool, out)
+            return io
 
         return Worker(
             number,
@@ -276,6 +288,20 @@ class Broker:
             make_io,
             idle_s_max=math.inf if config.connections_max_idle_ms < 0 else config.connections_max_idle_ms / 1000,
             on_closed=self._on_connection_closed,
+        )
+
+    def _make_classic_server(self, logs: LogManager, pool: IoPool, out: OutBuffer) -> ClassicServer:
+        from kafkalite._native.classic_connection import ClassicServer
+        from kafkalite.handlers.classic import ClassicHost
+
+        return ClassicServer(
+            logs.table,
+            out,
+            pool,
+            ClassicHost(logs),
+            parts_max=self.config.request_max_partitions,
+            copy_size_max=self.config.fetch_copy_max_bytes,
+            deferred_bytes_max=self.config.queued_append_max_bytes,
         )
 
     def _on_connection_closed(self, connection: Connection) -> None:

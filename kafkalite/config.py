@@ -89,7 +89,8 @@ class BrokerConfig(ClassicSettings):
         STRING,
         "kafka://127.0.0.1:9092",
         "What to bind, a comma between two: `kafka://host:port`, or Kafka's form `PLAINTEXT://host:port`. No host is"
-        " every interface, port 0 is any free port. A name of its own per listener, mapped to PLAINTEXT by"
+        " every interface, port 0 is any free port. `kafka07://host:port` serves Kafka 0.7's clients."
+        " A name of its own per listener, mapped to PLAINTEXT by"
         " listener.security.protocol.map, gives several.",
     )
     advertised_listeners: str | None = setting(

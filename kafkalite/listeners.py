@@ -2,6 +2,7 @@
 
     listeners=kafka://127.0.0.1:9092            our own form; the listener is named KAFKA
     listeners=PLAINTEXT://:9092                 Kafka's form; no host is every interface
+    listeners=kafka://:9092,kafka07://:9072     Kafka 0.7's protocol needs a port of its own
     listeners=IN://:29092,OUT://:9092           names of one's own, with listener.security.protocol.map=IN:PLAINTEXT,...
 
 Pure functions on text: nothing is looked up or bound here, apart from the machine's host name for a listener that is
@@ -33,6 +34,11 @@ class Listener:
     name: str
     host: str
     port: int
+
+    @property
+    def classic(self) -> bool:
+        """Whether it speaks Kafka 0.7's protocol."""
+        return self.name == "KAFKA07"
 
     def endpoint(self, bound_port: int) -> Endpoint:
         """What clients are told, once the port is known."""
@@ -102,8 +108,8 @@ def _parse_protocol_map(text: str) -> dict[str, str]:
 
 
 def _check_protocol(item: Listener, protocols: Mapping[str, str]) -> None:
-    if item.name == "KAFKA07":
-        raise ConfigError(KEY, "the kafka07:// listener comes with a later release; this one serves kafka:// only")
+    if item.classic:
+        return
     protocol = "PLAINTEXT" if item.name in {"KAFKA", "PLAINTEXT"} else protocols.get(item.name, item.name)
     if protocol in {"SSL", "SASL_PLAINTEXT", "SASL_SSL"}:
         raise ConfigError(KEY, f"{item} asks for {protocol}, which this release does not serve; PLAINTEXT only")

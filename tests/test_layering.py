@@ -25,6 +25,7 @@ RANKS = [
     {"fetch_session"},
     {"produce", "fetch"},
     {"connection"},
+    {"classic_connection"},
 ]
 """Native modules from the bottom up: each may cimport what stands lower, or beside it."""
 

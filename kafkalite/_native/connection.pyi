@@ -9,6 +9,7 @@ from kafkalite._native.transfer import Answer, Mailbox, OutBuffer
 @final
 class WorkerIo:
     now: float
+    classic: Any
     def __init__(
         self,
         mailbox: Mailbox,
@@ -33,7 +34,6 @@ class WorkerIo:
     def expire_timers(self, everything: bool = False) -> None: ...
     def handle_posted(self) -> None: ...
 
-@final
 class Connection:
     principal: Any
     software_name: str

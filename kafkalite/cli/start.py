@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from kafkalite.broker import Broker
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+LISTENERS = "kafka://127.0.0.1:9092,kafka07://127.0.0.1:9072"
+"""What a broker of its own binds unless it is told; an embedded one leaves Kafka 0.7's port out."""
 LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -37,7 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--set", metavar="KEY=VALUE", action="append", default=[], dest="settings", help="one setting; may be repeated"
     )
     parser.add_argument("--data-dir", metavar="DIR", type=Path, help="where the logs are kept (log.dirs)")
-    parser.add_argument("--listeners", metavar="LIST", help="kafka://HOST:PORT, ...; port 0 takes a free one")
+    parser.add_argument(
+        "--listeners", metavar="LIST", help="kafka://HOST:PORT,kafka07://HOST:PORT; port 0 takes a free one"
+    )
     parser.add_argument(
         "--ready-file", metavar="FILE", type=Path, help="written with host:port once clients are served"
     )
@@ -50,7 +54,10 @@ def run(arguments: argparse.Namespace) -> int:
     from kafkalite.config import BrokerConfig
 
     logging.configure(level=arguments.log_level, json_lines=arguments.log_format == "json")
-    config = BrokerConfig.load(arguments.config, overrides_from(arguments))
+    overrides = overrides_from(arguments)
+    config = BrokerConfig.load(arguments.config, overrides)
+    if "listeners" not in config.static_texts:
+        config = BrokerConfig.load(arguments.config, {**overrides, "listeners": LISTENERS})
     from kafkalite.broker import Broker
 
     events: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -106,5 +113,7 @@ def announce(broker: Broker, data_directory: Path, ready_file: Path | None) -> N
         temporary = ready_file.with_name(f"{ready_file.name}.{os.getpid()}")
         temporary.write_text(f"{broker.bootstrap_servers}\n", encoding="utf-8")
         temporary.replace(ready_file)
-    print(f"kafkalite is ready: bootstrap.servers={broker.bootstrap_servers}, data in {data_directory}")
+    classic = broker.classic_endpoint
+    also = "" if classic is None else f", Kafka 0.7 on {classic}"
+    print(f"kafkalite is ready: bootstrap.servers={broker.bootstrap_servers}{also}, data in {data_directory}")
     sys.stdout.flush()

@@ -320,6 +320,14 @@ class LogManager:
         self._tell_created(topic)
         return topic
 
+    def classic_topics(self) -> dict[str, int]:
+        """Name → number of partitions of the topics that 0.7's clients can use."""
+        return {
+            topic.name: len(topic.partitions)
+            for topic in self.topics.values()
+            if topic.config.message_format == "classic"
+        }
+
     def _tell_created(self, topic: Topic) -> None:
         on_topic_created = self.on_topic_created
         if on_topic_created is not None:

@@ -39,6 +39,8 @@ class BoundListener:
     name: str
     socket: socket.socket
     endpoint: Endpoint
+    classic: bool = False
+    """Whether Kafka 0.7's protocol is spoken there."""
 
     @property
     def port(self) -> int:

@@ -30,6 +30,17 @@ HOUSEKEEPING_INTERVAL_S = 1.0
 RECEIVE_BUFFER_IDLE_S = 2.0
 
 
+def connection_class(*, classic: bool) -> type[Connection]:
+    """What serves a socket: Kafka's protocol, or that of 0.7."""
+    if classic:
+        from kafkalite._native.classic_connection import ClassicConnection
+
+        return ClassicConnection
+    from kafkalite._native.connection import Connection
+
+    return Connection
+
+
 class Worker:
     """Owns its connections from `adopt` to their close."""
 
@@ -74,9 +85,7 @@ class Worker:
         """Takes over an accepted socket. Any thread."""
 
         def register() -> None:
-            from kafkalite._native.connection import Connection
-
-            connection = Connection(self.io, sock, address[0], address[1], listener)
+            connection = connection_class(classic=listener.classic)(self.io, sock, address[0], address[1], listener)
             self._connections[connection.fd] = connection
             self._selector.register(connection.fd, selectors.EVENT_READ, connection)
 

@@ -14,6 +14,7 @@ cdef class WorkerIo:
     cdef Py_ssize_t receive_capacity
     cdef ProduceServer produce
     cdef FetchServer fetch
+    cdef public object classic              # the ClassicServer, where there is a kafka07 listener
     cdef object dispatch                    # (connection, key, version, correlation id, client id, body) -> bytes
     cdef object on_interest                 # (connection, events): changes the selector registration
     cdef object on_close                    # (connection, reason): the worker forgets it
@@ -48,6 +49,8 @@ cdef class Connection:
     cdef readonly int32_t in_flight         # answers in the queue
     cdef list plans                         # FetchPlan objects that may still be parked
     cdef int interest                       # selector events asked for
+    cdef int32_t in_flight_max              # above it the connection is not read
+    cdef int32_t frame_size_min
     cdef bint paused                        # too much output or too many answers owed: not reading
     cdef readonly bint closed
     cdef readonly double last_active        # monotonic seconds of the last byte received or sent

@@ -149,7 +149,6 @@ cdef class WorkerIo:
                 logger.exception("finishing parked work failed: %r", item)
 
 
-@cython.final
 cdef class Connection:
     """One accepted socket, non-blocking. `on_event` is called by the worker's loop with selector events."""
 
@@ -165,6 +164,8 @@ cdef class Connection:
         self.queue = deque()
         self.plans = []
         self.interest = EVENT_READ
+        self.in_flight_max = io.in_flight_max
+        self.frame_size_min = HEADER_SIZE_MIN
         self.last_active = io.now
 
     def __dealloc__(self):
@@ -315,14 +316,14 @@ cdef class Connection:
         cdef int32_t frame_size
         while size - at >= 4 and not self.closed and not self.paused:
             frame_size = load_i32(data + at)
-            if frame_size < HEADER_SIZE_MIN or frame_size > self.io.request_size_max:
+            if frame_size < self.frame_size_min or frame_size > self.io.request_size_max:
                 self.refuse(f"request of {frame_size} bytes (socket.request.max.bytes is {self.io.request_size_max})")
                 return at
             if size - at - 4 < frame_size:
                 break
             self.serve(data + at + 4, frame_size)
             at += 4 + frame_size
-            if self.in_flight >= self.io.in_flight_max or self.queued_bytes > self.io.output_bytes_max:
+            if self.in_flight >= self.in_flight_max or self.queued_bytes > self.io.output_bytes_max:
                 self.paused = True
                 self.set_interest(self.interest & ~EVENT_READ)
             elif self.io.out.size > RECEIVE_CAPACITY:
@@ -483,7 +484,7 @@ cdef class Connection:
         while not self.closed:
             self.write_out()
             self.drain_queue()
-            if self.closed or not self.paused or self.in_flight > self.io.in_flight_max // 2 \
+            if self.closed or not self.paused or self.in_flight > self.in_flight_max // 2 \
                     or self.queued_bytes > self.io.output_bytes_max // 2:
                 break
             self.paused = False

@@ -18,9 +18,7 @@ node has nothing to say there. Thread rule: a FetchPlan belongs to its worker; `
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.ref cimport PyObject
-from libc.errno cimport EINTR, errno
 from libc.stdint cimport int16_t, int32_t, int64_t
-from posix.types cimport off_t
 
 import logging
 
@@ -36,12 +34,9 @@ from kafkalite._native.request_parts cimport add_part, put_topic, read_topic
 from kafkalite._native.segment cimport READ_DEFER
 from kafkalite._native.status cimport OK
 from kafkalite._native.topic_table cimport Topic, TopicRef, TopicTable
-from kafkalite._native.transfer cimport Answer, Mailbox, OutBuffer
+from kafkalite._native.transfer cimport Answer, Mailbox, OutBuffer, copy_records
 
 cdef object logger = logging.getLogger("kafkalite.fetch")
-
-cdef extern from "<unistd.h>" nogil:
-    ssize_t pread(int fd, void* buf, size_t count, off_t offset)
 
 cdef enum:
     FLEXIBLE_FROM = 12
@@ -611,26 +606,3 @@ cdef int encode_part_tags(OutBuffer out, FetchPart* part) except -1:
     out.put_i32(part.diverging_epoch)
     out.put_i64(part.diverging_end_offset)
     return out.put_i8(0)
-
-
-cdef int copy_records(OutBuffer out, LogSlice piece) except -1:
-    cdef int fd = piece.segment.fd
-    cdef off_t position = piece.position
-    cdef Py_ssize_t left = piece.size
-    cdef ssize_t n
-    cdef int error
-    cdef unsigned char* target
-    out.reserve(left)
-    while left > 0:
-        target = out.data + out.size
-        with nogil:
-            n = pread(fd, target, <size_t>left, position)
-            error = errno
-        if n < 0 and error == EINTR:
-            continue
-        if n <= 0:
-            raise OSError(error if n < 0 else 5, "reading a segment")
-        out.size += n
-        position += n
-        left -= n
-    return 0

@@ -2,6 +2,8 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 
+from kafkalite._native.log_core cimport LogSlice
+
 
 cdef class OutBuffer:
     """A growable C buffer. Owner: one thread. `data[:size]` is what was written."""
@@ -20,6 +22,9 @@ cdef class OutBuffer:
     cdef int put_array_size(self, Py_ssize_t count, bint compact) except -1
     cdef Py_ssize_t begin_frame(self, int32_t correlation_id, bint flexible) except -1
     cdef void end_frame(self, Py_ssize_t start) noexcept
+
+
+cdef int copy_records(OutBuffer out, LogSlice piece) except -1
 
 
 cdef class Mailbox:

@@ -21,6 +21,9 @@ from collections import deque
 from kafkalite._native.cursor cimport store_i16, store_i32, store_i64, store_uvarint
 from kafkalite._native.log_core cimport LogSlice
 
+cdef extern from "<unistd.h>" nogil:
+    ssize_t pread(int fd, void* buf, size_t count, off_t offset)
+
 cdef extern from "<sys/eventfd.h>" nogil:
     int eventfd(unsigned int initval, int flags)
     enum: EFD_NONBLOCK
@@ -125,6 +128,30 @@ cdef class OutBuffer:
 
     cdef void end_frame(self, Py_ssize_t start) noexcept:
         store_i32(self.data + start, <int32_t>(self.size - start - 4))
+
+
+cdef int copy_records(OutBuffer out, LogSlice piece) except -1:
+    """Copies a file range into a buffer, without touching its map: a cold page would stop every worker."""
+    cdef int fd = piece.segment.fd
+    cdef off_t position = piece.position
+    cdef Py_ssize_t left = piece.size
+    cdef ssize_t n
+    cdef int error
+    cdef unsigned char* target
+    out.reserve(left)
+    while left > 0:
+        target = out.data + out.size
+        with nogil:
+            n = pread(fd, target, <size_t>left, position)
+            error = errno
+        if n < 0 and error == EINTR:
+            continue
+        if n <= 0:
+            raise OSError(error if n < 0 else 5, "reading a segment")
+        out.size += n
+        position += n
+        left -= n
+    return 0
 
 
 @cython.final

@@ -1,0 +1,129 @@
+"""What the 0.7 listener leaves to Python: topics made by their first message, blocking appends and reads, OFFSETS.
+
+    ValueError   the request has no answer: its text is logged, and the connection is closed
+
+Source: kafka-0.7, section 1.5; where this broker departs from it, docs/kafka-0.7.md says why.
+
+Thread rule: `dropped`, `reason` and `code_without_log` are called by network workers and only look; the rest runs on
+the I/O pool.
+"""
+
+import logging
+import random
+from typing import TYPE_CHECKING
+
+from kafkalite._native import classic_log as native
+from kafkalite._native.log_core import LogSlice
+from kafkalite.errors import ErrorCode, KafkaError, TopicAlreadyExists
+from kafkalite.log.classic_log import OFFSETS_EARLIEST, OFFSETS_LATEST, ClassicLog
+from kafkalite.logging import fields
+from kafkalite.model import topic_name_error
+
+if TYPE_CHECKING:
+    from kafkalite._native.topic_table import Topic
+    from kafkalite.log.manager import LogManager
+
+_LOG = logging.getLogger("kafkalite.classic")
+
+UNKNOWN = -1
+NONE = 0
+OFFSET_OUT_OF_RANGE = 1
+WRONG_PARTITION = 3
+ANY_PARTITION = -1
+
+
+class ClassicHost:
+    """The data directory as the 0.7 protocol sees it. One for all workers."""
+
+    def __init__(self, logs: "LogManager") -> None:
+        self._logs = logs
+
+    def dropped(self, log: ClassicLog) -> None:
+        """A set with a message larger than max.message.size was dropped; the connection lives on, as in 0.7.2."""
+        _LOG.warning(
+            "a message set is dropped: a message is larger than max.message.size",
+            extra=fields(log=log.name, max_message_size=log.message_size_max),
+        )
+
+    def reason(self, log: ClassicLog, error: int) -> str:
+        """Why an append was refused."""
+        return f"a message set for {log.name} was refused: {ErrorCode(error).name}"
+
+    def code_without_log(self, name: bytes, partition: int) -> int:
+        """FETCH of a topic that is not there: nothing yet where it could be, whatever the offset."""
+        topic = _text(name)
+        if topic is None or topic_name_error(topic) is not None:
+            return UNKNOWN
+        return NONE if 0 <= partition < self._logs.config.classic_partition_count(topic) else WRONG_PARTITION
+
+    def append(self, name: bytes, partition: int, data: bytes) -> tuple[ClassicLog, int] | None:
+        """Appends a set, making the topic where need be; (log, end offset) where its flush has to be waited for."""
+        topic = self._topic(name)
+        if partition == ANY_PARTITION:
+            partition = random.randrange(len(topic.partitions))
+        log = _log_of(topic, partition)
+        error, _, end_offset, flush_due = native.append(log, data)
+        if error == ErrorCode.MESSAGE_TOO_LARGE:
+            self.dropped(log)
+            return None
+        if error:
+            raise ValueError(self.reason(log, error))
+        return (log, end_offset) if flush_due else None
+
+    def _topic(self, name: bytes) -> "Topic":
+        topic = self._logs.table.get(name)
+        if topic is not None:
+            return topic
+        text = _text(name)
+        if text is None:
+            raise ValueError("a topic name that is not UTF-8")
+        if not self._logs.config.auto_create_topics_enable:
+            raise ValueError(f"there is no topic {text!r:.300}, and auto.create.topics.enable is off")
+        try:
+            count = self._logs.config.classic_partition_count(text)
+            return self._logs.create_topic(text, count, {"message.format": "classic"})
+        except TopicAlreadyExists:
+            return self._logs.topics[text]  # somebody was faster
+        except KafkaError as error:
+            raise ValueError(f"topic {text!r:.300} cannot be made: {error}") from error
+
+    def read(self, name: bytes, partition: int, offset: int, size_max: int) -> tuple[int, LogSlice | None]:
+        """(error code of 0.7, bytes) of one part of a FETCH; the caller releases the slice."""
+        topic = self._logs.table.get(name)
+        if topic is None:
+            return self.code_without_log(name, partition), None
+        try:
+            log = _log_of(topic, partition)
+        except ValueError:
+            return WRONG_PARTITION, None
+        error, found = log.range_blocking(offset, size_max)
+        if error:
+            return (OFFSET_OUT_OF_RANGE if error == ErrorCode.OFFSET_OUT_OF_RANGE else UNKNOWN), None
+        return NONE, found
+
+    def offsets_before(self, name: bytes, partition: int, time_ms: int, count_max: int) -> list[int]:
+        """The offsets that OFFSETS answers."""
+        topic = self._logs.table.get(name)
+        if topic is not None:
+            return _log_of(topic, partition).offsets_before(time_ms, count_max)
+        if self.code_without_log(name, partition) != NONE:
+            raise ValueError(f"OFFSETS of partition {partition} of topic {name!r:.300}, which there is not")
+        return [0] if time_ms in {OFFSETS_LATEST, OFFSETS_EARLIEST} else []
+
+
+def _text(name: bytes) -> str | None:
+    try:
+        return name.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _log_of(topic: "Topic", partition: int) -> ClassicLog:
+    """The log of a classic topic's partition; ValueError when it is not there or of another format."""
+    if not 0 <= partition < len(topic.partitions):
+        raise ValueError(f"partition {partition} of topic {topic.name}, which has {len(topic.partitions)}")
+    log = topic.partitions[partition]
+    if not isinstance(log, ClassicLog):
+        text = f"topic {topic.name} is not classic: its message.format is {log.format.name}"
+        raise ValueError(text)  # noqa: TRY004 - a client's mistake, not a caller's
+    return log
