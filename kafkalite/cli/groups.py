@@ -74,7 +74,8 @@ def list_action(client: Client, arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_json([row._asdict() for row in groups])
         return
-    print_table(("group", "state", "type"), [(row.group_id, row.state, row.protocol_type or "-") for row in groups])
+    rows = [(row.group_id, row.state, row.protocol_type or "-", row.kind) for row in groups]
+    print_table(("group", "state", "type", "protocol"), rows)
 
 
 def describe_action(client: Client, arguments: argparse.Namespace) -> None:
@@ -86,7 +87,7 @@ def describe_action(client: Client, arguments: argparse.Namespace) -> None:
     for number, group in enumerate(described):
         if number:
             print()
-        print(f"{group['group']}  {group['state']}  {len(group['members'])} members")
+        print(f"{group['group']}  {group['state']}  {len(group['members'])} members  {group['kind']} protocol")
         titles = ("topic", "partition", "committed", "end", "lag", "member", "host")
         print_table(titles, [row_of(row) for row in group["partitions"]])
 
@@ -120,6 +121,7 @@ def description(client: Client, group: GroupDescription) -> dict[str, Any]:
         "state": group.state,
         "protocol_type": group.protocol_type,
         "protocol": group.protocol,
+        "kind": group.kind,
         "members": [
             {
                 "member": member.member_id,

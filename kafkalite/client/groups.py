@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkalite.client.client import by_topic, raise_for
 from kafkalite.client.consumer_protocol import decode_assignment
-from kafkalite.errors import ErrorCode, error_for
+from kafkalite.errors import ErrorCode
 from kafkalite.model import TopicPartition
 from kafkalite.protocol import api
+from kafkalite.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kafkalite.protocol.messages.delete_groups import DeleteGroupsRequest
 from kafkalite.protocol.messages.describe_groups import DescribeGroupsRequest
 from kafkalite.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -37,14 +38,18 @@ OFFSET_COMMIT_VERSION_MAX = 9
 """The newest versions asked: in FindCoordinator and OffsetFetch the last that speak of one group; in OffsetCommit the
 last that names topics by name."""
 DEAD = "Dead"
+CLASSIC = "classic"
+CONSUMER = "consumer"
 
 
 class GroupListing(NamedTuple):
-    """A group in a list. `protocol_type` is "consumer" for consumers, empty where only offsets are kept."""
+    """A group in a list. `protocol_type` is "consumer" for consumers, empty where only offsets are kept; `kind` is
+    "consumer" for groups of the newer protocol (KIP-848), "classic" for the others."""
 
     group_id: str
     protocol_type: str
     state: str
+    kind: str
 
 
 class GroupMember(NamedTuple):
@@ -58,13 +63,14 @@ class GroupMember(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
-    """A group and its members."""
+    """A group and its members. `protocol` is the assignor in use; `kind` as in GroupListing."""
 
     group_id: str
     state: str
     protocol_type: str
     protocol: str
     members: tuple[GroupMember, ...]
+    kind: str
 
 
 class CommittedOffset(NamedTuple):
@@ -91,7 +97,10 @@ class Groups:
                     api.LIST_GROUPS, ListGroupsRequest(states_filter=list(states))
                 )
                 raise_for(answer.error_code, "the groups")
-                found += [GroupListing(row.group_id, row.protocol_type, row.group_state) for row in answer.groups]
+                found += [
+                    GroupListing(row.group_id, row.protocol_type, row.group_state, row.group_type or CLASSIC)
+                    for row in answer.groups
+                ]
             return sorted(found)
 
         return self._client.with_retries(ask)
@@ -100,11 +109,15 @@ class Groups:
         """One group; GroupIdNotFound."""
 
         def ask() -> GroupDescription:
+            connection = self._coordinator(group_id)
             request = DescribeGroupsRequest(groups=[group_id])
-            row = self._coordinator(group_id).request(api.DESCRIBE_GROUPS, request).groups[0]
-            raise_for(row.error_code, f"group {group_id}", row.error_message)
-            if row.group_state == DEAD:
-                raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id}")
+            row = connection.request(api.DESCRIBE_GROUPS, request).groups[0]
+            code = row.error_code
+            if not code and row.group_state == DEAD:
+                code = ErrorCode.GROUP_ID_NOT_FOUND
+            if code == ErrorCode.GROUP_ID_NOT_FOUND and connection.supports(api.CONSUMER_GROUP_DESCRIBE):
+                return self._describe_consumers(connection, group_id)
+            raise_for(code, f"group {group_id}", row.error_message)
             members = tuple(
                 GroupMember(
                     member.member_id,
@@ -115,9 +128,31 @@ class Groups:
                 )
                 for member in row.members
             )
-            return GroupDescription(group_id, row.group_state, row.protocol_type, row.protocol_data, members)
+            return GroupDescription(group_id, row.group_state, row.protocol_type, row.protocol_data, members, CLASSIC)
 
         return self._client.with_retries(ask)
+
+    @staticmethod
+    def _describe_consumers(connection: Connection, group_id: str) -> GroupDescription:
+        """A group of the newer protocol."""
+        request = ConsumerGroupDescribeRequest(group_ids=[group_id])
+        row = connection.request(api.CONSUMER_GROUP_DESCRIBE, request).groups[0]
+        raise_for(row.error_code, f"group {group_id}", row.error_message)
+        members = tuple(
+            GroupMember(
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host.lstrip("/"),
+                tuple(
+                    TopicPartition(topic.topic_name, number)
+                    for topic in member.assignment.topic_partitions
+                    for number in topic.partitions
+                ),
+            )
+            for member in row.members
+        )
+        return GroupDescription(group_id, row.group_state, CONSUMER, row.assignor_name, members, CONSUMER)
 
     def delete(self, group_id: str) -> None:
         """Deletes a group that has no members, with its offsets. NonEmptyGroup, GroupIdNotFound."""

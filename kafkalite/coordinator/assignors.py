@@ -141,16 +141,18 @@ def _even_out(
     """Moves partitions, if need be along a chain of members, until no such move makes two loads more equal.
 
     A chain goes from a member over a topic that it has to somebody who may read that topic, and so on. When none leads
-    from a member to one with two partitions fewer, its load cannot be brought closer to the others'.
+    from a member to one with two partitions fewer, its load cannot be brought closer to the others', nor can that of
+    anybody who was reached on the way.
     """
     done: set[str] = set()
     while True:
         heaviest = max((member_id for member_id in load if member_id not in done), key=load.__getitem__, default=None)
         if heaviest is None:
             return
-        chain = _chain_down(heaviest, held, load, subscribers)
+        chain, reached = _chain_down(heaviest, held, load, subscribers)
         if not chain:
             done.add(heaviest)
+            done |= reached
             continue
         for giver, topic, taker in chain:
             number = max(held[giver][topic])
@@ -164,8 +166,9 @@ def _even_out(
 
 def _chain_down(
     start: str, held: dict[str, dict[bytes, set[int]]], load: dict[str, int], subscribers: dict[bytes, list[str]]
-) -> list[tuple[str, bytes, str]]:
-    """The shortest chain of (giver, topic, taker) to a member with at least two partitions fewer; empty if none."""
+) -> tuple[list[tuple[str, bytes, str]], set[str]]:
+    """The shortest chain of (giver, topic, taker) to a member with at least two partitions fewer, empty if there is
+    none; and who was reached."""
     came: dict[str, tuple[str, bytes]] = {}
     topics_seen: set[bytes] = set()
     waiting = deque([start])
@@ -180,9 +183,9 @@ def _chain_down(
                     continue
                 came[taker] = (giver, topic)
                 if load[taker] + 2 <= load[start]:
-                    return _chain_to(taker, start, came)
+                    return _chain_to(taker, start, came), set(came)
                 waiting.append(taker)
-    return []
+    return [], set(came)
 
 
 def _chain_to(end: str, start: str, came: dict[str, tuple[str, bytes]]) -> list[tuple[str, bytes, str]]:

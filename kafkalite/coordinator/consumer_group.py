@@ -280,7 +280,10 @@ class ConsumerGroup(GroupBase):
                 before, self._durable = self._durable, self._staged
                 self._preface = []
                 self._set_timers_locked(before)
-            self._end_locked(moves, write_error(code))
+            if code and len(moves) > 1:  # whose fault it was cannot be told: each may try again, alone if need be
+                self._end_locked(moves, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            else:
+                self._end_locked(moves, write_error(code))
             if self._queue:
                 self._outbox.append(lambda: self._consumers.run_soon(self._next_turn))
 

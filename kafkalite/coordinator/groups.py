@@ -306,10 +306,9 @@ class GroupCoordinator:
 
     def topic_changed(self, name: str) -> None:
         """A topic came, went, or has more partitions."""
-        if self._loaded.is_set():
-            for group in self._all():
-                if isinstance(group, ConsumerGroup):
-                    group.topic_changed(name)
+        for group in self._all():
+            if isinstance(group, ConsumerGroup):
+                group.topic_changed(name)
 
     def connection_closed(self, connection: Hashable) -> None:
         """Ids promised to a client that is gone are not waited for any longer."""

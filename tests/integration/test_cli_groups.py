@@ -9,6 +9,8 @@ from kafkalite.cli import main
 from kafkalite.client import Client
 from kafkalite.errors import GroupIdNotFound
 from kafkalite.model import TopicPartition
+from kafkalite.protocol import api
+from kafkalite.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 DAY_MS = 86_400_000
 
@@ -37,7 +39,7 @@ def call(broker, capsys, *arguments):
 def test_list_and_describe(broker, client, capsys):
     status, out = call(broker, capsys, "list", "--json")
     assert status == 0
-    assert json.loads(out) == [{"group_id": "app", "protocol_type": "", "state": "Empty"}]
+    assert json.loads(out) == [{"group_id": "app", "protocol_type": "", "state": "Empty", "kind": "classic"}]
     _, out = call(broker, capsys, "describe", "app", "--json")
     (group,) = json.loads(out)
     assert (group["state"], group["members"]) == ("Empty", [])
@@ -45,6 +47,33 @@ def test_list_and_describe(broker, client, capsys):
     assert (row["partition"], row["committed"], row["end"], row["lag"]) == (0, 40, 100, 60)
     _, out = call(broker, capsys, "describe")
     assert "logs   0          40         100  60" in out
+
+
+def test_group_of_the_newer_protocol(broker, client, capsys):
+    request = ConsumerGroupHeartbeatRequest(
+        group_id="next",
+        member_id="m",
+        rebalance_timeout_ms=1000,
+        subscribed_topic_names=["logs"],
+        topic_partitions=[],
+    )
+    assert client.any_connection().request(api.CONSUMER_GROUP_HEARTBEAT, request).error_code == 0
+    try:
+        _, out = call(broker, capsys, "list")
+        assert "next   Stable  consumer  consumer" in out
+        _, out = call(broker, capsys, "describe", "next")
+        assert "next  Stable  1 members  consumer protocol" in out
+        _, out = call(broker, capsys, "describe", "next", "--json")
+        (group,) = json.loads(out)
+        assert (group["protocol"], group["kind"]) == ("uniform", "consumer")
+        assert [(row["partition"], row["member"], row["host"]) for row in group["partitions"]] == [
+            (0, "m", "127.0.0.1"),
+            (1, "m", "127.0.0.1"),
+        ]
+    finally:
+        request = ConsumerGroupHeartbeatRequest(group_id="next", member_id="m", member_epoch=-1)
+        client.any_connection().request(api.CONSUMER_GROUP_HEARTBEAT, request)
+        client.groups.delete("next")
 
 
 @pytest.mark.parametrize(

@@ -366,6 +366,15 @@ def test_records_that_are_too_large_are_no_reason_to_try_again(bench):
     assert bench.join("m1").error_code == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
+def test_records_that_are_too_large_do_not_take_others_along(bench):
+    bench.writes.at_once = False
+    bench.beat("m0", 0, owned={}, topics=["orders"], rebalance_s=1)
+    waiting = [bench.beat(name, 0, owned={}, topics=["orders"], rebalance_s=1) for name in ("m1", "m2")]
+    bench.writes.waiting.pop(0)[2](0)
+    bench.writes.waiting.pop(0)[2](ErrorCode.MESSAGE_TOO_LARGE)
+    assert {answer.response.error_code for answer in waiting} == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
+
+
 def test_heartbeat_that_changes_nothing_writes_nothing(bench):
     stable_pair(bench)
     count = len(bench.writes.log)
