@@ -73,6 +73,7 @@ public final class CompatClient {
             case "sessions" -> client.checkSessions();
             case "group" -> client.checkGroup(CLASSIC + "RangeAssignor");
             case "cooperative" -> client.checkGroup(CLASSIC + "CooperativeStickyAssignor");
+            case "member" -> client.joinOthers(argument);
             case "next-uniform" -> client.checkGroup(NEXT + "uniform");
             case "next-range" -> client.checkGroup(NEXT + "range");
             case "consumer" -> client.checkConsumerProtocol();
@@ -328,6 +329,20 @@ public final class CompatClient {
         KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(settings);
         consumer.subscribe(List.of(subscription));
         return consumer;
+    }
+
+    /** A member of a group that others are in too: says what it owns whenever that changes, until a byte comes in. */
+    private void joinOthers(String assignor) throws Exception {
+        try (KafkaConsumer<byte[], byte[]> consumer = member(CLASSIC + assignor, topic)) {
+            String said = "";
+            while (System.in.available() == 0) {
+                consumer.poll(Duration.ofMillis(50));
+                List<String> owned = consumer.assignment().stream().map(key -> "" + key.partition()).sorted().toList();
+                String now = "owns " + String.join(" ", owned);
+                if (!now.equals(said)) System.out.println(now);
+                said = now;
+            }
+        }
     }
 
     /** Polls both until they own so many partitions; returns the records of the first. */
