@@ -1,4 +1,6 @@
-"""Writes README.md's table of measurements from benchmarks/results. `--check` only compares, for the tests.
+"""Writes the tables of measurements in README.md and docs/delivery.md from benchmarks/results.
+
+`--check` only compares, for the tests.
 
 Whoever measures again runs `make bench`, then `make docs`: no figure is copied by hand.
 """
@@ -12,6 +14,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
+DELIVERY = ROOT / "docs" / "delivery.md"
 RESULTS = ROOT / "benchmarks" / "results"
 BLOCK = re.compile(r"(<!-- measured: make docs -->\n).*?(<!-- /measured -->)", re.DOTALL)
 
@@ -76,16 +79,36 @@ def table() -> str:
     return "\n".join(["", *side_by_side(), "", *alone(), "", facts, "", ""])
 
 
+def guarantees() -> str:
+    """What each guarantee costs, between its markers."""
+    result = load("guarantees")
+    rows = ["", "| guarantee | messages/s | broker CPU s per million |", "| --- | --- | --- |"]
+    rows += [
+        f"| {case['case']} | {case['rate_per_s']:,.0f} | {case['server_cpu_s_per_million']:,.2f} |"
+        for case in result["cases"]
+    ]
+    machine = result["machine"]
+    rows.append("")
+    rows.append(
+        f"{machine['cpu']}, {machine['core_count']} cores, {machine['time'][:10]}; load average before the run"
+        f" {machine['load_average']:.1f}. `python -m benchmarks.path guarantees`."
+    )
+    return "\n".join([*rows, "", ""])
+
+
 def main(arguments: list[str]) -> int:
-    """Exit status 1 when `--check` finds the table out of date."""
-    text = README.read_text(encoding="utf-8")
-    fresh = BLOCK.sub(lambda match: match[1] + table() + match[2], text)
-    if arguments == ["--check"]:
-        if fresh != text:
-            print("the table in README.md is out of date; run `make docs`")
-        return int(fresh != text)
-    README.write_text(fresh, encoding="utf-8")
-    return 0
+    """Exit status 1 when `--check` finds a table out of date."""
+    status = 0
+    for path, make in ((README, table), (DELIVERY, guarantees)):
+        text = path.read_text(encoding="utf-8")
+        content = make()
+        fresh = BLOCK.sub(lambda match, content=content: match[1] + content + match[2], text)
+        if arguments != ["--check"]:
+            path.write_text(fresh, encoding="utf-8")
+        elif fresh != text:
+            print(f"the table in {path.name} is out of date; run `make docs`")
+            status = 1
+    return status
 
 
 if __name__ == "__main__":

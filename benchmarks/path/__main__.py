@@ -5,7 +5,17 @@ from __future__ import annotations
 import argparse
 import importlib
 
-NAMES = ("throughput", "latency", "python_client", "startup", "partitions", "recovery", "compaction", "connections")
+NAMES = (
+    "throughput",
+    "latency",
+    "python_client",
+    "startup",
+    "partitions",
+    "recovery",
+    "compaction",
+    "guarantees",
+    "connections",
+)
 
 
 def main() -> None:
