@@ -163,6 +163,7 @@ class MemoryLog:
 
     def crash(self, *, keep_unflushed: bool) -> None:
         """Rebuilds what is derived from the bytes, as recovery does."""
+        self.failing = None
         batches = [item for item in self.batches if keep_unflushed or item[0] < self.flushed]
         self.batches, self.log_end_offset = [], 0
         self.producers, self.aborted, self.marker_count = {}, [], 0
