@@ -34,6 +34,7 @@ CAPABILITIES = {
     "seek by time": "the first record at or after a time is found and read from there",
     "admin": "topics created, described and deleted, and the rest of what the client's admin has: settings, partitions,"
     " records, groups, offsets",
+    "KIP-848": "the same as groups, in the consumer protocol that Kafka 4 added, where the client is told to use it",
 }
 """Column → what its tests show."""
 
@@ -48,21 +49,24 @@ class Client:
     absent: Mapping[str, str] = field(default_factory=dict)
 
 
+CLASSIC_ALONE = "its groups speak the classic protocol alone"
+
 CLIENTS = {
     "confluent": Client("confluent-kafka"),
-    "kafka_python": Client("kafka-python"),
-    "aiokafka": Client("aiokafka"),
+    "kafka_python": Client("kafka-python", {"KIP-848": CLASSIC_ALONE}),
+    "aiokafka": Client("aiokafka", {"KIP-848": CLASSIC_ALONE}),
     "kcat": Client(
         "kcat",
         {
             "admin": "kcat produces, consumes and lists metadata",
+            "KIP-848": "librdkafka 2.0.2 is older than it",
         },
     ),
     "java": Client("Java kafka-clients"),
-    "kafkajs": Client("KafkaJS"),
+    "kafkajs": Client("KafkaJS", {"KIP-848": CLASSIC_ALONE}),
     "platformatic": Client("@platformatic/kafka"),
     "franz_go": Client("franz-go"),
-    "sarama": Client("sarama"),
+    "sarama": Client("sarama", {"KIP-848": CLASSIC_ALONE}),
 }
 """Folder → client, in the page's order."""
 

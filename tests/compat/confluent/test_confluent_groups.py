@@ -38,16 +38,15 @@ def member(bootstrap: str, filled: str) -> Iterator[Callable[..., Consumer]]:
     made: list[Consumer] = []
 
     def make(**settings: object) -> Consumer:
-        consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": f"group-{filled}",
-                "auto.offset.reset": "earliest",
-                "enable.auto.commit": False,
-                "heartbeat.interval.ms": 300,
-                **settings,
-            }
-        )
+        wanted = {
+            "bootstrap.servers": bootstrap,
+            "group.id": f"group-{filled}",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "heartbeat.interval.ms": 300,
+            **settings,
+        }
+        consumer = Consumer({key: value for key, value in wanted.items() if value is not None})
         consumer.subscribe([filled])
         made.append(consumer)
         return consumer

@@ -40,3 +40,8 @@ def test_check(check: Callable[..., None], topic: str, name: str) -> None:
 def test_transaction(check: Callable[..., None], bootstrap: str, topic: str) -> None:
     check("transaction", topic)
     check_committed(bootstrap, topic)
+
+
+@pytest.mark.capability("KIP-848")
+def test_next_group(check: Callable[..., None], topic: str) -> None:
+    check("group", topic, "next")

@@ -80,7 +80,9 @@ CHECKS = {
     "group": "groups",
     "cooperative": "groups",
     "transaction": "transactions",
-    "consumer": "groups",
+    "next-uniform": "KIP-848",
+    "next-range": "KIP-848",
+    "consumer": "KIP-848",
 }
 
 

@@ -103,3 +103,8 @@ def test_times(node: Callable[..., None], topic: str) -> None:
 @pytest.mark.capability("admin")
 def test_admin(node: Callable[..., None], topic: str) -> None:
     node("admin", topic)
+
+
+@pytest.mark.capability("KIP-848")
+def test_next_group(node: Callable[..., None], topic: str) -> None:
+    node("group", topic, "next")
