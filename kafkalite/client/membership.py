@@ -40,7 +40,13 @@ from kafkalite.client.consumer_protocol import (
     encode_subscription,
 )
 from kafkalite.client.coordinators import WAITING, Coordinator
-from kafkalite.client.errors import BrokerUnreachable, ConnectionLost, RequestTimeout
+from kafkalite.client.errors import (
+    BrokerUnreachable,
+    ClientError,
+    ConnectionLost,
+    ProtocolError,
+    RequestTimeout,
+)
 from kafkalite.errors import ErrorCode, KafkaError, error_class, error_for
 from kafkalite.protocol.api import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 from kafkalite.protocol.messages.heartbeat import HeartbeatRequest
@@ -62,7 +68,8 @@ MEMBERS_LEAVE_SINCE = 3
 LEAVE_TIMEOUT_S = 5.0
 TOPICS_MISSING_AGE_MAX_S = 3.0
 """How soon is looked again for topics that are subscribed to and do not exist."""
-UNREACHED = (ConnectionLost, RequestTimeout, BrokerUnreachable)
+UNREACHED = (ConnectionLost, RequestTimeout, BrokerUnreachable, ProtocolError)
+"""Failures that end a connection, not a membership."""
 
 log = logging.getLogger(__name__)
 
@@ -465,5 +472,5 @@ class Membership:
             else:
                 request.member_id = identity.member_id
             connection.request(LEAVE_GROUP, request, timeout_s=LEAVE_TIMEOUT_S)
-        except (*UNREACHED, KafkaError) as error:
+        except (ClientError, KafkaError) as error:
             log.debug("group %s: leaving: %s; its session will expire", self._settings.group_id, error)

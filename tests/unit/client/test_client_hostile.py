@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
-from kafkalite.client import Client, ClientError
+from kafkalite.client import Client, ClientError, GroupMetadata
 from kafkalite.client.errors import ProtocolError
 from kafkalite.errors import KafkaError
 from kafkalite.model import OFFSET_EARLIEST, TopicPartition
 from tests.support.fake_cluster import HANDLERS, FakeCluster
 
 KEYS = [TopicPartition("t", partition) for partition in range(2)]
+ROUNDS = {"group": 40}
+"""Of calls that take longer than others."""
 HEAD_SIZE = 8  # length and correlation id
 
 
@@ -26,12 +28,27 @@ def read(client: Client) -> None:
             reader.poll()
 
 
+def read_in_group(client: Client) -> None:
+    with client.group_reader("g", "t", reset="earliest", heartbeat_interval_s=0.01, max_wait_ms=1) as reader:
+        for _ in range(4):
+            reader.poll(0.02)
+            reader.commit(timeout_s=0.02)
+
+
+def write_in_transaction(client: Client) -> None:
+    with client.producer(transactional_id="id", delivery_timeout_s=0.01) as producer, producer.transaction():
+        producer.send("t", 0, [b"value"])
+        producer.send_offsets_to_transaction({KEYS[0]: 1}, GroupMetadata("g"))
+
+
 CALLS: dict[str, Callable[[Client], object]] = {
     "topics": lambda client: client.topics(),
     "offsets": lambda client: client.list_offsets(dict.fromkeys(KEYS, OFFSET_EARLIEST)),
     "read": read,
     "produce": lambda client: client.produce("t", 0, [b"value"], delivery_timeout_s=0.01),
     "create": lambda client: client.admin.create_topic("t"),
+    "group": read_in_group,
+    "transaction": write_in_transaction,
 }
 
 
@@ -88,7 +105,7 @@ def test_lies_are_our_errors(name: str, seed: int) -> None:
                 client.produce("t", key.partition, [b"some value"] * 20)
         # `times` of the same lie would be retried for long: no retries, a second to answer.
         cluster.mutate = mutator(random.Random(seed), 0.5)
-        for _ in range(100):
+        for _ in range(ROUNDS.get(name, 100)):
             with Client(cluster.bootstrap, request_timeout_s=1, connect_timeout_s=1, retry_timeout_s=0) as client:
                 try:
                     CALLS[name](client)
