@@ -189,7 +189,7 @@ def _identity_error(now: Metadata, producer_id: int, epoch: int) -> int:
         return 0 if epoch == 0 else ErrorCode.PRODUCER_FENCED  # it rotates; the producer was told already
     if producer_id != now.producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    return 0 if epoch == now.epoch else ErrorCode.PRODUCER_FENCED
+    return 0 if epoch == now.epoch > NO_EPOCH else ErrorCode.PRODUCER_FENCED
 
 
 def end(
@@ -200,7 +200,7 @@ def end(
         return _end_v2(now, producer_id, epoch, commit=commit, time_ms=time_ms, spare_id=spare_id)
     if producer_id != now.producer_id:
         return Outcome(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    if epoch != now.epoch:
+    if _identity_error(now, producer_id, epoch):
         return Outcome(ErrorCode.PRODUCER_FENCED)
     if now.state is ONGOING:
         return Outcome(0, _prepare(now, commit=commit, client_version=TV1, time_ms=time_ms, spare_id=spare_id))

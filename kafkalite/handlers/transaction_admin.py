@@ -4,20 +4,20 @@
                           straight into the logs, past the coordinator. v2 tells the protocol (KIP-890), which decides
                           whether the marker's epoch has to be above the transaction's
     DescribeTransactions  an id that is not known is TRANSACTIONAL_ID_NOT_FOUND
-    ListTransactions      v1 those open for longer than so many ms · v2 those whose id matches a pattern as a whole
+    ListTransactions      v1 those open for longer than so many ms · v2 those whose whole id matches a pattern of RE2's
 
 Thread rule: ListTransactions runs on the I/O pool, because of its pattern.
 """
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.coordinator.markers import Mark
+from kafkalite.coordinator.topic_regex import matching
 from kafkalite.coordinator.transaction import DEAD, LABELS, ONGOING, PREPARED
 from kafkalite.deferred import Deferred, completed, gathered
-from kafkalite.errors import ErrorCode
+from kafkalite.errors import ErrorCode, InvalidRegularExpression
 from kafkalite.model import TopicPartition
 from kafkalite.protocol.messages import describe_transactions, list_transactions
 from kafkalite.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
@@ -118,26 +118,25 @@ def list_all(context: RequestContext, request: ListTransactionsRequest) -> ListT
     code = context.broker.transactions.loading_error
     if code:
         return ListTransactionsResponse(error_code=code)
-    pattern = None
+    rows = [(found.transactional_id, found.now) for found in context.broker.transactions.all()]
     if request.transactional_id_pattern:
         try:
-            pattern = re.compile(request.transactional_id_pattern)
-        except re.error:
+            matches = matching(request.transactional_id_pattern, (name for name, _ in rows))
+        except InvalidRegularExpression:
             return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+        rows = [(name, now) for name, now in rows if name in matches]
     states = {LABELS[name] for name in request.state_filters if name in LABELS}
     producer_ids = set(request.producer_id_filters)
     time_ms = context.broker.clock.time_ms()
 
-    def wanted(name: str, now: Metadata) -> bool:
+    def wanted(now: Metadata) -> bool:
         return (
             now.state is not DEAD
             and (not request.state_filters or now.state in states)
             and (not producer_ids or now.producer_id in producer_ids)
             and (request.duration_filter < 0 or _is_older(now, time_ms - request.duration_filter))
-            and (pattern is None or pattern.fullmatch(name) is not None)
         )
 
-    rows = [(found.transactional_id, found.now) for found in context.broker.transactions.all()]
     return ListTransactionsResponse(
         unknown_state_filters=[name for name in request.state_filters if name not in LABELS],
         transaction_states=[
@@ -145,7 +144,7 @@ def list_all(context: RequestContext, request: ListTransactionsRequest) -> ListT
                 transactional_id=name, producer_id=now.producer_id, transaction_state=now.state.label
             )
             for name, now in rows
-            if wanted(name, now)
+            if wanted(now)
         ],
     )
 

@@ -173,6 +173,13 @@ def test_who_may_not_add():
     assert added(rotating, P2, producer_id=SPARE, epoch=1) == (FENCED, None)
 
 
+def test_id_without_an_epoch_has_no_transactions():
+    fresh = Metadata(producer_id=PID)
+    assert added(fresh, P0, epoch=-1) == (FENCED, None)
+    for version in (TV1, TV2):
+        assert ended(fresh, -1, commit=False, version=version) == (FENCED, None)
+
+
 def test_partitions_of_a_transaction_are_bounded():
     assert added(metadata(), P2, count_max=2) == (ErrorCode.POLICY_VIOLATION, None)
     assert added(metadata("Empty"), P0, P1, count_max=2).code == 0
