@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, Fetc
 from kafkalite.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support import wire
+from tests.support.process import wait_until
 from tests.support.side_by_side import Make, Side, Step, differences, two_brokers, versions
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -75,15 +77,14 @@ def packed(codec: int, payload: bytes, count: int = 1) -> bytes:
 
 def produce(data: bytes | None, topic: str = "plain", partition: int = 0, **fields: Any) -> Make:
     item = PartitionProduceData(index=partition, records=data)
-    request = ProduceRequest(
-        **{
-            "acks": -1,
-            "timeout_ms": 10_000,
-            "topic_data": [TopicProduceData(name=topic, partition_data=[item])],
-            **fields,
-        }
-    )
-    return lambda version, side: request
+    parts = fields.pop("parts", [item])
+
+    def make(version: int, side: Side) -> ProduceRequest:
+        named = {"topic_id": side.ids.get(topic, UNKNOWN_ID)} if version >= 13 else {"name": topic}
+        data = [TopicProduceData(**named, partition_data=parts)]
+        return ProduceRequest(**{"acks": -1, "timeout_ms": 10_000, "topic_data": data, **fields})
+
+    return make
 
 
 def produce_steps() -> Iterator[Step]:
@@ -144,8 +145,7 @@ def produce_steps() -> Iterator[Step]:
     yield "produce zstd early", key, versions(key, 3, 6), produce(packed(ZSTD, b"xxxx"))
     yield "produce not zstd", key, versions(key, 7), produce(packed(ZSTD, b"xxxx"))
     parts = [PartitionProduceData(index=0, records=one), PartitionProduceData(index=9, records=one)]
-    mixed = [TopicProduceData(name="plain", partition_data=parts)]
-    yield "produce mixed", key, versions(key), produce(None, topic_data=mixed)
+    yield "produce mixed", key, versions(key), produce(None, parts=parts)
 
 
 def sequence_steps() -> Iterator[Step]:
@@ -231,6 +231,15 @@ def fetch_steps() -> Iterator[Step]:
         yield f"end of {topic}", api.LIST_OFFSETS, versions(api.LIST_OFFSETS, 5, 5), offsets(topic)
 
 
+def are_led(side: Side) -> bool:
+    for topic in TOPICS:
+        parts = [ListOffsetsPartition(partition_index=0, timestamp=-1)]
+        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=parts)])
+        if side.ask(api.LIST_OFFSETS, 5, request).topics[0].partitions[0].error_code:
+            return False
+    return True
+
+
 @pytest.fixture(scope="module")
 def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]]:
     with two_brokers(tmp_path_factory.mktemp("kafka")) as both:
@@ -247,6 +256,7 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side
             created = side.ask(api.CREATE_TOPICS, 7, CreateTopicsRequest(topics=topics, timeout_ms=30_000))
             assert {topic.error_code for topic in created.topics} == {0}
             side.ids = {topic.name: topic.topic_id for topic in created.topics}
+            wait_until(partial(are_led, side), 30, "the topics' leaders")  # Kafka answers before they lead
         yield both
 
 
