@@ -194,7 +194,10 @@ class ConsumerGroup(GroupBase):
             return ErrorCode.UNKNOWN_MEMBER_ID
         if version < COMMIT_VERSION_MIN and not transactional:
             return ErrorCode.UNSUPPORTED_VERSION
-        return 0 if generation == member.epoch else ErrorCode.STALE_MEMBER_EPOCH
+        if generation == member.epoch:
+            return 0
+        # Transactional producers know the older code alone, and would take the other for fatal.
+        return ErrorCode.ILLEGAL_GENERATION if transactional else ErrorCode.STALE_MEMBER_EPOCH
 
     def fetch_error_locked(self, member_id: str | None, member_epoch: int) -> int:
         if self._dead:

@@ -151,6 +151,15 @@ def test_who_may_commit(bench, member, epoch, version, code):
     assert bench.group.commit_error_locked(member, None, epoch, version) == code
 
 
+@pytest.mark.parametrize(
+    ("member", "epoch", "code"),
+    [("m1", 2, 0), ("m1", 1, ErrorCode.ILLEGAL_GENERATION), ("who", 2, ErrorCode.UNKNOWN_MEMBER_ID)],
+)
+def test_who_may_commit_in_a_transaction(bench, member, epoch, code):
+    stable_pair(bench)
+    assert bench.group.commit_error_locked(member, None, epoch, 3, transactional=True) == code
+
+
 def test_anybody_commits_while_nobody_is_in(bench):
     assert bench.group.commit_error_locked("", None, -1) == 0
     bench.join("m1")
