@@ -28,7 +28,7 @@ from kafkalite.log.partition_log import READ_DEFER, BulkFlush, LogServices, Part
 from kafkalite.log.producer_state import Captured, ProducerState
 from kafkalite.logging import fields
 from kafkalite.model import OffsetAndTimestamp
-from kafkalite.record.message_set import check_deep
+from kafkalite.record.message_set import check_deep, fit_wrappers
 
 _LOG = logging.getLogger(__name__)
 
@@ -124,7 +124,13 @@ class ClassicLog(PartitionLog):
         except MessageSetError as error:
             _LOG.warning("a message set is refused", extra=fields(log=self.name, reason=str(error)))
             return ErrorCode.CORRUPT_MESSAGE, 0, None
-        return 0, summary.message_count, None
+        if summary.outer_count == 1 and summary.message_count <= summary.valid_size:
+            return 0, summary.message_count, None
+        return (
+            0,
+            summary.message_count,
+            fit_wrappers(data, size_max=self.services.decompressed_size_max, depth_max=self.services.nesting_max),
+        )
 
     def _roll_locked(self) -> None:
         """As in 0.7, what is closed is on the disk first; it becomes visible with the flush that is asked for here."""
@@ -174,7 +180,7 @@ class ClassicLog(PartitionLog):
             if error != READ_DEFER:
                 return error, found
             try:
-                with self._holder(offset):
+                with self.segment_at(offset):
                     error, found = native.read(self, offset, size_max)
             except FileNotFoundError:
                 continue  # retention was faster: the next look says that the offset is gone
@@ -185,7 +191,14 @@ class ClassicLog(PartitionLog):
                 return error, found
         return ErrorCode.KAFKA_STORAGE_ERROR, None
 
-    def _holder(self, offset: int) -> Segment:
+    def as_batches(self, offset: int, size_max: int) -> tuple[int, bytes]:
+        """(error code, record batch) for a client of today: messages from an offset on, or nothing yet. May block."""
+        from kafkalite.log.classic_view import View
+
+        return View(self, offset, size_max).read()
+
+    def segment_at(self, offset: int) -> Segment:
+        """The segment in which an offset lies, the first one for what lies before."""
         segments = self.segments
         return next((s for s in reversed(segments) if s.base_offset <= offset), segments[0])
 

@@ -112,6 +112,33 @@ def check_deep(data: Buffer, *, size_max: int = UNPACKED_SIZE_MAX, depth_max: in
     return SetSummary(valid_size, count, total, payload_size_max)
 
 
+def fit_wrappers(data: Buffer, *, size_max: int = UNPACKED_SIZE_MAX, depth_max: int = DEPTH_MAX) -> bytes | None:
+    """A checked set with each wrapper split that holds more messages than bytes; None where there is none.
+
+    A message inside a wrapper gets the wrapper's offset plus its number, which must stay below the next message's.
+    """
+    parts = []
+    changed = False
+    for message in MessageIterator(data, shallow=True):
+        entry = encode([message])
+        if message.codec:
+            inner = list(messages(entry, size_max=size_max, depth_max=depth_max))
+            if len(inner) > len(entry):
+                entry = _wrap_apart(inner, message.codec)
+                changed = True
+        parts.append(entry)
+    return b"".join(parts) if changed else None
+
+
+def _wrap_apart(inner: list[Message], codec: int) -> bytes:
+    """Messages in as few wrappers, halved again and again, as have a byte for each."""
+    wrapper = wrap(encode(inner), codec)
+    if len(inner) <= len(wrapper):
+        return wrapper
+    middle = len(inner) // 2
+    return _wrap_apart(inner[:middle], codec) + _wrap_apart(inner[middle:], codec)
+
+
 def _inner_count(wrapper: Message, size_max: int, depth_max: int, depth: int) -> int:
     if depth > depth_max:
         raise MessageSetError(BAD_CONTENT, 0)

@@ -10,9 +10,12 @@ What else a log does (segments, rolling, flushing, recovery, retention) is LogCo
 Thread rules are LogCore's.
 """
 
-from libc.stdint cimport INT64_MAX, int32_t, int64_t
-from libc.string cimport memset
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint64_t
+from libc.string cimport memcpy, memset
 
+from kafkalite._native.crc32c cimport crc32c
+from kafkalite._native.cursor cimport store_i16, store_i32, store_i64, store_u32, store_varint
 from kafkalite._native.log_core cimport APPEND_DEFER, LogCore, LogSlice, make_slice
 from kafkalite._native.message_set cimport (
     ENTRY_GOOD,
@@ -24,6 +27,9 @@ from kafkalite._native.message_set cimport (
     walk_set,
 )
 from kafkalite._native.record_format cimport (
+    BATCH_HEADER_SIZE,
+    BATCH_OVERHEAD,
+    CRC_START,
     PARSE_INCOMPLETE,
     PARSE_INVALID,
     PARSED,
@@ -37,6 +43,7 @@ cdef enum:
     ERROR_UNKNOWN_TOPIC_OR_PARTITION = 3
     ERROR_KAFKA_STORAGE_ERROR = 56
     ENTRY_SIZE_MIN = 9
+    RECORD_OVERHEAD_MAX = 5 + 1 + 1 + 5 + 1 + 5 + 1    # length, attributes, time, offset, key, size, headers
     WITHOUT_GIL_SIZE = 16 * 1024    # bytes from which a set is checked without the GIL
 
 
@@ -215,6 +222,75 @@ cdef LogSlice read_range(LogCore log, int64_t offset, int64_t size_max, int* err
         error[0] = READ_DEFER
         return None
     return make_slice(segment, position, end - position)
+
+
+# ---- for clients of today -------------------------------------------------------------------------------------------
+
+def make_batch(list records not None, int64_t last_offset):
+    """A record batch of (offset, payload) in rising order, that ends with last_offset; offsets may have gaps.
+
+    No keys, no headers, no times (-1), no leader epoch: messages have none. ValueError when it does not fit a batch.
+    """
+    cdef int64_t base, offset, delta
+    cdef int64_t size = BATCH_HEADER_SIZE
+    cdef bytes payload, result
+    cdef unsigned char* start
+    cdef unsigned char* p
+    cdef Py_ssize_t payload_size
+    cdef int32_t body_size
+    if not records:
+        raise ValueError("a batch has at least one record")
+    base = records[0][0]
+    for _offset, payload in records:
+        size += PyBytes_GET_SIZE(payload) + RECORD_OVERHEAD_MAX
+    if last_offset - base > INT32_MAX or size > INT32_MAX:
+        raise ValueError("too many messages for a batch")
+    result = PyBytes_FromStringAndSize(NULL, size)
+    start = <unsigned char*>PyBytes_AS_STRING(result)
+    p = start + BATCH_HEADER_SIZE
+    for offset, payload in records:
+        delta = offset - base
+        payload_size = PyBytes_GET_SIZE(payload)
+        body_size = <int32_t>(5 + uvarint_size(zigzag(delta)) - 1 + uvarint_size(zigzag(payload_size)) + payload_size)
+        p += store_varint(p, body_size)
+        p[0] = 0                                # attributes
+        p[1] = 0                                # timestamp delta
+        p += 2
+        p += store_varint(p, <int32_t>delta)
+        p[0] = 1                                # no key
+        p += 1
+        p += store_varint(p, <int32_t>payload_size)
+        memcpy(p, PyBytes_AS_STRING(payload), <size_t>payload_size)
+        p += payload_size
+        p[0] = 0                                # no headers
+        p += 1
+    size = p - start
+    store_i64(start, base)
+    store_i32(start + 8, <int32_t>(size - BATCH_OVERHEAD))
+    store_i32(start + 12, -1)                   # leader epoch
+    start[16] = 2                               # magic
+    store_i16(start + 21, 0)                    # attributes
+    store_i32(start + 23, <int32_t>(last_offset - base))
+    store_i64(start + 27, -1)                   # base and max timestamp
+    store_i64(start + 35, -1)
+    store_i64(start + 43, -1)                   # producer id, epoch, sequence
+    store_i16(start + 51, -1)
+    store_i32(start + 53, -1)
+    store_i32(start + 57, <int32_t>len(records))
+    store_u32(start + 17, crc32c(start + CRC_START, <size_t>(size - CRC_START)))
+    return result[:size]
+
+
+cdef inline uint64_t zigzag(int64_t value) noexcept:
+    return <uint64_t>value << 1
+
+
+cdef inline int uvarint_size(uint64_t value) noexcept:
+    cdef int n = 1
+    while value >= 0x80:
+        value >>= 7
+        n += 1
+    return n
 
 
 # ---- Python's view --------------------------------------------------------------------------------------------------

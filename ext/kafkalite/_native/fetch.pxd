@@ -40,6 +40,8 @@ cdef class FetchPlan(FetchParts):
     cdef bint settled                   # the session knows of this answer
     cdef list logs                      # LogCore or None per part
     cdef list slices                    # LogSlice or None per part
+    cdef dict converted                 # part → (offset, high watermark, error, batches): what the pool made
+    cdef int64_t converted_size         # bytes of those that are answered
     cdef list aborted                   # per part [(first offset, producer id)], or None for none; None: not asked for
     cdef int64_t size                   # bytes of all slices
     cdef double now                     # seconds, monotonic: when it was last looked at
@@ -61,6 +63,7 @@ cdef class FetchPlan(FetchParts):
     cdef FetchPart* next_part(self) except NULL
     cdef int evaluate(self) except -1
     cdef int examine(self, FetchPart* part, int32_t i, int64_t size_left) except -1
+    cdef int examine_classic(self, FetchPart* part, int32_t i, LogCore log, int64_t upper, int64_t size_left) except -1
     cdef int encode(self, OutBuffer out, bint copy, list cuts) except -1
     cdef int listen(self) except -1
     cdef int unlisten(self) except -1

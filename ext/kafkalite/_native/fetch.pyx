@@ -44,6 +44,7 @@ cdef enum:
     SESSIONS_FROM = 7
     REPLICA_STATE_FROM = 15     # the replica's id and epoch, in a tag that only followers send
     ERROR_OFFSET_OUT_OF_RANGE = 1
+    ERROR_UNKNOWN_TOPIC_OR_PARTITION = 3
     ERROR_KAFKA_STORAGE_ERROR = 56
     ERROR_INVALID_FETCH_SESSION_EPOCH = 71
     ERROR_FENCED_LEADER_EPOCH = 74
@@ -257,7 +258,7 @@ cdef class FetchPlan(FetchParts):
         cdef bint failed = self.error != 0
         cdef bint blocked = False
         cdef int64_t left = self.size_max
-        self.size = 0
+        self.size = self.converted_size = 0
         self.advanced = 0
         if self.logs is None:
             self.logs = [None] * self.part_count
@@ -328,6 +329,8 @@ cdef class FetchPlan(FetchParts):
             return FETCH_READY
         upper = part.last_stable_offset if self.isolation == READ_COMMITTED else part.high_watermark
         size_left = max(0, min(<int64_t>part.size_max, size_left))
+        if log.format.positional:
+            return self.examine_classic(part, i, log, part.high_watermark, size_left)
         piece = log.read_slice(part.offset, size_left, self.size == 0, upper, &error)
         if error == READ_DEFER:
             if part.rounds < ROUNDS_MAX:
@@ -343,6 +346,35 @@ cdef class FetchPlan(FetchParts):
             if self.aborted is not None and log.producers.aborted.count > 0:
                 self.aborted[i] = log.producers.aborted.overlapping(
                     part.offset, piece.segment.end_offset_at(piece.position, piece.position + piece.size))
+        return FETCH_READY
+
+    cdef int examine_classic(self, FetchPart* part, int32_t i, LogCore log, int64_t upper, int64_t size_left) except -1:
+        """A part of a classic topic: its batches are made on the I/O pool, from 0.7's messages."""
+        cdef bytes batches
+        cdef tuple made = None if self.converted is None else self.converted.get(i)
+        cdef int error = 0
+        part.last_stable_offset = upper
+        if log.deleted:
+            error = ERROR_UNKNOWN_TOPIC_OR_PARTITION
+        elif log.offline:
+            error = ERROR_KAFKA_STORAGE_ERROR
+        elif part.offset < log.log_start_offset or part.offset > upper:
+            error = ERROR_OFFSET_OUT_OF_RANGE
+        elif part.offset == upper:
+            return FETCH_READY
+        elif made is None or made[0] != part.offset or (made[1] != upper and not made[3] and made[2] == 0):
+            return FETCH_BLOCKED                        # not made yet, or there was nothing then and is something now
+        else:
+            error = made[2]
+        if error != 0:
+            part.error = error
+            part.high_watermark = part.last_stable_offset = part.log_start_offset = -1
+            return FETCH_READY
+        batches = made[3]
+        if batches and (self.size == 0 or len(batches) <= size_left):
+            part.records_size = len(batches)
+            self.size += part.records_size
+            self.converted_size += part.records_size
         return FETCH_READY
 
     cdef int watch(self, int32_t i, LogCore log) except -1:
@@ -362,6 +394,7 @@ cdef class FetchPlan(FetchParts):
         cdef FetchPart* part
         cdef TopicRef topic
         cdef LogSlice piece
+        cdef bytes batches
         cdef int32_t i
         cdef bint first = True
         out.put_i32(0)                                  # throttle_time_ms
@@ -390,8 +423,11 @@ cdef class FetchPlan(FetchParts):
             else:
                 out.put_i32(<int32_t>part.records_size)
             if part.records_size > 0:
-                if copy:
-                    piece = self.slices[i]
+                piece = self.slices[i]
+                if piece is None:
+                    batches = self.converted[i][3]
+                    out.put(<const unsigned char*>PyBytes_AS_STRING(batches), PyBytes_GET_SIZE(batches))
+                elif copy:
                     copy_records(out, piece)
                 else:
                     cuts.append(out.size - start)
@@ -434,7 +470,7 @@ cdef class FetchPlan(FetchParts):
         finally:
             self.release_slices()
         if slices:
-            store_i32(out.data, <int32_t>(out.size + self.size - 4))
+            store_i32(out.data, <int32_t>(out.size + self.size - self.converted_size - 4))
         answer.fill(PyBytes_FromStringAndSize(<const char*>out.data, out.size), slices, cuts)
         self.done = True
         return 0
@@ -505,16 +541,24 @@ cdef class FetchPlan(FetchParts):
             part = &self.parts[i]
             if part.blocked:
                 part.blocked = False
-                work.append((self.logs[i], part.offset, part.size_max))
+                work.append((i, self.logs[i], part.offset, part.size_max))
         self.server.pool.submit(self.verify_on_pool, work)
         return 0
 
     def verify_on_pool(self, list work):
         """Runs on the I/O pool: makes the bytes of this fetch servable, or quarantines them."""
-        for log, offset, size_max in work:
+        if self.converted is None:
+            self.converted = {}
+        for i, log, offset, size_max in work:
+            upper = log.high_watermark
             try:
-                log.verify_blocking(offset, min(size_max, self.size_max))
+                if log.format.positional:
+                    self.converted[i] = (offset, upper, *log.as_batches(offset, min(size_max, self.size_max)))
+                else:
+                    log.verify_blocking(offset, min(size_max, self.size_max))
             except Exception:
+                if log.format.positional:
+                    self.converted[i] = (offset, upper, ERROR_KAFKA_STORAGE_ERROR, b"")
                 logger.exception("verifying %s-%d at offset %d failed", log.topic, log.partition, offset)
         self.blocked = False
         self.posted = True
