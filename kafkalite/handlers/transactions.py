@@ -80,11 +80,7 @@ def _added(request: AddPartitionsToTxnRequest, codes: dict[TopicPartition, Error
     )
 
 
-def add_offsets(
-    context: RequestContext, request: AddOffsetsToTxnRequest
-) -> AddOffsetsToTxnResponse | Deferred[AddOffsetsToTxnResponse]:
-    if not request.group_id:
-        return AddOffsetsToTxnResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+def add_offsets(context: RequestContext, request: AddOffsetsToTxnRequest) -> Deferred[AddOffsetsToTxnResponse]:
     done = context.broker.transactions.add_group(
         request.transactional_id, request.producer_id, request.producer_epoch, request.group_id
     )
