@@ -36,6 +36,7 @@ from kafkalite.coordinator.consumer_replay import ConsumerReplay
 from kafkalite.coordinator.group import Caller, Group
 from kafkalite.coordinator.offsets import UNSTABLE, Committed, GroupOffsets
 from kafkalite.coordinator.records import (
+    OFFSET_KINDS,
     GroupMetadataValue,
     OffsetCommitKey,
     Record,
@@ -72,6 +73,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+OFFSET_PREFIXES: Final = frozenset(kind.to_bytes(2, "big") for kind in OFFSET_KINDS)
+"""How the keys of committed offsets begin."""
 MINUTE_MS: Final = 60_000
 PROMISES_PRUNED_AT: Final = 64
 """Ids promised to one connection before those that are settled are dropped from its list."""
@@ -678,13 +681,14 @@ class GroupCoordinator:
     def _load_partition(self, log: PartitionLog) -> None:
         """Replays a partition; groups appear in the table when all of it was read."""
         loading = _Loading()
-        for entry in self.log.entries(log):
-            if self._stopped:
-                return
-            try:
+        try:
+            for entry in self.log.entries(log):
+                if self._stopped:
+                    return
                 loading.take(entry)
-            except CodecError as error:
-                raise ValueError(f"{log.name} has a record that is not a group's: {error}") from error
+            loading.settle()
+        except CodecError as error:
+            raise ValueError(f"{log.name} has a record that is not a group's: {error}") from error
         if loading.skipped:
             logger.warning(
                 "group records of an unknown kind are left alone", extra=fields(log=log.name, records=loading.skipped)
@@ -723,7 +727,12 @@ class GroupCoordinator:
 
 
 class _Loading:
-    """What one partition's records come to: fed with them in order."""
+    """What one partition's records come to: fed with them in order.
+
+    Most records of a log that was not compacted lately are commits with a later one of the same key behind them. Those
+    are not decoded: the newest of each key is kept as it stands until a transaction's commit or marker comes, or the
+    end.
+    """
 
     def __init__(self) -> None:
         self.offsets: dict[str, GroupOffsets] = {}
@@ -732,6 +741,7 @@ class _Loading:
         self.end_offset = 0
         self.skipped = 0
         self._open: dict[int, list[GroupOffsets]] = {}  # producer id → where it has commits open
+        self._newest: dict[bytes, Stored] = {}  # commits outside transactions that are not decoded yet, by key
 
     def group_ids(self) -> set[str]:
         """Groups that there are."""
@@ -740,10 +750,16 @@ class _Loading:
     def take(self, entry: Stored | Marker) -> None:
         """CodecError for a record that is not one of ours."""
         if isinstance(entry, Marker):
+            self.settle()
             for offsets in self._open.pop(entry.producer_id, ()):
                 offsets.end(entry.producer_id, commit=entry.commit)
             return
         self.end_offset = entry.offset + 1
+        if entry.key[:2] in OFFSET_PREFIXES and entry.producer_id == NO_PRODUCER:
+            self._newest[entry.key] = entry
+            return
+        if entry.producer_id != NO_PRODUCER:
+            self.settle()
         kind = consumer_records.kind_of(entry.key)
         if kind in consumer_records.KINDS:
             group_id = self.consumers.take(kind, entry.key, entry.value)
@@ -760,6 +776,14 @@ class _Loading:
         else:
             self.values[key.group] = read_group(entry.value)
             self.consumers.drop(key.group)
+
+    def settle(self) -> None:
+        """Decodes what waits; to be called once more at the end. CodecError."""
+        newest, self._newest = self._newest, {}
+        for entry in newest.values():
+            key = read_key(entry.key)
+            assert isinstance(key, OffsetCommitKey), "the prefix said so"
+            self._take_offset(key, entry)
 
     def _take_offset(self, key: OffsetCommitKey, entry: Stored) -> None:
         partition = TopicPartition(key.topic, key.partition)
