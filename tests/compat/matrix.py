@@ -43,10 +43,11 @@ WORKS, FAILS, NOT_RUN, ABSENT = "works", "fails", "not run", "—"
 
 @dataclass(frozen=True)
 class Client:
-    """A row. `absent`: capability → why the client has no such thing."""
+    """A row. `absent`: capability → why the client has no such thing; `partly`: capability → what of it it lacks."""
 
     name: str
     absent: Mapping[str, str] = field(default_factory=dict)
+    partly: Mapping[str, str] = field(default_factory=dict)
 
 
 CLASSIC_ALONE = "its groups speak the classic protocol alone"
@@ -61,9 +62,17 @@ CLIENTS = {
             "admin": "kcat produces, consumes and lists metadata",
             "KIP-848": "librdkafka 2.0.2 is older than it",
         },
+        {"transactions": "it cannot put a consumer's offsets into one"},
     ),
     "java": Client("Java kafka-clients"),
-    "kafkajs": Client("KafkaJS", {"KIP-848": CLASSIC_ALONE}),
+    "kafkajs": Client(
+        "KafkaJS",
+        {"KIP-848": CLASSIC_ALONE},
+        {
+            "produce, consume": "it has gzip; its other codecs are packages of third parties",
+            "seek by time": "it answers the end where there is no such record",
+        },
+    ),
     "platformatic": Client("@platformatic/kafka"),
     "franz_go": Client("franz-go"),
     "sarama": Client("sarama", {"KIP-848": CLASSIC_ALONE}),
@@ -104,10 +113,12 @@ def states(record: Mapping[str, Any], folder: str) -> list[str]:
 
 
 def reasons(record: Mapping[str, Any]) -> Iterator[str]:
-    """Why a cell is empty: once for each client and reason."""
+    """Why a cell is empty, once for each client and reason, and what a client has only in part."""
     for folder, client in CLIENTS.items():
         for capability, why in client.absent.items():
             yield f"- {client.name}, {capability}: — {why}."
+        for capability, what in client.partly.items():
+            yield f"- {client.name}, {capability}: {what}."
         cells = record["clients"].get(folder, {}).get("cells", {})
         for why in sorted({cell["why"] for cell in cells.values() if "why" in cell}):
             yield f"- {client.name}: not run: {why}."

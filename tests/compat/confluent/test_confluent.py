@@ -18,6 +18,7 @@ from confluent_kafka.admin import (
 )
 
 from tests.compat.records import CODECS, EDGES, LARGE, Row, plain, read_back, stored_codecs
+from tests.support.process import wait_until
 
 TIMEOUT_S = 30
 
@@ -179,11 +180,19 @@ def test_admin_creates_describes_alters_and_deletes(bootstrap: str, topic: str, 
     change = ConfigResource(ResourceType.TOPIC, topic)
     change.add_incremental_config(ConfigEntry("retention.ms", "7654321", incremental_operation=_operation("SET")))
     results(admin.incremental_alter_configs([change]))
-    assert admin.describe_configs([resource])[resource].result(TIMEOUT_S)["retention.ms"].value == "7654321"
+
+    def retention() -> str:
+        return admin.describe_configs([resource])[resource].result(TIMEOUT_S)["retention.ms"].value
+
+    wait_until(lambda: retention() == "7654321", TIMEOUT_S, "the changed setting")
     results(admin.create_partitions([NewPartitions(topic, 5)]))
-    assert len(admin.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions) == 5
+
+    def partition_count() -> int:
+        return len(admin.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions)
+
+    wait_until(lambda: partition_count() == 5, TIMEOUT_S, "five partitions")
     results(admin.delete_topics([topic]))
-    assert topic not in admin.list_topics(timeout=TIMEOUT_S).topics
+    wait_until(lambda: topic not in admin.list_topics(timeout=TIMEOUT_S).topics, TIMEOUT_S, "the topic gone")
 
 
 @pytest.mark.capability("admin")

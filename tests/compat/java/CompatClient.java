@@ -8,6 +8,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
@@ -132,6 +133,12 @@ public final class CompatClient {
 
     private static void require(boolean condition, String what) {
         if (!condition) throw new AssertionError(what);
+    }
+
+    /** Kafka applies what an admin changes a moment after it has answered. */
+    private static void await(String what, Callable<Boolean> condition) throws Exception {
+        for (long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(TIMEOUT_S); !condition.call(); Thread.sleep(50))
+            require(System.nanoTime() < end, what);
     }
 
     private ProducerRecord<byte[], byte[]> record(byte[] key, byte[] value) {
@@ -291,15 +298,15 @@ public final class CompatClient {
             Collection<AlterConfigOp> change =
                 List.of(new AlterConfigOp(new ConfigEntry("retention.ms", "7654321"), AlterConfigOp.OpType.SET));
             admin.incrementalAlterConfigs(Map.of(resource, change)).all().get();
-            require(config(admin, resource, "retention.ms").equals("7654321"), "retention.ms as altered");
+            await("retention.ms as altered", () -> config(admin, resource, "retention.ms").equals("7654321"));
             admin.createPartitions(Map.of(topic, NewPartitions.increaseTo(5))).all().get();
-            require(describe(admin).partitions().size() == 5, "5 partitions");
+            await("5 partitions", () -> describe(admin).partitions().size() == 5);
             require(admin.describeCluster().nodes().get().size() == 1, "1 node");
             require(admin.describeCluster().controller().get().id() >= 0, "a controller");
             int node = admin.describeCluster().controller().get().id();
             require(!admin.describeLogDirs(List.of(node)).allDescriptions().get().get(node).isEmpty(), "a log directory");
             admin.deleteTopics(List.of(topic)).all().get();
-            require(!admin.listTopics().names().get().contains(topic), "deleted");
+            await("deleted", () -> !admin.listTopics().names().get().contains(topic));
         }
     }
 

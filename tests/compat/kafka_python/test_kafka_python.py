@@ -14,6 +14,7 @@ with warnings.catch_warnings():
     from kafka.admin import KafkaAdminClient, NewTopic
 
 from tests.compat.records import CODECS, EDGES, Row, plain, read_back, stored_codecs
+from tests.support.process import wait_until
 
 TIMEOUT_S = 30
 
@@ -120,7 +121,7 @@ def test_admin_creates_describes_and_deletes(topic: str, admin: KafkaAdminClient
     assert topic in admin.list_topics()
     admin.create_partitions({topic: 5})
     admin.delete_topics([topic])
-    assert topic not in admin.list_topics()
+    wait_until(lambda: topic not in admin.list_topics(), TIMEOUT_S, "the topic gone")
 
 
 @pytest.mark.capability("admin")

@@ -334,9 +334,10 @@ func checkAdmin() {
 	changed := "7654321"
 	entries := map[string]sarama.IncrementalAlterConfigsEntry{"retention.ms": {Operation: sarama.IncrementalAlterConfigsOperationSet, Value: &changed}}
 	ok(cluster.IncrementalAlterConfig(sarama.TopicResource, topic, entries, false))
-	found, err = cluster.DescribeConfig(resource)
-	ok(err)
-	require(found[0].Value == changed, "configs %v", found)
+	until("the changed setting", func() bool { // Kafka applies it a moment after it has answered
+		found, err = cluster.DescribeConfig(resource)
+		return err == nil && found[0].Value == changed
+	})
 	ok(cluster.CreatePartitions(topic, 5, nil, false))
 	topics, err := cluster.DescribeTopics([]string{topic})
 	ok(err)
@@ -357,10 +358,11 @@ func checkAdmin() {
 	_, err = cluster.DescribeLogDirs([]int32{controller})
 	ok(err)
 	ok(cluster.DeleteTopic(topic))
-	left, err := cluster.ListTopics()
-	ok(err)
-	_, there := left[topic]
-	require(!there, "deleted")
+	until("the topic gone", func() bool {
+		left, err := cluster.ListTopics()
+		_, there := left[topic]
+		return err == nil && !there
+	})
 }
 
 func main() {
