@@ -103,6 +103,26 @@ class Sessions(RuleBasedStateMachine):
                 self.create(topic)
 
     # ---- the client --------------------------------------------------------------------------------------------------
+    @rule(times=st.integers(1, 3))
+    def poll(self, times: int) -> None:
+        """What a client does most of the time."""
+        for _ in range(times):
+            self.fetch(0, NO_LIMIT, 0, "nothing", "a")
+
+    @rule(topic=topics, partition=partitions, happens=st.sampled_from(["append", "trim", "seek"]))
+    def poll_and_see(self, topic: str, partition: int, happens: str) -> None:
+        """A partition that is read to its end, what happens to it then, and what the client is told of that."""
+        self.append(topic, partition, 2)
+        self.want(topic, partition, 0)
+        self.poll(2)
+        if happens == "append":
+            self.append(topic, partition)
+        elif happens == "trim":
+            self.trim(topic, partition)
+        else:
+            self.want(topic, partition, 1 << 40)
+        self.poll(2)
+
     @rule(topic=topics, partition=partitions, offset=st.integers(0, 3))
     def want(self, topic: str, partition: int, offset: int) -> None:
         """Begins to read a partition, or seeks in one."""
