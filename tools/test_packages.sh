@@ -17,6 +17,7 @@ need /usr/include/librdkafka/rdkafka.h librdkafka-dev
 need strace strace
 need "/usr/lib/$(uname -m)-linux-gnu/faketime/libfaketimeMT.so.1" libfaketime
 need /usr/share/java/zookeeper.jar zookeeper
+need ip iproute2
 need java default-jdk-headless
 need javac default-jdk-headless
 need mvn maven
