@@ -96,13 +96,17 @@ def guarantees() -> str:
     return "\n".join([*rows, "", ""])
 
 
+def _filled(text: str, content: str) -> str:
+    """A page with its table replaced."""
+    return BLOCK.sub(lambda match: match[1] + content + match[2], text)
+
+
 def main(arguments: list[str]) -> int:
     """Exit status 1 when `--check` finds a table out of date."""
     status = 0
     for path, make in ((README, table), (DELIVERY, guarantees)):
         text = path.read_text(encoding="utf-8")
-        content = make()
-        fresh = BLOCK.sub(lambda match, content=content: match[1] + content + match[2], text)
+        fresh = _filled(text, make())
         if arguments != ["--check"]:
             path.write_text(fresh, encoding="utf-8")
         elif fresh != text:

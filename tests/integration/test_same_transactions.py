@@ -205,6 +205,14 @@ class Player:
 
 
 def play_old_protocol(player: Player) -> None:
+    play_inits(player)
+    play_additions(player)
+    play_writes(player)
+    play_ends(player)
+    play_offsets(player)
+
+
+def play_inits(player: Player) -> None:
     for version in range(6):
         player.look_up(f"init-{version}")
         player.init(f"first init {version}", version)
@@ -219,6 +227,9 @@ def play_old_protocol(player: Player) -> None:
             player.init(f"kip360 older {version}", version, keep=False, **mine | {"producer_epoch": 0})
             player.init(f"kip360 later {version}", version, keep=False, **mine | {"producer_epoch": 9})
             player.init(f"kip360 stranger {version}", version, keep=False, **mine | {"producer_id": 77_777})
+
+
+def play_additions(player: Player) -> None:
     for version in range(4):
         player.start(f"add-{version}")
         player.add(f"add nobody {version}", version, 0, transactional_id="nobody")
@@ -233,6 +244,9 @@ def play_old_protocol(player: Player) -> None:
         player.describe(f"add described {version}")
         player.end("", 3)
         player.complete()
+
+
+def play_writes(player: Player) -> None:
     for version in (9, 10, 11):
         player.start(f"write-{version}")
         player.write(f"write unadded empty {version}", version)
@@ -245,6 +259,9 @@ def play_old_protocol(player: Player) -> None:
         player.end("", 3)
         player.complete()
         player.write(f"write after end {version}", version)
+
+
+def play_ends(player: Player) -> None:
     for version in range(5):
         player.start(f"end-{version}")
         player.end(f"end empty {version}", version)
@@ -268,6 +285,9 @@ def play_old_protocol(player: Player) -> None:
         player.add("", 3, 0)
         player.init(f"init with open {version}", 4, again=False, keep=False)
         player.init(f"init again {version}", 4)
+
+
+def play_offsets(player: Player) -> None:
     for version in range(5):
         group = f"g{version}"
         player.start(f"offsets-{version}")
