@@ -1,9 +1,9 @@
 """The composition root: builds every part, joins them, and knows the order of start and stop.
 
     start: descriptors ─▶ log directory (lock, recovery) ─▶ I/O pool ─▶ groups, transactions ─▶ listeners ─▶ workers ─▶
-           acceptor
-    stop:  acceptor ─▶ transactions, groups ─▶ workers (parked answers, then connections) ─▶ I/O pool ─▶ log directory
-           (flush, marker)
+           ZooKeeper, for the 0.7 listener ─▶ acceptor
+    stop:  ZooKeeper ─▶ acceptor ─▶ transactions, groups ─▶ workers (parked answers, then connections) ─▶ I/O pool ─▶
+           log directory (flush, marker)
 
 Nothing else imports this module. A Broker is started once and stopped once, from any one thread.
 """
@@ -15,6 +15,7 @@ import logging
 import math
 import resource
 import shutil
+import socket
 import tempfile
 import threading
 import time
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from kafkalite.clock import Clock
     from kafkalite.listeners import Listener
     from kafkalite.model import Endpoint
+    from kafkalite.registry.broker import BrokerRegistration
 
 logger = logging.getLogger("kafkalite.broker")
 
@@ -93,6 +95,7 @@ class Broker:
         self._descriptor_count_max = 0
         self._workers: list[Worker] = []
         self._acceptor: Acceptor | None = None
+        self._registration: BrokerRegistration | None = None
         self._pool: IoPool | None = None
         self._logs: LogManager | None = None
         self._groups: GroupCoordinator | None = None
@@ -207,6 +210,7 @@ class Broker:
         services.config_listeners.append(self._use_config)
         for worker in self._workers:
             worker.start()
+        self._registration = self._register(logs)
         self._acceptor.start()
         threading.Thread(target=warm_up, name="kafkalite-warm-up", daemon=True).start()
         logger.info(
@@ -314,7 +318,45 @@ class Broker:
         logger.critical("the broker cannot go on: %s", error)
         self.failed.set()
 
+    def _register(self, logs: LogManager) -> BrokerRegistration | None:
+        """Tells ZooKeeper, where there is one and a listener for those who look there."""
+        config = logs.config
+        endpoint = self.classic_endpoint
+        if not config.zookeeper_connect or not config.enable_zookeeper:
+            return None
+        if endpoint is None:
+            logger.warning("zookeeper.connect has no effect without a kafka07:// listener")
+            return None
+        from kafkalite.registry.broker import BrokerRegistration
+
+        session_timeout_s = config.zk_sessiontimeout_ms / 1000
+        connection_timeout_ms = config.zk_connectiontimeout_ms or config.zk_sessiontimeout_ms
+        registration = BrokerRegistration(
+            config.zookeeper_connect,
+            config.node_id,
+            config.hostname or reachable_address(endpoint.host),
+            endpoint.port,
+            self.clock,
+            session_timeout_s=session_timeout_s,
+            connection_timeout_s=connection_timeout_ms / 1000,
+            on_fatal=self._on_fatal,
+        )
+
+        def topic_changed(name: str) -> None:
+            topic = logs.topics.get(name)
+            if topic is not None and topic.config.message_format == "classic":
+                registration.topic_created(name, len(topic.partitions))
+            else:
+                registration.topic_deleted(name)
+
+        logs.topic_listeners.append(topic_changed)
+        registration.start(logs.classic_topics())
+        return registration
+
     def _stop_parts(self) -> None:
+        if self._registration is not None:
+            self._registration.stop()
+            self._registration = None
         if self._acceptor is not None:
             self._acceptor.stop()
         else:
@@ -350,6 +392,14 @@ class Broker:
         if self._temporary is not None:
             shutil.rmtree(Path(self._temporary), ignore_errors=True)
             self._temporary = None
+
+
+def reachable_address(host: str) -> str:
+    """The address of a host as text, which is what 0.7 registers; the name where it cannot be looked up."""
+    try:
+        return str(socket.gethostbyname(host))
+    except OSError:
+        return host
 
 
 def warm_up() -> None:

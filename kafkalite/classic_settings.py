@@ -111,17 +111,20 @@ class ClassicSettings:
         ConfigType.INT, 600, "Of 0.7's Java metrics.", unit="s", low=1, effect=Effect.NONE, since="0.2"
     )
     hostname: str | None = setting(
-        ConfigType.STRING, None, "The host that ZooKeeper is told.", effect=Effect.LATER, since="0.2"
+        ConfigType.STRING,
+        None,
+        "The host that ZooKeeper is told; unset: the address of the 0.7 listener's host, or the machine's where that is"
+        " bound everywhere.",
+        since="0.2",
     )
     enable_zookeeper: bool = setting(
         ConfigType.BOOLEAN,
         True,
         "Whether the 0.7 listener is registered in ZooKeeper, where zookeeper.connect is set.",
-        effect=Effect.LATER,
         since="0.2",
     )
     zk_sessiontimeout_ms: int = setting(
-        ConfigType.INT, 6000, "ZooKeeper's session timeout.", unit="ms", low=1, effect=Effect.LATER, since="0.2"
+        ConfigType.INT, 6000, "ZooKeeper's session timeout.", unit="ms", low=1, since="0.2"
     )
     zk_connectiontimeout_ms: int | None = setting(
         ConfigType.INT,
@@ -129,7 +132,6 @@ class ClassicSettings:
         "How long a start waits for ZooKeeper; unset: zk.sessiontimeout.ms.",
         unit="ms",
         low=1,
-        effect=Effect.LATER,
         since="0.2",
     )
     zk_synctime_ms: int = setting(

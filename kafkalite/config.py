@@ -50,7 +50,7 @@ BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST = (
     ConfigType.DOUBLE,
     ConfigType.LIST,
 )
-LATER, NONE = Effect.LATER, Effect.NONE
+NONE = Effect.NONE
 
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
@@ -110,8 +110,8 @@ class BrokerConfig(ClassicSettings):
     zookeeper_connect: str | None = setting(
         STRING,
         None,
-        "Where ZooKeeper is. Accepted now; registration comes with the 0.7 listener of a later release.",
-        effect=LATER,
+        "Where ZooKeeper is, `host:port,host:port/path`: a broker with a kafka07:// listener registers itself and its"
+        " classic topics there, as Kafka 0.7 does. Unset: it stands alone.",
     )
 
     # Where data lives

@@ -77,7 +77,7 @@ _PREFIXES: dict[str, str] = {
     "log.message.downconversion.enable": "Kafka 4 removed it",
     "log.message.format.version": "Kafka 4 removed it",
     "log.message.timestamp.difference.max.ms": "Kafka 4 removed it",
-    "zookeeper.": "only zookeeper.connect will be used, by the 0.7 listener of a later release",
+    "zookeeper.": "of ZooKeeper's settings only zookeeper.connect and 0.7's zk.* are known, for the 0.7 listener",
     "password.encoder.": "no passwords are stored",
     "config.providers": "values are taken literally",
     "background.threads": "num.io.threads does that work",

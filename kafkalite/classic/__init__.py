@@ -13,6 +13,19 @@ if TYPE_CHECKING:
     from kafkalite.classic.config import ProducerConfig as ProducerConfig
     from kafkalite.classic.connector import ConsumerConnector as ConsumerConnector
     from kafkalite.classic.consumer import Consumer as Consumer
+    from kafkalite.classic.errors import ClassicError as ClassicError
+    from kafkalite.classic.errors import ConnectionFailed as ConnectionFailed
+    from kafkalite.classic.errors import ConsumerTimeout as ConsumerTimeout
+    from kafkalite.classic.errors import InvalidConfig as InvalidConfig
+    from kafkalite.classic.errors import InvalidMessage as InvalidMessage
+    from kafkalite.classic.errors import InvalidMessageSize as InvalidMessageSize
+    from kafkalite.classic.errors import InvalidPartition as InvalidPartition
+    from kafkalite.classic.errors import MessageSizeTooLarge as MessageSizeTooLarge
+    from kafkalite.classic.errors import NoBrokersForPartition as NoBrokersForPartition
+    from kafkalite.classic.errors import OffsetOutOfRange as OffsetOutOfRange
+    from kafkalite.classic.errors import QueueClosed as QueueClosed
+    from kafkalite.classic.errors import QueueFull as QueueFull
+    from kafkalite.classic.errors import RebalanceFailed as RebalanceFailed
     from kafkalite.classic.handlers import CallbackHandler as CallbackHandler
     from kafkalite.classic.handlers import DefaultDecoder as DefaultDecoder
     from kafkalite.classic.handlers import DefaultEncoder as DefaultEncoder
@@ -35,22 +48,35 @@ if TYPE_CHECKING:
 _WHERE = {
     "Blacklist": "kafkalite.registry.topic_filter",
     "CallbackHandler": "kafkalite.classic.handlers",
+    "ClassicError": "kafkalite.classic.errors",
+    "ConnectionFailed": "kafkalite.classic.errors",
     "Consumer": "kafkalite.classic.consumer",
     "ConsumerConfig": "kafkalite.classic.config",
     "ConsumerConnector": "kafkalite.classic.connector",
+    "ConsumerTimeout": "kafkalite.classic.errors",
     "DefaultDecoder": "kafkalite.classic.handlers",
     "DefaultEncoder": "kafkalite.classic.handlers",
     "FetchRequest": "kafkalite.classic.wire",
+    "InvalidConfig": "kafkalite.classic.errors",
+    "InvalidMessage": "kafkalite.classic.errors",
+    "InvalidMessageSize": "kafkalite.classic.errors",
+    "InvalidPartition": "kafkalite.classic.errors",
     "KafkaStream": "kafkalite.classic.stream",
     "Message": "kafkalite.classic.messages",
     "MessageAndMetadata": "kafkalite.classic.stream",
     "MessageAndOffset": "kafkalite.classic.messages",
     "MessageSet": "kafkalite.classic.messages",
+    "MessageSizeTooLarge": "kafkalite.classic.errors",
+    "NoBrokersForPartition": "kafkalite.classic.errors",
+    "OffsetOutOfRange": "kafkalite.classic.errors",
     "PayloadDecoder": "kafkalite.classic.handlers",
     "Producer": "kafkalite.classic.producer",
     "ProducerConfig": "kafkalite.classic.config",
     "ProducerData": "kafkalite.classic.producer",
+    "QueueClosed": "kafkalite.classic.errors",
+    "QueueFull": "kafkalite.classic.errors",
     "QueueItem": "kafkalite.classic.handlers",
+    "RebalanceFailed": "kafkalite.classic.errors",
     "SimpleConsumer": "kafkalite.classic.simple_consumer",
     "StringDecoder": "kafkalite.classic.handlers",
     "StringEncoder": "kafkalite.classic.handlers",

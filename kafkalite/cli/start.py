@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 LISTENERS = "kafka://127.0.0.1:9092,kafka07://127.0.0.1:9072"
-"""What a broker of its own binds unless it is told; an embedded one leaves Kafka 0.7's port out."""
+"""What a broker of its own binds unless it is told; an embedded one leaves Kafka 0.7's port out. So does one whose
+settings name a ZooKeeper and no listener: that is a file of Kafka's later days, whose ZooKeeper need not be there."""
 LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -56,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     logging.configure(level=arguments.log_level, json_lines=arguments.log_format == "json")
     overrides = overrides_from(arguments)
     config = BrokerConfig.load(arguments.config, overrides)
-    if "listeners" not in config.static_texts:
+    if "listeners" not in config.static_texts and not config.zookeeper_connect:
         config = BrokerConfig.load(arguments.config, {**overrides, "listeners": LISTENERS})
     from kafkalite.broker import Broker
 

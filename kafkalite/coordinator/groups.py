@@ -143,7 +143,7 @@ class GroupCoordinator:
     def start(self) -> None:
         """Begins to load; groups are served as soon as that is done."""
         self._logs.on_topic_deleted = self.topic_deleted
-        self._logs.on_topic_changed = self.topic_changed
+        self._logs.topic_listeners.append(self.topic_changed)
         self._expiry.set(self._config.offsets_retention_check_interval_ms / 1000)
         if all(log.log_end_offset == 0 for log in self.log.partitions):
             self._loaded.set()
@@ -154,7 +154,9 @@ class GroupCoordinator:
     def stop(self) -> None:
         """Answers everybody who waits; from then on nothing is served."""
         self._stopped = True
-        self._logs.on_topic_deleted = self._logs.on_topic_changed = None
+        self._logs.on_topic_deleted = None
+        if self.topic_changed in self._logs.topic_listeners:
+            self._logs.topic_listeners.remove(self.topic_changed)
         if self._loader is not None:
             self._loader.join()
         for group in self._all():

@@ -85,9 +85,8 @@ class LogManager:
         self.dirty_logs: set[PartitionLog] = set()
         self.flusher = Flusher(on_fatal)
         self.on_topic_deleted: Callable[[str], None] | None = None
-        self.on_topic_changed: Callable[[str], None] | None = None
-        """Told, with no lock held, of a topic that came, went, or has more partitions."""
-        self.on_topic_created: Callable[[Topic], None] | None = None  # also when it has more partitions
+        self.topic_listeners: list[Callable[[str], None]] = []
+        """Told, with no lock held, of a topic that came, went, or has more partitions. They must not block."""
         self._on_fatal = on_fatal
         self._lock = threading.RLock()
         self._journal_lock = threading.Lock()
@@ -317,7 +316,6 @@ class LogManager:
             self._publish(topic)
         _LOG.info("topic created", extra=fields(topic=name, partitions=partition_count))
         self._tell_changed(name)
-        self._tell_created(topic)
         return topic
 
     def classic_topics(self) -> dict[str, int]:
@@ -327,11 +325,6 @@ class LogManager:
             for topic in self.topics.values()
             if topic.config.message_format == "classic"
         }
-
-    def _tell_created(self, topic: Topic) -> None:
-        on_topic_created = self.on_topic_created
-        if on_topic_created is not None:
-            on_topic_created(topic)
 
     def check_new_topic(self, name: str, partition_count: int, overrides: Mapping[str, str]) -> None:
         """Raises what create_topic would refuse these with."""
@@ -375,9 +368,8 @@ class LogManager:
         self._tell_changed(name)
 
     def _tell_changed(self, name: str) -> None:
-        on_topic_changed = self.on_topic_changed
-        if on_topic_changed is not None:
-            on_topic_changed(name)
+        for listener in tuple(self.topic_listeners):
+            listener(name)
 
     def _forget_cleaned(self, name: str) -> None:
         try:
@@ -400,7 +392,6 @@ class LogManager:
             self._publish(changed)
         _LOG.info("partitions added", extra=fields(topic=name, partitions=total))
         self._tell_changed(name)
-        self._tell_created(changed)
         return changed
 
     def alter_topic(self, name: str, overrides: Mapping[str, str]) -> Topic:

@@ -42,6 +42,9 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
+_kazoo_logger = logging.getLogger(f"{__name__}.kazoo")
+_kazoo_logger.setLevel(logging.ERROR)  # each attempt to connect is a warning there; what matters is logged here
+
 ZooKeeperError = (KazooException, KazooTimeoutError)
 """What a lost connection or session raises."""
 
@@ -68,7 +71,7 @@ def connect(servers: str, *, session_timeout_s: float, connection_timeout_s: flo
     """
     retry = KazooRetry(max_tries=-1, delay=RETRY_DELAY_S, max_delay=RETRY_DELAY_S_MAX, ignore_expire=True)
     try:
-        client = KazooClient(hosts=servers, timeout=session_timeout_s, connection_retry=retry)
+        client = KazooClient(hosts=servers, timeout=session_timeout_s, connection_retry=retry, logger=_kazoo_logger)
     except ValueError as error:
         raise StartupError(f"zookeeper.connect={servers} is not host:port,host:port/path: {error}") from error
     try:
@@ -86,7 +89,7 @@ def connect(servers: str, *, session_timeout_s: float, connection_timeout_s: flo
 def _make_chroot(servers: str, connection_timeout_s: float) -> None:
     """Makes the path that `servers` ends in, which a client that lives below it cannot."""
     hosts, _, path = servers.partition("/")
-    client = KazooClient(hosts=hosts)
+    client = KazooClient(hosts=hosts, logger=_kazoo_logger)
     try:
         client.start(timeout=connection_timeout_s)
         client.ensure_path(f"/{path}")

@@ -204,6 +204,7 @@ class MemoryLogs:
         self.topics: dict[str, Any] = {}
         self.next_producer_id = 1000
         self.on_topic_deleted: Any = None
+        self.topic_listeners: list[Any] = []
 
     def create_topic(self, name: str, partition_count: int, overrides: Any = None) -> Any:
         logs = tuple(MemoryLog(name, number, self.jobs, self.clock) for number in range(partition_count))

@@ -97,12 +97,13 @@ def test_kafka_4_server_properties_is_taken_as_it_is(tmp_path: Path) -> None:
     assert any(note.startswith("process.roles is accepted and ignored") for note in config.notes)
 
 
-def test_zookeeper_era_server_properties_is_taken_and_says_what_waits(tmp_path: Path) -> None:
+def test_zookeeper_era_server_properties_is_taken_as_it_is(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text(ZOOKEEPER_SERVER_PROPERTIES)
     config = BrokerConfig.load(file)
     assert config.node_id == config.broker_id == 7
-    assert "zookeeper.connect is accepted, and takes effect with a later release" in config.notes
+    assert config.zookeeper_connect
+    assert any(note.startswith("zookeeper.connection.timeout.ms is accepted and ignored") for note in config.notes)
 
 
 def test_overrides_win_over_the_file(tmp_path: Path) -> None:

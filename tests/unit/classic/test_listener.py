@@ -393,15 +393,13 @@ def test_auto_creation_can_be_off(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_topics_of_the_listener_are_told_to_who_registers_them() -> None:
     broker = started(**{"topic.partition.count.map": "t:3"})
-    told: list[tuple[str, int, str]] = []
-    broker.logs.on_topic_created = lambda topic: told.append(
-        (topic.name, len(topic.partitions), topic.config.message_format)
-    )
+    told: list[str] = []
+    broker.logs.topic_listeners.append(told.append)
     try:
         with ClassicClient(port_of(broker)) as client:
             client.send(oracle.produce("t", 2, HELLO_1))
             assert client.read_all("t", 2) == HELLO_1
-        assert told == [("t", 3, "classic")]
+        assert told == ["t"]
         assert broker.logs.classic_topics() == {"t": 3}
     finally:
         broker.stop()

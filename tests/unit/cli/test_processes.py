@@ -99,6 +99,17 @@ def test_settings_from_file_and_command_line(tmp_path: Path) -> None:
         (["--config", "/no/such/file"], "/no/such/file"),
         (["--log-level", "loud"], "loud"),
         (["--frobnicate"], "--frobnicate"),
+        (
+            [
+                "--listeners",
+                "kafka://127.0.0.1:0,kafka07://127.0.0.1:0",
+                "--set",
+                "zookeeper.connect=127.0.0.1:1",
+                "--set",
+                "zk.connectiontimeout.ms=200",
+            ],
+            "no ZooKeeper answers at 127.0.0.1:1",
+        ),
     ],
 )
 def test_start_refuses_in_one_sentence(tmp_path: Path, arguments: list[str], said: str) -> None:
@@ -108,6 +119,12 @@ def test_start_refuses_in_one_sentence(tmp_path: Path, arguments: list[str], sai
     assert result.stderr.decode().startswith("kafkalite: ")
     assert result.stderr.count(b"\n") == 1
     assert said in result.stderr.decode()
+
+
+def test_zookeeper_of_a_file_is_not_asked_without_a_listener_for_it(tmp_path: Path) -> None:
+    running = Running(tmp_path, "--listeners", "kafka://127.0.0.1:0", "--set", "zookeeper.connect=127.0.0.1:1")
+    assert running.stop() == 0
+    assert "no effect without a kafka07:// listener" in running.err.read_text()
 
 
 def test_a_second_broker_on_the_same_data_is_refused(broker: Running) -> None:
