@@ -20,6 +20,8 @@ from kafkalite.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnReques
 from kafkalite.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kafkalite.protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from kafkalite.protocol.messages.api_versions import ApiVersionsRequest
+from kafkalite.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kafkalite.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kafkalite.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from kafkalite.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kafkalite.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -239,6 +241,17 @@ def write_txn_markers(version):
     return WriteTxnMarkersRequest(markers=[WritableTxnMarker(producer_id=5, topics=[topic])])
 
 
+def consumer_group_heartbeat(version):
+    """Joins; from version 1 on the client makes the member's id."""
+    return ConsumerGroupHeartbeatRequest(
+        group_id="newer",
+        member_id="AAAAAAAAAAAAAAAAAAAAAQ" if version >= 1 else "",
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=["t"],
+        topic_partitions=[],
+    )
+
+
 REQUESTS = {
     api.PRODUCE: produce,
     api.FETCH: fetch,
@@ -272,6 +285,8 @@ REQUESTS = {
     api.TXN_OFFSET_COMMIT: txn_offset_commit,
     api.DESCRIBE_TRANSACTIONS: lambda version: DescribeTransactionsRequest(transactional_ids=["nobody"]),
     api.LIST_TRANSACTIONS: lambda version: ListTransactionsRequest(),
+    api.CONSUMER_GROUP_HEARTBEAT: consumer_group_heartbeat,
+    api.CONSUMER_GROUP_DESCRIBE: lambda version: ConsumerGroupDescribeRequest(group_ids=["newer", "nothing"]),
     api.DESCRIBE_ACLS: lambda version: DescribeAclsRequest(),
     api.CREATE_ACLS: lambda version: CreateAclsRequest(creations=[AclCreation()]),
     api.DELETE_ACLS: lambda version: DeleteAclsRequest(filters=[DeleteAclsFilter()]),
@@ -298,6 +313,7 @@ REFUSED_ON_PURPOSE = {
     api.LEAVE_GROUP: {ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID},
     api.SYNC_GROUP: {ErrorCode.UNKNOWN_MEMBER_ID},
     api.DESCRIBE_GROUPS: {ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND},
+    api.CONSUMER_GROUP_DESCRIBE: {ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND},
     api.DELETE_GROUPS: {ErrorCode.GROUP_ID_NOT_FOUND},
     api.OFFSET_DELETE: {ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION},
     api.DESCRIBE_ACLS: {ErrorCode.SECURITY_DISABLED},
