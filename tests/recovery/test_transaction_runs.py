@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 )
 
 from kafkalite._native.producers import ProducerTable
-from kafkalite.log import loading, producer_state, snapshots
+from kafkalite.log import formats, producer_state, snapshots
 from kafkalite.log.partition_log import PartitionLog
 from tests.support.log_harness import LogHarness, make_batch, release
 from tests.support.transaction_model import Entry, TransactionModel, read_committed
@@ -230,11 +230,11 @@ class MarkersForgotten(PartitionLog):
 
 
 def stable_offset_ahead(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(loading, "PartitionLog", StableOffsetAhead)
+    patch.setitem(formats.LOGS, "v2", StableOffsetAhead)
 
 
 def markers_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(loading, "PartitionLog", MarkersForgotten)
+    patch.setitem(formats.LOGS, "v2", MarkersForgotten)
 
 
 def sequences_forgotten(patch: pytest.MonkeyPatch) -> None:
