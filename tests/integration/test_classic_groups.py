@@ -70,10 +70,14 @@ class Member:
         )
         self.connector = Consumer.create(config)
         self.payloads = []
-        if chosen is None:
-            made = self.connector.create_message_streams({"t": streams}, StringDecoder())["t"]
-        else:
-            made = self.connector.create_message_streams_by_filter(chosen, streams, StringDecoder())
+        try:
+            if chosen is None:
+                made = self.connector.create_message_streams({"t": streams}, StringDecoder())["t"]
+            else:
+                made = self.connector.create_message_streams_by_filter(chosen, streams, StringDecoder())
+        except BaseException:
+            self.connector.shutdown()  # its threads would go on looking for a ZooKeeper that is gone
+            raise
         self.threads = [threading.Thread(target=self._read, args=(stream,), daemon=True) for stream in made]
         for thread in self.threads:
             thread.start()
