@@ -113,6 +113,7 @@ class LogsInMemory:
 
     def __init__(self, config: BrokerConfig) -> None:
         self.config = config
+        self.topic_listeners: list[Any] = []
         self.topics: dict[str, Any] = {}
         self.topics_by_id: dict[bytes, Any] = {}
         self.broker_overrides: dict[str, str] = {}
