@@ -275,7 +275,8 @@ cdef class ProduceServer:
         cdef int error
         self.ask.granted = False
         if part.records_size >= HEADER_SIZE and is_waited_for(log, load_i64(part.records + PRODUCER_ID_AT)):
-            return APPEND_WAIT
+            # What the pool still has of this log was there before and takes its place in the queue first.
+            return APPEND_DEFER if log.deferred_appends > 0 else APPEND_WAIT
         error = log.append(part.records, part.records_size, False, &part.result, origin, NOT_ADMITTED)
         if error == APPEND_ASK:
             error = self.ask.put(log, load_i64(part.records + PRODUCER_ID_AT),
