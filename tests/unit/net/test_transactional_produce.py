@@ -176,6 +176,7 @@ def test_batches_behind_a_later_answer_keep_their_order(gate, broker, connection
     with wire.Connection(broker.port) as other:
         assert produce(other, batch(producer_id=-1, epoch=-1, sequence=-1, transactional=False)).error == 0
     assert len(gate.waiting) == 1
+    wait_until(lambda: len((log_of(broker).admissions or {}).get(7, ())) == 4, WAIT_S, "the others to wait behind it")
     gate.waiting[0].complete(0)
     assert [receive(connection) for _ in range(5)] == [(0, offset) for offset in range(1, 6)]
     assert log_of(broker).admissions is None
