@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 
 import pytest
 
@@ -18,9 +19,8 @@ SMALL = [
 
 
 def metadata_answer(partition_count: int) -> object:
-    answer = MessageMaker(1).make(METADATA, METADATA_VERSION, RESPONSE)
-    while not answer.topics or not answer.topics[0].partitions:
-        answer = MessageMaker(id(answer) % 1000).make(METADATA, METADATA_VERSION, RESPONSE)
+    drawn = (MessageMaker(seed).make(METADATA, METADATA_VERSION, RESPONSE) for seed in count())
+    answer = next(one for one in drawn if one.topics and one.topics[0].partitions)
     answer.topics = answer.topics[:1]
     answer.topics[0].partitions = answer.topics[0].partitions[:1] * partition_count
     return answer
