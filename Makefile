@@ -45,7 +45,7 @@ packages:  ## install the programs that foreign-client tests run (kcat, librdkaf
 	@sh tools/test_packages.sh
 
 test: $(VENV)/.built $(VENV)/.tested packages  ## everything but the slow tests
-	$(BIN)/python -m pytest -m "not slow and not spark" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow and not spark" $(PYTEST_ARGS)
 
 test-all: $(VENV)/.built $(VENV)/.tested packages  ## the slow tests too, at a release's counts
 	$(BIN)/python -m pytest -m "not spark" $(PYTEST_ARGS)

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.support.alone import alone
 from tests.support.process import BrokerProcess, usage_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,6 +41,7 @@ PROGRAMS: dict[str, tuple[str, list[str]]] = {
 Row = dict[str, Any]
 
 
+@alone()
 def program(name: str) -> Path:
     """The compiled C program, rebuilt when a source is newer."""
     source, libraries = PROGRAMS[name]

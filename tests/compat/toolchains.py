@@ -14,6 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.alone import alone
 from tests.support.process import REPOSITORY
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kafkalite-tests"
@@ -50,6 +51,7 @@ def version_of(program: str, *arguments: str) -> tuple[int, ...]:
     return tuple(int(part) for part in found[1].split(".")) if found else ()
 
 
+@alone()
 def go() -> str:
     """Path of a Go that builds any of our modules."""
     here = shutil.which("go")
@@ -65,6 +67,7 @@ def go() -> str:
     return str(program)
 
 
+@alone()
 def build_go(folder: str) -> Path:
     """The client program of tests/compat/FOLDER, built when a source of it changed."""
     source, program = REPOSITORY / "tests" / "compat" / folder, BUILD / folder / "client"
@@ -75,6 +78,7 @@ def build_go(folder: str) -> Path:
     return program
 
 
+@alone()
 def node() -> str:
     """Path of a Node that @platformatic/kafka 2 runs on."""
     here = shutil.which("node")

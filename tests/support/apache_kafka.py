@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from tests.support.alone import alone
 from tests.support.process import REPOSITORY, free_port
 
 KAFKA_VERSION = "4.1.0"
@@ -45,6 +46,7 @@ class NotAvailable(RuntimeError):
     """Java, Maven or the jars are missing: the text says which."""
 
 
+@alone()
 def jars() -> Path:
     """The folder with the jars, fetched when it is not there yet."""
     if (JAR_DIR / "complete").exists():

@@ -11,6 +11,7 @@ from typing import NoReturn
 import pytest
 
 from tests.compat.records import CODECS, stored_codecs
+from tests.support.alone import alone
 from tests.support.process import REPOSITORY
 
 HERE = Path(__file__).parent
@@ -18,6 +19,7 @@ BUILD = REPOSITORY / "build" / "compat" / "java"
 TIMEOUT_S = 120
 
 
+@alone()
 def build() -> None:
     """Jars and class files in build/compat/java, made anew when a source is newer."""
     done = BUILD / "complete"

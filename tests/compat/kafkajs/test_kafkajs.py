@@ -12,6 +12,7 @@ import pytest
 
 from tests.compat.records import CODECS, Row, read_back, stored_codecs
 from tests.compat.transactions import check_committed
+from tests.support.alone import alone
 from tests.support.process import REPOSITORY
 
 HERE = Path(__file__).parent
@@ -19,6 +20,7 @@ BUILD = REPOSITORY / "build" / "compat" / "kafkajs"
 TIMEOUT_S = 60
 
 
+@alone()
 def build() -> None:
     BUILD.mkdir(parents=True, exist_ok=True)
     for name in ("package.json", "client.js"):

@@ -14,6 +14,7 @@ import pytest
 from tests.compat import toolchains
 from tests.compat.records import CODECS, Row, read_back, stored_codecs
 from tests.compat.transactions import check_committed
+from tests.support.alone import alone
 
 HERE = Path(__file__).parent
 BUILD = toolchains.BUILD / "platformatic"
@@ -21,6 +22,7 @@ PACKAGE = "@platformatic/kafka"
 TIMEOUT_S = 90
 
 
+@alone()
 def build() -> None:
     """The package of package.json and the program beside it."""
     BUILD.mkdir(parents=True, exist_ok=True)

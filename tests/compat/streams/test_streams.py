@@ -19,6 +19,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
+from tests.support.alone import alone
 from tests.support.process import REPOSITORY, BrokerProcess, wait_until
 
 pytestmark = pytest.mark.slow
@@ -33,6 +34,7 @@ TOPIC = "lines"
 
 
 @pytest.fixture(scope="module")
+@alone()
 def built(not_run: Callable[[str, str], NoReturn]) -> None:
     """Jars and the class file in build/compat/streams."""
     for tool in ("java", "javac", "mvn"):
