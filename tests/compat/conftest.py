@@ -63,6 +63,17 @@ def not_run() -> Callable[[str, str], NoReturn]:
     return report
 
 
+@pytest.fixture(scope="session")
+def not_here() -> Callable[[str, str], NoReturn]:
+    """As not_run, for what no registry has, so that nobody can be required to fetch it."""
+
+    def report(client: str, reason: str) -> NoReturn:
+        _not_run[client] = reason
+        pytest.skip(f"{client} could not run: {reason}")
+
+    return report
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Recorder(), "client matrix")
 

@@ -1,4 +1,4 @@
-"""npm's `kafka` 0.2.3, a client of Kafka 0.7: it reads back what it sends. Fetched with npm into build/compat."""
+"""npm's `kafka` 0.2.3, a client of Kafka 0.7 that writes and reads magic 0. Fetched with npm into build/compat."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ NAME = "node kafka 0.2.3"
 TIMEOUT_S = 60
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
     listeners = "kafka://127.0.0.1:0,kafka07://127.0.0.1:0"
-    broker = Broker({"listeners": listeners, "log.flush.interval": 1}).start()
+    broker = Broker({"listeners": listeners, "log.flush.interval": 1, "num.partitions": 2}).start()
     yield broker
     broker.stop()
 
 
-def test_what_it_sends_it_reads_back(broker: Broker, not_run: Callable[[str, str], NoReturn]) -> None:
+@pytest.fixture
+def client(broker: Broker, topic: str, not_run: Callable[[str, str], NoReturn]) -> Callable[..., object]:
+    """`client(flow, argument)`: what the flow found in a topic of the test's own."""
     for tool in ("node", "npm"):
         if shutil.which(tool) is None:
             not_run(NAME, f"{tool} is not on the PATH (apt-get install nodejs npm)")
@@ -42,7 +44,25 @@ def test_what_it_sends_it_reads_back(broker: Broker, not_run: Callable[[str, str
         except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
             not_run(NAME, f"npm could not fetch it: {error} {getattr(error, 'stderr', '')}")
     assert broker.classic_endpoint is not None
-    command = ["node", str(BUILD / "client.js"), str(broker.classic_endpoint.port), "node"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
-    assert done.returncode == 0, f"{done.stdout[-2000:]}{done.stderr[-4000:]}"
-    assert json.loads(done.stdout) == [["node", "one", 12], ["node", "two", 24], ["node", "three", 38]]
+    port = broker.classic_endpoint.port
+
+    def call(flow: str, *arguments: object) -> object:
+        command = ["node", str(BUILD / "client.js"), str(port), topic, flow, *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+        assert done.returncode == 0, f"{done.stdout[-2000:]}{done.stderr[-4000:]}"
+        return json.loads(done.stdout)
+
+    return call
+
+
+def test_what_it_sends_it_reads_back_and_goes_on_anywhere(client: Callable[..., object], topic: str) -> None:
+    rows = [[topic, "one", 12], [topic, "two", 24], [topic, "three", 38]]
+    assert client("echo") == rows
+    for offset, row in zip((0, 12, 24), rows, strict=True):
+        assert client("next", offset) == [row]
+    assert client("next", 39) == [1, "OffsetOutOfRange"]
+    assert client("offsets") == [topic, 38]
+
+
+def test_a_partition_for_each_send(client: Callable[..., object], topic: str) -> None:
+    assert client("partitions") == [[[topic, "zero", 13]], [[topic, "other", 14]]]
