@@ -365,6 +365,43 @@ func checkAdmin() {
 	})
 }
 
+// checkClassic reads a topic of Kafka 0.7's messages one by one, each with a client of its own that begins where the last
+// one committed. The argument is the rows wanted, offset:payload, comma between two.
+func checkClassic() {
+	var found []string
+	wanted := strings.Split(argument, ",")
+	settings := config()
+	settings.Consumer.MaxWaitTime = 10 * time.Millisecond // a consumer that closes waits for the fetch it has out
+	for range wanted {
+		client, err := sarama.NewClient([]string{bootstrap}, settings)
+		ok(err)
+		manager, err := sarama.NewOffsetManagerFromClient("group-"+topic, client)
+		ok(err)
+		stored, err := manager.ManagePartition(topic, 0)
+		ok(err)
+		next, _ := stored.NextOffset()
+		consumer, err := sarama.NewConsumerFromClient(client)
+		ok(err)
+		partition, err := consumer.ConsumePartition(topic, 0, next)
+		ok(err)
+		select {
+		case row := <-partition.Messages():
+			require(row.Key == nil && len(row.Headers) == 0, "key or headers at %d", row.Offset)
+			found = append(found, fmt.Sprintf("%d:%s", row.Offset, row.Value))
+			stored.MarkOffset(row.Offset+1, "")
+		case <-time.After(time.Until(deadline)):
+			require(false, "%d of %d messages", len(found), len(wanted))
+		}
+		manager.Commit()
+		ok(partition.Close())
+		stored.AsyncClose() // its manager's Close ends it
+		ok(manager.Close())
+		ok(consumer.Close())
+		ok(client.Close())
+	}
+	require(slices.Equal(found, wanted), "wanted %v, found %v", wanted, found)
+}
+
 func main() {
 	bootstrap, topic = os.Args[1], os.Args[3]
 	if len(os.Args) > 4 {
@@ -373,5 +410,6 @@ func main() {
 	map[string]func(){
 		"codec": checkCodec, "edges": checkEdges, "idempotent": checkIdempotent, "times": checkTimes,
 		"group": checkGroup, "transaction": checkTransaction, "admin": checkAdmin,
+		"classic": checkClassic,
 	}[os.Args[2]]()
 }
