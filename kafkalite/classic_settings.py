@@ -5,16 +5,21 @@ is another name for it (RENAMED); what has no newer key, or another default, is 
 of the broker's table. Pure functions on text; any thread.
 """
 
+import functools
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from kafkalite.settings import ConfigType, Effect, Value, setting
+from kafkalite.settings import ConfigType, Effect, Value, attribute_of, setting
 
 _LOG = logging.getLogger(__name__)
 
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
+PORT_DEFAULT = "6667"
+"""Of a broker of 0.7 whose file has none."""
+TODAYS_PORT = "9092"
+"""Beside 0.7's port, for today's clients."""
 
 RENAMED: dict[str, tuple[str, int]] = {
     "brokerid": ("node.id", 1),
@@ -28,6 +33,22 @@ RENAMED: dict[str, tuple[str, int]] = {
     "zk.connect": ("zookeeper.connect", 1),
 }
 """0.7's key → ours, and by what its number is multiplied."""
+
+_SOURCES: dict[str, tuple[str | None, int, tuple[str, ...]]] = {
+    "flush.messages": (None, 1, ("log.flush.interval",)),
+    "flush.ms": (
+        "topic.flush.intervals.ms",
+        1,
+        ("log.default.flush.interval.ms", "log.default.flush.scheduler.interval.ms"),
+    ),
+    "max.message.bytes": (None, 1, ("max.message.size",)),
+    "segment.bytes": ("topic.log.file.size", 1, ()),
+    "segment.ms": ("topic.log.roll.hours", HOUR_MS, ()),
+    "retention.ms": ("topic.log.retention.hours", HOUR_MS, ()),
+    "retention.bytes": ("topic.log.retention.size", 1, ()),
+}
+"""A classic topic's setting → 0.7's map of values by topic, by what these are multiplied, and the broker's settings
+that give the default in place of today's (none: today's)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -140,28 +161,30 @@ class ClassicSettings:
 
     def classic_defaults(self, topic: str) -> dict[str, Value]:
         """Attribute → value of a classic topic's settings that 0.7 has another default, or a map, for."""
-        flush_ms = self.log_default_flush_interval_ms
-        if flush_ms is None:
-            flush_ms = self.log_default_flush_scheduler_interval_ms
-        values: dict[str, Value] = {
-            "flush_messages": self.log_flush_interval,
-            "flush_ms": parse_map(self.topic_flush_intervals_ms).get(topic, flush_ms),
-            "max_message_bytes": self.max_message_size,
-        }
-        for attribute, text, factor in (
-            ("segment_bytes", self.topic_log_file_size, 1),
-            ("segment_ms", self.topic_log_roll_hours, HOUR_MS),
-            ("retention_ms", self.topic_log_retention_hours, HOUR_MS),
-            ("retention_bytes", self.topic_log_retention_size, 1),
-        ):
-            value = parse_map(text).get(topic) if text else None
-            if value is not None:
-                values[attribute] = value * factor
+        values: dict[str, Value] = {}
+        for key, (map_key, factor, broker_keys) in _SOURCES.items():
+            mapped = parse_map(getattr(self, attribute_of(map_key))).get(topic) if map_key else None
+            if mapped is not None:
+                values[attribute_of(key)] = mapped * factor
+            elif broker_keys:
+                texts = (getattr(self, attribute_of(broker_key)) for broker_key in broker_keys)
+                values[attribute_of(key)] = next(value for value in texts if value is not None)
         return values
 
+    def classic_broker_keys(self, key: str, topic: str, today: Sequence[str]) -> Iterator[str]:
+        """The broker's settings that a classic topic's setting comes from, the one that counts first.
 
-def parse_map(text: str) -> dict[str, int]:
-    """`topic:number,topic:number` as 0.7 reads it: a pair that is none is logged and left out."""
+        `today` are those of a topic of today.
+        """
+        map_key, _, broker_keys = _SOURCES.get(key, (None, 1, ()))
+        if map_key and topic in parse_map(getattr(self, attribute_of(map_key))):
+            yield map_key
+        yield from broker_keys or today
+
+
+@functools.lru_cache(maxsize=16)
+def parse_map(text: str) -> Mapping[str, int]:
+    """`topic:number,topic:number` as 0.7 reads it: a pair that is none is logged (once) and left out."""
     found: dict[str, int] = {}
     for pair in filter(None, (item.strip() for item in text.split(","))):
         topic, separator, number = pair.rpartition(":")
@@ -183,12 +206,21 @@ def translate(texts: Mapping[str, str], notes: list[str]) -> dict[str, str]:
             result[ours] = str(int(text) * factor)
         else:
             result[ours] = text
-    if "brokerid" in texts and "port" in texts:  # a server.properties of 0.7: its port speaks 0.7's protocol
-        port = result.pop("port")
+    if "brokerid" in texts:  # a server.properties of 0.7: its port speaks 0.7's protocol
+        port = result.pop("port", PORT_DEFAULT).strip()
         if "listeners" in texts:
-            notes.append("port is ignored, since listeners is given too")
+            if "port" in texts:
+                notes.append("port is ignored, since listeners is given too")
+        elif port == TODAYS_PORT:
+            result["listeners"] = f"kafka07://:{port}"
+            notes.append(f"port {port} speaks Kafka 0.7; no port is open for today's clients, unless listeners says so")
         else:
-            result["listeners"] = f"kafka07://:{port.strip()}"
-            if port.strip() != "9092":
-                result["listeners"] += ",kafka://127.0.0.1:9092"
+            result["listeners"] = f"kafka07://:{port},kafka://127.0.0.1:{TODAYS_PORT}"
     return result
+
+
+def given_as(key: str, texts: Mapping[str, str]) -> str:
+    """The key under which a setting of ours was given: 0.7's, where that is there alone."""
+    if key in texts:
+        return key
+    return next((theirs for theirs, (ours, _) in RENAMED.items() if ours == key and theirs in texts), key)

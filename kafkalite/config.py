@@ -11,12 +11,12 @@ Apache Kafka 4's where Kafka has the setting. How texts are read is in `kafkalit
 
 import functools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Self
 
-from kafkalite.classic_settings import ClassicSettings, parse_map, translate
+from kafkalite.classic_settings import ClassicSettings, given_as, parse_map, translate
 from kafkalite.errors import ConfigError
 from kafkalite.foreign_settings import foreign_note, refuse_foreign
 from kafkalite.listeners import Listener, parse_advertised, parse_listeners
@@ -525,7 +525,11 @@ class BrokerConfig(ClassicSettings):
         texts.update((key, to_text(value)) for key, value in (overrides or {}).items())
         notes: list[str] = []
         known = _known_texts(translate(texts, notes), notes)
-        config = cls(**parse_all(BROKER_SETTINGS, known), static_texts=known, notes=tuple(notes))  # type: ignore[arg-type]  # parse gives each field's own type
+        try:
+            values = parse_all(BROKER_SETTINGS, known)
+        except ConfigError as error:
+            raise ConfigError(given_as(error.key, texts), error.reason) from None
+        config = cls(**values, static_texts=known, notes=tuple(notes))  # type: ignore[arg-type]  # parse gives each field's own type
         config._check()
         return replace(config, notes=(*notes, *_later_notes(known)))
 
@@ -554,7 +558,8 @@ class BrokerConfig(ClassicSettings):
             raise ConfigError("group.consumer.assignors", "names none, but members need one")
         if self.log_cleaner_min_compaction_lag_ms > self.log_cleaner_max_compaction_lag_ms:
             raise ConfigError("log.cleaner.min.compaction.lag.ms", "is above log.cleaner.max.compaction.lag.ms")
-        if self.message_max_bytes > self.socket_request_max_bytes:
+        given = "message.max.bytes" in self.static_texts or "message.max.bytes" in self.dynamic_texts
+        if given and self.message_max_bytes > self.socket_request_max_bytes:
             raise ConfigError("message.max.bytes", "is above socket.request.max.bytes, so no such batch could arrive")
         parse_advertised(self.advertised_listeners, self.bound_listeners)
         self.connections_per_ip_overrides()
@@ -947,10 +952,10 @@ class TopicConfig:
         """Whether the broker stamps records."""
         return self.message_timestamp_type == "LogAppendTime"
 
-    def describe(self, broker: BrokerConfig) -> Iterator[ConfigEntry]:
-        """Every setting with value, source and synonyms, as DescribeConfigs tells them."""
+    def describe(self, broker: BrokerConfig, topic: str = "") -> Iterator[ConfigEntry]:
+        """Every setting with value, source and synonyms, as DescribeConfigs tells them; `topic` as for `resolve`."""
         for key, row in TOPIC_SETTINGS.items():
-            synonyms = tuple(self._synonyms(row, broker))
+            synonyms = tuple(self._synonyms(row, broker, topic))
             yield ConfigEntry(
                 name=key,
                 value=row.render(getattr(self, row.attribute)),
@@ -962,13 +967,16 @@ class TopicConfig:
                 documentation=row.doc,
             )
 
-    def _synonyms(self, row: Setting, broker: BrokerConfig) -> Iterator[ConfigSynonym]:
+    def _synonyms(self, row: Setting, broker: BrokerConfig, topic: str) -> Iterator[ConfigSynonym]:
         if row.key in self.overrides:
             yield ConfigSynonym(row.key, self.overrides[row.key], ConfigSource.DYNAMIC_TOPIC)
         if not row.broker_keys:
             yield ConfigSynonym(row.key, row.render(row.default), ConfigSource.DEFAULT)
-        for broker_key, _factor in row.broker_keys:
-            yield from broker.synonyms(broker_key)
+        broker_keys: Iterable[str] = [broker_key for broker_key, _factor in row.broker_keys]
+        if self.message_format == "classic":
+            broker_keys = broker.classic_broker_keys(row.key, topic, [*broker_keys])
+        for broker_key in broker_keys:  # an empty map, which is the default of 0.7's, has no value for any topic
+            yield from (synonym for synonym in broker.synonyms(broker_key) if synonym.value != "")
 
 
 TOPIC_SETTINGS: dict[str, Setting] = collect(TopicConfig)

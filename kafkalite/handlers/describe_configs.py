@@ -104,7 +104,7 @@ def _topic_entries(context: RequestContext, name: str) -> Iterable[ConfigEntry]:
     topic = context.broker.logs.topics.get(name)
     if topic is None:
         raise UnknownTopicOrPartition
-    entries: Iterable[ConfigEntry] = topic.config.describe(context.broker.config)
+    entries: Iterable[ConfigEntry] = topic.config.describe(context.broker.config, topic.name)
     return entries
 
 
