@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 HOST ?= 127.0.0.1
 PORT ?= 9092
+PORT_07 ?= 9072
 DATA ?= $(CURDIR)/data
 PYTEST_ARGS ?=
 JOBS ?= 2
@@ -18,8 +19,11 @@ BUILD := $(BIN)/python setup.py -q build_ext --inplace -j $(JOBS)
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
 
-run: $(VENV)/.built  ## start a broker on 127.0.0.1:9092, data in ./data (HOST=, PORT=, DATA= change that)
-	@exec $(BIN)/kafkalite start --data-dir $(DATA) --set listeners=kafka://$(HOST):$(PORT)
+# As `kafkalite start` does, it opens Kafka 0.7's port too; PORT_07= (empty) leaves that out.
+comma := ,
+run: $(VENV)/.built  ## start a broker on 127.0.0.1:9092, data in ./data (HOST=, PORT=, PORT_07=, DATA= change that)
+	@exec $(BIN)/kafkalite start --data-dir $(DATA) \
+		--listeners kafka://$(HOST):$(PORT)$(if $(PORT_07),$(comma)kafka07://$(HOST):$(PORT_07))
 
 build: $(VENV)/.built  ## build the native modules in place
 
