@@ -48,9 +48,10 @@ cdef class ClassicServer:
 
 cdef class PendingSets:
     cdef ClassicServer server
-    cdef Answer answer
+    cdef Answer answer                  # holds the connection until then; None where nothing does
     cdef list parts                     # (topic, partition, set) still to append, on the pool
     cdef list flushes                   # (log, end offset) to wait for
+    cdef list followers                 # calls for the pool, of requests that must see what is flushed here
     cdef int64_t size                   # bytes kept for the pool
     cdef int remaining
 
@@ -59,6 +60,11 @@ cdef class PendingSets:
 
 cdef class ClassicConnection(Connection):
     cdef ClassicServer server
+    cdef PendingSets flushing           # the flush asked for last, done or not
+
+    cdef bint is_flushing(self) noexcept
+    cdef int hold_for_flush(self) except -1
+    cdef int submit_behind_flush(self, tuple call) except -1
     cdef int serve_sets(self, Cursor* c, int32_t count) except -1
     cdef int serve_ranges(self, Cursor* c, int32_t count, bint multi) except -1
     cdef int serve_offsets(self, Cursor* c) except -1

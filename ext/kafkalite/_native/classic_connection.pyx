@@ -10,7 +10,8 @@
     4 OFFSETS        topic, partition i32, time i64, count max i32    count i32, offsets i64
 
 One request at a time: while one waits for disk or I/O pool, or its answer for the socket, the next is not looked
-at (in_flight_max is 1). What cannot be answered closes the connection: an unknown type, a set that is refused, a
+at (in_flight_max is 1). Only the flush that a PRODUCE makes due runs beside the PRODUCEs behind it, up to the next one
+due; what reads waits for it. What cannot be answered closes the connection: an unknown type, a set that is refused, a
 partition that is not there. Receiving, queueing and sending are Connection's, and so are the thread rules.
 """
 
@@ -251,7 +252,11 @@ cdef class PendingSets:
         """One flush less to wait for. One that failed has taken its partition offline; nobody can be told."""
         self.remaining -= 1
         if self.remaining == 0:
-            self.answer.complete_silently()
+            if self.answer is not None:
+                self.answer.complete_silently()
+            for call in self.followers:
+                self.server.pool.submit(*call)
+            self.followers = []
 
 
 @cython.final
@@ -296,7 +301,7 @@ cdef class ClassicConnection(Connection):
                 continue
             if result != PART_REFUSED and pending is None:
                 pending = PendingSets.__new__(PendingSets)
-                pending.server, pending.parts, pending.flushes = server, [], []
+                pending.server, pending.parts, pending.flushes, pending.followers = server, [], [], []
             if result == PART_FLUSHES:
                 pending.flushes.append((server.log, server.end_offset))
             elif result == PART_DEFERS:
@@ -312,9 +317,36 @@ cdef class ClassicConnection(Connection):
                 if pending is not None:
                     pending.flush_anyway()
                 return self.refuse(server.refusal)
-        if pending is not None:
+        if pending is None:
+            return 0
+        if pending.parts:
             pending.answer = self.enqueue()
-            pending.start()
+        else:
+            self.hold_for_flush()
+            self.flushing = pending
+        return pending.start()
+
+    cdef bint is_flushing(self) noexcept:
+        return self.flushing is not None and self.flushing.remaining > 0
+
+    cdef int hold_for_flush(self) except -1:
+        """While one flush runs, sets are appended up to the next that is due; that one waits for the first."""
+        cdef Answer answer
+        if not self.is_flushing():
+            return 0
+        answer = self.enqueue()     # which may let the flusher run
+        if self.is_flushing():
+            self.flushing.answer = answer
+        else:
+            answer.complete_silently()
+        return 0
+
+    cdef int submit_behind_flush(self, tuple call) except -1:
+        """Gives the pool a call, once what this connection sent before is visible."""
+        if self.is_flushing():
+            self.flushing.followers.append(call)
+        else:
+            self.server.pool.submit(*call)
         return 0
 
     cdef int serve_ranges(self, Cursor* c, int32_t count, bint multi) except -1:
@@ -330,6 +362,8 @@ cdef class ClassicConnection(Connection):
         if not server.read_fetch_parts(c, count):
             return self.refuse("a 0.7 FETCH that is malformed or over a limit")
         for i in range(server.part_count):
+            if self.is_flushing():
+                break
             piece = server.fetch_part(&server.parts[i], RESPONSE_SIZE_MAX - size, &code)
             if code == CODE_BLOCKED:
                 break
@@ -344,11 +378,10 @@ cdef class ClassicConnection(Connection):
             part = &server.parts[i]
             wanted.append((PyBytes_FromStringAndSize(<const char*>part.topic, part.topic_size), part.partition,
                            part.offset, part.size_max))
-        server.pool.submit(self.ranges_on_pool, self.enqueue(), wanted, multi)
-        return 0
+        return self.submit_behind_flush((self.ranges_on_pool, self.enqueue(), wanted, multi))
 
     def ranges_on_pool(self, Answer answer, list wanted, bint multi):
-        """The same where a segment has to be opened first, on the I/O pool."""
+        """The same where a segment has to be opened, or a flush to end, first: on the I/O pool."""
         cdef LogSlice piece
         cdef int64_t size = 0
         cdef list codes = []
@@ -386,10 +419,9 @@ cdef class ClassicConnection(Connection):
         cdef int32_t count_max = read_i32(c)
         if c.status != OK or topic_size < 0 or count_max < 0:
             return self.refuse("a 0.7 OFFSETS request that is malformed")
-        self.server.pool.submit(
+        return self.submit_behind_flush((
             self.offsets_on_pool, self.enqueue(), PyBytes_FromStringAndSize(<const char*>topic, topic_size), partition,
-            time_ms, count_max)
-        return 0
+            time_ms, count_max))
 
     def offsets_on_pool(self, Answer answer, bytes topic, int partition, int64_t time_ms, int count_max):
         """Answers OFFSETS; a partition that is not there closes the connection."""

@@ -3,6 +3,7 @@
 import gzip
 import logging
 import struct
+import threading
 from collections.abc import Iterator
 
 import confluent_kafka
@@ -12,6 +13,7 @@ from kafkalite.broker import Broker
 from kafkalite.log.classic_log import ClassicLog
 from kafkalite.record.message_set import wrap
 from tests.support import classic_oracle as oracle
+from tests.support import wire
 from tests.support.classic_client import ClassicClient, eventually
 from tests.support.classic_oracle import HELLO_0, HELLO_1, OracleMessage, encode_set, read_deep
 
@@ -336,6 +338,70 @@ def test_nothing_is_visible_before_its_flush_and_everything_after() -> None:
             assert client.fetch("t", 0, 0) == (0, HELLO_1 * 10)
             assert client.offsets("t", 0, -1, 5) == [150, 0]
     finally:
+        broker.stop()
+
+
+class HeldSyncs:
+    """Syncs of classic logs from now on: `begun` when one was asked for, none is done before `may_end`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun, self.may_end = threading.Event(), threading.Event()
+        sync = ClassicLog._sync_unless_deleted
+
+        def held(log: ClassicLog, segment: object) -> None:
+            self.begun.set()
+            assert self.may_end.wait(60)
+            sync(log, segment)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(ClassicLog, "_sync_unless_deleted", held)
+
+
+def test_a_flush_shows_nothing_until_it_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = started(**{"log.flush.interval": 1})
+    syncs = None
+    try:
+        port, today = port_of(broker), int(broker.bootstrap_servers.rsplit(":", 1)[1])
+        with ClassicClient(port) as producer, ClassicClient(port) as client, wire.Connection(today) as modern:
+            producer.send(oracle.produce("t", 0, HELLO_1))
+            client.wait_for("t", 0, 15)
+            syncs = HeldSyncs(monkeypatch)
+            producer.send(oracle.produce("t", 0, HELLO_1))
+            assert syncs.begun.wait(60), "the flush has begun: the message is in the file"
+            assert log_of(broker, "t").log_end_offset == 30
+            assert client.fetch("t", 0, 0) == (0, HELLO_1)
+            assert client.fetch("t", 0, 15) == (0, b"")
+            assert client.fetch("t", 0, 30) == (1, b"")
+            assert client.offsets("t", 0, -1, 5) == [15, 0]
+            assert modern.fetch("t", 0, 15).records == b""
+            assert modern.fetch("t", 0, 0).high_watermark == 15
+            syncs.may_end.set()
+            client.wait_for("t", 0, 30)
+            assert modern.fetch("t", 0, 0).high_watermark == 30
+    finally:
+        if syncs is not None:
+            syncs.may_end.set()
+        broker.stop()
+
+
+def test_while_a_flush_runs_sets_are_appended_and_reads_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = started(**{"log.flush.interval": 1})
+    syncs = None
+    try:
+        with ClassicClient(port_of(broker)) as client:
+            client.send(oracle.produce("t", 0, HELLO_1))
+            client.wait_for("t", 0, 15)
+            syncs = HeldSyncs(monkeypatch)
+            client.send(oracle.produce("t", 0, HELLO_1) * 3)
+            client.send(oracle.fetch("t", 0, 15, 1000) + oracle.offsets("t", 0, -1, 1))
+            assert syncs.begun.wait(60)
+            eventually(lambda: log_of(broker, "t").log_end_offset >= 45, "one more set beside the flush")
+            assert log_of(broker, "t").flushed_offset == 15
+            syncs.may_end.set()
+            assert client.receive() == (0, HELLO_1 * 3)
+            assert oracle.read_offsets(client.receive()[1]) == [60]
+    finally:
+        if syncs is not None:
+            syncs.may_end.set()
         broker.stop()
 
 
