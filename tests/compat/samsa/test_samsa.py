@@ -6,6 +6,7 @@ has: where the machine has none, that is said, and is no failure.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from kazoo.exceptions import NoNodeError
 
 from kafkalite.broker import Broker
 from tests.compat.toolchains import CACHE, NotAvailable, run
@@ -186,8 +188,11 @@ def look(zookeeper: ZooKeeper) -> Iterator[Callable[[str], dict[str, str]]]:
     client = zookeeper.client()
 
     def children(path: str) -> dict[str, str]:
-        names = client.get_children(path) if client.exists(path) else []
-        return {name: client.get(f"{path}/{name}")[0].decode() for name in names}
+        found = {}
+        with contextlib.suppress(NoNodeError):  # not there, or a member left while its nodes were read
+            for name in client.get_children(path):
+                found[name] = client.get(f"{path}/{name}")[0].decode()
+        return found
 
     yield children
     client.stop()
