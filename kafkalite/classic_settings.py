@@ -5,11 +5,13 @@ is another name for it (RENAMED); what has no newer key, or another default, is 
 of the broker's table. Pure functions on text; any thread.
 """
 
+import contextlib
 import functools
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from kafkalite.errors import ConfigError
 from kafkalite.settings import ConfigType, Effect, Value, attribute_of, setting
 
 _LOG = logging.getLogger(__name__)
@@ -171,15 +173,14 @@ class ClassicSettings:
                 values[attribute_of(key)] = next(value for value in texts if value is not None)
         return values
 
-    def classic_broker_keys(self, key: str, topic: str, today: Sequence[str]) -> Iterator[str]:
+    def classic_broker_keys(self, key: str, topic: str, today: list[str]) -> list[str]:
         """The broker's settings that a classic topic's setting comes from, the one that counts first.
 
         `today` are those of a topic of today.
         """
         map_key, _, broker_keys = _SOURCES.get(key, (None, 1, ()))
-        if map_key and topic in parse_map(getattr(self, attribute_of(map_key))):
-            yield map_key
-        yield from broker_keys or today
+        own = [map_key] if map_key and topic in parse_map(getattr(self, attribute_of(map_key))) else []
+        return [*own, *(broker_keys or today)]
 
 
 @functools.lru_cache(maxsize=16)
@@ -219,8 +220,11 @@ def translate(texts: Mapping[str, str], notes: list[str]) -> dict[str, str]:
     return result
 
 
-def given_as(key: str, texts: Mapping[str, str]) -> str:
-    """The key under which a setting of ours was given: 0.7's, where that is there alone."""
-    if key in texts:
-        return key
-    return next((theirs for theirs, (ours, _) in RENAMED.items() if ours == key and theirs in texts), key)
+@contextlib.contextmanager
+def named_as_given(texts: Mapping[str, str]) -> Iterator[None]:
+    """A ConfigError from within names a setting by 0.7's key, where that is how it was given."""
+    try:
+        yield
+    except ConfigError as error:
+        given = (theirs for theirs, (ours, _) in RENAMED.items() if ours == error.key and theirs in texts)
+        raise ConfigError(error.key if error.key in texts else next(given, error.key), error.reason) from None

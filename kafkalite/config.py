@@ -11,12 +11,12 @@ Apache Kafka 4's where Kafka has the setting. How texts are read is in `kafkalit
 
 import functools
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Self
 
-from kafkalite.classic_settings import ClassicSettings, given_as, parse_map, translate
+from kafkalite.classic_settings import ClassicSettings, named_as_given, parse_map, translate
 from kafkalite.errors import ConfigError
 from kafkalite.foreign_settings import foreign_note, refuse_foreign
 from kafkalite.listeners import Listener, parse_advertised, parse_listeners
@@ -525,10 +525,8 @@ class BrokerConfig(ClassicSettings):
         texts.update((key, to_text(value)) for key, value in (overrides or {}).items())
         notes: list[str] = []
         known = _known_texts(translate(texts, notes), notes)
-        try:
+        with named_as_given(texts):
             values = parse_all(BROKER_SETTINGS, known)
-        except ConfigError as error:
-            raise ConfigError(given_as(error.key, texts), error.reason) from None
         config = cls(**values, static_texts=known, notes=tuple(notes))  # type: ignore[arg-type]  # parse gives each field's own type
         config._check()
         return replace(config, notes=(*notes, *_later_notes(known)))
@@ -972,11 +970,11 @@ class TopicConfig:
             yield ConfigSynonym(row.key, self.overrides[row.key], ConfigSource.DYNAMIC_TOPIC)
         if not row.broker_keys:
             yield ConfigSynonym(row.key, row.render(row.default), ConfigSource.DEFAULT)
-        broker_keys: Iterable[str] = [broker_key for broker_key, _factor in row.broker_keys]
+        keys = [broker_key for broker_key, _factor in row.broker_keys]
         if self.message_format == "classic":
-            broker_keys = broker.classic_broker_keys(row.key, topic, [*broker_keys])
-        for broker_key in broker_keys:  # an empty map, which is the default of 0.7's, has no value for any topic
-            yield from (synonym for synonym in broker.synonyms(broker_key) if synonym.value != "")
+            keys = broker.classic_broker_keys(row.key, topic, keys)
+        for key in keys:  # an empty map, which is the default of 0.7's, has no value for any topic
+            yield from (synonym for synonym in broker.synonyms(key) if synonym.value != "")
 
 
 TOPIC_SETTINGS: dict[str, Setting] = collect(TopicConfig)
