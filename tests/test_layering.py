@@ -16,7 +16,7 @@ NATIVE = ROOT / "ext" / "kafkalite" / "_native"
 RANKS = [
     {"status", "cursor"},
     {"crc32", "crc32c", "file_ops"},
-    {"message_set", "batch", "codec", "index", "record_format", "columns", "lines", "key_map"},
+    {"message_set", "old_message", "batch", "codec", "index", "record_format", "columns", "lines", "key_map"},
     {"scan", "segment", "aborted", "producers", "compaction", "stream"},
     {"log_core", "classic_log"},
     {"topic_table"},

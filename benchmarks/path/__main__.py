@@ -9,6 +9,7 @@ NAMES = (
     "throughput",
     "latency",
     "python_client",
+    "columns",
     "startup",
     "partitions",
     "recovery",

@@ -29,6 +29,8 @@ class HeadersLike(Protocol):
 
 _RawColumn: TypeAlias = tuple[memoryview, NDArray[np.int64], NDArray[np.uint8] | None]
 
+FIELDS: dict[str, int]
+
 def encode_records(
     values: ColumnLike,
     keys: ColumnLike | None,
@@ -52,11 +54,15 @@ def seal(
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> None: ...
+def adopt(batch: Buffer, *, transactional: bool, producer_id: int, producer_epoch: int, base_sequence: int) -> None: ...
 
 class ColumnDoor: ...
 class OwnedMemory: ...
 
 def following_offset(buffer: Buffer, offset: int) -> int: ...
+def wrapper_at(
+    buffer: Buffer, position: int, *, check_crcs: bool
+) -> tuple[int, int, int, int, int, int | None, int] | None: ...
 
 class AbortedTransactions:
     def __init__(self, aborted: Iterable[tuple[int, int]]) -> None: ...
@@ -65,6 +71,7 @@ class AbortedTransactions:
 class ColumnBuilder:
     count: int
     damaged_at: int
+    def __init__(self, fields: Iterable[str] | None = None) -> None: ...
     @property
     def size(self) -> int: ...
     def add(self, info: BatchInfo, records: Buffer, first_offset: int = ..., end_offset: int = ...) -> int: ...
@@ -77,7 +84,20 @@ class ColumnBuilder:
         *,
         check_crcs: bool,
         aborted: AbortedTransactions | None = None,
+        count_max: int = ...,
+        size_max: int = ...,
     ) -> tuple[int, int]: ...
+    def add_inner(
+        self,
+        inner: Buffer,
+        wrapper_offset: int,
+        *,
+        magic: int,
+        timestamp: int | None,
+        first_offset: int,
+        end_offset: int,
+        check_crcs: bool,
+    ) -> None: ...
     def take(
         self,
     ) -> tuple[
@@ -86,4 +106,5 @@ class ColumnBuilder:
         _RawColumn,
         _RawColumn,
         tuple[NDArray[np.int64], _RawColumn, _RawColumn] | None,
+        NDArray[np.uint8],
     ]: ...

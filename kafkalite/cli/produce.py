@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
-    import numpy as np
-    from numpy.typing import NDArray
-
     from kafkalite.client import Client, Producer
     from kafkalite.record.columns import BytesColumn, HeaderColumns, RecordColumns
 
@@ -290,29 +287,13 @@ class Sender:
         for index in range(len(self._partitions)):
             picked = order[bounds[index] : bounds[index + 1]]
             if len(picked):
-                self._send(index, chosen(columns, picked))
+                self._send(index, columns.chosen(picked))
 
     def _send(self, index: int, columns: RecordColumns) -> None:
         stamp = int(time.time() * 1000) if self._timestamp is None else self._timestamp
         self._producer.send(self._topic, self._partitions[index], columns, timestamp=stamp)
         self.records += len(columns)
         self.size += columns.size
-
-
-def chosen(columns: RecordColumns, picked: NDArray[np.int64]) -> RecordColumns:
-    """Some of the records, by an array of indexes; the bytes stay where they are."""
-    from kafkalite.record.columns import BytesColumn, HeaderColumns, RecordColumns
-
-    def pick(column: BytesColumn) -> BytesColumn:
-        nulls = None if column.nulls is None else column.nulls[picked]
-        return BytesColumn(column.data, column.starts[picked], column.ends[picked], nulls)
-
-    headers = columns.headers
-    if headers is not None:
-        headers = HeaderColumns(
-            headers.record_starts[picked], headers.record_ends[picked], headers.keys, headers.values
-        )
-    return RecordColumns(columns.offsets, columns.timestamps, pick(columns.keys), pick(columns.values), headers)
 
 
 def summary(producer: Producer) -> dict[str, object]:

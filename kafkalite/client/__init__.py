@@ -1,6 +1,7 @@
 """A columnar client: metadata, offsets, fetch to arrays, produce from arrays, administration. Needs no broker code.
 
     client.py       Client: the front door; look-ups and the way to a leader, with retries
+    column_reader.py, column_writer.py   Arrow record batches, through arrow.py; splitting.py cuts ranges by bytes
     reader.py       ranges of partitions as columns, the next fetch under way while one is decoded
     group_reader.py the same as a member of a consumer group, with membership.py, commits.py and assignors.py
     producer.py     batches from columns, several in flight, idempotent, split and sent again when need be
@@ -26,6 +27,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kafkalite.client.admin import Admin as Admin
     from kafkalite.client.client import Client as Client
+    from kafkalite.client.column_reader import ColumnReader as ColumnReader
+    from kafkalite.client.column_writer import ColumnWriter as ColumnWriter
     from kafkalite.client.errors import BrokerUnreachable as BrokerUnreachable
     from kafkalite.client.errors import ClientError as ClientError
     from kafkalite.client.errors import CommitFailed as CommitFailed
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from kafkalite.client.errors import DeliveryFailed as DeliveryFailed
     from kafkalite.client.errors import NoOffset as NoOffset
     from kafkalite.client.errors import ProtocolError as ProtocolError
+    from kafkalite.client.errors import RangeUnavailable as RangeUnavailable
     from kafkalite.client.errors import ReaderClosed as ReaderClosed
     from kafkalite.client.errors import RequestTimeout as RequestTimeout
     from kafkalite.client.errors import TransactionAborted as TransactionAborted
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
     from kafkalite.client.producer import Producer as Producer
     from kafkalite.client.reader import Chunk as Chunk
     from kafkalite.client.reader import Reader as Reader
+    from kafkalite.client.splitting import OffsetRange as OffsetRange
 
 _WHERE = {
     "Admin": "admin",
@@ -50,14 +55,18 @@ _WHERE = {
     "Chunk": "reader",
     "Client": "client",
     "ClientError": "errors",
+    "ColumnReader": "column_reader",
+    "ColumnWriter": "column_writer",
     "CommitFailed": "errors",
     "ConnectionLost": "errors",
     "DeliveryFailed": "errors",
     "GroupMetadata": "group_reader",
     "GroupReader": "group_reader",
     "NoOffset": "errors",
+    "OffsetRange": "splitting",
     "Producer": "producer",
     "ProtocolError": "errors",
+    "RangeUnavailable": "errors",
     "Reader": "reader",
     "ReaderClosed": "errors",
     "RequestTimeout": "errors",
@@ -72,14 +81,18 @@ __all__ = [
     "Chunk",
     "Client",
     "ClientError",
+    "ColumnReader",
+    "ColumnWriter",
     "CommitFailed",
     "ConnectionLost",
     "DeliveryFailed",
     "GroupMetadata",
     "GroupReader",
     "NoOffset",
+    "OffsetRange",
     "Producer",
     "ProtocolError",
+    "RangeUnavailable",
     "Reader",
     "ReaderClosed",
     "RequestTimeout",

@@ -10,6 +10,7 @@ ClientError
     DeliveryFailed          records were not acknowledged; says how many and why
     CommitFailed            offsets were not committed: the group gave the partitions to others, or said why not
     TransactionAborted      a transaction cannot be committed; abort it and do it again
+    RangeUnavailable        a partition does not reach the end of the range that was asked for
     NoOffset                a partition has no committed offset, and nobody said where to begin then
     ReaderClosed            the reader was closed, by another thread maybe
 """
@@ -64,6 +65,10 @@ class TransactionAborted(ClientError):
 
     Abort it (a `with producer.transaction()` block has done so already) and do its work again.
     """
+
+
+class RangeUnavailable(ClientError):
+    """A range of offsets was not read to its end: the partition is shorter, or a transaction is open before that."""
 
 
 class NoOffset(ClientError):

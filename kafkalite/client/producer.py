@@ -32,6 +32,8 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
+from kafkalite._native.batch import read_info
+from kafkalite._native.columns import adopt
 from kafkalite.client.client import RETRY_BACKOFF_S_MAX
 from kafkalite.client.errors import (
     BrokerUnreachable,
@@ -55,6 +57,8 @@ from kafkalite.record.compression import Codec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from typing_extensions import Buffer
 
     from kafkalite.client.client import Client
     from kafkalite.client.connection import Connection
@@ -207,40 +211,76 @@ class Producer:
         records: Sendable,
         *,
         timestamp: int | None = None,
+        codec: int | None = None,
     ) -> None:
         """Encodes and sends; waits only while too many requests are in flight.
 
-        `records` may be columns, Records, or values alone. `timestamp` (ms, default now) is for those without one.
+        `records` may be columns, Records, or values alone. `timestamp` (ms, default now) is for those without one,
+        `codec` in place of the producer's.
         DeliveryFailed when an earlier batch could not be delivered, or the broker refuses these.
         """
-        self._raise_failure()
-        key = TopicPartition(topic, partition)
-        if self._transactions is not None:
-            self._client.partitions(topic)  # a topic that is not there spoils no transaction
-            self._transactions.add(key)
+        key = self._prepare(topic, partition)
         now = int(time.time() * 1000) if timestamp is None else timestamp
         columns = records if isinstance(records, RecordColumns) else columns_of(records, now)
-        if self._idempotent and self._transactions is None and self._producer_id < 0:
-            self._client.with_retries(self._initialise)
         stream = self._streams.setdefault(key, Stream())
+        chosen = self._codec if codec is None else codec
         first = 0
         while first < len(columns):
             identity = self._identity(stream.sequence)
             raw, count = encode_batch(
                 columns,
                 first,
-                codec=self._codec,
-                level=self._level,
+                codec=chosen,
+                level=self._level if chosen == self._codec else None,
                 size_max=self._batch_size,
                 timestamp=now,
                 producer=identity if self._idempotent else ProducerId(),
             )
-            deadline = time.monotonic() + self._delivery_timeout_s
-            stream.waiting.append(Batch(key, raw, count, stream.sequence, deadline))
-            stream.sequence = (stream.sequence + count) % SEQUENCE_COUNT
             first += count
-            self._push(key)
-            self._raise_failure()
+            self._enqueue(key, stream, raw, count)
+
+    def send_batch(self, topic: str, partition: int, batch: Buffer) -> int:
+        """Sends a batch of another log as it is: records, timestamps and codec stay, the producer becomes this one.
+
+        It must be complete, of magic 2, and dense (last offset delta + 1 == record count), as clients send them; one
+        that is not is a ValueError. Errors as `send`. Returns how many records it has.
+        """
+        raw = bytearray(batch)
+        info = read_info(raw)
+        if info.size != len(raw) or info.record_count < 1 or info.last_offset_delta + 1 != info.record_count:
+            raise ValueError("the bytes are not one dense batch")
+        if info.is_control or info.is_log_append_time:
+            raise ValueError("no producer may send a control batch, or one with the broker's time")
+        key = self._prepare(topic, partition)
+        stream = self._streams.setdefault(key, Stream())
+        identity = self._identity(stream.sequence) if self._idempotent else ProducerId()
+        adopt(
+            raw,
+            transactional=identity.transactional,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+            base_sequence=identity.sequence,
+        )
+        self._enqueue(key, stream, raw, info.record_count)
+        return info.record_count
+
+    def _prepare(self, topic: str, partition: int) -> TopicPartition:
+        """What comes before the first batch of a partition."""
+        self._raise_failure()
+        key = TopicPartition(topic, partition)
+        if self._transactions is not None:
+            self._client.partitions(topic)  # a topic that is not there spoils no transaction
+            self._transactions.add(key)
+        elif self._idempotent and self._producer_id < 0:
+            self._client.with_retries(self._initialise)
+        return key
+
+    def _enqueue(self, key: TopicPartition, stream: Stream, raw: bytearray, count: int) -> None:
+        deadline = time.monotonic() + self._delivery_timeout_s
+        stream.waiting.append(Batch(key, raw, count, stream.sequence, deadline))
+        stream.sequence = (stream.sequence + count) % SEQUENCE_COUNT
+        self._push(key)
+        self._raise_failure()
 
     def flush(self) -> None:
         """Waits until everything is acknowledged. DeliveryFailed, KafkaError."""
@@ -477,8 +517,9 @@ class Producer:
         self._give_up(batch, error_for(code, message))
 
     def _halves(self, batch: Batch) -> list[Batch]:
-        """The same records in two batches, with the same sequences."""
+        """The same records in two batches, with the same sequences and codec."""
         columns = decode(batch.raw)
+        codec = read_info(batch.raw).codec
         middle = batch.count // 2
         halves = []
         for first, end in ((0, middle), (middle, batch.count)):
@@ -487,8 +528,8 @@ class Producer:
             identity = self._identity(sequence)
             raw, count = encode_batch(
                 part,
-                codec=self._codec,
-                level=self._level,
+                codec=codec,
+                level=self._level if codec == self._codec else None,
                 size_max=2**31 - 1,
                 producer=identity if self._idempotent else ProducerId(),
             )

@@ -45,7 +45,8 @@ FETCH_VERSION_MAX = 12
 FETCH_SIZE = 8 * 1024 * 1024
 """Bytes asked for at once from one leader, and from one partition; one batch larger than that still comes whole."""
 CHUNK_SIZE = 16 * 1024 * 1024
-"""Bytes of keys and values decompressed before they are handed out."""
+"""Bytes of keys and values decoded before they are handed out."""
+COUNT_MAX = 2**63 - 1
 MAX_WAIT_MS = 500
 PASSING = (KafkaError, ConnectionLost, RequestTimeout, BrokerUnreachable)
 """Failures of which Client.is_passing knows whether they may pass."""
@@ -69,6 +70,7 @@ class Position:
 
     __slots__ = (
         "backoff_s",
+        "empty_to",
         "end",
         "error",
         "failing_since",
@@ -88,6 +90,8 @@ class Position:
         self.high_watermark = -1
         self.last_stable = -1
         self.log_start = -1
+        self.empty_to = -1
+        """Up to where the partition could be read when it last answered that nothing is at `offset`."""
         self.paused = False
         self.failing_since: float | None = None
         self.backoff_s = backoff_s
@@ -107,6 +111,9 @@ class Reader:
     `fetch_size`        bytes asked for at once; memory in use is a few times that
     `max_wait_ms`       how long a broker may wait for the first byte
     `reset`             "earliest" or "latest": where to go on after OffsetOutOfRange, which is raised otherwise
+    `fields`            which of "keys", "values" and "headers" are wanted (default: all); others are not even copied
+    `chunk_count`       records after which a chunk is handed out, though none is cut inside a batch
+    `chunk_size`        the same in bytes of keys and values
     `check_crcs`        verify each batch; CorruptMessage names the partition and the offset of one that is damaged
     `await_topics`      a topic that is not there is waited for, not an error
     """
@@ -124,6 +131,9 @@ class Reader:
         check_crcs: bool = True,
         decompressed_size_max: int = DECOMPRESSED_SIZE_MAX,
         await_topics: bool = False,
+        fields: Iterable[str] | None = None,
+        chunk_count: int = COUNT_MAX,
+        chunk_size: int = CHUNK_SIZE,
     ) -> None:
         if reset not in {None, "earliest", "latest"}:
             raise ValueError(f"reset is {reset!r}; it may be 'earliest', 'latest' or None")
@@ -133,7 +143,9 @@ class Reader:
         self._max_wait_ms = max_wait_ms
         self._reset = reset
         self._await_topics = await_topics
-        self._batches = BatchReader(decompressed_size_max=decompressed_size_max, check_crcs=check_crcs)
+        self._chunk_count = chunk_count
+        self._chunk_size = chunk_size
+        self._batches = BatchReader(decompressed_size_max=decompressed_size_max, check_crcs=check_crcs, fields=fields)
         self._lane = f"reader-{id(self)}"
         self._positions: dict[TopicPartition, Position] = {}
         self._sent: dict[Connection, list[tuple[Position, int]]] = {}
@@ -173,6 +185,7 @@ class Reader:
         """Goes on from another offset. KeyError for a partition that is not being read."""
         position = self._positions[key]
         position.offset = offset
+        position.empty_to = -1
         position.error = None
 
     def pause(self, keys: Iterable[TopicPartition]) -> None:
@@ -210,17 +223,17 @@ class Reader:
 
     def __iter__(self) -> Iterator[Chunk]:
         while not self.done:
-            yield from self._answers()
+            yield from self.answers()
 
     def poll(self, timeout_s: float | None = None, *, wake: socket.socket | None = None) -> list[Chunk]:
         """Waits for an answer from one leader at least; the records that came, maybe none.
 
-        Waits no longer than `timeout_s`, or until `wake` is readable. Iterating needs less memory: it decodes what is
-        compressed piece by piece.
+        Waits no longer than `timeout_s`, or until `wake` is readable. `answers` needs less memory.
         """
-        return list(self._answers(timeout_s, wake))
+        return list(self.answers(timeout_s, wake))
 
-    def _answers(self, timeout_s: float | None = None, wake: socket.socket | None = None) -> Iterator[Chunk]:
+    def answers(self, timeout_s: float | None = None, wake: socket.socket | None = None) -> Iterator[Chunk]:
+        """As `poll`, decoding chunk after chunk as they are asked for. Take all of them before anything else."""
         self._raise_errors()
         self._send_all()
         for connection in self._ready(timeout_s, wake):
@@ -324,12 +337,15 @@ class Reader:
             self._fail(present, error_for(answer.error_code))
             return
         found = []
+        any_records = any(row.records for topic in answer.responses for row in topic.partitions)
         for topic in answer.responses:
             for row in topic.partitions:
                 position = wanted.get(TopicPartition(topic.topic, row.partition_index))
                 offset = -1 if position is None else position.offset
                 if position is not None and self._accept(position, row):
                     found.append((position, offset, row))
+                elif position is not None and not any_records:
+                    self._skip_gap(position, row)
         self._send_next(connection, present, {position.key for position, _, _ in found})
         for position, offset, row in found:
             yield from self._decode(position, offset, row)
@@ -378,7 +394,21 @@ class Reader:
             )
             return False
         position.offset = following if position.end is None else min(following, position.end)
+        position.empty_to = -1
         return True
+
+    def _skip_gap(self, position: Position, row: Any) -> None:
+        """The rest of a range may be gone (compacted tombstones, aborted records): then nothing ever comes.
+
+        The first empty answer says how far the partition can be read; when the second, asked for after that, is empty
+        too, there is nothing below that. (One would not do: its records may be older than its high watermark.)
+        """
+        if row.error_code or row.records or position.end is None:
+            position.empty_to = -1
+            return
+        if position.empty_to >= position.end:
+            position.offset = position.end
+        position.empty_to = self.readable_end(position.key)
 
     def _start_over(self, position: Position) -> None:
         """Goes on where `reset` says."""
@@ -389,18 +419,22 @@ class Reader:
             position.error = error
         else:
             position.offset = found[position.key].offset
+            position.empty_to = -1
 
     def _decode(self, position: Position, offset: int, row: Any) -> Iterator[Chunk]:
         """The answer's records in chunks of CHUNK_SIZE decompressed bytes or a little more."""
-        aborted = None
-        if self._isolation == READ_COMMITTED:
-            aborted = AbortedTransactions(
-                (entry.producer_id, entry.first_offset) for entry in row.aborted_transactions or ()
-            )
+        aborted = self._aborted(row)
         target = position.offset
         while offset < target:
             try:
-                following = self._batches.read(row.records, offset, position.end, aborted, size_max=CHUNK_SIZE)
+                following = self._batches.read(
+                    row.records,
+                    offset,
+                    position.end,
+                    aborted,
+                    count_max=self._chunk_count,
+                    size_max=self._chunk_size,
+                )
             except (BatchError, CompressionError) as error:
                 self._damaged(position, target, error)
                 kept = self._batches.take()
@@ -410,6 +444,12 @@ class Reader:
             assert following > offset, "headers promised records that are not there"
             offset = following
             yield Chunk(position.key, self._batches.take(), offset, row.high_watermark)
+
+    def _aborted(self, row: Any) -> AbortedTransactions | None:
+        """The answer's list of aborted transactions, for a reader of committed data."""
+        if self._isolation != READ_COMMITTED:
+            return None
+        return AbortedTransactions((entry.producer_id, entry.first_offset) for entry in row.aborted_transactions or ())
 
     def _damaged(self, position: Position, target: int, cause: Exception) -> None:
         """Stays before a batch that cannot be read."""

@@ -17,12 +17,18 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import numpy as np
 
 from kafkalite._native.batch import BatchError, BatchInfo, crc_matches, read_info
-from kafkalite._native.columns import AbortedTransactions, ColumnBuilder, encode_records, seal
+from kafkalite._native.columns import AbortedTransactions, ColumnBuilder, encode_records, seal, wrapper_at
 from kafkalite.record.columns import BytesColumn, HeaderColumns, RecordColumns
-from kafkalite.record.compression import DECOMPRESSED_SIZE_MAX, Codec, Decompressor, compress
+from kafkalite.record.compression import (
+    DECOMPRESSED_SIZE_MAX,
+    Codec,
+    Decompressor,
+    compress,
+    mend_old_lz4,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
     from typing_extensions import Buffer
@@ -34,6 +40,7 @@ BATCH_SIZE_MAX = 1024 * 1024 - 1024
 """Records per batch in bytes before compression, unless the caller says otherwise: below Kafka's max.message.bytes."""
 
 MAGIC_AT = 16
+MAGIC_V2 = 2
 OFFSET_MAX = 2**63 - 1
 ATTRIBUTE_TRANSACTIONAL = 0x10
 STATUS_BAD_CRC = 6
@@ -116,14 +123,23 @@ def whole_batches(buffer: Buffer) -> Iterator[tuple[int, BatchInfo]]:
 class BatchReader:
     """Turns fetched bytes into columns, with a decompression buffer that lives as long as the reader.
 
+    Batches, and the message sets of Kafka 0.8 to 0.10 (magic 0 and 1) that brokers serve out of old segments. `fields`
+    are those of "keys", "values" and "headers" that are wanted; the others are not copied.
+
     1. One thread at a time.
     2. close it, or leave its `with` block, when done.
     """
 
-    def __init__(self, *, decompressed_size_max: int = DECOMPRESSED_SIZE_MAX, check_crcs: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        decompressed_size_max: int = DECOMPRESSED_SIZE_MAX,
+        check_crcs: bool = True,
+        fields: Iterable[str] | None = None,
+    ) -> None:
         self._decompressor = Decompressor(decompressed_size_max)
         self._check_crcs = check_crcs
-        self._builder = ColumnBuilder()
+        self._builder = ColumnBuilder(fields)
         self.damaged_at = -1
         """After `read` raised: the offset at which the batch begins that cannot be read."""
 
@@ -154,13 +170,15 @@ class BatchReader:
         end_offset: int | None = None,
         aborted: AbortedTransactions | None = None,
         *,
+        count_max: int = OFFSET_MAX,
         size_max: int = OFFSET_MAX,
     ) -> int:
         """Collects the records with offset <= their offset < end_offset; returns the offset to go on from.
 
-        That one is `offset` itself when the buffer holds no complete batch. Decompressing stops once `size_max` bytes
-        are collected: take them and read on from the offset returned. BatchError or CompressionError for a batch that
-        is not what was written, which begins at `damaged_at`; the records of those before it are kept.
+        That one is `offset` itself when the buffer holds no complete batch. No further batch is begun once `count_max`
+        records or `size_max` bytes are collected: take them and read on from the offset returned. BatchError or
+        CompressionError for a batch that is not what was written, which begins at `damaged_at`; the records of those
+        before it are kept.
         """
         end = OFFSET_MAX if end_offset is None else end_offset
         view = memoryview(buffer)
@@ -168,13 +186,29 @@ class BatchReader:
         while True:
             try:
                 position, offset = self._builder.add_run(
-                    view, position, offset, end, check_crcs=self._check_crcs, aborted=aborted
+                    view,
+                    position,
+                    offset,
+                    end,
+                    check_crcs=self._check_crcs,
+                    aborted=aborted,
+                    count_max=count_max,
+                    size_max=size_max,
                 )
             except BatchError:
                 self.damaged_at = self._builder.damaged_at
                 raise
+            if offset >= end or self.count >= count_max or self.size >= size_max:
+                return offset
+            self.damaged_at = offset
+            if view.nbytes - position > MAGIC_AT and view[position + MAGIC_AT] < MAGIC_V2:
+                wrapper = wrapper_at(view, position, check_crcs=self._check_crcs)
+                if wrapper is None:
+                    return offset
+                position, offset = self._read_wrapper(view, wrapper, offset, end)
+                continue
             info = next_whole(view, position)
-            if info is None or info.base_offset >= end or self.size >= size_max:
+            if info is None or info.base_offset >= end:
                 return offset
             self._read_compressed(info, view[position : position + info.size], offset, end, aborted)
             offset = min(info.last_offset + 1, end)
@@ -190,6 +224,24 @@ class BatchReader:
         if aborted is None or not aborted.drops_batch(info):
             self._builder.add(info, self._records(info, batch), offset, end)
 
+    def _read_wrapper(
+        self, view: memoryview, wrapper: tuple[int, int, int, int, int, int | None, int], offset: int, end: int
+    ) -> tuple[int, int]:
+        """A compressed message set of magic 0 or 1; where to go on in the buffer and from which offset."""
+        first, last, codec, magic, wrapper_offset, timestamp, position = wrapper
+        data = view[first:last]
+        inner = self._decompressor.decompress(codec, mend_old_lz4(data) if codec == Codec.LZ4 and not magic else data)
+        self._builder.add_inner(
+            inner,
+            wrapper_offset,
+            magic=magic,
+            timestamp=timestamp,
+            first_offset=offset,
+            end_offset=end,
+            check_crcs=self._check_crcs,
+        )
+        return position, min(wrapper_offset + 1, end)
+
     def take(self) -> RecordColumns:
         """What was collected since the last take."""
         return columns_from(self._builder)
@@ -200,7 +252,7 @@ class BatchReader:
 
 def columns_from(builder: ColumnBuilder) -> RecordColumns:
     """The builder's arrays under their names."""
-    offsets, timestamps, keys, values, headers = builder.take()
+    offsets, timestamps, keys, values, headers, types = builder.take()
     header_columns = None
     if headers is not None:
         record_offsets, header_keys, header_values = headers
@@ -211,7 +263,12 @@ def columns_from(builder: ColumnBuilder) -> RecordColumns:
             BytesColumn.from_offsets(*header_values),
         )
     return RecordColumns(
-        offsets, timestamps, BytesColumn.from_offsets(*keys), BytesColumn.from_offsets(*values), header_columns
+        offsets,
+        timestamps,
+        BytesColumn.from_offsets(*keys),
+        BytesColumn.from_offsets(*values),
+        header_columns,
+        types,
     )
 
 

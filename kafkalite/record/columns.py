@@ -2,7 +2,8 @@
 
     BytesColumn      data: bytes · starts, ends: int64[n] · nulls: uint8[n] or None
     HeaderColumns    record_starts, record_ends: int64[n] · keys, values: BytesColumn of all headers
-    RecordColumns    offsets, timestamps: int64[n] · keys, values: BytesColumn · headers: HeaderColumns or None
+    RecordColumns    offsets, timestamps: int64[n] · keys, values: BytesColumn · headers: HeaderColumns or None ·
+                     timestamp_types: uint8[n] or None
 
 A decoded column has no gaps: starts[i + 1] is ends[i], and both are views of one array of n + 1 offsets, which is what
 Arrow calls a (large) binary array. A column to be encoded may have gaps, so that lines of a text are sent from where
@@ -90,6 +91,11 @@ class BytesColumn(Sequence[bytes | None]):
             return None
         return bytes(memoryview(self.data)[self.starts[index] : self.ends[index]])
 
+    def chosen(self, picked: NDArray[np.int64]) -> BytesColumn:
+        """Some of the items, by an array of indexes; the bytes stay where they are."""
+        nulls = None if self.nulls is None else self.nulls[picked]
+        return BytesColumn(self.data, self.starts[picked], self.ends[picked], nulls)
+
     def __iter__(self) -> Iterator[bytes | None]:
         view = memoryview(self.data)
         bounds = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
@@ -131,21 +137,41 @@ class HeaderColumns:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordColumns:
-    """n records. Before sending, offsets may be empty, and timestamps too when all records get the same."""
+    """n records. Before sending, offsets may be empty, and timestamps too when all records get the same.
+
+    A column that a reader was told to leave out has no items. `timestamp_types`, on reading, has 0 where the timestamp
+    is the producer's and 1 where it is the broker's.
+    """
 
     offsets: NDArray[np.int64]
     timestamps: NDArray[np.int64]
     keys: BytesColumn
     values: BytesColumn
     headers: HeaderColumns | None = None
+    timestamp_types: NDArray[np.uint8] | None = None
 
     def __len__(self) -> int:
-        return len(self.values)
+        return len(self.values) or len(self.offsets)
 
     @property
     def size(self) -> int:
         """Bytes of keys and values."""
         return self.keys.size + self.values.size
+
+    def chosen(self, picked: NDArray[np.int64]) -> RecordColumns:
+        """Some of the records, by an array of indexes; the bytes stay where they are."""
+        headers = self.headers
+        if headers is not None:
+            headers = HeaderColumns(
+                headers.record_starts[picked], headers.record_ends[picked], headers.keys, headers.values
+            )
+        return RecordColumns(
+            self.offsets[picked] if len(self.offsets) else self.offsets,
+            self.timestamps[picked] if len(self.timestamps) else self.timestamps,
+            self.keys.chosen(picked) if len(self.keys) else self.keys,
+            self.values.chosen(picked) if len(self.values) else self.values,
+            headers,
+        )
 
     def record(self, index: int) -> Record:
         """One record as an object."""

@@ -54,6 +54,13 @@ XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER_SIZE = 16  # the magic, a version and the oldest version that can read it
 XERIAL_BLOCK_HEADER = struct.Struct(">i")
 
+LZ4_MAGIC = b"\x04\x22\x4d\x18"
+LZ4_FLAGS_AT = 4
+LZ4_DESCRIPTOR_SIZE = 2  # flags and block size; the content's size, when told, is 8 more
+LZ4_CONTENT_SIZE_FLAG = 0x08
+_XXH32 = (2654435761, 2246822519, 3266489917, 668265263, 374761393)
+_MASK = 0xFFFFFFFF
+
 
 class Codec(IntEnum):
     """The low three bits of a batch's attributes."""
@@ -271,3 +278,35 @@ def snappy_block_into(block: memoryview, output: memoryview) -> int:
     if size > len(output):
         raise DecompressedTooLarge(f"a snappy block of {size} bytes where {len(output)} are allowed")
     return cramjam.snappy.decompress_raw_into(block, output[:size]) if size else 0
+
+
+def mend_old_lz4(data: Buffer) -> Buffer:
+    """A frame out of a message of magic 0, whose header's checksum covers the wrong bytes (KAFKA-3160), put right."""
+    frame = bytearray(data)
+    if len(frame) <= LZ4_FLAGS_AT + LZ4_DESCRIPTOR_SIZE or frame[:LZ4_FLAGS_AT] != LZ4_MAGIC:
+        return data
+    end = LZ4_FLAGS_AT + LZ4_DESCRIPTOR_SIZE + (8 if frame[LZ4_FLAGS_AT] & LZ4_CONTENT_SIZE_FLAG else 0)
+    if len(frame) <= end:
+        return data
+    frame[end] = xxh32_short(bytes(frame[LZ4_FLAGS_AT:end])) >> 8 & 0xFF
+    return frame
+
+
+def xxh32_short(data: bytes) -> int:
+    """XXH32 with seed 0 of fewer than 16 bytes, which is all that a frame's header has."""
+    assert len(data) < 16, "longer input goes through four lanes"
+    prime1, prime2, prime3, prime4, prime5 = _XXH32
+    value = prime5 + len(data) & _MASK
+    whole = len(data) & ~3
+    for (word,) in struct.iter_unpack("<I", data[:whole]):
+        value = rotated(value + word * prime3 & _MASK, 17) * prime4 & _MASK
+    for byte in data[whole:]:
+        value = rotated(value + byte * prime5 & _MASK, 11) * prime1 & _MASK
+    value = (value ^ value >> 15) * prime2 & _MASK
+    value = (value ^ value >> 13) * prime3 & _MASK
+    return value ^ value >> 16
+
+
+def rotated(value: int, bits: int) -> int:
+    """A 32 bit number, rotated to the left."""
+    return (value << bits | value >> 32 - bits) & _MASK

@@ -31,6 +31,7 @@ from kafkalite._native.batch cimport (
     LAST_OFFSET_DELTA_AT,
     LEADER_EPOCH_AT,
     LENGTH_OVERHEAD,
+    LOG_APPEND_TIME,
     MAGIC_AT,
     MAGIC_V2,
     MAX_TIMESTAMP_AT,
@@ -59,7 +60,18 @@ from kafkalite._native.cursor cimport (
     store_varint,
     store_varlong,
 )
-from kafkalite._native.status cimport BAD_MAGIC, LIMIT, NEGATIVE, OK, TOO_MANY, TRAILING, TRUNCATED, Status
+from kafkalite._native.old_message cimport OldMessage, is_old, parse_old
+from kafkalite._native.status cimport (
+    BAD_MAGIC,
+    BAD_VALUE,
+    LIMIT,
+    NEGATIVE,
+    OK,
+    TOO_MANY,
+    TRAILING,
+    TRUNCATED,
+    Status,
+)
 
 import numpy as np
 
@@ -80,6 +92,13 @@ cdef enum:
     GIL_RELEASE_SIZE = 16384    # bytes of work below which a loop keeps the GIL
     MARKER_KEY_SIZE = 4         # of a marker's record: int16 version, int16 type
     MARKER_ABORT = 0            # that type; 1 is commit
+
+cdef enum:
+    KEYS = 1                    # what a ColumnBuilder collects besides offsets and timestamps: FIELDS
+    VALUES = 2
+    HEADERS = 4
+
+FIELDS = {"keys": KEYS, "values": VALUES, "headers": HEADERS}
 
 
 @cython.final
@@ -325,6 +344,29 @@ def seal(
         store_u32(p + CRC_AT, crc32c(p + CRC_FROM, <size_t>(size - CRC_FROM)))
 
 
+def adopt(
+    unsigned char[::1] batch not None, *, bint transactional, int64_t producer_id, int16_t producer_epoch,
+    int32_t base_sequence
+):
+    """A complete batch of another log becomes that of this producer: records and codec stay, the rest of the header is
+    as seal leaves it. ValueError for what is not exactly one batch.
+    """
+    cdef BatchHeader header
+    cdef Py_ssize_t size = batch.shape[0]
+    if size < HEADER_SIZE or parse_header(&batch[0], size, &header) != OK or header.size != size:
+        raise ValueError(f"{size} bytes that are not one batch")
+    seal(
+        batch,
+        attributes=<int16_t>(header.attributes & CODEC_MASK) | (TRANSACTIONAL if transactional else 0),
+        count=header.record_count,
+        base_timestamp=header.base_timestamp,
+        max_timestamp=header.max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+    )
+
+
 # --- decoding ---------------------------------------------------------------------------------------------------------
 
 cdef bint grow(Growing* g, size_t more) noexcept nogil:
@@ -411,6 +453,11 @@ cdef struct ColumnMark:
     int64_t null_count
 
 
+cdef struct BuilderMark:
+    Py_ssize_t count
+    ColumnMark keys, values, header_keys, header_values
+
+
 cdef inline ColumnMark mark(const GrowingColumn* column) noexcept nogil:
     return ColumnMark(column.data.size, column.offsets.size, column.nulls.size, column.null_count)
 
@@ -462,10 +509,45 @@ def following_offset(const unsigned char[::1] buffer not None, int64_t offset):
     cdef const unsigned char* data = &buffer[0] if size else NOTHING
     cdef Py_ssize_t position = 0
     cdef BatchHeader header
-    while parse_header(data + position, size - position, &header) == OK and header.size <= size - position:
+    cdef OldMessage message
+    while True:
+        if is_old(data + position, size - position):
+            if parse_old(data + position, size - position, &message, False) != OK:
+                return offset
+            offset = max(offset, message.offset + 1)
+            position += <Py_ssize_t>message.size
+            continue
+        if parse_header(data + position, size - position, &header) != OK or header.size > size - position:
+            return offset
         offset = max(offset, last_offset(&header) + 1)
         position += <Py_ssize_t>header.size
-    return offset
+
+
+def wrapper_at(const unsigned char[::1] buffer not None, Py_ssize_t position, *, bint check_crcs):
+    """(first and end position of the compressed set, codec, magic, offset, timestamp in ms or None, end position).
+
+    For the entry of magic 0 or 1 that add_run stopped at. A timestamp holds for all messages inside (LOG_APPEND_TIME).
+    None when what begins there is no such entry, or not complete. BatchError.
+    """
+    cdef Py_ssize_t left = buffer.shape[0] - position
+    cdef const unsigned char* data
+    cdef OldMessage message
+    cdef Status status
+    if position < 0 or left <= 0:
+        return None
+    data = &buffer[position]
+    if not is_old(data, left):
+        return None
+    status = parse_old(data, left, &message, check_crcs)
+    if status == TRUNCATED:
+        return None
+    if status == OK and message.value == NULL:
+        status = BAD_VALUE
+    raise_for(status, -1)
+    first = position + (message.value - data)
+    stamp = message.timestamp if message.append_time else None
+    end = position + message.size
+    return first, first + message.value_size, message.codec, message.magic, message.offset, stamp, end
 
 
 @cython.final
@@ -545,15 +627,24 @@ cdef class ColumnBuilder:
     2. take hands over what was collected and starts anew.
     """
 
-    cdef Growing offsets, timestamps
+    cdef Growing offsets, timestamps, types
     cdef GrowingColumn keys, values, header_keys, header_values
+    cdef int fields                     # of KEYS, VALUES, HEADERS: what is wanted
     cdef Growing header_ends            # per record, entry 0 being 0: n + 1 entries
     cdef readonly Py_ssize_t count      # records collected
     cdef readonly int64_t damaged_at    # after add_run raised: where the batch that cannot be read begins
 
+    def __cinit__(self, fields=None):
+        """`fields` are names of FIELDS, all by default; what is not wanted is not copied, headers not looked at."""
+        cdef int wanted = 0
+        for name in FIELDS if fields is None else fields:
+            wanted |= <int>FIELDS[name]
+        self.fields = wanted
+
     def __dealloc__(self):
         free(self.offsets.data)
         free(self.timestamps.data)
+        free(self.types.data)
         free(self.header_ends.data)
         release(&self.keys)
         release(&self.values)
@@ -588,10 +679,11 @@ cdef class ColumnBuilder:
 
     def add_run(
         self, const unsigned char[::1] buffer not None, Py_ssize_t position, int64_t offset, int64_t end_offset, *,
-        bint check_crcs, AbortedTransactions aborted=None
+        bint check_crcs, AbortedTransactions aborted=None, int64_t count_max=INT64_MAX, int64_t size_max=INT64_MAX
     ):
-        """Adds batch after batch from `position` on: control batches, and those that `aborted` drops, move the offset
-        alone. A compressed batch, which somebody has to decompress, is left to the caller, like an incomplete one.
+        """Adds batch after batch from `position` on, until `count_max` records or `size_max` bytes are there: control
+        batches, and those that `aborted` drops, move the offset alone. A compressed batch, which somebody has to
+        decompress, is left to the caller, like an incomplete one. Entries of magic 0 and 1 are taken in the same way.
 
         Returns (position, offset) to go on from; the offset is `end_offset` when a batch begins there or behind.
         BatchError, with all before the bad batch added.
@@ -600,15 +692,25 @@ cdef class ColumnBuilder:
         cdef const unsigned char* data = &buffer[0] if size else NOTHING
         cdef BatchHeader header
         cdef int32_t bad = -1
+        cdef Py_ssize_t step = 0
         cdef Status status = OK
+        header.base_offset = offset
         with nogil:
             while status == OK and 0 <= position <= size:
+                if is_old(data + position, size - position):
+                    status = self.take_old(data + position, size - position, check_crcs, end_offset, &offset, &step)
+                    if status != OK or step == 0:
+                        break
+                    position += step
+                    if self.is_full(count_max, size_max):
+                        break
+                    continue
                 status = parse_header(data + position, size - position, &header)
                 if status != OK or header.size > size - position:
                     break
                 if last_offset(&header) >= offset:
-                    if header.base_offset >= end_offset:
-                        offset = end_offset     # compaction left a gap up to there
+                    if header.base_offset >= end_offset or self.is_full(count_max, size_max):
+                        offset = max(offset, min(header.base_offset, end_offset))   # compaction left a gap up to there
                         break
                     if header.attributes & CODEC_MASK and not header.attributes & CONTROL:
                         break
@@ -624,6 +726,124 @@ cdef class ColumnBuilder:
             self.damaged_at = offset if status == BAD_MAGIC or status == NEGATIVE else max(offset, header.base_offset)
             raise_for(status, bad)
         return position, offset
+
+    cdef bint is_full(self, int64_t count_max, int64_t size_max) noexcept nogil:
+        return self.count >= count_max or <int64_t>(self.keys.data.size + self.values.data.size) >= size_max
+
+    cdef Status take_old(
+        self, const unsigned char* entry, Py_ssize_t left, bint check_crcs, int64_t end_offset, int64_t* offset,
+        Py_ssize_t* size
+    ) noexcept nogil:
+        """One entry of magic 0 or 1: its size, 0 when it is left to the caller."""
+        cdef OldMessage message
+        cdef Status status = parse_old(entry, left, &message, False)
+        size[0] = 0
+        if status != OK:
+            return status
+        if message.offset >= offset[0]:
+            if message.codec != 0:          # the offset is that of the last message inside
+                return OK
+            if message.offset >= end_offset:
+                offset[0] = end_offset
+                return OK
+            offset[0] = message.offset
+            status = parse_old(entry, left, &message, check_crcs)
+            if status == OK:
+                status = self.push_old(&message, message.timestamp, message.append_time)
+            if status != OK:
+                return status
+            offset[0] += 1
+        size[0] = <Py_ssize_t>message.size
+        return OK
+
+    cdef Status push_old(self, const OldMessage* message, int64_t timestamp, bint append_time) noexcept nogil:
+        if not self.reserve_records(1):
+            return LIMIT
+        if self.fields & KEYS and not push_item(&self.keys, message.key, message.key_size):
+            return LIMIT
+        if self.fields & VALUES and not push_item(&self.values, message.value, message.value_size):
+            return LIMIT
+        self.push_record(message.offset, timestamp, append_time)
+        return OK
+
+    cdef void push_record(self, int64_t offset, int64_t timestamp, bint append_time) noexcept nogil:
+        """What every record has; there is room, and its headers are there."""
+        push_i64(&self.offsets, offset)
+        push_i64(&self.timestamps, timestamp)
+        self.types.data[self.types.size] = append_time
+        self.types.size += 1
+        push_i64(&self.header_ends, <int64_t>self.header_keys.nulls.size)
+        self.count += 1
+
+    def add_inner(
+        self, const unsigned char[::1] inner not None, int64_t wrapper_offset, *, int magic, timestamp,
+        int64_t first_offset, int64_t end_offset, bint check_crcs
+    ):
+        """Adds the wanted messages of a wrapper's unpacked set, all or none; see wrapper_at. BatchError."""
+        cdef Py_ssize_t size = inner.shape[0]
+        cdef const unsigned char* data = &inner[0] if size else NOTHING
+        cdef bint stamped = timestamp is not None
+        cdef int64_t stamp = timestamp if stamped else -1
+        cdef BuilderMark before = self.mark_all()
+        cdef Status status
+        with nogil:
+            status = self.walk_inner(
+                data, size, wrapper_offset, magic, stamped, stamp, first_offset, end_offset, check_crcs
+            )
+            if status != OK:
+                self.reset_all(&before)
+        raise_for(status, -1)
+
+    cdef Status walk_inner(
+        self, const unsigned char* data, Py_ssize_t size, int64_t wrapper_offset, int magic, bint stamped,
+        int64_t stamp, int64_t first_offset, int64_t end_offset, bint check_crcs
+    ) noexcept nogil:
+        cdef OldMessage message
+        cdef Py_ssize_t position = 0
+        cdef int64_t base = 0
+        cdef Status status
+        while position < size:          # to the last, whose offset is the wrapper's
+            status = parse_old(data + position, size - position, &message, check_crcs)
+            if status != OK or message.codec != 0 or message.magic != magic:
+                return BAD_VALUE if status == OK or status == TRUNCATED else status
+            position += <Py_ssize_t>message.size
+            if magic == 1:
+                base = subtract(wrapper_offset, message.offset)
+        position = 0
+        while position < size:
+            parse_old(data + position, size - position, &message, False)
+            position += <Py_ssize_t>message.size
+            message.offset = <int64_t>(<uint64_t>message.offset + <uint64_t>base)
+            if message.offset < first_offset or message.offset >= end_offset:
+                continue
+            status = self.push_old(
+                &message, stamp if stamped else message.timestamp, stamped or message.append_time
+            )
+            if status != OK:
+                return status
+        return OK
+
+    cdef BuilderMark mark_all(self) noexcept nogil:
+        """How much is collected, for reset_all."""
+        cdef BuilderMark m
+        m.count = self.count
+        m.keys = mark(&self.keys)
+        m.values = mark(&self.values)
+        m.header_keys = mark(&self.header_keys)
+        m.header_values = mark(&self.header_values)
+        return m
+
+    cdef void reset_all(self, const BuilderMark* m) noexcept nogil:
+        """Drops what came after the mark."""
+        self.count = m.count
+        self.offsets.size = self.timestamps.size = 8 * <size_t>m.count
+        self.types.size = <size_t>m.count
+        if self.header_ends.size:
+            self.header_ends.size = 8 * <size_t>(m.count + 1)
+        reset(&self.keys, m.keys)
+        reset(&self.values, m.values)
+        reset(&self.header_keys, m.header_keys)
+        reset(&self.header_values, m.header_values)
 
     cdef Status take_batch(
         self, const unsigned char* batch, const BatchHeader* header, int64_t offset, int64_t end_offset,
@@ -646,30 +866,20 @@ cdef class ColumnBuilder:
         int64_t end_offset, int32_t* bad
     ) noexcept nogil:
         """All wanted records of one batch, or none of them."""
-        cdef Py_ssize_t before = self.count
+        cdef BuilderMark before
         cdef Status status
-        cdef ColumnMark keys, values, header_keys, header_values
         if header.record_count < 0 or header.record_count > size // RECORD_SIZE_MIN:
             return TOO_MANY
         if header.record_count == 0:
             return TRAILING if size else OK
         if not self.reserve_records(<size_t>header.record_count):
             return LIMIT
-        keys = mark(&self.keys)
-        values = mark(&self.values)
-        header_keys = mark(&self.header_keys)
-        header_values = mark(&self.header_values)
+        before = self.mark_all()
         status = self.walk(records, size, header, first_offset, end_offset, bad)
         if status == OK:
             bad[0] = -1
             return OK
-        self.count = before
-        self.offsets.size = self.timestamps.size = 8 * <size_t>before
-        self.header_ends.size = 8 * <size_t>(before + 1)
-        reset(&self.keys, keys)
-        reset(&self.values, values)
-        reset(&self.header_keys, header_keys)
-        reset(&self.header_values, header_values)
+        self.reset_all(&before)
         return status
 
     cdef bint reserve_records(self, size_t count) noexcept nogil:
@@ -677,6 +887,7 @@ cdef class ColumnBuilder:
         if not (
             reserve(&self.offsets, 8 * count)
             and reserve(&self.timestamps, 8 * count)
+            and reserve(&self.types, count)
             and reserve(&self.header_ends, 8 * (count + 1))
             and reserve_items(&self.keys, count)
             and reserve_items(&self.values, count)
@@ -696,6 +907,8 @@ cdef class ColumnBuilder:
         cdef RecordView record
         cdef int64_t offset
         cdef Status status
+        cdef bint append_time = header.attributes & LOG_APPEND_TIME != 0
+        cdef int fields = self.fields
         cursor_init(&c, records, size)
         for bad[0] in range(header.record_count):
             if next_record(&c, &record) != OK:
@@ -703,18 +916,15 @@ cdef class ColumnBuilder:
             offset = header.base_offset + record.offset_delta
             if offset < first_offset or offset >= end_offset:
                 continue
-            push_i64(&self.offsets, offset)
-            push_i64(&self.timestamps, record_timestamp(header, record.timestamp_delta))
-            if not push_item(&self.keys, record.key, record.key_size):
+            if fields & KEYS and not push_item(&self.keys, record.key, record.key_size):
                 return LIMIT
-            if not push_item(&self.values, record.value, record.value_size):
+            if fields & VALUES and not push_item(&self.values, record.value, record.value_size):
                 return LIMIT
-            if record.header_count != 0:
+            if fields & HEADERS and record.header_count != 0:
                 status = self.walk_headers(&record)
                 if status != OK:
                     return status
-            push_i64(&self.header_ends, <int64_t>self.header_keys.nulls.size)
-            self.count += 1
+            self.push_record(offset, record_timestamp(header, record.timestamp_delta), append_time)
         return OK if c.pos == c.end else TRAILING
 
     cdef Status walk_headers(self, const RecordView* record) noexcept nogil:
@@ -735,10 +945,10 @@ cdef class ColumnBuilder:
         return OK if c.pos == c.end else TRAILING
 
     def take(self):
-        """(offsets, timestamps, keys, values, headers) collected so far, as arrays; the builder is empty again.
+        """(offsets, timestamps, keys, values, headers, types) collected so far, as arrays; the builder is empty again.
 
-        keys and values are (memoryview, n + 1 offsets, nulls or None); headers is None or (n + 1 record offsets, keys,
-        values).
+        keys and values are (memoryview, n + 1 offsets, nulls or None), without an item when they are not wanted;
+        headers is None or (n + 1 record offsets, keys, values); types has 1 where the timestamp is the broker's.
         """
         if not self.reserve_records(0):
             raise MemoryError("room for decoded records")
@@ -753,4 +963,5 @@ cdef class ColumnBuilder:
             take_column(&self.keys),
             take_column(&self.values),
             (header_ends, header_keys, header_values) if any_header else None,
+            take_array(&self.types, np.uint8),
         )

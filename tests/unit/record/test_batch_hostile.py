@@ -161,7 +161,7 @@ def test_a_good_block_before_a_bad_one_stays() -> None:
     with pytest.raises(BatchError):
         builder.add(info, BLOCK[:-1])
     builder.add(info, BLOCK)
-    offsets, timestamps, keys, values, headers = builder.take()
+    offsets, timestamps, keys, values, headers, _ = builder.take()
     assert offsets.tolist() == [0, 1, 2] * 2
     assert timestamps.tolist() == [1000, 1005, 997] * 2
     assert bytes(keys[0]) == b"keythird" * 2

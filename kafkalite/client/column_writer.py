@@ -1,0 +1,157 @@
+"""Arrow record batches, or NumPy columns, to the partitions of topics.
+
+    write ─▶ rows by topic ─▶ by partition: its column, or murmur2 of the key, or the next in turn ─▶ Producer
+
+Bytes are taken from where Arrow has them and copied once, into the batches that are sent. Each `write` begins batches
+of its own, so a hundred rows at a time make small ones: thousands are better.
+
+Thread rule: one thread at a time, that of the Client.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from kafkalite._native.lines import partitions_of
+from kafkalite.client.arrow import pyarrow, rows_of
+from kafkalite.client.client import Client
+from kafkalite.client.producer import Producer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from contextlib import AbstractContextManager
+
+    from numpy.typing import NDArray
+
+    from kafkalite.client.arrow import Rows
+    from kafkalite.record.columns import RecordColumns
+
+
+class ColumnWriter:
+    """See the module. Usable as a context manager, whose end flushes.
+
+    `client`    a Client, or bootstrap servers for one of its own, which `close` closes
+    `topic`     for rows whose batch has no topic column, or a null in it
+    `options`   those of Producer: codec, acks, transactional_id and so on; the default is idempotent, acks=all
+    """
+
+    def __init__(self, client: Client | str | Iterable[str], topic: str | None = None, **options: Any) -> None:
+        self._owns_client = not isinstance(client, Client)
+        self.client = client if isinstance(client, Client) else Client(client)
+        self._topic = topic
+        self._turn = 0
+        self.producer = Producer(self.client, **options)
+        """For what a Producer can do besides: deliveries, transactions, offsets of groups."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        try:
+            self.producer.__exit__(kind, *rest)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Drops what is not delivered (`flush` first), and the Client if it is its own. Idempotent."""
+        self.producer.close()
+        if self._owns_client:
+            self.client.close()
+
+    def write(self, batch: Any, *, topic: str | None = None) -> None:
+        """Sends the rows of a pyarrow RecordBatch or Table, in order within each partition.
+
+        Columns: value (binary or string), and as wanted key, headers (a list of structs of key and value, or a map),
+        timestamp (or int64 in ms; default now), partition (integers; null: by key), topic. ValueError for others, and
+        for a partition that the topic has not; nothing of the batch is sent then. DeliveryFailed as Producer.send.
+        """
+        pa = pyarrow()
+        batches = batch.to_batches() if isinstance(batch, pa.Table) else [batch]
+        now_ms = int(time.time() * 1000)
+        portions = [
+            (name, columns, self._targets(name, columns, partitions))
+            for part in batches
+            for name, columns, partitions in self._by_topic(rows_of(part, now_ms), topic)
+        ]
+        for name, columns, targets in portions:
+            self._send(name, columns, targets, now_ms)
+
+    def write_columns(
+        self, columns: RecordColumns, *, topic: str | None = None, partitions: NDArray[np.int64] | None = None
+    ) -> None:
+        """Sends NumPy columns; `partitions` has one a record, -1 where its key decides. Needs no pyarrow."""
+        name = self._require_topic(topic or self._topic)
+        targets = self._targets(name, columns, partitions)
+        self._send(name, columns, targets, int(time.time() * 1000))
+
+    def flush(self) -> None:
+        """Waits until everything is acknowledged. DeliveryFailed, KafkaError."""
+        self.producer.flush()
+
+    def transaction(self) -> AbstractContextManager[Producer]:
+        """A transaction as a `with` block, with a `transactional_id`: see Producer.transaction."""
+        return self.producer.transaction()
+
+    @property
+    def record_count(self) -> int:
+        """Records acknowledged so far."""
+        return self.producer.record_count
+
+    # --- where to ----------------------------------------------------------------------------------------------------
+
+    def _by_topic(self, rows: Rows, topic: str | None) -> Iterator[tuple[str, RecordColumns, NDArray[np.int64] | None]]:
+        """The rows of each topic, order kept. A topic that `write` was given counts for all."""
+        count = len(rows.columns.values)
+        if not count:
+            return
+        if topic is not None or rows.topics is None:
+            yield self._require_topic(topic or self._topic), rows.columns, rows.partitions
+            return
+        encoded = rows.topics.fill_null(self._topic or "").dictionary_encode()
+        codes = encoded.indices.to_numpy(zero_copy_only=False)
+        for code, name in enumerate(encoded.dictionary.to_pylist()):
+            picked = np.flatnonzero(codes == code)
+            partitions = None if rows.partitions is None else rows.partitions[picked]
+            whole = len(picked) == count
+            yield self._require_topic(name), rows.columns if whole else rows.columns.chosen(picked), partitions
+
+    def _require_topic(self, name: str | None) -> str:
+        if not name:
+            raise ValueError("some rows have no topic, and the writer was given none")
+        return name
+
+    def _targets(self, topic: str, columns: RecordColumns, wanted: NDArray[np.int64] | None) -> NDArray[np.int64] | int:
+        """A partition for each record, or one for all. Records without a key follow this portion's turn."""
+        partitions = self.client.partitions(topic)
+        turn = partitions[self._turn % len(partitions)]
+        self._turn += 1
+        if wanted is not None and len(wanted) != len(columns.values):
+            raise ValueError(f"{len(wanted)} partitions for {len(columns.values)} records")
+        if wanted is None and (len(columns.keys) == 0 or len(partitions) == 1):
+            return turn
+        if len(columns.keys):
+            targets = partitions_of(columns.keys, len(partitions)).astype(np.int64)
+            targets[targets < 0] = turn
+        else:
+            targets = np.full(len(columns.values), turn, np.int64)
+        if wanted is not None:
+            targets = np.where(wanted >= 0, wanted, targets)
+            largest = int(targets.max(initial=0))
+            if largest >= len(partitions):
+                raise ValueError(f"topic {topic} has {len(partitions)} partitions and no number {largest}")
+        return targets
+
+    def _send(self, topic: str, columns: RecordColumns, targets: NDArray[np.int64] | int, now_ms: int) -> None:
+        if isinstance(targets, int):
+            self.producer.send(topic, targets, columns, timestamp=now_ms)
+            return
+        order = np.argsort(targets, kind="stable")
+        found = targets[order]
+        starts = np.flatnonzero(np.diff(found, prepend=-1))
+        for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(found)], strict=True):
+            picked = order[start:end]
+            part = columns if len(picked) == len(targets) else columns.chosen(picked)
+            self.producer.send(topic, int(found[start]), part, timestamp=now_ms)

@@ -1,0 +1,236 @@
+"""Cuts a range of offsets into pieces of about the same number of bytes, asking any broker for single batches.
+
+The protocol has no question for the bytes between two offsets, but a fetch of one byte answers with the one batch that
+holds an offset (KIP-74), and its header tells first offset, last offset and size: how dense the log is there.
+
+    probes        ▼      ▼      ▼  ▼▼▼  ▼      ▼         evenly over the range, then where neighbours differ
+    bytes/offset  ▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂████▄▄▄▄▄▄▄▄▄▄         between two probes the mean of both
+    pieces        ├────────────────┼───┼───────┤         equal areas, moved to where a batch begins
+
+A piece that begins with a batch makes no reader unpack a batch of which it wants half. More pieces, more probes.
+
+Thread rule: one thread at a time, that of the Client.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafkalite._native.batch import BatchError
+from kafkalite._native.columns import following_offset
+from kafkalite.client.client import raise_from_leader
+from kafkalite.errors import ErrorCode, error_for
+from kafkalite.protocol.api import FETCH
+from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kafkalite.record.batches import next_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from kafkalite.client.client import Client
+    from kafkalite.model import TopicPartition
+
+FETCH_VERSION_MAX = 12
+PROBES_MIN = 16
+PROBES_MAX = 512
+PROBES_PER_PIECE = 2
+TOLERANCE = 4
+"""A part of a piece so small may be in doubt."""
+PIECES_MAX = 10_000
+"""Pieces of one partition; with more than that the target is taken as larger."""
+
+
+class OffsetRange(NamedTuple):
+    """Offsets from `start` up to, not including, `end`, and about how many bytes they are on the wire."""
+
+    start: int
+    end: int
+    size: int
+
+
+class Probe(NamedTuple):
+    """What one look at the log has shown: the batch that holds an offset, or the next one behind it."""
+
+    base: int
+    following: int
+    size: int
+
+    @property
+    def density(self) -> float:
+        return self.size / max(self.following - self.base, 1)
+
+
+class Stretch(NamedTuple):
+    """Offsets of the same density, in bytes an offset."""
+
+    start: int
+    end: int
+    density: float
+
+
+def split_by_size(client: Client, key: TopicPartition, start: int, end: int, size_target: int) -> list[OffsetRange]:
+    """See the module. ValueError for a target below 1 and a range that is none; OffsetOutOfRange as on reading."""
+    if size_target < 1:
+        raise ValueError(f"pieces of {size_target} bytes")
+    if not 0 <= start <= end:
+        raise ValueError(f"{key}: no range begins at {start} and ends at {end}")
+    if start == end:
+        return []
+    profile = Profile(client, key, start, end)
+    profile.look(PROBES_MIN, size_target / TOLERANCE)
+    stretches = profile.stretches()
+    count = piece_count(stretches, size_target)
+    if count * PROBES_PER_PIECE > PROBES_MIN:
+        profile.look(min(count * PROBES_PER_PIECE, PROBES_MAX), size_target / TOLERANCE)
+        stretches = profile.stretches()
+        count = piece_count(stretches, size_target)
+    cuts = [start]
+    for wanted in equal_cuts(stretches, count):
+        cut = batch_start(client, key, wanted)
+        if cut is not None and cuts[-1] < cut < end:
+            cuts.append(cut)
+    cuts.append(end)
+    return [
+        OffsetRange(first, last, round(size_between(stretches, first, last)))
+        for first, last in itertools.pairwise(cuts)
+    ]
+
+
+class Profile:
+    """How dense a range is, as far as it was looked at."""
+
+    def __init__(self, client: Client, key: TopicPartition, start: int, end: int) -> None:
+        self._client = client
+        self._key = key
+        self._start = start
+        self._end = end
+        self._probes: dict[int, Probe] = {}
+        """By base offset."""
+        self._edge = end
+        """Nothing is from here on."""
+        self._looks = 0
+
+    def look(self, count: int, tolerance: float) -> None:
+        """At `count` places at least, and then between neighbours that leave more than `tolerance` bytes in doubt."""
+        length = self._end - self._start
+        for i in range(min(count, length)):
+            self._look_at(self._start + length * i // min(count, length))
+        self._look_at(self._end - 1)
+        while self._looks < PROBES_MAX:
+            doubt, place = max(self._doubts(), default=(0.0, 0))
+            if doubt <= tolerance:
+                return
+            known = len(self._probes)
+            self._look_at(place)
+            if len(self._probes) == known:
+                return  # behind the last batch
+
+    def _look_at(self, offset: int) -> None:
+        if offset >= self._edge or any(seen.base <= offset < seen.following for seen in self._probes.values()):
+            return
+        self._looks += 1
+        seen = probe(self._client, self._key, offset)
+        if seen is None:
+            self._edge = min(self._edge, offset)
+            return
+        self._probes[seen.base] = seen
+        if seen.base > offset:
+            self._probes[offset] = Probe(offset, seen.base, 0)
+
+    def _ordered(self) -> list[Probe]:
+        return [self._probes[base] for base in sorted(self._probes)]
+
+    def _doubts(self) -> Iterator[tuple[float, int]]:
+        """(bytes in doubt, the place between) of all neighbours."""
+        for one, two in itertools.pairwise(self._ordered()):
+            between = two.base - one.following
+            if between > 0:
+                yield abs(one.density - two.density) * between / 2, one.following + between // 2
+
+    def stretches(self) -> list[Stretch]:
+        """The whole range, without gaps between the stretches."""
+        found: list[Stretch] = []
+        reached, density = self._start, 0.0
+        for seen in self._ordered():
+            density = (density + seen.density) / 2 if found else seen.density
+            found += [Stretch(reached, seen.base, density), Stretch(seen.base, seen.following, seen.density)]
+            reached, density = seen.following, seen.density
+        found += [Stretch(reached, self._edge, density), Stretch(self._edge, self._end, 0.0)]
+        return [
+            Stretch(max(first, self._start), min(last, self._end), density)
+            for first, last, density in found
+            if max(first, self._start) < min(last, self._end)
+        ]
+
+
+def piece_count(stretches: Sequence[Stretch], size_target: int) -> int:
+    """Into how many pieces the stretches are to be cut."""
+    total = sum((stretch.end - stretch.start) * stretch.density for stretch in stretches)
+    return max(1, min(round(total / size_target), PIECES_MAX))
+
+
+def equal_cuts(stretches: Sequence[Stretch], count: int) -> list[int]:
+    """The offsets at which `count` pieces of the same size meet."""
+    total = sum((stretch.end - stretch.start) * stretch.density for stretch in stretches)
+    cuts: list[int] = []
+    passed = 0.0
+    for stretch in stretches:
+        size = (stretch.end - stretch.start) * stretch.density
+        while len(cuts) < count - 1 and size and passed + size >= total * (len(cuts) + 1) / count:
+            inside = (total * (len(cuts) + 1) / count - passed) / stretch.density
+            cuts.append(stretch.start + int(inside))
+        passed += size
+    return cuts
+
+
+def size_between(stretches: Sequence[Stretch], start: int, end: int) -> float:
+    """Bytes of a part of the range."""
+    return sum(max(0, min(stretch.end, end) - max(stretch.start, start)) * stretch.density for stretch in stretches)
+
+
+def batch_start(client: Client, key: TopicPartition, offset: int) -> int | None:
+    """Where the batch begins that holds this offset, or the next one; None behind the last."""
+    seen = probe(client, key, offset)
+    return None if seen is None else seen.base
+
+
+def probe(client: Client, key: TopicPartition, offset: int) -> Probe | None:
+    """Looks at the batch that holds an offset, or the next one where there is none; None behind the last."""
+
+    def ask() -> Probe | None:
+        request = FetchRequest(
+            max_wait_ms=0,
+            min_bytes=0,
+            max_bytes=1,
+            topics=[
+                FetchTopic(
+                    topic=key.topic,
+                    partitions=[FetchPartition(partition=key.partition, fetch_offset=offset, partition_max_bytes=1)],
+                )
+            ],
+        )
+        answer = client.leader(key).request(FETCH, request, version_max=FETCH_VERSION_MAX)
+        if answer.error_code:
+            raise error_for(answer.error_code)
+        for topic in answer.responses:
+            for row in topic.partitions:
+                raise_from_leader(row.error_code, key)
+                return first_batch(row.records, offset) if row.records else None
+        return None
+
+    return client.with_retries(ask)
+
+
+def first_batch(records: memoryview, offset: int) -> Probe:
+    """The header of the first batch; of old message sets, an entry counts as reaching from `offset` on."""
+    try:
+        info = next_whole(records, 0)
+    except BatchError:
+        following = following_offset(records, offset)
+        if following == offset:
+            raise error_for(ErrorCode.CORRUPT_MESSAGE, f"no batch can be read at offset {offset}") from None
+        return Probe(offset, following, len(records))
+    if info is None:
+        raise error_for(ErrorCode.CORRUPT_MESSAGE, f"the batch at offset {offset} came cut off")
+    return Probe(info.base_offset, info.last_offset + 1, info.size)
