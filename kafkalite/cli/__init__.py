@@ -33,6 +33,7 @@ COMMANDS = {
     "transactions": "list and describe transactions, abort one that hangs",
     "produce": "send lines to a topic",
     "consume": "print the records of a topic",
+    "mirror": "copy topics from another cluster, exactly once",
     "classic": "the tools of Kafka 0.7",
     "log": "look into segment files, without a broker",
     "settings": "list every setting that a broker or a topic takes",

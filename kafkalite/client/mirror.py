@@ -1,0 +1,385 @@
+"""Copies topics from one cluster to another: partition, key, value, headers and timestamp of each record, once.
+
+    source ─▶ fetched batches ─▶ as they are: new producer, new CRC        ─▶ transaction ─▶ target
+                    │            decoded and encoded anew: small, cut,           ▲
+                    ▼            compacted, old formats, the broker's time       │
+              next offsets ──────────────────────────────────────────────── progress
+
+A transaction holds records and the progress that they mean (mirror_progress). Whatever kills a mirror, the next one of
+its name takes the transactional id, which ends what was open, reads the progress and goes on: whoever reads committed
+data misses nothing and sees nothing twice. Offsets differ from the source's, as markers stand between.
+
+The source is read committed: aborted records and markers are not copied, transactions of the source are not kept.
+
+In memory are one fetch of each of the source's brokers, and at most five batches on their way to each of the target's.
+
+Thread rule: one thread at a time; `stop` is an Event, set from anywhere.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from kafkalite._native.batch import BatchError, crc_matches
+from kafkalite.client.client import READ_COMMITTED
+from kafkalite.client.errors import TransactionAborted
+from kafkalite.client.mirror_progress import Progress, Reached
+from kafkalite.client.mirror_topics import TargetTopics, TopicFilter
+from kafkalite.client.reader import FETCH_SIZE, Reader
+from kafkalite.errors import ErrorCode, OffsetOutOfRange, error_for
+from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, ZERO_UUID, TopicPartition
+from kafkalite.record.batches import BatchReader, next_whole
+from kafkalite.record.compression import CompressionError
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Iterator, Mapping
+
+    from kafkalite._native.batch import BatchInfo
+    from kafkalite._native.columns import AbortedTransactions
+    from kafkalite.client.client import Client, TopicDescription
+    from kafkalite.client.producer import Producer
+    from kafkalite.client.reader import Position
+
+COMMIT_INTERVAL_S = 1.0
+COMMIT_SIZE = 64 * 1024 * 1024
+"""Bytes fetched for a transaction, or a little more."""
+REFRESH_S = 30.0
+"""How often new topics and partitions are looked for."""
+GIVE_UP_S = 300.0
+"""How long transactions may fail one after the other."""
+RETRY_PAUSE_S = 0.5
+POLL_S = 0.2
+PASS_SIZE_MIN = 16 * 1024
+"""Smaller batches are put together: a request for each would cost more than writing their records anew."""
+MERGE_SIZE = 1024 * 1024
+MERGE_COUNT = 50_000
+PLAIN_ATTRIBUTES = 0x17
+"""Codec and transactional bit: a batch with any other cannot be sent as it is."""
+COMPRESSED = 0x07
+
+
+class Fetched(NamedTuple):
+    """An answer's batches of one partition, valid until the next one of its leader."""
+
+    partition: TopicPartition
+    records: memoryview
+    offset: int
+    next_offset: int
+    aborted: AbortedTransactions | None
+
+
+class FetchedReader(Reader):
+    """A Reader that hands out what it fetched as it came."""
+
+    def fetched(self, timeout_s: float) -> Iterator[Fetched]:
+        """As `answers`."""
+        return cast("Iterator[Fetched]", self.answers(timeout_s))
+
+    def _decode(self, position: Position, offset: int, row: Any) -> Iterator[Any]:
+        yield Fetched(position.key, memoryview(row.records), offset, position.offset, self._aborted(row))
+
+
+@dataclass(slots=True)
+class Copied:
+    """What was copied and committed, by topic."""
+
+    records: dict[str, int] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    """Bytes of batches in the source."""
+    transactions: int = 0
+    notes: list[str] = field(default_factory=list)
+    """What an operator should know: ranges that were gone, topics made anew."""
+
+    @property
+    def record_count(self) -> int:
+        return sum(self.records.values())
+
+    @property
+    def size(self) -> int:
+        return sum(self.sizes.values())
+
+
+class Copier:
+    """Fetched batches to a producer: as they are where that is allowed, else their records."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self._batches = BatchReader()
+        self.passed = 0
+        """Batches sent as they were."""
+
+    def close(self) -> None:
+        self._batches.close()
+
+    def copy(self, fetched: Fetched) -> int:
+        """Sends the records of an answer; how many. CorruptMessage names the offset of a damaged batch."""
+        try:
+            return self._copy(fetched)
+        except (BatchError, CompressionError) as error:
+            self._batches.take()
+            text = f"{fetched.partition}: a batch from offset {fetched.offset} on cannot be read: {error}"
+            raise error_for(ErrorCode.CORRUPT_MESSAGE, text) from error
+
+    def _copy(self, fetched: Fetched) -> int:
+        key, view, aborted, end = fetched.partition, fetched.records, fetched.aborted, fetched.next_offset
+        offset, position, codec, count = fetched.offset, 0, 0, 0
+        while offset < end:
+            info = next_of_today(view, position)
+            if info is None:
+                while offset < end:
+                    following = self._batches.read(
+                        view[position:], offset, end, aborted, count_max=MERGE_COUNT, size_max=MERGE_SIZE
+                    )
+                    assert following > offset, "headers promised records that are not there"
+                    offset = following
+                    count += self._send_collected(key, codec)
+                break
+            batch = view[position : position + info.size]
+            position += info.size
+            if info.last_offset < offset:
+                continue
+            if may_pass(info, offset, end) and not (aborted is not None and aborted.drops_batch(info)):
+                if not crc_matches(batch):
+                    raise error_for(ErrorCode.CORRUPT_MESSAGE, f"{key}: the batch at {info.base_offset} is damaged")
+                count += self._send_collected(key, codec)
+                count += self._producer.send_batch(key.topic, key.partition, batch)
+                self.passed += 1
+            else:
+                if info.codec != codec and self._batches.count:
+                    count += self._send_collected(key, codec)
+                codec = info.codec
+                self._batches.read(batch, offset, end, aborted)
+                if self._batches.size >= MERGE_SIZE or self._batches.count >= MERGE_COUNT:
+                    count += self._send_collected(key, codec)
+            offset = min(info.last_offset + 1, end)
+        return count + self._send_collected(key, codec)
+
+    def _send_collected(self, key: TopicPartition, codec: int) -> int:
+        columns = self._batches.take()
+        if len(columns):
+            self._producer.send(key.topic, key.partition, columns, codec=codec)
+        return len(columns)
+
+
+def next_of_today(view: memoryview, position: int) -> BatchInfo | None:
+    """The header of the batch at `position`; None for a message set of magic 0 or 1."""
+    try:
+        return next_whole(view, position)
+    except BatchError:
+        return None  # a reader takes it, or says what is wrong
+
+
+def may_pass(info: BatchInfo, offset: int, end: int) -> bool:
+    """Whether a batch can be sent as it is, and is worth a request."""
+    return (
+        info.base_offset >= offset
+        and info.last_offset < end
+        and info.size >= PASS_SIZE_MIN
+        and not info.attributes & ~PLAIN_ATTRIBUTES
+        and info.record_count == info.last_offset_delta + 1
+    )
+
+
+class Mirror:
+    """See the module. One at a time of each `name`: a newer one fences the older.
+
+    `name`               of the mirror: its progress and its transactional id
+    `topics`             which topics are copied
+    `commit_interval_s`, `commit_size`   when a transaction ends: its age, the bytes fetched for it
+    `refresh_s`          how often new topics and partitions are looked for
+    `on_commit`          called after each transaction, with what was copied so far
+    """
+
+    def __init__(
+        self,
+        source: Client,
+        target: Client,
+        *,
+        name: str,
+        topics: TopicFilter | None = None,
+        commit_interval_s: float = COMMIT_INTERVAL_S,
+        commit_size: int = COMMIT_SIZE,
+        refresh_s: float = REFRESH_S,
+        fetch_size: int = FETCH_SIZE,
+        on_commit: Callable[[Copied], None] | None = None,
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._filter = TopicFilter() if topics is None else topics
+        self._commit_interval_s = commit_interval_s
+        self._commit_size = commit_size
+        self._refresh_s = refresh_s
+        self._fetch_size = fetch_size
+        self._on_commit = on_commit
+        self._progress = Progress(target, name, self._source_id())
+        self._producer = target.producer(transactional_id=f"kafkalite-mirror-{name}")
+        self._copier = Copier(self._producer)
+        self._targets = TargetTopics(source, target, self._progress.topic)
+        self._reader = FetchedReader(
+            source, {}, isolation=READ_COMMITTED, fetch_size=fetch_size, max_wait_ms=100, await_topics=True
+        )
+        self._ids: dict[str, bytes] = {}
+        self._committed: dict[TopicPartition, int] = {}
+        self._pending: dict[TopicPartition, int] = {}
+        self._pending_records: dict[str, int] = {}
+        self._pending_sizes: dict[str, int] = {}
+        self._began = 0.0
+        self._open = False
+        self.copied = Copied()
+
+    def _source_id(self) -> str:
+        """ValueError when source and target are the same cluster."""
+        self._source.refresh([])
+        self._target.refresh([])
+        if self._source.cluster_id is not None and self._source.cluster_id == self._target.cluster_id:
+            raise ValueError(f"source and target are the same cluster, {self._source.cluster_id}")
+        return self._source.cluster_id or ""
+
+    def close(self) -> None:
+        """Leaves an open transaction to time out, or to the next mirror of the name. Idempotent."""
+        self._reader.close()
+        self._copier.close()
+        self._producer.close()
+
+    def run(self, stop: threading.Event, *, to_end: bool = False) -> Copied:
+        """Copies until `stop` is set, or all that the source has now. ProducerFenced: a newer mirror of this name."""
+        self._progress.create()
+        self._producer.init_transactions()
+        self._take_topics(self._progress.load(), to_end=to_end)
+        looked = failing_since = time.monotonic()
+        while True:
+            try:
+                if stop.is_set() or (to_end and self._reader.done):
+                    self._commit()
+                    return self.copied
+                self._round()
+                failing_since = time.monotonic()
+            except TransactionAborted:
+                if time.monotonic() - failing_since > GIVE_UP_S:
+                    raise
+                self._roll_back()
+                stop.wait(RETRY_PAUSE_S)
+            except OffsetOutOfRange as error:
+                self._roll_back()
+                self._step_over(error)
+            if not to_end and time.monotonic() - looked > self._refresh_s:
+                looked = time.monotonic()
+                self._take_topics({}, to_end=False)
+
+    # --- what is copied ----------------------------------------------------------------------------------------------
+
+    def _take_topics(self, reached: Mapping[TopicPartition, Reached], *, to_end: bool) -> None:
+        """Begins with partitions that are not being copied yet."""
+        fresh: dict[TopicPartition, int] = {}
+        for topic in self._source.topics().values():
+            if self._filter.takes(topic):
+                self._targets.ensure(topic)
+                self._forget_old(topic)
+                fresh.update(self._starts(topic, reached))
+        if not fresh:
+            return
+        earliest = self._source.list_offsets(dict.fromkeys(fresh, OFFSET_EARLIEST))
+        for key, offset in fresh.items():
+            first = earliest[key].offset
+            if offset > 0 and offset < first:
+                self.copied.notes.append(f"{key}: offsets {offset} to {first - 1} are gone from the source")
+            self._committed[key] = max(offset, first)
+        ends = None
+        if to_end:
+            latest = self._source.list_offsets(dict.fromkeys(fresh, OFFSET_LATEST), isolation=READ_COMMITTED)
+            ends = {key: row.offset for key, row in latest.items()}
+        self._reader.add({key: self._committed[key] for key in fresh}, ends)
+
+    def _starts(
+        self, topic: TopicDescription, reached: Mapping[TopicPartition, Reached]
+    ) -> Iterator[tuple[TopicPartition, int]]:
+        """Partitions that are not being copied yet, and where to begin with them."""
+        for partition in topic.partitions:
+            key = TopicPartition(topic.name, partition.partition)
+            if key in self._committed:
+                continue
+            found = reached.get(key)
+            if found is not None and found.topic_id not in {topic.topic_id, ZERO_UUID} and any(topic.topic_id):
+                self.copied.notes.append(f"{key}: the topic was made anew in the source, all of it is copied")
+                found = None
+            yield key, 0 if found is None else found.offset
+
+    def _forget_old(self, topic: TopicDescription) -> None:
+        """A topic made anew under its old name begins anew."""
+        known = self._ids.setdefault(topic.name, topic.topic_id)
+        if known != topic.topic_id:
+            self._commit()
+            old = [key for key in self._committed if key.topic == topic.name]
+            self._reader.drop(old)
+            for key in old:
+                del self._committed[key]
+            self._ids[topic.name] = topic.topic_id
+            self.copied.notes.append(f"topic {topic.name} was made anew in the source, all of it is copied")
+
+    def _step_over(self, error: OffsetOutOfRange) -> None:
+        """Goes on behind what aged out of the source. Raises the error when that is not what happened."""
+        earliest = self._source.list_offsets(dict.fromkeys(self._committed, OFFSET_EARLIEST))
+        gone = {key: row.offset for key, row in earliest.items() if row.offset > self._committed[key]}
+        if not gone:
+            raise error
+        for key, first in gone.items():
+            self.copied.notes.append(f"{key}: offsets {self._committed[key]} to {first - 1} are gone from the source")
+            self._committed[key] = first
+            self._reader.seek(key, first)
+
+    # --- copying -----------------------------------------------------------------------------------------------------
+
+    def _round(self) -> None:
+        """One answer from a leader or more, and a commit when it is time."""
+        for fetched in self._reader.fetched(POLL_S):
+            if not self._open:
+                self._producer.begin_transaction()
+                self._open = True
+                self._began = time.monotonic()
+            topic = fetched.partition.topic
+            count = self._copier.copy(fetched)
+            self._pending[fetched.partition] = fetched.next_offset
+            self._pending_records[topic] = self._pending_records.get(topic, 0) + count
+            self._pending_sizes[topic] = self._pending_sizes.get(topic, 0) + len(fetched.records)
+            if self._is_due():
+                self._commit()
+        if self._is_due():
+            self._commit()
+
+    def _is_due(self) -> bool:
+        late = time.monotonic() - self._began > self._commit_interval_s
+        return self._open and (late or sum(self._pending_sizes.values()) >= self._commit_size)
+
+    def _commit(self) -> None:
+        """Ends the transaction, with the progress that its records mean."""
+        if not self._open:
+            return
+        reached = {key: Reached(offset, self._ids[key.topic]) for key, offset in self._pending.items()}
+        self._progress.write(self._producer, reached)
+        self._producer.commit_transaction()
+        self._open = False
+        self._committed.update(self._pending)
+        for topic, count in self._pending_records.items():
+            self.copied.records[topic] = self.copied.records.get(topic, 0) + count
+            self.copied.sizes[topic] = self.copied.sizes.get(topic, 0) + self._pending_sizes[topic]
+        self.copied.transactions += 1
+        self._forget_pending()
+        if self._on_commit is not None:
+            self._on_commit(self.copied)
+
+    def _roll_back(self) -> None:
+        """Gives the transaction up; every partition goes on where the last one ended."""
+        if self._open:
+            self._producer.abort_transaction()
+            self._open = False
+        self._forget_pending()
+        for key, offset in self._committed.items():
+            self._reader.seek(key, offset)
+
+    def _forget_pending(self) -> None:
+        self._pending.clear()
+        self._pending_records.clear()
+        self._pending_sizes.clear()
