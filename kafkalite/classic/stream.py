@@ -106,8 +106,8 @@ class ChunkQueue:
             self._changed.notify_all()
             return True
 
-    def get(self, timeout_s: float | None) -> Chunk | None:
-        """The next chunk; None at the end. ConsumerTimeout when none comes in time."""
+    def get(self, timeout_s: float | None) -> tuple[Chunk, int] | None:
+        """The next chunk and the generation it is of; None at the end. ConsumerTimeout when none comes in time."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:
             while not self._chunks:
@@ -119,7 +119,7 @@ class ChunkQueue:
                 self._changed.wait(left_s)
             chunk = self._chunks.popleft()
             self._changed.notify_all()
-            return chunk
+            return chunk, self._generation
 
     def clear(self) -> None:
         """Drops what waits; whoever waits to put something into it gives up."""
@@ -162,15 +162,18 @@ class KafkaStream(MessageStream):
         if self._position is not None:
             self._position.settle()
             self._position = None
-        chunk = self._queue.get(self._timeout_s)
-        if chunk is None:
+        found = self._queue.get(self._timeout_s)
+        if found is None:
             raise StopIteration
+        chunk, generation = found
         if chunk.error is not None:
             raise chunk.error
         iterator = MessageIterator(chunk.data, chunk.offset, shallow=self._shallow)
         self._position = chunk.position
         chunk.position.begin(iterator)
         self.take_chunk(iterator, chunk.position.topic)
+        if self._queue.generation != generation:
+            self.stop_chunk()  # cleared between the queue and here, where nobody saw the chunk
 
 
 def _to_event(decoder: Decoder) -> Callable[[Message], Any] | str | None:

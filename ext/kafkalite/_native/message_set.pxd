@@ -88,6 +88,7 @@ cdef class MessageIterator:
     cdef int64_t base_offset            # of position 0
     cdef int64_t given                  # entries before the current one
     cdef bint shallow
+    cdef bint stopped                   # by another thread, perhaps
     cdef int depth_max
     cdef object unpack                  # (codec, payload, depth) -> bytes
     cdef object fault                   # (EntryFault, offset) -> exception

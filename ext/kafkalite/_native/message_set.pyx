@@ -267,10 +267,8 @@ cdef class MessageIterator:
         return message
 
     def stop(self):
-        """Nothing more is given; next_offset stays."""
-        self.size = self.position
-        self.inner = None
-        self.ahead = None
+        """Nothing more is given; next_offset stays. From any thread: the rest is the iterating one's."""
+        self.stopped = True
 
     cdef Message step(self):
         """The next message, None at the end."""
@@ -278,6 +276,8 @@ cdef class MessageIterator:
         cdef Message message
         cdef int result
         while True:
+            if self.stopped:  # also while a wrapper was being opened, which lets other threads run
+                return None
             if self.ahead is not None:
                 message = self.ahead
                 self.ahead = self.inner.step()

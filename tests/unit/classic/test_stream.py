@@ -4,10 +4,12 @@ import threading
 
 import pytest
 
+from kafkalite.classic import messages
 from kafkalite.classic.errors import ConsumerTimeout, InvalidMessage, OffsetOutOfRange
 from kafkalite.classic.handlers import DefaultDecoder, PayloadDecoder
 from kafkalite.classic.messages import Message, encode_message_set
 from kafkalite.classic.stream import Chunk, ChunkQueue, KafkaStream, Position
+from kafkalite.record.message_set import wrap
 from kafkalite.registry.nodes import BrokerPartition
 
 
@@ -121,3 +123,59 @@ def test_damaged_message_is_never_handed_out():
     with pytest.raises(InvalidMessage):
         next(at.stream)
     assert at.position.consumed == 11
+
+
+def test_chunk_that_was_taken_while_the_stream_was_cleared_is_not_handed_out():
+    """A rebalance between the queue and the iterator: nobody but the reader's thread knows of the chunk then."""
+    at = Fixture(timeout_ms=1)
+    clear = [at.stream.clear]
+
+    class Interfering(Position):
+        def begin(self, iterator):
+            if clear:
+                clear.pop()()
+            super().begin(iterator)
+
+    at.position = Interfering("t", BrokerPartition(0, 0), 0, at.queue)
+    at.put(b"a", b"b")
+    with pytest.raises(ConsumerTimeout):
+        next(at.stream)
+    assert at.position.consumed == at.position.fetched - 22 == 0
+    at.position.fetched = 0
+    at.put(b"a", b"b")
+    assert next(at.stream).message == b"a"
+
+
+def test_wrapper_that_was_being_opened_while_the_stream_was_cleared_is_not_handed_out(monkeypatch):
+    at = Fixture(timeout_ms=1)
+    at.put(b"a", b"b", codec=1)
+    unpack = messages.unpack
+
+    def slow(*arguments):
+        at.stream.clear()
+        return unpack(*arguments)
+
+    monkeypatch.setattr(messages, "unpack", slow)
+    with pytest.raises(ConsumerTimeout):
+        next(at.stream)
+    assert at.position.consumed == 0
+
+
+def test_clearing_while_a_wrapper_inside_a_wrapper_is_opened(monkeypatch):
+    at = Fixture(timeout_ms=1)
+    deep = encode_message_set([Message(b"x"), Message(b"y")], 1)
+    data = wrap(encode_message_set([Message(b"a")], 0) + deep, 1)
+    assert at.queue.put(Chunk(memoryview(data), 0, at.position), at.queue.generation)
+    unpack = messages.unpack
+
+    def slow(codec, payload, limit):
+        content = unpack(codec, payload, limit)
+        if b"x" in content and b"a" not in content:
+            at.stream.clear()
+        return content
+
+    monkeypatch.setattr(messages, "unpack", slow)
+    assert next(at.stream).message == b"a"
+    with pytest.raises(ConsumerTimeout):
+        next(at.stream)
+    assert at.position.consumed == 0
