@@ -3,7 +3,8 @@
 The protocol has no correlation: a channel on which a request failed half way is closed, never used on. Connecting is
 tried again with pauses of 1, 10, 100 ... ms, as 0.7 does, until connect_timeout_s seconds have passed.
 
-Thread rule: one thread at a time; whoever shares a channel brings a lock. `interrupt` alone may be called from another.
+Thread rule: one thread at a time; whoever shares a channel brings a lock. `interrupt` alone may be called from another,
+and is for good.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
+import threading
 import time
 from typing import Final
 
@@ -46,6 +48,8 @@ class Channel:
         self._send_buffer_size = send_buffer_size
         self._receive_buffer_size = receive_buffer_size
         self._socket: socket.socket | None = None
+        self._connecting: socket.socket | None = None
+        self._interrupted = threading.Event()
 
     @property
     def connected(self) -> bool:
@@ -82,15 +86,18 @@ class Channel:
             self._socket = None
 
     def interrupt(self) -> None:
-        """Ends what another thread waits for on this channel."""
-        current = self._socket
-        if current is not None:
-            with contextlib.suppress(OSError):  # closed already
-                current.shutdown(socket.SHUT_RDWR)
+        """Ends what another thread waits for on this channel, be it a connection; none is made any more."""
+        self._interrupted.set()
+        for current in (self._socket, self._connecting):
+            if current is not None:
+                with contextlib.suppress(OSError):  # closed already
+                    current.shutdown(socket.SHUT_RDWR)
 
     def _connection(self) -> socket.socket:
         if self._socket is None:
             self._socket = self._connect()
+            if self._interrupted.is_set():  # looked at once the socket is where `interrupt` finds it
+                raise ConnectionFailed(f"the channel to {self.address} was closed")
         return self._socket
 
     def _connect(self) -> socket.socket:
@@ -98,12 +105,11 @@ class Channel:
         pause_s = _PAUSE_S_FIRST
         while True:
             try:
-                made = socket.create_connection((self.host, self.port), timeout=self._connect_timeout_s)
+                made = self._open()
             except OSError as error:
                 left_s = deadline - time.monotonic()
-                if left_s <= 0:
+                if left_s <= 0 or self._interrupted.wait(min(pause_s, left_s, _PAUSE_S_MAX)):
                     raise ConnectionFailed(f"cannot connect to {self.address}: {error}") from error
-                time.sleep(min(pause_s, left_s, _PAUSE_S_MAX))
                 pause_s *= 10
                 continue
             made.settimeout(self._socket_timeout_s)
@@ -112,6 +118,25 @@ class Channel:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_size)
             made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_size)
             return made
+
+    def _open(self) -> socket.socket:
+        """A socket to the first of the host's addresses that takes one, OSError when none does."""
+        failure = OSError("the host has no address")
+        for family, kind, protocol, _, address in socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM):
+            self._connecting = made = socket.socket(family, kind, protocol)
+            try:
+                if self._interrupted.is_set():  # looked at once the socket is where `interrupt` finds it
+                    raise OSError("interrupted")  # noqa: TRY301
+                made.settimeout(self._connect_timeout_s)
+                made.connect(address)
+            except OSError as error:
+                made.close()
+                failure = error
+            else:
+                return made
+            finally:
+                self._connecting = None
+        raise failure
 
     def _answer_size(self) -> int:
         size: int

@@ -1,0 +1,69 @@
+"""A channel that is interrupted: nothing waits on it any more, for an answer, a connection, or the next attempt."""
+
+import socket
+import threading
+import time
+
+import pytest
+
+from kafkalite.classic.channel import Channel
+from kafkalite.classic.errors import ConnectionFailed
+from tests.support.process import free_port, wait_until
+
+WAIT_S = 30.0
+LONG_S = 600.0
+
+
+def interrupted(channel, ready):
+    """What a request on the channel ends with when it is interrupted once `ready()`; None when it does not end."""
+    found = []
+
+    def ask():
+        with pytest.raises(ConnectionFailed) as caught:
+            channel.request(b"\0\0\0\0")
+        found.append(caught.value)
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    wait_until(ready, WAIT_S, "somebody waits")
+    channel.interrupt()
+    asking.join(WAIT_S)
+    return found
+
+
+def test_waiting_for_an_answer_that_does_not_come():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        channel = Channel("127.0.0.1", silent.getsockname()[1], socket_timeout_s=LONG_S)
+        assert interrupted(channel, lambda: channel.connected)
+
+
+def test_waiting_to_try_again_where_nobody_listens():
+    channel = Channel("127.0.0.1", free_port(), connect_timeout_s=LONG_S)
+    began = time.monotonic()
+    # The pauses are 1, 10, 100 ms, then seconds.
+    assert interrupted(channel, lambda: time.monotonic() > began + 0.3)
+
+
+def test_waiting_for_a_host_that_does_not_take_the_connection():
+    full = socket.socket()
+    full.bind(("127.0.0.1", 0))
+    full.listen(0)
+    crowd = [socket.socket() for _ in range(4)]
+    try:
+        for one in crowd:
+            one.setblocking(False)
+            one.connect_ex(full.getsockname())
+        channel = Channel("127.0.0.1", full.getsockname()[1], connect_timeout_s=LONG_S)
+        assert interrupted(channel, lambda: channel._connecting is not None)
+    finally:
+        for one in (*crowd, full):
+            one.close()
+
+
+def test_nothing_is_connected_after_an_interruption():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        channel = Channel("127.0.0.1", listening.getsockname()[1], connect_timeout_s=LONG_S)
+        channel.interrupt()
+        with pytest.raises(ConnectionFailed):
+            channel.send(b"x")
+        assert not channel.connected
