@@ -1,7 +1,8 @@
 """Where a producer may send: live brokers and the partitions of topics, from ZooKeeper or a fixed list.
 
-With ZooKeeper the answers are cached and dropped when a watch fires: which topic, or which brokers, changed. An expired
-session drops everything. Source: kafka-0.7.md section 6.
+With ZooKeeper the answers are cached and dropped when a watch fires: which topic, or which brokers, changed. While the
+connection is away they are all there is, and sending goes on; when it is back they are asked for anew. Source:
+kafka-0.7.md section 6.
 
 Thread rule: any thread; a lock guards the caches, and is not held while ZooKeeper is asked. Watches fire on kazoo's
 thread and only drop.
@@ -18,7 +19,7 @@ from kafkalite.classic.errors import InvalidConfig, NoBrokersForPartition
 from kafkalite.classic.wire import ANY_PARTITION
 from kafkalite.registry import group, zookeeper
 from kafkalite.registry.nodes import BrokerPartition
-from kafkalite.registry.zookeeper import SessionState
+from kafkalite.registry.zookeeper import SessionState, ZooKeeperError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,7 +104,10 @@ class ZooKeeperBrokers:
         with self._lock:
             known, version = self._partitions.get(topic), self._version
         if known is None:
-            known = group.partitions(self._client, topic, self._dropper(topic))
+            try:
+                known = group.partitions(self._client, topic, self._dropper(topic))
+            except ZooKeeperError as error:
+                raise NoBrokersForPartition(f"ZooKeeper does not say who has topic {topic!r}: {error!r}") from error
             with self._lock:
                 if self._version == version:
                     self._partitions[topic] = known
@@ -129,15 +133,24 @@ class ZooKeeperBrokers:
         with self._lock:
             known, version = self._addresses, self._version
         if known is None:
-            nodes = group.brokers(self._client, lambda _event: self.refresh())
+            try:
+                nodes = group.brokers(self._client, self._on_brokers)
+            except ZooKeeperError as error:
+                raise NoBrokersForPartition(f"ZooKeeper does not say which brokers are alive: {error!r}") from error
             known = {node.broker_id: Address(node.broker_id, node.host, node.port) for node in nodes.values()}
             with self._lock:
                 if self._version == version:
                     self._addresses = known
         return known
 
+    def _on_brokers(self, event: object) -> None:
+        if zookeeper.tells_change(event):
+            self.refresh()
+
     def _dropper(self, topic: str) -> Callable[[object], None]:
-        def drop(_event: object) -> None:
+        def drop(event: object) -> None:
+            if not zookeeper.tells_change(event):
+                return
             with self._lock:
                 self._version += 1
                 self._partitions.pop(topic, None)
@@ -145,7 +158,7 @@ class ZooKeeperBrokers:
         return drop
 
     def _on_state(self, state: str) -> None:
-        if state != SessionState.CONNECTED:
+        if state == SessionState.CONNECTED:  # again: the watches went with the connection
             self.refresh()
 
 

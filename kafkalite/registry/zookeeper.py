@@ -18,6 +18,7 @@ from kazoo.client import KazooClient
 from kazoo.client import KazooState as SessionState
 from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import EventType
 from kazoo.retry import KazooRetry
 
 from kafkalite.errors import StartupError
@@ -37,6 +38,7 @@ __all__ = [
     "delete_tree",
     "read",
     "session_id",
+    "tells_change",
     "write",
 ]
 
@@ -130,6 +132,11 @@ def children(client: KazooClient, path: str, watch: Callable[[object], None] | N
 
 def _children(client: KazooClient, path: str, watch: Callable[[object], None] | None) -> list[str]:
     return sorted(client.get_children_async(path, watch=watch).get(timeout=OPERATION_TIMEOUT_S))
+
+
+def tells_change(event: object) -> bool:
+    """Whether a watch was called for what it watches: kazoo calls each when the connection goes, too."""
+    return bool(getattr(event, "type", None) != EventType.NONE)
 
 
 def write(client: KazooClient, path: str, value: bytes) -> None:
