@@ -187,6 +187,8 @@ class BrokerRegistration:
     def _register_topic(self, client: KazooClient, topic: str, count: int) -> None:
         """Registers one topic. Who holds the broker's id may replace what an earlier run of it left behind."""
         path = topic_broker_path(topic, self._broker_id)
+        if topic in self._registered:
+            zookeeper.delete(client, path)  # consumers watch which nodes there are, not what they hold
         while True:
             try:
                 zookeeper.create_ephemeral(client, path, str(count).encode())

@@ -1,0 +1,36 @@
+"""A broker's entry over a ZooKeeper in memory."""
+
+import pytest
+
+from kafkalite.clock import SystemClock
+from kafkalite.registry import zookeeper
+from kafkalite.registry.broker import BrokerRegistration
+from tests.support.fake_zookeeper import FakeServer
+from tests.support.process import wait_until
+
+WAIT_S = 30.0
+
+
+@pytest.fixture
+def server(monkeypatch):
+    made = FakeServer()
+    monkeypatch.setattr(zookeeper, "connect", lambda *_arguments, **_options: made.client())
+    return made
+
+
+def test_more_partitions_are_told_to_who_watches_the_topic(server):
+    """Consumers watch which brokers a topic has, not how many partitions each says: the node is made anew."""
+    one = BrokerRegistration(
+        "memory", 0, "127.0.0.1", 9, SystemClock(), session_timeout_s=1.0, connection_timeout_s=1.0,
+        on_fatal=lambda _error: None,
+    )  # fmt: skip
+    one.start({"t": 2})
+    try:
+        wait_until(lambda: server.below("/brokers/topics/t") == {"0": "2"}, WAIT_S, "the topic is registered")
+        told = []
+        server.client().get_children_async("/brokers/topics/t", watch=told.append)
+        one.topic_created("t", 4)
+        wait_until(lambda: server.below("/brokers/topics/t") == {"0": "4"}, WAIT_S, "the new count")
+        assert told
+    finally:
+        one.stop()
