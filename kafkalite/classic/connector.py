@@ -4,10 +4,11 @@
                                             ▲    │
           a node changed, a session lost ───┘    └─ fails: pause, again, rebalance.retries.max times
 
-A rebalance stops the fetchers, clears the streams, commits (always), gives the owner nodes back, reads the group
-afresh, claims its share, and starts fetchers. Changes that come meanwhile are merged into one more. A lost session
-means everything again with nothing owned; a connection that stays away longer than the session may last stops the
-fetchers, since others may own the partitions by now. Source: kafka-0.7.md section 5; departures: docs/kafka-0.7.md.
+A rebalance stops the fetchers, clears the streams, commits (always), reads the group afresh, gives the owner nodes
+back, claims its share, and starts fetchers. Changes that come meanwhile are merged into one more; one that failed for
+good is begun anew after RETRY_S. A lost session means everything again; a connection that stays away longer than the
+session may last stops the fetchers, since others may own the partitions by now. Until then a lost connection changes
+nothing. Source: kafka-0.7.md section 5; departures: docs/kafka-0.7.md.
 
 Thread rule: any thread may commit or shut down. `_rebalancing` is held through a rebalance; `_wake` guards the flags
 that kazoo's callbacks set. Threads: one watcher, one committer, one fetcher a broker.
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RETRY_S: Final = 1.0
-"""Pause before a registration that ZooKeeper did not take is tried again."""
+"""Pause before a registration that ZooKeeper did not take, or a rebalance that failed for good, is tried again."""
 
 
 class ConsumerConnector:
@@ -70,7 +71,7 @@ class ConsumerConnector:
         self._queues: dict[tuple[str | None, int], ChunkQueue] = {}  # (topic or None for all, stream number)
         self._streams: list[KafkaStream] = []
         self._fetchers: list[Fetcher] = []
-        self._owners: dict[tuple[str, BrokerPartition], str] = {}
+        self._owners: dict[tuple[str, BrokerPartition], str] = {}  # every node that may be ours, claimed or half so
         self._positions: dict[tuple[str, BrokerPartition], Position] = {}
         self._wake = threading.Condition(threading.Lock())
         self._changed = False  # guarded by _wake, as are the three below
@@ -107,7 +108,13 @@ class ConsumerConnector:
         return streams
 
     def commit_offsets(self) -> None:
-        """Stores, for each owned partition, the offset behind the last message handed out. Failures are logged."""
+        """Stores, for each owned partition, the offset behind the last message handed out. Failures are logged.
+
+        Nothing is stored while ZooKeeper is away: others may own the partitions when it is back.
+        """
+        if self._session_lost or self._away_since is not None:
+            logger.info("ZooKeeper is away, offsets are not stored", extra=fields(consumer=self.consumer_id))
+            return
         for (topic, partition), position in list(self._positions.items()):
             self._store(topic, partition, position.consumed)
 
@@ -125,6 +132,8 @@ class ConsumerConnector:
             self._stop_fetchers()
             for queue in self._queues.values():
                 queue.end()
+            for stream in self._streams:
+                stream.clear()  # what the streams have in hand, too: after the commit nothing may be handed out
             if self._config.auto_commit:
                 self.commit_offsets()
         zookeeper.close(self._client)
@@ -191,6 +200,7 @@ class ConsumerConnector:
                         extra=fields(consumer=self.consumer_id),
                     )  # fmt: skip
                     self._pause()
+                    self._give_back()
                     self._wait(self._config.rebalance_backoff_s)
                 else:
                     return
@@ -205,11 +215,10 @@ class ConsumerConnector:
         share = ownership.decide(
             self._client, self._group, self.consumer_id, self._on_change, watch_topics=watch_topics
         )
-        owners, self._owners = self._owners, {}
-        ownership.release(self._client, self._group, owners)
-        ownership.find_offsets(self._client, self._group, share, self._config)
+        ownership.release(self._client, self._group, self._owners)
+        self._owners = dict(share.owners)
         ownership.claim(self._client, self._group, share)
-        self._owners = share.owners
+        ownership.find_offsets(self._client, self._group, share, self._config)
         self._positions = {
             key: Position(*key, share.offsets[key], self._queue_of(key[0], thread))
             for key, thread in share.owners.items()
@@ -218,6 +227,13 @@ class ConsumerConnector:
         idle = sorted(share.topics - {topic for topic, _ in share.owners})
         if idle:
             logger.warning("no partition is left for %s of topics %s", self.consumer_id, ", ".join(idle))
+
+    def _give_back(self) -> None:
+        """After a failure nobody must wait for us; what ZooKeeper does not take now, the next attempt gives back."""
+        try:
+            ownership.release(self._client, self._group, self._owners)
+        except ZooKeeperError as error:
+            logger.info("%d owner nodes are yet to be given back: %s", len(self._owners), error or type(error).__name__)
 
     def _pause(self) -> None:
         """Nothing is fetched or handed out any more; what was handed out is committed."""
@@ -301,21 +317,22 @@ class ConsumerConnector:
                 logger.warning("the session in ZooKeeper was lost", extra=fields(consumer=self.consumer_id))
                 with self._rebalancing:
                     self._drop()
-                    self._owners = {}  # they went with the session
+                # The owner nodes went with the session, but for those that an attempt had under way made in the next
+                # one: the rebalance looks at each.
                 self._register()
             self._rebalance()
         except (RebalanceFailed, *ZooKeeperError) as error:
             if not self._stopping:
                 logger.warning("%s", error or type(error).__name__)
-            return isinstance(error, RebalanceFailed) and not lost
+            return False
         return True
 
     def _drop(self) -> None:
         """Hands out nothing more and commits nothing: the partitions may be another's by now."""
+        self._positions = {}
         self._stop_fetchers()
         for stream in self._streams:
             stream.clear()
-        self._positions = {}
 
     def _away_too_long(self) -> bool:
         return self._away_since is not None and self._away_left_s() == 0.0
@@ -338,7 +355,9 @@ class ConsumerConnector:
 
     # ---- on kazoo's thread: nothing may wait ------------------------------------------------------------------------
 
-    def _on_change(self, _event: object) -> None:
+    def _on_change(self, event: object) -> None:
+        if not zookeeper.tells_change(event):
+            return  # the connection went, which `_on_state` hears
         with self._wake:
             self._changed = True
             self._wake.notify_all()

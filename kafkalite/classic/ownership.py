@@ -1,9 +1,10 @@
 """One attempt of one consumer to take its share of a group's partitions: read, decide, claim.
 
-    read subscriptions, brokers, partitions ─▶ assign (pure) ─▶ offsets ─▶ owner nodes, all or none ─▶ Share
+    read subscriptions, partitions, brokers ─▶ assign (pure) ─▶ owner nodes ─▶ offsets ─▶ Share
 
 Every member runs this for itself when anything changed; owner nodes decide where two of them disagree for a while.
-Source: kafka-0.7.md section 5. Whatever goes wrong raises; the connector tries again.
+0.7 reads the offsets before it claims; here the owner before must have let go, and stored its last offset, first.
+Source: kafka-0.7.md section 5. Whatever goes wrong raises; the connector gives back what was claimed, and tries again.
 
 Thread rule: the connector calls it from one thread at a time.
 """
@@ -11,7 +12,7 @@ Thread rule: the connector calls it from one thread at a time.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.classic.errors import ClassicError, ConnectionFailed, RebalanceFailed
 from kafkalite.classic.fetcher import reset_offset
@@ -29,8 +30,11 @@ if TYPE_CHECKING:
     from kafkalite.classic.config import ConsumerConfig
     from kafkalite.registry.nodes import BrokerNode, BrokerPartition, GroupPaths
 
-UNKNOWN_OFFSET = -1
+UNKNOWN_OFFSET: Final = -1
 """Where a partition starts whose broker could not be asked: out of range at the first fetch, and reset there."""
+ASK_TIMEOUT_S: Final = 2.0
+"""A broker that is silent for longer is not asked for offsets: a rebalance must not wait for it."""
+ASK_CONNECT_TIMEOUT_S: Final = 1.0
 
 
 @dataclass(slots=True)
@@ -54,7 +58,7 @@ def decide(
     own = nodes.subscription(client, group, consumer_id)
     if own is None:
         raise RebalanceFailed(f"the node of {consumer_id} is gone")
-    share = Share(brokers=nodes.brokers(client))
+    share = Share()
     threads = nodes.threads_by_topic(client, group, all_topics)
     for topic, stream_count in own.streams_of(all_topics).items():
         share.topics.add(topic)
@@ -64,45 +68,49 @@ def decide(
         for partition, thread in assign(partitions, threads.get(topic, [])).items():
             if thread in ours:
                 share.owners[topic, partition] = thread
+    share.brokers = nodes.brokers(client)  # last: who has registered a topic has registered itself before
     return share
 
 
 def find_offsets(client: KazooClient, group: GroupPaths, share: Share, config: ConsumerConfig) -> None:
     """Where each owned partition is read on: what the group stored, else as autooffset.reset says."""
+    silent: set[int] = set()
     for topic, partition in share.owners:
         stored = nodes.offset(client, group, topic, partition)
         if stored is None:
-            stored = _first_offset(share, topic, partition, config)
+            stored = UNKNOWN_OFFSET
+            if partition.broker_id not in silent:
+                stored = _first_offset(share, topic, partition, config)
+            if stored == UNKNOWN_OFFSET:
+                silent.add(partition.broker_id)
         share.offsets[topic, partition] = stored
 
 
 def claim(client: KazooClient, group: GroupPaths, share: Share) -> None:
-    """Makes every owner node, or none: NodeConflict when another consumer still has one."""
-    made: list[str] = []
-    try:
-        for (topic, partition), thread in share.owners.items():
-            path = group.owner(topic, partition)
-            zookeeper.create_ephemeral(client, path, thread.encode())
-            made.append(path)
-    except zookeeper.NodeConflict:
-        for path in made:
-            zookeeper.delete(client, path)
-        raise
+    """Makes every owner node. NodeConflict when another consumer has one: the caller releases what was made."""
+    for (topic, partition), thread in share.owners.items():
+        zookeeper.create_ephemeral(client, group.owner(topic, partition), thread.encode())
 
 
 def release(client: KazooClient, group: GroupPaths, owners: dict[tuple[str, BrokerPartition], str]) -> None:
-    """Gives owner nodes back; one that is another's by now stays."""
-    for (topic, partition), thread in owners.items():
+    """Gives owner nodes back; one that is another's by now, or was never made, stays as it is.
+
+    Each leaves `owners` when that is done, so that what a lost connection leaves behind can be given back later.
+    """
+    for (topic, partition), thread in list(owners.items()):
         if nodes.owner(client, group, topic, partition) == thread:
             zookeeper.delete(client, group.owner(topic, partition))
+        del owners[topic, partition]
 
 
 def _first_offset(share: Share, topic: str, partition: BrokerPartition, config: ConsumerConfig) -> int:
     broker = share.brokers.get(partition.broker_id)
     if broker is None:
         return UNKNOWN_OFFSET
-    timeout_s = config.socket_timeout_ms / 1000
-    with SimpleConsumer(broker.host, broker.port, socket_timeout_s=timeout_s, connect_timeout_s=1.0) as consumer:
+    timeout_s = min(ASK_TIMEOUT_S, config.socket_timeout_ms / 1000)
+    with SimpleConsumer(
+        broker.host, broker.port, socket_timeout_s=timeout_s, connect_timeout_s=ASK_CONNECT_TIMEOUT_S
+    ) as consumer:
         try:
             return reset_offset(consumer, topic, partition.partition, config.auto_offset_reset)
         except ConnectionFailed:
