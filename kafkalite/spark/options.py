@@ -1,0 +1,355 @@
+"""The options of `format("kafkalite")`, by the names of Spark's own Kafka connector, parsed and checked.
+
+    options of a query (names in any case) ─▶ SourceOptions.parse ─▶ frozen values, or OptionError in one sentence
+
+What that connector refuses is refused here; a name that nobody knows is refused with the nearest one that somebody
+does. Nothing here needs Spark or a broker.
+
+Thread rule: pure functions and frozen values.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kafkalite.client.client import parse_bootstrap
+from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition, topic_name_error
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SIZE_TARGET = 32 * 1024 * 1024
+"""Bytes of a task, unless maxBytesPerPartition says otherwise: much more than what starting a task costs."""
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+
+class OptionError(ValueError):
+    """An option that cannot be meant; the message is one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """Which partitions: exactly one of the three."""
+
+    assigned: tuple[TopicPartition, ...] = ()
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+
+    def wants(self, topic: str) -> bool:
+        """Whether a topic is read; a pattern has to match the whole name."""
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, topic) is not None
+        return topic in self.topics or any(key.topic == topic for key in self.assigned)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Where ranges begin or end, before any broker was asked. One of the three is set."""
+
+    everywhere: int | None = None
+    """OFFSET_EARLIEST or OFFSET_LATEST in every partition."""
+    offsets: Mapping[TopicPartition, int] | None = None
+    """An offset a partition, or OFFSET_EARLIEST, OFFSET_LATEST."""
+    timestamps: int | Mapping[TopicPartition, int] | None = None
+    """The first record that is not older, in ms since 1970: everywhere or a partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """What a Client and its readers are made with. Times in seconds; None leaves the client's own default."""
+
+    bootstrap_servers: str
+    options: tuple[tuple[str, Any], ...] = ()
+    """Further arguments of Client, by name: hashable, since clients are kept by their settings."""
+    isolation_level: str = "read_uncommitted"
+    check_crcs: bool = True
+    fetch_size: int | None = None
+    stall_timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """Every option of a batch query that reads."""
+
+    client: ClientSettings
+    subscription: Subscription
+    starting: Bound
+    ending: Bound
+    timestamp_strategy: str = "error"
+    """What a start by time does where no record is so young: "error" or "latest"."""
+    fail_on_data_loss: bool = True
+    include_headers: bool = False
+    min_partitions: int | None = None
+    size_target: int = SIZE_TARGET
+    """Bytes on the wire of a task, about."""
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> SourceOptions:
+        """The options of a batch query. OptionError says in one sentence what is wrong."""
+        given = Given(options)
+        parsed = cls(
+            client=client_settings(given),
+            subscription=subscription(given),
+            starting=starting_bound(given),
+            ending=ending_bound(given),
+            timestamp_strategy=given.choice("startingOffsetsByTimestampStrategy", ("error", "latest"), "error"),
+            fail_on_data_loss=given.flag("failOnDataLoss", True),
+            include_headers=given.flag("includeHeaders", False),
+            min_partitions=given.number("minPartitions", 1, INT32_MAX),
+            size_target=given.number("maxBytesPerPartition", 1, INT64_MAX) or SIZE_TARGET,
+        )
+        for name in WITHOUT_EFFECT:
+            given.text(name)
+        given.require_all_known()
+        return parsed
+
+
+WITHOUT_EFFECT = ("groupIdPrefix", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs")
+"""Of that connector, and meaningless here: no consumer group is joined, and look-ups are repeated by the client."""
+
+REFUSED = {
+    "kafka.auto.offset.reset": "say startingOffsets instead: the query keeps track of its offsets itself",
+    "kafka.key.deserializer": "keys are bytes; decode the column",
+    "kafka.value.deserializer": "values are bytes; decode the column",
+    "kafka.enable.auto.commit": "the source commits nothing on a timer",
+    "kafka.interceptor.classes": "there are no interceptors here, and they could break the query",
+    "kafka.group.id": "a batch query has no consumer group: nothing is committed for it",
+    "maxOffsetsPerTrigger": "it belongs to streaming queries",
+    "minOffsetsPerTrigger": "it belongs to streaming queries",
+    "maxTriggerDelay": "it belongs to streaming queries",
+}
+"""Name → why it is refused."""
+
+KNOWN = (
+    "assign", "subscribe", "subscribePattern", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets",
+    "startingOffsetsByTimestampStrategy", "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets",
+    "failOnDataLoss", "includeHeaders", "minPartitions", "maxBytesPerPartition", "kafkaConsumer.pollTimeoutMs",
+    *WITHOUT_EFFECT, "kafka.bootstrap.servers", "kafka.client.id", "kafka.isolation.level", "kafka.check.crcs",
+    "kafka.fetch.max.bytes", "kafka.request.timeout.ms", "kafka.default.api.timeout.ms", "kafka.retry.backoff.ms",
+    "kafka.socket.connection.setup.timeout.ms", "kafka.security.protocol",
+)  # fmt: skip
+"""As they are written in documents; they are compared without regard to case."""
+
+
+class Given:
+    """The options as they came, to be asked for by the names of KNOWN."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._values = {name.lower(): value for name, value in options.items()}
+        for name, why in REFUSED.items():
+            if name.lower() in self._values:
+                raise OptionError(f"option {name} cannot be set: {why}")
+
+    def text(self, name: str) -> str | None:
+        """The value, None when it is not set."""
+        assert name in KNOWN, f"{name} has to be in KNOWN"
+        return self._values.get(name.lower())
+
+    def flag(self, name: str, default: bool) -> bool:
+        """true or false."""
+        return self.choice(name, ("true", "false"), "true" if default else "false") == "true"
+
+    def choice(self, name: str, values: tuple[str, ...], default: str) -> str:
+        """One of a few words, in any case."""
+        value = self.text(name)
+        if value is None:
+            return default
+        if value.strip().lower() not in values:
+            raise OptionError(f"option {name} is {value!r}; it may be {' or '.join(values)}")
+        return value.strip().lower()
+
+    def number(self, name: str, low: int, high: int) -> int | None:
+        """An integer between both, None when it is not set."""
+        value = self.text(name)
+        if value is None:
+            return None
+        if not re.fullmatch(r"[+-]?[0-9]{1,19}", value.strip()) or not low <= int(value) <= high:
+            raise OptionError(f"option {name} is {value!r}; it is a number from {low} to {high}")
+        return int(value)
+
+    def require_all_known(self) -> None:
+        """OptionError for a name that is none, with the nearest that is one."""
+        known = {name.lower(): name for name in KNOWN}
+        for name in sorted(self._values):
+            if name in known:
+                continue
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"; is {known[near[0]]} meant?" if near else "; the options are in docs/spark.md"
+            raise OptionError(f"there is no option {name}{hint}")
+
+
+def client_settings(given: Given) -> ClientSettings:
+    """How brokers are reached."""
+    servers = given.text("kafka.bootstrap.servers")
+    if servers is None:
+        raise OptionError("option kafka.bootstrap.servers is missing: host:port of a broker, or several with commas")
+    try:
+        parse_bootstrap(servers)
+    except ValueError as error:
+        raise OptionError(f"option kafka.bootstrap.servers: {error}") from None
+    protocol = given.choice("kafka.security.protocol", ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl"), "plaintext")
+    if protocol != "plaintext":
+        raise OptionError(f"option kafka.security.protocol is {protocol!r}; only plaintext is spoken")
+    options: dict[str, Any] = {}
+    for name, argument in CLIENT_TIMES.items():
+        value = given.number(name, 1, INT32_MAX)
+        if value is not None:
+            options[argument] = value / 1000
+    client_id = given.text("kafka.client.id")
+    if client_id is not None:
+        options["client_id"] = client_id
+    poll_ms = given.number("kafkaConsumer.pollTimeoutMs", 1, INT64_MAX)
+    return ClientSettings(
+        servers,
+        tuple(sorted(options.items())),
+        given.choice("kafka.isolation.level", ("read_uncommitted", "read_committed"), "read_uncommitted"),
+        given.flag("kafka.check.crcs", True),
+        given.number("kafka.fetch.max.bytes", 1, INT32_MAX),
+        None if poll_ms is None else poll_ms / 1000,
+    )
+
+
+CLIENT_TIMES = {
+    "kafka.request.timeout.ms": "request_timeout_s",
+    "kafka.default.api.timeout.ms": "retry_timeout_s",
+    "kafka.retry.backoff.ms": "retry_backoff_s",
+    "kafka.socket.connection.setup.timeout.ms": "connect_timeout_s",
+}
+
+
+def subscription(given: Given) -> Subscription:
+    """What is read; exactly one of three options says it."""
+    ways = {name: given.text(name) for name in ("assign", "subscribe", "subscribePattern")}
+    said = {name: value for name, value in ways.items() if value is not None}
+    if len(said) != 1:
+        raise OptionError(f"say one of assign, subscribe and subscribePattern, not {len(said)} of them")
+    ((name, value),) = said.items()
+    if name == "assign":
+        return Subscription(assigned=assigned_partitions(value))
+    if name == "subscribe":
+        topics = tuple(sorted({topic.strip() for topic in value.split(",") if topic.strip()}))
+        if not topics:
+            raise OptionError("option subscribe names no topic")
+        for topic in topics:
+            require_topic(name, topic)
+        return Subscription(topics=topics)
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise OptionError(f"option subscribePattern is no regular expression: {error}") from None
+    if not value.strip():
+        raise OptionError("option subscribePattern is empty")
+    return Subscription(pattern=value)
+
+
+def starting_bound(given: Given) -> Bound:
+    """Where ranges of a batch begin: by time, by times of partitions, or by offsets, the first of these that is set."""
+    by_time = timestamp_bound(given, "startingTimestamp", "startingOffsetsByTimestamp")
+    if by_time is not None:
+        return by_time
+    found = offset_bound(given, "startingOffsets", OFFSET_EARLIEST)
+    if OFFSET_LATEST in (found.everywhere, *(found.offsets or {}).values()):
+        raise OptionError("option startingOffsets: a batch that begins at the latest offset would read nothing")
+    return found
+
+
+def ending_bound(given: Given) -> Bound:
+    """Where ranges of a batch end, in the same order of precedence."""
+    by_time = timestamp_bound(given, "endingTimestamp", "endingOffsetsByTimestamp")
+    if by_time is not None:
+        return by_time
+    found = offset_bound(given, "endingOffsets", OFFSET_LATEST)
+    if OFFSET_EARLIEST in (found.everywhere, *(found.offsets or {}).values()):
+        raise OptionError("option endingOffsets: a batch that ends at the earliest offset would read nothing")
+    return found
+
+
+def timestamp_bound(given: Given, everywhere: str, by_partition: str) -> Bound | None:
+    """A bound by time, None when neither option is set."""
+    stamp = given.number(everywhere, 0, INT64_MAX)
+    if stamp is not None:
+        return Bound(timestamps=stamp)
+    text = given.text(by_partition)
+    return None if text is None else Bound(timestamps=partition_numbers(by_partition, text, 0))
+
+
+def offset_bound(given: Given, name: str, default: int) -> Bound:
+    """earliest, latest or JSON."""
+    text = given.text(name)
+    if text is None:
+        return Bound(everywhere=default)
+    words = {"earliest": OFFSET_EARLIEST, "latest": OFFSET_LATEST}
+    if text.strip().lower() in words:
+        return Bound(everywhere=words[text.strip().lower()])
+    return Bound(offsets=partition_numbers(name, text, OFFSET_EARLIEST))
+
+
+# --- JSON of options --------------------------------------------------------------------------------------------------
+
+
+def assigned_partitions(text: str) -> tuple[TopicPartition, ...]:
+    """{"topic": [0, 1]}, in order and each once."""
+    example = 'it is like {"topic": [0, 1]}'
+    found = set()
+    for topic, numbers in json_object("assign", text, example).items():
+        require_topic("assign", topic)
+        if not isinstance(numbers, list):
+            raise OptionError(f"option assign: partitions of {topic} are no list; {example}")
+        for number in numbers:
+            if type(number) is not int or not 0 <= number <= INT32_MAX:
+                raise OptionError(f"option assign: {topic} has no partition {number!r}")
+            found.add(TopicPartition(topic, number))
+    if not found:
+        raise OptionError("option assign names no partition")
+    return tuple(sorted(found))
+
+
+def partition_numbers(name: str, text: str, low: int) -> dict[TopicPartition, int]:
+    """{"topic": {"0": 17}}, a number >= `low` for each partition."""
+    example = 'it is like {"topic": {"0": 17}}'
+    found = {}
+    for topic, numbers in json_object(name, text, example).items():
+        require_topic(name, topic)
+        if not isinstance(numbers, dict):
+            raise OptionError(f"option {name}: what {topic} has is no object; {example}")
+        for partition, number in numbers.items():
+            if not re.fullmatch(r"[0-9]{1,10}", partition) or int(partition) > INT32_MAX:
+                raise OptionError(f"option {name}: {topic} has no partition {partition!r}")
+            key = TopicPartition(topic, int(partition))
+            if key in found:
+                raise OptionError(f"option {name} names {key} twice")
+            if type(number) is not int or not low <= number <= INT64_MAX:
+                raise OptionError(f"option {name}: {key} has {number!r}, not a number from {low} on")
+            found[key] = number
+    return found
+
+
+def json_object(name: str, text: str, example: str) -> dict[str, Any]:
+    """An object without a key that comes twice."""
+    try:
+        value = json.loads(text, object_pairs_hook=once_each)
+    except (ValueError, RecursionError) as error:
+        raise OptionError(f"option {name} is no JSON ({error}); {example}") from None
+    if not isinstance(value, dict):
+        raise OptionError(f"option {name} is no JSON object; {example}")
+    return value
+
+
+def once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object. ValueError for a key that comes twice: one of both would be dropped in silence."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key comes twice")
+    return found
+
+
+def require_topic(name: str, topic: str) -> None:
+    """OptionError for what no topic can be called."""
+    why = topic_name_error(topic)
+    if why is not None:
+        raise OptionError(f"option {name}: {why}")

@@ -1,0 +1,145 @@
+"""The source's options: names, values, precedence, refusals."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
+from kafkalite.spark.options import KNOWN, REFUSED, Bound, OptionError, SourceOptions, Subscription
+
+A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
+BASE = {"kafka.bootstrap.servers": "one:1", "subscribe": "a"}
+
+
+def parse(**options: str) -> SourceOptions:
+    return SourceOptions.parse({**BASE, **options})
+
+
+def test_defaults_are_those_of_sparks_connector() -> None:
+    options = parse()
+    assert options.starting == Bound(everywhere=OFFSET_EARLIEST)
+    assert options.ending == Bound(everywhere=OFFSET_LATEST)
+    assert options.subscription == Subscription(topics=("a",))
+    assert options.fail_on_data_loss
+    assert not options.include_headers
+    assert options.min_partitions is None
+    assert options.client.isolation_level == "read_uncommitted"
+
+
+def test_names_are_in_any_case() -> None:
+    given_options = {"KAFKA.bootstrap.SERVERS": "one:1", "SUBSCRIBEpattern": "a.*", "failondataLOSS": "FALSE"}
+    options = SourceOptions.parse(given_options)
+    assert options.subscription.pattern == "a.*"
+    assert not options.fail_on_data_loss
+
+
+STARTS = {
+    "startingTimestamp": ("7", Bound(timestamps=7)),
+    "startingOffsetsByTimestamp": ('{"a": {"0": 8}}', Bound(timestamps={A0: 8})),
+    "startingOffsets": ('{"a": {"0": -2, "1": 3}}', Bound(offsets={A0: OFFSET_EARLIEST, A1: 3})),
+}
+ENDS = {
+    "endingTimestamp": ("7", Bound(timestamps=7)),
+    "endingOffsetsByTimestamp": ('{"a": {"0": 8}}', Bound(timestamps={A0: 8})),
+    "endingOffsets": ('{"a": {"0": -1, "1": 3}}', Bound(offsets={A0: OFFSET_LATEST, A1: 3})),
+}
+
+
+@pytest.mark.parametrize(("ways", "attribute"), [(STARTS, "starting"), (ENDS, "ending")], ids=["starting", "ending"])
+def test_the_first_of_the_bounds_counts(ways: dict, attribute: str) -> None:
+    names = list(ways)
+    while names:
+        options = parse(**{name: ways[name][0] for name in names})
+        assert getattr(options, attribute) == ways[names[0]][1]
+        del names[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"startingOffsets": "latest"}, "read nothing"),
+        ({"startingOffsets": '{"a": {"0": -1}}'}, "read nothing"),
+        ({"endingOffsets": "earliest"}, "read nothing"),
+        ({"endingOffsets": '{"a": {"0": -2}}'}, "read nothing"),
+        ({"endingOffsets": '{"a": {"0": -3}}'}, "not a number from -2 on"),
+        ({"startingOffsets": '{"a": {"0": 1, "00": 2}}'}, "names a-0 twice"),
+        ({"startingOffsets": '{"a": {"0": 1}, "a": {"0": 2}}'}, "a key comes twice"),
+        ({"startingOffsets": "erliest"}, "is no JSON"),
+        ({"startingOffsets": "[1]"}, "is no JSON object"),
+        ({"startingOffsets": "[" * 100_000}, "is no JSON"),
+        ({"startingOffsets": '{"a": 3}'}, "is no object"),
+        ({"startingOffsets": '{"a": {"x": 3}}'}, "no partition 'x'"),
+        ({"startingOffsets": '{"a/b": {"0": 3}}'}, "character other than"),
+        ({"startingTimestamp": "-1"}, "number from 0"),
+        ({"startingTimestamp": "1_0"}, "number from 0"),
+        ({"startingOffsetsByTimestampStrategy": "earliest"}, "error or latest"),
+        ({"minPartitions": "0"}, "number from 1"),
+        ({"maxBytesPerPartition": "lots"}, "number from 1"),
+        ({"failOnDataLoss": "maybe"}, "true or false"),
+        ({"assign": '{"a": [0]}'}, "say one of assign, subscribe and subscribePattern, not 2"),
+        ({"subscribe": " , "}, "names no topic"),
+        ({"subscribe": "a,b/c"}, "character other than"),
+        ({"kafka.bootstrap.servers": "one:x"}, "is no host:port"),
+        ({"kafka.security.protocol": "SSL"}, "only plaintext"),
+        ({"kafka.isolation.level": "serializable"}, "read_uncommitted or read_committed"),
+        ({"startingOffset": "earliest"}, "there is no option startingoffset; is startingOffsets meant"),
+        ({"xyzzy": "1"}, "docs/spark.md"),
+    ],
+)
+def test_what_cannot_be_meant_is_said_in_one_sentence(options: dict, message: str) -> None:
+    with pytest.raises(OptionError, match=message) as caught:
+        parse(**options)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_refused_with_a_reason(name: str) -> None:
+    assert name not in KNOWN
+    with pytest.raises(OptionError, match=f"option {name} cannot be set: "):
+        parse(**{name.upper(): "1"})
+
+
+@pytest.mark.parametrize("missing", ["kafka.bootstrap.servers", "subscribe"])
+def test_what_has_to_be_said(missing: str) -> None:
+    with pytest.raises(OptionError, match=missing):
+        SourceOptions.parse({name: value for name, value in BASE.items() if name != missing})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [('{"a": [1, 0, 1]}', (A0, A1)), ('{"a": []}', None), ('{"a": [true]}', None), ('{"a": [-1]}', None), ("{}", None)],
+)
+def test_assign(text: str, expected: tuple | None) -> None:
+    given_options = {"kafka.bootstrap.servers": "one:1", "assign": text}
+    if expected is None:
+        with pytest.raises(OptionError, match="assign"):
+            SourceOptions.parse(given_options)
+    else:
+        assert SourceOptions.parse(given_options).subscription == Subscription(assigned=expected)
+
+
+@pytest.mark.parametrize("pattern", ["(", " "])
+def test_a_pattern_that_is_none(pattern: str) -> None:
+    with pytest.raises(OptionError, match="subscribePattern"):
+        SourceOptions.parse({"kafka.bootstrap.servers": "one:1", "subscribePattern": pattern})
+
+
+def test_a_pattern_has_to_match_the_whole_name() -> None:
+    assert Subscription(pattern="a.?").wants("ab")
+    assert not Subscription(pattern="a.?").wants("abc")
+
+
+def test_settings_of_the_client() -> None:
+    client = parse(**{"kafka.request.timeout.ms": "1500", "kafka.client.id": "me", "kafka.check.crcs": "false"}).client
+    assert dict(client.options) == {"request_timeout_s": 1.5, "client_id": "me"}
+    assert not client.check_crcs
+
+
+@given(st.dictionaries(st.sampled_from(sorted(KNOWN)), st.text(max_size=20)))
+def test_any_text_is_parsed_or_refused_in_words(options: dict) -> None:
+    refusal = "parsed"
+    try:
+        SourceOptions.parse(options)
+    except OptionError as error:
+        refusal = str(error)
+    assert refusal
