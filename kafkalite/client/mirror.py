@@ -35,7 +35,7 @@ from kafkalite.record.compression import CompressionError
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from kafkalite._native.batch import BatchInfo
     from kafkalite._native.columns import AbortedTransactions
@@ -52,6 +52,7 @@ GIVE_UP_S = 300.0
 """How long transactions may fail one after the other."""
 RETRY_PAUSE_S = 0.5
 POLL_S = 0.2
+MAX_WAIT_MS = 100
 PASS_SIZE_MIN = 16 * 1024
 """Smaller batches are put together: a request for each would cost more than writing their records anew."""
 MERGE_SIZE = 1024 * 1024
@@ -218,11 +219,13 @@ class Mirror:
         self._producer = target.producer(transactional_id=f"kafkalite-mirror-{name}")
         self._copier = Copier(self._producer)
         self._targets = TargetTopics(source, target, self._progress.topic)
-        self._reader = FetchedReader(
-            source, {}, isolation=READ_COMMITTED, fetch_size=fetch_size, max_wait_ms=100, await_topics=True
-        )
+        self._reader = self._make_reader(await_topics=False)
+        self._to_end = False
         self._ids: dict[str, bytes] = {}
+        self._reached: dict[TopicPartition, Reached] = {}
+        """What the target has, of topics out of sight too."""
         self._committed: dict[TopicPartition, int] = {}
+        """Where each partition that is being copied goes on after a failure."""
         self._pending: dict[TopicPartition, int] = {}
         self._pending_records: dict[str, int] = {}
         self._pending_sizes: dict[str, int] = {}
@@ -238,6 +241,16 @@ class Mirror:
             raise ValueError(f"source and target are the same cluster, {self._source.cluster_id}")
         return self._source.cluster_id or ""
 
+    def _make_reader(self, *, await_topics: bool) -> FetchedReader:
+        return FetchedReader(
+            self._source,
+            {},
+            isolation=READ_COMMITTED,
+            fetch_size=self._fetch_size,
+            max_wait_ms=MAX_WAIT_MS,
+            await_topics=await_topics,
+        )
+
     def close(self) -> None:
         """Leaves an open transaction to time out, or to the next mirror of the name. Idempotent."""
         self._reader.close()
@@ -246,17 +259,26 @@ class Mirror:
 
     def run(self, stop: threading.Event, *, to_end: bool = False) -> Copied:
         """Copies until `stop` is set, or all that the source has now. ProducerFenced: a newer mirror of this name."""
+        self._to_end = to_end
+        self._reader.close()
+        self._reader = self._make_reader(await_topics=not to_end)
         self._progress.create()
         self._producer.init_transactions()
-        self._take_topics(self._progress.load(), to_end=to_end)
+        self._reached = self._progress.load()
+        self._take_topics()
         looked = failing_since = time.monotonic()
         while True:
             try:
                 if stop.is_set() or (to_end and self._reader.done):
                     self._commit()
-                    return self.copied
+                    if stop.is_set() or self._reader.done:
+                        return self.copied
                 self._round()
                 failing_since = time.monotonic()
+                if not to_end and failing_since - looked > self._refresh_s:
+                    looked = failing_since
+                    self._commit()
+                    self._take_topics()
             except TransactionAborted:
                 if time.monotonic() - failing_since > GIVE_UP_S:
                     raise
@@ -265,20 +287,20 @@ class Mirror:
             except OffsetOutOfRange as error:
                 self._roll_back()
                 self._step_over(error)
-            if not to_end and time.monotonic() - looked > self._refresh_s:
-                looked = time.monotonic()
-                self._take_topics({}, to_end=False)
 
     # --- what is copied ----------------------------------------------------------------------------------------------
 
-    def _take_topics(self, reached: Mapping[TopicPartition, Reached], *, to_end: bool) -> None:
-        """Begins with partitions that are not being copied yet."""
+    def _take_topics(self) -> None:
+        """Begins with partitions that are not being copied yet, ends with those that are gone."""
         fresh: dict[TopicPartition, int] = {}
-        for topic in self._source.topics().values():
+        there = self._source.with_retries(self._source.topics)
+        for name in [name for name in self._ids if name not in there]:
+            self._forget(name)
+        for topic in there.values():
             if self._filter.takes(topic):
                 self._targets.ensure(topic)
                 self._forget_old(topic)
-                fresh.update(self._starts(topic, reached))
+                fresh.update(self._starts(topic))
         if not fresh:
             return
         earliest = self._source.list_offsets(dict.fromkeys(fresh, OFFSET_EARLIEST))
@@ -288,20 +310,18 @@ class Mirror:
                 self.copied.notes.append(f"{key}: offsets {offset} to {first - 1} are gone from the source")
             self._committed[key] = max(offset, first)
         ends = None
-        if to_end:
+        if self._to_end:
             latest = self._source.list_offsets(dict.fromkeys(fresh, OFFSET_LATEST), isolation=READ_COMMITTED)
             ends = {key: row.offset for key, row in latest.items()}
         self._reader.add({key: self._committed[key] for key in fresh}, ends)
 
-    def _starts(
-        self, topic: TopicDescription, reached: Mapping[TopicPartition, Reached]
-    ) -> Iterator[tuple[TopicPartition, int]]:
+    def _starts(self, topic: TopicDescription) -> Iterator[tuple[TopicPartition, int]]:
         """Partitions that are not being copied yet, and where to begin with them."""
         for partition in topic.partitions:
             key = TopicPartition(topic.name, partition.partition)
             if key in self._committed:
                 continue
-            found = reached.get(key)
+            found = self._reached.get(key)
             if found is not None and found.topic_id not in {topic.topic_id, ZERO_UUID} and any(topic.topic_id):
                 self.copied.notes.append(f"{key}: the topic was made anew in the source, all of it is copied")
                 found = None
@@ -309,15 +329,27 @@ class Mirror:
 
     def _forget_old(self, topic: TopicDescription) -> None:
         """A topic made anew under its old name begins anew."""
-        known = self._ids.setdefault(topic.name, topic.topic_id)
-        if known != topic.topic_id:
-            self._commit()
-            old = [key for key in self._committed if key.topic == topic.name]
-            self._reader.drop(old)
-            for key in old:
-                del self._committed[key]
-            self._ids[topic.name] = topic.topic_id
-            self.copied.notes.append(f"topic {topic.name} was made anew in the source, all of it is copied")
+        if self._ids.get(topic.name, topic.topic_id) != topic.topic_id:
+            self._forget(topic.name)
+        self._ids[topic.name] = topic.topic_id
+
+    def _forget(self, name: str) -> None:
+        """A topic is not copied any more; how far it was is still known, should it only have been out of sight."""
+        old = [key for key in self._committed if key.topic == name]
+        self._reader.drop(old)
+        for key in old:
+            del self._committed[key]
+        del self._ids[name]
+
+    def _some_are_others(self) -> bool:
+        """Whether a topic of this transaction is not the one any more that it was begun with.
+
+        Asked after the last fetch: an id that is still the same was so all the time, ids never come back.
+        """
+        wanted = {key.topic for key in self._pending}
+        answer = self._source.with_retries(lambda: self._source.refresh(wanted))
+        ids = {row.name: row.topic_id for row in answer.topics if not row.error_code}
+        return any(ids.get(name, self._ids[name]) != self._ids[name] for name in wanted)
 
     def _step_over(self, error: OffsetOutOfRange) -> None:
         """Goes on behind what aged out of the source. Raises the error when that is not what happened."""
@@ -357,10 +389,15 @@ class Mirror:
         """Ends the transaction, with the progress that its records mean."""
         if not self._open:
             return
+        if self._some_are_others():
+            self._roll_back()
+            self._take_topics()
+            return
         reached = {key: Reached(offset, self._ids[key.topic]) for key, offset in self._pending.items()}
         self._progress.write(self._producer, reached)
         self._producer.commit_transaction()
         self._open = False
+        self._reached.update(reached)
         self._committed.update(self._pending)
         for topic, count in self._pending_records.items():
             self.copied.records[topic] = self.copied.records.get(topic, 0) + count

@@ -173,6 +173,34 @@ def test_what_aged_out_and_what_was_made_anew_is_said(clients: tuple[Client, Cli
     assert [record.value for record in read(two, "gone")] == [b"a"] * 10 + [b"b"] * 5 + [b"c"] * 4
 
 
+def test_a_topic_made_anew_while_it_is_copied(clients: tuple[Client, Client], source: Broker, target: Broker) -> None:
+    """What was fetched of the old one and what is in the new one are not taken for each other."""
+    one, two = clients
+    stop, notes = threading.Event(), []
+
+    def work() -> None:
+        with Client(source.bootstrap_servers) as from_, Client(target.bootstrap_servers) as to:
+            worker = Mirror(from_, to, name="anew", topics=TopicFilter("anew"), refresh_s=0.05, commit_interval_s=0.02)
+            notes.extend(worker.run(stop).notes)
+            worker.close()
+
+    one.admin.create_topic("anew", 1)
+    one.produce("anew", 0, [b"old"] * 10)
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        wait_until(lambda: two.partition_counts(["anew"]) and len(read(two, "anew")) == 10, READY_S, "the old topic")
+        one.admin.delete_topic("anew")
+        one.admin.create_topic("anew", 1)
+        one.produce("anew", 0, [b"new"] * 30)
+        wait_until(lambda: len(read(two, "anew")) == 40, READY_S, "the new topic")
+    finally:
+        stop.set()
+        thread.join()
+    assert [record.value for record in read(two, "anew")] == [b"old"] * 10 + [b"new"] * 30
+    assert notes == ["anew-0: the topic was made anew in the source, all of it is copied"]
+
+
 def test_a_topic_of_kafka_07_becomes_an_ordinary_one(source: Broker, clients: tuple[Client, Client]) -> None:
     one, two = clients
     source.create_topic("old", 1, message_format="classic")
@@ -282,6 +310,13 @@ def numbers_of(client: Client, topic: str, partition: int) -> np.ndarray:
     return np.concatenate(found) if found else np.empty(0, np.int64)
 
 
+def written(client: Client, topic: str, partitions: int) -> int:
+    """Offsets in all partitions, markers included."""
+    if not client.partition_counts([topic]):
+        return 0
+    return sum(client.end_offset(topic, partition) for partition in range(partitions))
+
+
 def start_mirror(source: str, target: str, topic: str, *options: str) -> subprocess.Popen[bytes]:
     address = ["--from", source, "--to", target, "--name", topic, "--topics", topic, "-e", "-q"]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
@@ -298,17 +333,11 @@ def kill_and_compare(
     total = partitions * count
     marks = sorted(dice.sample(range(total // 20, total * 9 // 10), kills))
     with Client(target, retry_timeout_s=60) as client:
-
-        def written() -> int:
-            if not client.partition_counts([topic]):
-                return 0
-            return sum(client.end_offset(topic, partition) for partition in range(partitions))
-
         killed = 0
         for mark in marks:
-            wanted = max(mark, written() + 1)
+            wanted = max(mark, written(client, topic, partitions) + 1)
             process = start_mirror(source, target, topic, *options)
-            while process.poll() is None and written() < wanted:
+            while process.poll() is None and written(client, topic, partitions) < wanted:
                 time.sleep(0.001)
             killed += process.poll() is None
             process.kill()
@@ -328,6 +357,32 @@ def test_kill_minus_nine_twice(tmp_path: Path) -> None:
             fill(client, "killed", 4, 50_000, 100, 10_000)
         options = ["--commit-size", "100000", "--commit-interval", "0.05"]
         kill_and_compare(source.bootstrap, target.bootstrap, "killed", 4, 50_000, 2, options)
+
+
+def test_the_target_dies_and_comes_back(tmp_path: Path) -> None:
+    """kill -9 of the broker: transactions that nobody can tell about are done again, none twice."""
+    with BrokerProcess(tmp_path / "source") as source, BrokerProcess(tmp_path / "target") as target:
+        with Client(source.bootstrap) as client:
+            fill(client, "killed", 2, 50_000, 100, 10_000)
+        options = ["--commit-size", "50000", "--commit-interval", "0.05"]
+        process = start_mirror(source.bootstrap, target.bootstrap, "killed", *options)
+        try:
+            with Client(target.bootstrap, retry_timeout_s=60) as client:
+                for share in (0.2, 0.5):
+                    wanted = int(share * 100_000)
+                    wait_until(lambda: written(client, "killed", 2) >= wanted, 120, "progress", 0.001)  # noqa: B023
+                    target.kill()
+                    target.start()
+                statuses = [process.wait(300)]
+                while statuses[-1] and len(statuses) < 4:  # it may have given up: the next one goes on
+                    again = start_mirror(source.bootstrap, target.bootstrap, "killed", *options)
+                    statuses.append(again.wait(300))
+                assert statuses[-1] == 0, statuses
+                for partition in range(2):
+                    assert np.array_equal(numbers_of(client, "killed", partition), np.arange(50_000))
+        finally:
+            process.kill()
+            process.wait()
 
 
 @pytest.mark.slow

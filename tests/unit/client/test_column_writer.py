@@ -8,9 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from kafkalite._native.batch import read_info
 from kafkalite.client import Client, ColumnReader, ColumnWriter, TransactionAborted
 from kafkalite.errors import UnknownTopicOrPartition
+from kafkalite.record.batches import decode, encode_batch
 from kafkalite.record.columns import Record, RecordColumns
+from kafkalite.record.compression import Codec
 from tests.support.fake_cluster import PRODUCE, FakeCluster
 from tests.support.old_messages import murmur2
 
@@ -229,6 +232,51 @@ def test_an_error_inside_aborts(client: Client, cluster: FakeCluster) -> None:
     writer = ColumnWriter(client, "t", transactional_id="w")
     with pytest.raises(TransactionAborted), writer, writer.transaction():
         writer.write(batch)
+
+
+def batch_of(count: int, codec: Codec = Codec.NONE) -> bytes:
+    records = [Record(-1, STAMP + i, b"k%d" % i, b"value %d" % i * 20, (("h", b"1"),)) for i in range(count)]
+    return bytes(encode_batch(RecordColumns.from_records(records), codec=codec, base_offset=77)[0])
+
+
+@pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name.lower())
+def test_a_batch_of_another_log_is_sent_as_it_is(client: Client, cluster: FakeCluster, codec: Codec) -> None:
+    raw = batch_of(50, codec)
+    with client.producer() as producer:
+        assert [producer.send_batch("t", 1, raw) for _ in range(3)] == [50] * 3
+        producer.flush()
+        assert producer.record_count == 150
+    found = stored(client)[1]
+    assert [record._replace(offset=-1) for record in found] == [
+        record._replace(offset=-1) for record in decode(raw).records()
+    ] * 3
+    sent = [read_info(stored_raw) for _, stored_raw in cluster.topics["t"][1].batches]
+    assert [info.base_sequence for info in sent] == [0, 50, 100]
+    assert {info.codec for info in sent} == {codec}
+    assert all(stored_raw[61:] == raw[61:] for _, stored_raw in cluster.topics["t"][1].batches)
+
+
+def test_a_batch_of_another_log_that_is_too_large_is_halved_in_its_codec(client: Client, cluster: FakeCluster) -> None:
+    cluster.batch_size_max = 1000
+    with client.producer() as producer:
+        producer.send_batch("t", 0, batch_of(64, Codec.SNAPPY))
+    assert len(stored(client)[0]) == 64
+    sent = [read_info(raw) for _, raw in cluster.topics["t"][0].batches]
+    assert len(sent) > 1
+    assert {info.codec for info in sent} == {Codec.SNAPPY}
+
+
+def test_what_is_no_batch_to_be_sent_as_it_is(client: Client, cluster: FakeCluster) -> None:
+    raw = batch_of(3)
+    control, stamped, sparse = bytearray(raw), bytearray(raw), bytearray(raw)
+    control[22] |= 0x20
+    stamped[22] |= 0x08
+    sparse[26] += 1
+    with client.producer() as producer:
+        for bad in (b"", raw[:60], raw[:-1], raw + b"\0", bytes(control), bytes(stamped), bytes(sparse)):
+            with pytest.raises(ValueError, match="batch"):
+                producer.send_batch("t", 0, bad)
+    assert cluster.count(PRODUCE) == 0
 
 
 def test_bootstrap_servers_in_place_of_a_client(cluster: FakeCluster) -> None:

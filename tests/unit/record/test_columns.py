@@ -288,3 +288,58 @@ def test_records_without_offsets_and_timestamps() -> None:
     assert bare.record(0) == Record(-1, -1, b"k", b"v")
     assert list(bare.records()) == [Record(-1, -1, b"k", b"v")]
     assert (len(bare), bare.size) == (1, 2)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 30), st.sampled_from(list(Codec))), min_size=1, max_size=8),
+    st.integers(1, 60),
+    st.integers(1, 400),
+    st.integers(0, 100),
+)
+def test_pieces_are_the_whole(batches: list[tuple[int, Codec]], count_max: int, size_max: int, first: int) -> None:
+    """A piece ends with the batch that fills it, whatever the codecs; nothing is lost between two pieces."""
+    raw, end = b"", 0
+    for count, codec in batches:
+        records = [Record(end + i, end + i, b"k", b"%d" % (end + i)) for i in range(count)]
+        raw += encode_batch(RecordColumns.from_records(records), base_offset=end, codec=codec)[0]
+        end += count
+    seen: list[int] = []
+    offset = min(first, end)
+    with BatchReader() as reader:
+        while offset < end:
+            following = reader.read(raw, offset, count_max=count_max, size_max=size_max)
+            piece = reader.take()
+            assert following > offset
+            assert len(piece) < count_max + 30
+            assert list(piece.values) == [b"%d" % number for number in piece.offsets]
+            seen += piece.offsets.tolist()
+            offset = following
+    assert seen == list(range(min(first, end), end))
+
+
+@pytest.mark.parametrize("fields", [[], ["keys"], ["values"], ["headers"], ["keys", "headers"]])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_fields_that_are_not_wanted_are_not_there(fields: list[str], codec: Codec) -> None:
+    records = [Record(i, i, b"key", b"value", (("h", b"%d" % i),)) for i in range(100)]
+    with BatchReader(fields=fields) as reader:
+        assert reader.read(encode_batch(RecordColumns.from_records(records), codec=codec)[0], 0) == 100
+        columns = reader.take()
+    assert (len(columns), columns.timestamps.tolist()) == (100, list(range(100)))
+    assert list(columns.keys) == ([b"key"] * 100 if "keys" in fields else [])
+    assert list(columns.values) == ([b"value"] * 100 if "values" in fields else [])
+    assert (columns.headers is not None) == ("headers" in fields)
+
+
+def test_a_field_that_there_is_not() -> None:
+    with pytest.raises(KeyError):
+        BatchReader(fields=["offsets"])
+
+
+def test_whose_time_it_is() -> None:
+    raw = run_of(2) + oracle.encode_batch(
+        OracleBatch([OracleRecord(0, 0, None, b"x")], base_offset=2, attributes=0x08, max_timestamp=77)
+    )
+    columns = decode(raw)
+    assert columns.timestamps.tolist() == [0, 1, 77]
+    assert columns.timestamp_types is not None
+    assert columns.timestamp_types.tolist() == [0, 0, 1]
