@@ -9,12 +9,14 @@ PORT_07 ?= 9072
 DATA ?= $(CURDIR)/data
 PYTEST_ARGS ?=
 JOBS ?= 2
+BENCH_OUT ?= build/bench/head_to_head
+BENCH_ARGS ?=
 
 SOURCES := $(wildcard ext/c/* ext/kafkalite/*.pxd ext/kafkalite/_native/*.pyx ext/kafkalite/_native/*.pxd)
 BUILD := $(BIN)/python setup.py -q build_ext --inplace -j $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-all test-debug test-asan packages bench clients lint format docs warnings build-check clean
+.PHONY: help run build test test-all test-debug test-asan packages bench bench-packages bench-parts clients lint format docs warnings build-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
@@ -42,6 +44,10 @@ $(VENV)/.tested: pyproject.toml | $(VENV)/.built
 	@$(BIN)/python tools/pip_install.py --extra dev
 	@touch $@
 
+$(VENV)/.bench: pyproject.toml | $(VENV)/.built
+	@$(BIN)/python tools/pip_install.py --extra bench
+	@touch $@
+
 $(BIN)/python:
 	@$(PYTHON) tools/make_venv.py $(VENV)
 
@@ -67,7 +73,13 @@ test-asan: $(VENV)/.tested  ## the unit and parity tests on a debug build with t
 	$(BIN)/python -m pytest tests/unit tests/parity -m "not slow" $(PYTEST_ARGS); \
 	status=$$?; $(BUILD) --force; exit $$status
 
-bench: $(VENV)/.built $(VENV)/.tested packages  ## micro benchmarks, then kafkalite beside the null broker
+bench: $(VENV)/.built $(VENV)/.bench bench-packages  ## beside RabbitMQ, ActiveMQ, Apache Kafka, NATS, Redis (BENCH_ARGS=--quick)
+	@$(BIN)/kafkalite bench --out $(BENCH_OUT) $(BENCH_ARGS)
+
+bench-packages:  ## install the systems that `make bench` compares; starts no service
+	@sh tools/bench_packages.sh
+
+bench-parts: $(VENV)/.built $(VENV)/.tested packages  ## micro benchmarks, then kafkalite beside the null broker
 	$(BIN)/python -m pytest benchmarks/micro --benchmark-enable --benchmark-only -o python_files='bench_*.py'
 	$(BIN)/python -m benchmarks.path
 

@@ -1,8 +1,9 @@
-"""Writes the tables of measurements in README.md and docs/delivery.md from benchmarks/results.
+"""Writes the tables of measurements in README.md, docs/delivery.md and docs/benchmarks.md from benchmarks/results.
 
 `--check` only compares, for the tests.
 
-Whoever measures again runs `make bench`, then `make docs`: no figure is copied by hand.
+Whoever measures again runs `make bench-parts` (or `kafkalite bench --out benchmarks/results/head_to_head`), then
+`make docs`: no figure is copied by hand.
 """
 
 import json
@@ -15,8 +16,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 DELIVERY = ROOT / "docs" / "delivery.md"
+BENCHMARKS = ROOT / "docs" / "benchmarks.md"
 RESULTS = ROOT / "benchmarks" / "results"
-BLOCK = re.compile(r"(<!-- measured: make docs -->\n).*?(<!-- /measured -->)", re.DOTALL)
+HEAD_TO_HEAD = RESULTS / "head_to_head"
+PARTS = "measured"
+COMPARISON = "head to head"
 
 SIDE_BY_SIDE = (
     ("throughput-produce", "produce-batch-50", "produce, 200 B messages, acks=1, batches of 50"),
@@ -96,17 +100,46 @@ def guarantees() -> str:
     return "\n".join([*rows, "", ""])
 
 
-def _filled(text: str, content: str) -> str:
-    """A page with its table replaced."""
-    return BLOCK.sub(lambda match: match[1] + content + match[2], text)
+def comparison() -> str:
+    """Every table of the run that is kept, and its plots."""
+    from benchmarks.head_to_head import report
+
+    results = report.Results.load(HEAD_TO_HEAD)
+    pictures = [
+        f"![{path.stem}](../{path.relative_to(ROOT).as_posix()})" for path in sorted(HEAD_TO_HEAD.glob("*.svg"))
+    ]
+    return "\n".join(["", report.render(results, report.markdown), *pictures, "", ""])
+
+
+def small_comparison() -> str:
+    """The few columns that the README has room for."""
+    from benchmarks.head_to_head import report
+
+    results = report.Results.load(HEAD_TO_HEAD)
+    return "\n".join(["", *report.markdown_rows(report.small_table(results)), "", report.facts(results), "", ""])
+
+
+def _filled(text: str, name: str, content: str) -> str:
+    """A page with its table of this name replaced."""
+    block = re.compile(rf"(<!-- {name}: make docs -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+    return block.sub(lambda match: match[1] + content + match[2], text)
+
+
+def tables() -> Iterator[tuple[Path, str, str]]:
+    """Page, name of the block, what stands in it."""
+    yield README, PARTS, table()
+    yield DELIVERY, PARTS, guarantees()
+    if (HEAD_TO_HEAD / "run.json").exists():
+        yield README, COMPARISON, small_comparison()
+        yield BENCHMARKS, COMPARISON, comparison()
 
 
 def main(arguments: list[str]) -> int:
     """Exit status 1 when `--check` finds a table out of date."""
     status = 0
-    for path, make in ((README, table), (DELIVERY, guarantees)):
+    for path, name, content in tables():
         text = path.read_text(encoding="utf-8")
-        fresh = _filled(text, make())
+        fresh = _filled(text, name, content)
         if arguments != ["--check"]:
             path.write_text(fresh, encoding="utf-8")
         elif fresh != text:

@@ -36,6 +36,7 @@ COMMANDS = {
     "mirror": "copy topics from another cluster, exactly once",
     "classic": "the tools of Kafka 0.7",
     "log": "look into segment files, without a broker",
+    "bench": "compare with other brokers on this machine",
     "settings": "list every setting that a broker or a topic takes",
     "completion": "print a completion script for your shell",
 }

@@ -1,0 +1,125 @@
+"""What `kafkalite bench` does with its options: checks them, runs, prints the tables, draws the plots.
+
+The options themselves are in `kafkalite/cli/bench.py`, which an installed kafkalite has too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.head_to_head import plots, report
+from benchmarks.head_to_head.plan import SYSTEMS, profile
+from benchmarks.head_to_head.run import Runner, say
+from benchmarks.head_to_head.store import OtherRun, Store
+from benchmarks.head_to_head.system import DidNotStart, System
+from benchmarks.path.harness import ROOT
+from kafkalite.cli import CommandError, UsageError
+
+DEFAULT_OUT = ROOT / "build" / "bench" / "head_to_head"
+CONNECT_TIMEOUT_S = 5.0
+
+
+class Remote(System):
+    """A system that somebody else started: nothing of its machine can be read, and nothing is started or stopped."""
+
+    def __init__(self, kind: type[System], host: str, port: int) -> None:
+        super().__init__(Path())
+        self.name, self.title = kind.name, f"{kind.title} on {host}"  # type: ignore[misc]
+        self._host, self.port = host, port
+
+    @property
+    def settings(self) -> str:
+        return "as they are there"
+
+    @property
+    def host(self) -> str:
+        return self._host
+
+    def start(self) -> None:
+        try:
+            socket.create_connection((self._host, self.port), CONNECT_TIMEOUT_S).close()
+        except OSError as error:
+            raise DidNotStart(f"nothing answers at {self._host}:{self.port}: {error.strerror or error}") from error
+
+    def stop(self) -> None:
+        """It is not ours."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exit status 1 when a measurement failed."""
+    if arguments.show:
+        return show(arguments.show)
+    store = Store((arguments.out or DEFAULT_OUT).resolve())
+    runner = make_runner(arguments, store)
+    try:
+        runner.run()
+    except OtherRun as error:
+        raise UsageError(f"{error}; leave --resume out to begin anew") from error
+    except KeyboardInterrupt:
+        say(f"interrupted: {store.folder} has what was measured; --resume goes on")
+        raise
+    results = report.Results.load(store.folder)
+    print(report.render(results, report.text))
+    print(f"rows: {store.folder}")
+    if not arguments.no_plots:
+        try:
+            for path in plots.draw(results, store.folder):
+                print(f"plot: {path}")
+        except plots.NoMatplotlib as error:
+            say(f"no plots: {error}")
+    return 1 if results.failures() else 0
+
+
+def make_runner(arguments: argparse.Namespace, store: Store) -> Runner:
+    """Raises UsageError for options that make no sense together."""
+    chosen = profile(arguments.profile)
+    if arguments.repeats is not None:
+        if arguments.repeats < 1:
+            raise UsageError("--repeats has to be 1 or more")
+        chosen = replace(chosen, repeat_count=arguments.repeats)
+    names = parse_systems(arguments.systems) or (["kafkalite"] if arguments.remote else list(SYSTEMS))
+    options = {"systems": names, "repeats": chosen.repeat_count, "remote": arguments.remote or ""}
+    if not arguments.remote:
+        return Runner(chosen, names, store, options, resume=arguments.resume)
+    if len(names) != 1:
+        raise UsageError("--remote drives one system: name it with --systems")
+    if arguments.resume:
+        raise UsageError("--remote and --resume do not go together: the host's topics are not known")
+    host, port = parse_remote(arguments.remote, SYSTEMS[names[0]].remote_port)
+    chosen = replace(chosen, cases=[case for case in chosen.cases if not case.series.startswith("classic")])
+    return Runner(chosen, names, store, options, make=lambda kind, _, __: Remote(kind, host, port), remote=True)
+
+
+def parse_systems(text: str | None) -> list[str]:
+    """Names in the order of the tables."""
+    if text is None:
+        return []
+    names = {name.strip() for name in text.split(",") if name.strip()}
+    if unknown := sorted(names - set(SYSTEMS)):
+        raise UsageError(f"there is no system {', '.join(unknown)}; there are {', '.join(SYSTEMS)}")
+    if not names:
+        raise UsageError("--systems names none")
+    return [name for name in SYSTEMS if name in names]
+
+
+def parse_remote(text: str, default_port: int) -> tuple[str, int]:
+    """HOST, HOST:PORT or [IPV6]:PORT."""
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        host, port = text, str(default_port)
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
+        raise UsageError(f"--remote {text!r} is no HOST or HOST:PORT")
+    return host, int(port)
+
+
+def show(folder: Path) -> int:
+    """The tables of a run that is there."""
+    try:
+        print(report.render(report.Results.load(folder), report.text))
+    except (OSError, ValueError, KeyError) as error:
+        raise CommandError(f"{folder} holds no run of kafkalite bench ({type(error).__name__}: {error})") from error
+    return 0

@@ -1,0 +1,168 @@
+"""What is measured: the cases, the driver of each system in each series, and how much of it a profile does.
+
+    profile ─▶ sessions of each repeat (system, synchronous or not) ─▶ cases (kind, acknowledgement, batch, size, ...)
+
+A *session* is one start of one system: warm-up, then its cases in order. A *case* is one call of a driver, or several
+at once. A consume case reads what the case named in `after` stored. Counts of messages are not here: the first repeat
+finds out how many a system takes in the profile's seconds, and every later repeat sends as many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from benchmarks.head_to_head.kafkas import Kafka, Kafkalite, NullBroker
+from benchmarks.head_to_head.queues import ActiveMQ, Nats, RabbitMQ, Redis
+
+if TYPE_CHECKING:
+    from benchmarks.head_to_head.system import System
+
+SYSTEMS: dict[str, type[System]] = {
+    system.name: system for system in (Kafkalite, NullBroker, Kafka, RabbitMQ, ActiveMQ, Nats, Redis)
+}
+"""In the order of the tables; kafkalite is what the others are compared with, the null broker is the ceiling."""
+
+NATIVE: dict[str, Sequence[str]] = {
+    "kafkalite": ("kafka-c",),
+    "null-broker": ("kafka-c",),
+    "apache-kafka": ("kafka-c",),
+    "rabbitmq": ("rabbitmq-c",),
+    "activemq": ("activemq-java",),
+    "nats": ("nats-c", "nats-raw"),
+    "redis": ("redis-c",),
+}
+"""System → its fastest client; the first of these that can be built."""
+PYTHON: dict[str, Sequence[str]] = {
+    "kafkalite": ("kafka-python-user",),
+    "null-broker": ("kafka-python-user",),
+    "apache-kafka": ("kafka-python-user",),
+    "rabbitmq": ("rabbitmq-pika",),
+    "activemq": ("activemq-stomp",),
+    "redis": ("redis-py",),
+}
+"""System → the client that a Python user would take."""
+CLASSIC: dict[str, Sequence[str]] = {"kafkalite": ("classic-c",)}
+"""Kafka 0.7's protocol from C, as the paper had it: nothing is acknowledged."""
+CLASSIC_PYTHON: dict[str, Sequence[str]] = {"kafkalite": ("classic",)}
+"""The same with kafkalite.classic, from Python."""
+SERIES = {"native": NATIVE, "python": PYTHON, "classic": CLASSIC, "classic-python": CLASSIC_PYTHON}
+SHARES_A_QUEUE = frozenset({"rabbitmq", "activemq"})
+"""Consumers of one queue divide its messages; elsewhere each reads them all."""
+
+PAPER_MESSAGE_SIZE = 200
+PAPER_BATCHES = (1, 50)
+PAPER_MESSAGE_COUNT = 10_000_000
+WINDOW = 5
+"""Batches in flight where not one: what Kafka's clients allow an idempotent producer."""
+LATENCY_RATES = (1_000, 10_000, 50_000)
+SIZES = (100, 1_000, 10_000, 100_000)
+BATCH_SIZE_MAX = 1_000_000
+"""Bytes of a batch at most: what brokers take without being told."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One question to one system. `count_max` of 0 is the profile's."""
+
+    name: str
+    kind: str
+    """produce, consume, latency, or both (produce and consume at once)."""
+    series: str = "native"
+    ack: str = "one"
+    batch: int = 50
+    in_flight: int = WINDOW
+    size: int = PAPER_MESSAGE_SIZE
+    clients: int = 1
+    rate: int = 0
+    after: str = ""
+    backlog: int = 0
+    factor: int = 1
+    """Times as many messages as the profile's seconds need."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """How much is done. `seconds` is how long one case should take; `latency_s` one rate of the latency test."""
+
+    name: str
+    repeat_count: int
+    seconds: float
+    latency_s: float
+    warm_up_s: float
+    idle_s: float
+    count_max: int
+    cases: Sequence[Case]
+    synchronous_cases: Sequence[Case] = ()
+    count: int = 0
+    """Messages of every case; 0 to find out."""
+    systems: Sequence[str] = field(default_factory=lambda: tuple(SYSTEMS))
+
+
+def produce(ack: str, batch: int, **more: object) -> Case:
+    """One batch in flight where it is a single message: the paper's first setting, and a caller who waits."""
+    case = Case(f"produce-{ack}-{batch}", "produce", ack=ack, batch=batch, in_flight=1 if batch == 1 else WINDOW)
+    return replace(case, **more)  # type: ignore[arg-type]
+
+
+def paper_cases() -> list[Case]:
+    """The paper's producer test, the same acknowledged, and its consumer test."""
+    cases = [produce(ack, batch) for ack in ("none", "one") for batch in PAPER_BATCHES]
+    cases.append(Case("consume", "consume", after="produce-one-50"))
+    for series in ("classic", "classic-python"):
+        cases += [
+            produce("none", batch, name=f"produce-none-{batch}-{series}", series=series) for batch in PAPER_BATCHES
+        ]
+        cases.append(Case(f"consume-{series}", "consume", series=series, after=f"produce-none-50-{series}"))
+    return cases
+
+
+def python_cases() -> list[Case]:
+    """The same with the client of a Python user, acknowledged."""
+    cases = [produce("one", 50, name="produce-one-50-python", series="python")]
+    return [*cases, Case("consume-python", "consume", series="python", after="produce-one-50-python")]
+
+
+def latency_cases(rates: Sequence[int] = LATENCY_RATES) -> list[Case]:
+    return [Case(f"latency-{rate}", "latency", rate=rate) for rate in rates]
+
+
+def synchronous_cases() -> list[Case]:
+    """An acknowledgement comes from the disk: one message, a batch, and eight producers who could share a flush."""
+    eight = produce("disk", 1, name="produce-disk-1-of-8", clients=8)
+    return [produce("disk", 1), produce("disk", 50), eight]
+
+
+def full_cases() -> list[Case]:
+    """Sizes, more clients, both at once, far behind, a growing backlog."""
+    cases = []
+    for size in SIZES:
+        batch = max(1, min(50, BATCH_SIZE_MAX // size // 2))
+        name = f"produce-size-{size}"
+        cases.append(Case(name, "produce", batch=batch, size=size))
+        cases.append(Case(f"consume-size-{size}", "consume", size=size, after=name))
+    for clients in (2, 4):
+        cases.append(produce("one", 50, name=f"produce-of-{clients}", clients=clients))
+        cases.append(Case(f"consume-of-{clients}", "consume", clients=clients, after=f"produce-of-{clients}"))
+    cases.append(Case("both-at-once", "both", backlog=1))
+    cases.append(Case("both-far-behind", "both", backlog=4))
+    cases.append(produce("one", 50, name="growing-backlog", factor=8))
+    return cases
+
+
+def profile(name: str) -> Profile:
+    """quick, default, full or paper."""
+    paper, python = paper_cases(), python_cases()
+    if name == "quick":
+        quick = [case for case in paper if case.name in {"produce-one-1", "produce-one-50", "consume"}]
+        return Profile("quick", 1, 0.4, 1.0, 0.2, 0.1, 100_000, [*quick, *latency_cases((1_000,))])
+    common = [*paper, *python, *latency_cases()]
+    if name == "default":
+        return Profile("default", 3, 3.0, 5.0, 1.5, 2.0, 3_000_000, common, synchronous_cases())
+    if name == "full":
+        return Profile("full", 5, 5.0, 20.0, 3.0, 2.0, 8_000_000, [*common, *full_cases()], synchronous_cases())
+    if name == "paper":
+        cases = [case for case in paper if case.name != "produce-one-1"]
+        return Profile("paper", 1, 0, 0, 3.0, 2.0, 0, cases, count=PAPER_MESSAGE_COUNT)
+    raise ValueError(f"there is no profile {name!r}")

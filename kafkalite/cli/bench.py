@@ -1,0 +1,59 @@
+"""Compare kafkalite with RabbitMQ, ActiveMQ, Apache Kafka, NATS JetStream and Redis on this machine.
+
+kafkalite bench                          under 30 minutes: the paper's tests, latency, start, memory, fsync
+kafkalite bench --quick                  under 2 minutes, one repeat: to see that it works
+kafkalite bench --systems kafkalite,apache-kafka --out results
+kafkalite bench --full --resume --out results
+kafkalite bench --show results           the tables of a run that is there
+
+Runs from a clone of the repository, where the load programs are. A system that is not installed is skipped by name;
+`make bench` installs them all first. docs/benchmarks.md says how it is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+
+import kafkalite
+from kafkalite.cli import CommandError
+
+CLONE = Path(kafkalite.__file__).resolve().parent.parent
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    size = parser.add_mutually_exclusive_group()
+    for name, what in (
+        ("quick", "one short repeat of the producer and consumer tests"),
+        ("full", "also sizes, several clients, both at once, backlogs; five repeats"),
+        ("paper", "the paper's 10,000,000 messages, once"),
+    ):
+        size.add_argument(f"--{name}", dest="profile", action="store_const", const=name, default="default", help=what)
+    parser.add_argument("--systems", metavar="NAME,...", help="only these (default: all that are installed)")
+    parser.add_argument("--remote", metavar="HOST[:PORT]", help="drive the one system of --systems that runs there")
+    parser.add_argument("--repeats", metavar="N", type=int, help="how often everything is measured")
+    parser.add_argument("--out", metavar="DIR", type=Path, help="where results go (build/bench/head_to_head)")
+    parser.add_argument("--resume", action="store_true", help="go on with the run in --out where it ended")
+    parser.add_argument("--no-plots", action="store_true", help="draw nothing")
+    parser.add_argument("--show", metavar="DIR", type=Path, help="measure nothing: print the tables of this run")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if not (CLONE / "benchmarks" / "head_to_head" / "command.py").exists():
+        raise CommandError(
+            "the benchmarks are not part of the installed package: run `make bench` or `kafkalite bench` in a clone of"
+            " the repository, where the load programs and their systems' settings are",
+            status=2,
+        )
+    if str(CLONE) not in sys.path:
+        sys.path.insert(0, str(CLONE))
+    try:
+        command = importlib.import_module("benchmarks.head_to_head.command")
+    except ModuleNotFoundError as error:
+        raise CommandError(
+            f"the benchmarks need the Python package {error.name}: pip install 'kafkalite[bench]'", status=2
+        ) from error
+    status: int = command.run(arguments)
+    return status
