@@ -30,14 +30,10 @@ SILENCE_S_MAX = 60.0
 """Somebody is always sound, so that messages come out; what a loaded machine may take is allowed for generously."""
 
 
-def given_count(cluster: Cluster) -> int:
-    return sum(1 for member in cluster.members for line in member.lines() if line[0] == "M")
-
-
 def progress(cluster: Cluster, count: int) -> None:
     """So many more messages were handed out."""
-    target = given_count(cluster) + count
-    wait_until(lambda: given_count(cluster) >= target, WAIT_S, f"{count} more messages handed out", 0.05)
+    target = cluster.given_count() + count
+    wait_until(lambda: cluster.given_count() >= target, WAIT_S, f"{count} more messages handed out", 0.05)
 
 
 def test_documents_groups_and_kill_9_of_a_consumer(tmp_path: Path) -> None:

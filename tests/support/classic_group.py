@@ -2,7 +2,8 @@
 
     Cluster ─┬─ ZooKeeper          its transaction log: claims, releases, stored offsets
              ├─ BrokerProcess ...  their segment files: what is stored
-             ├─ Member ...         their notes: what was handed out; each reaches ZooKeeper through a proxy of its own
+             ├─ Member ...         their notes: what was handed out; each reaches ZooKeeper through a proxy of its own,
+             │                     brokers and producers through one for all
              └─ Load               what was sent, and what was refused
 
 `history` reads these four when all is quiet and gives the events that `tests.support.classic_checker.judge` takes.
@@ -58,6 +59,7 @@ class Member:
         self.log = directory / f"{name}.log"
         self.proxy = Proxy(zookeeper_port)
         self.frozen = self.cut_off = self.leaving = self._joined = False
+        self._given_count = self._looked_size = 0
         self.killed_s: float | None = None
         given = {
             "notes": str(self.notes),
@@ -81,6 +83,16 @@ class Member:
         if not self._joined:
             self._joined = any(line[0] == "J" for line in self.lines())
         return self._joined
+
+    def given_count(self) -> int:
+        """Messages handed out so far."""
+        if self.notes.exists():
+            with self.notes.open("rb") as notes:
+                notes.seek(self._looked_size)
+                lines = notes.read().split(b"\n")[:-1]
+            self._looked_size += sum(len(line) + 1 for line in lines)
+            self._given_count += sum(line.startswith(b"M") for line in lines)
+        return self._given_count
 
     @property
     def sound(self) -> bool:
@@ -223,6 +235,7 @@ class Cluster:
     def __post_init__(self) -> None:
         self.zookeeper = ZooKeeper().start()
         self.look = self.zookeeper.client()
+        self.front = Proxy(self.zookeeper.port)
         self.watcher = Watcher(self.zookeeper)
         self.watcher.start()
         self.brokers = [self._broker(number, count) for number, count in enumerate(self.partition_counts)]
@@ -239,7 +252,7 @@ class Cluster:
         port, classic_port = free_port(), free_port()
         settings = {
             "listeners": f"kafka://127.0.0.1:{port},kafka07://127.0.0.1:{classic_port}",
-            "zookeeper.connect": self.zookeeper.address,
+            "zookeeper.connect": self.front.bootstrap,
             "zk.sessiontimeout.ms": str(self.session_ms),
             "zk.connectiontimeout.ms": "60000",
             "node.id": str(number),
@@ -261,7 +274,7 @@ class Cluster:
     def make_topic(self) -> None:
         """One message for each broker, which makes the topic everywhere; they are read like all others."""
         for number in range(len(self.brokers)):
-            load = Load(self.zookeeper.address, f"first{number}", 1.0, wrapped=False)
+            load = Load(self.front.bootstrap, f"first{number}", 1.0, wrapped=False)
             with Producer(ProducerConfig(broker_list=self.address_of(number))) as producer:
                 producer.send(ProducerData(TOPIC, [payload_of(f"{load.name}-0")]))
             load.sent.add(f"{load.name}-0")
@@ -274,7 +287,7 @@ class Cluster:
 
     def start_load(self, rate_per_s: float) -> None:
         for name, wrapped in (("plain", False), ("wrapped", True)):
-            self.loads.append(Load(self.zookeeper.address, name, rate_per_s / 2, wrapped=wrapped))
+            self.loads.append(Load(self.front.bootstrap, name, rate_per_s / 2, wrapped=wrapped))
             self.loads[-1].start()
 
     def join(self, name: str, streams: int = 1, pace_s: float = 0.0) -> Member:
@@ -322,13 +335,22 @@ class Cluster:
         self.zookeeper.expire_session(session)
         return True
 
-    def restart_zookeeper(self) -> None:
+    def given_count(self) -> int:
+        return sum(member.given_count() for member in self.members)
+
+    def stop_zookeeper(self) -> None:
+        self._refuse(refuse=True)
         self.zookeeper.kill()
-        self.start_zookeeper()
 
     def start_zookeeper(self) -> None:
+        """Nobody is let in before it serves: it would leave them waiting for a session's length."""
         self.zookeeper.start()
+        self._refuse(refuse=False)
         wait_until(lambda: self.look.connected, SETTLE_S, "ZooKeeper is back")
+
+    def _refuse(self, *, refuse: bool) -> None:
+        for proxy in (self.front, *(member.proxy for member in self.members)):
+            proxy.refuse = refuse
 
     # ---- the end ----------------------------------------------------------------------------------------------------
 
@@ -385,6 +407,7 @@ class Cluster:
             broker.close()
         self.look.stop()
         self.look.close()
+        self.front.close()
         self.zookeeper.stop()
 
     # ---- what happened ----------------------------------------------------------------------------------------------

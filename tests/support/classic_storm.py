@@ -14,8 +14,6 @@ from random import Random
 from tests.support.classic_group import Cluster, Member
 from tests.support.classic_member import NOT_JOINED
 
-MEMBER = "member"
-BROKER = "broker"
 WEIGHTS: Mapping[str, int] = {
     "member killed": 4,
     "member frozen": 3,
@@ -97,10 +95,10 @@ class Storm:
             status = member.process.returncode
             assert status in {0, NOT_JOINED}, f"{member.name} ended: {status}\n{member.log.read_text()[-4000:]}"
             self.not_joined_count += status == NOT_JOINED
-        size = sum(member.notes.stat().st_size for member in self.cluster.members if member.notes.exists())
+        count = self.cluster.given_count()
         now = time.monotonic()
-        if size != self._progress[0]:
-            self._progress = (size, now)
+        if count != self._progress[0]:
+            self._progress = (count, now)
         self.longest_silence_s = max(self.longest_silence_s, now - self._progress[1])
 
     # ---- faults -----------------------------------------------------------------------------------------------------
@@ -187,5 +185,6 @@ class Storm:
         return number is not None and self.cluster.expire(f"/brokers/ids/{number}")
 
     def _restart_zookeeper(self) -> bool:
-        self.cluster.restart_zookeeper()
+        self.cluster.stop_zookeeper()
+        self.cluster.start_zookeeper()
         return True

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 JARS = Path("/usr/share/java")
 MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 START_S = 60.0
-SESSION_S = 30.0
+SESSION_S = 10.0
 """Of a test's own clients, which look on while the server is restarted."""
 TICK_MS = 200
 """Sessions may be as short as two ticks: tests need not wait for the usual six seconds."""
