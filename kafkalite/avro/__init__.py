@@ -1,0 +1,1 @@
+"""Avro: schemas, and who can read whom."""

@@ -1,0 +1,395 @@
+"""Avro schemas: JSON text to types and back, by the rules of the specification (1.11), with no dependency.
+
+    text ─▶ parse ─▶ Schema ── root: Type ── fields, items, branches ── Type ...
+                       └────── text: one rendering, so that the same schema written differently is the same text
+
+The rendering is the one that Java's library gives (attributes in its order, no white space, a namespace only where it
+differs from the one around it), since a registry knows a schema again by its text, and topics written by another
+registry hold that text. Custom attributes and logical types are kept. As there, defaults are not checked here.
+
+Schemas may use types of others (references): those are parsed first and handed over as `named`.
+
+Thread rule: immutable once parsed; share freely.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+NAMED: Final = frozenset({"record", "enum", "fixed"})
+DEPTH_MAX: Final = 100
+"""Types inside types; deeper ones are refused rather than met with a stack that is too short."""
+TYPES_MAX: Final = 10_000
+"""Types in one schema."""
+FIXED_SIZE_MAX: Final = 1 << 24
+NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+COMMON: Final = frozenset(
+    {"type", "name", "namespace", "doc", "aliases", "fields", "items", "values", "symbols", "size"}
+)
+FIELD_RESERVED: Final = frozenset({"default", "doc", "name", "order", "type", "aliases"})
+
+
+class SchemaError(ValueError):
+    """A text that is no Avro schema; the message is one sentence."""
+
+
+class _Missing:
+    """The absence of a default, which may be null."""
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Final = _Missing()
+
+
+@dataclass(slots=True, eq=False)
+class Field:
+    """One field of a record."""
+
+    name: str
+    type: Type
+    default: object = MISSING
+    doc: str | None = None
+    order: str = "ascending"
+    aliases: tuple[str, ...] = ()
+    props: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Type:
+    """One type; which attributes mean something is said by `kind`."""
+
+    kind: str
+    """A primitive's name, record, enum, fixed, array, map or union."""
+    name: str = ""
+    """Of a named type: with its namespace."""
+    aliases: tuple[str, ...] = ()
+    """With their namespaces."""
+    doc: str | None = None
+    fields: tuple[Field, ...] = ()
+    symbols: tuple[str, ...] = ()
+    default: object = MISSING
+    """An enum's: read in place of a symbol that the reader does not know."""
+    items: Type | None = None
+    """Of an array's elements or a map's values."""
+    branches: tuple[Type, ...] = ()
+    size: int = 0
+    props: Mapping[str, Any] = field(default_factory=dict)
+    is_error: bool = False
+
+    @property
+    def short_name(self) -> str:
+        return self.name.rpartition(".")[2]
+
+    @property
+    def logical(self) -> str | None:
+        """The logical type's name, as it stands there; whether it fits is for its user to see."""
+        value = self.props.get("logicalType")
+        return value if isinstance(value, str) else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Schema:
+    """A parsed schema."""
+
+    root: Type
+    text: str
+    """The rendering that identifies it."""
+    named: Mapping[str, Type]
+    """Its own named types and those it was given, by full name."""
+
+    def normalized(self) -> str:
+        """The rendering with custom attributes and aliases in order: the same for more ways of writing it."""
+        return render(self.root, external=self._external(), ordered=True)
+
+    def standalone(self) -> str:
+        """A text that needs no references: what they define stands where it is used first."""
+        return render(self.root)
+
+    def _external(self) -> frozenset[str]:
+        return frozenset(self.named) - _defined_in(self.text)
+
+
+def parse(text: str, named: Mapping[str, Type] | None = None) -> Schema:
+    """A schema from its JSON text; SchemaError. `named` are types of referenced schemas, by full name."""
+    try:
+        document = json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError as error:
+        raise SchemaError("the schema is nested too deeply") from error
+    except ValueError as error:
+        raise SchemaError(f"the schema is no JSON: {error}") from error
+    return parse_json(document, named)
+
+
+def parse_json(document: object, named: Mapping[str, Type] | None = None) -> Schema:
+    """The same from JSON that is parsed already."""
+    parser = _Parser(dict(named or {}))
+    root = parser.type_of(document, "", 0)
+    external = frozenset(named or ())
+    return Schema(root, render(root, external=external), parser.named)
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is no JSON")
+
+
+class _Parser:
+    """One text's named types, and how deep we are."""
+
+    def __init__(self, named: dict[str, Type]) -> None:
+        self.named = named
+        self.count = 0
+
+    def type_of(self, node: object, space: str, depth: int) -> Type:
+        self.count += 1
+        if depth > DEPTH_MAX or self.count > TYPES_MAX:
+            raise SchemaError(f"the schema has more than {DEPTH_MAX} levels or {TYPES_MAX} types")
+        if isinstance(node, str):
+            return self._by_name(node, space)
+        if isinstance(node, list):
+            return self._union(node, space, depth)
+        if not isinstance(node, dict):
+            raise SchemaError(f"{_shown(node)} is no schema")
+        kind = node.get("type")
+        if isinstance(kind, dict | list):
+            return self.type_of(kind, space, depth + 1)
+        if not isinstance(kind, str):
+            raise SchemaError(f"no type: {_shown(node)}")
+        if kind in {"record", "error", "enum", "fixed"}:
+            return self._named(node, kind, space, depth)
+        if kind in PRIMITIVES:
+            return Type(kind, props=_props(node, COMMON))
+        if kind in {"array", "map"}:
+            part = "items" if kind == "array" else "values"
+            if part not in node:
+                raise SchemaError(f"no {part} of an {kind}: {_shown(node)}")
+            return Type(kind, items=self.type_of(node[part], space, depth + 1), props=_props(node, COMMON))
+        return self._by_name(kind, space)
+
+    def _by_name(self, name: str, space: str) -> Type:
+        if name in PRIMITIVES:
+            return Type(name)
+        full = name if "." in name or not space else f"{space}.{name}"
+        found = self.named.get(full)
+        if found is None:
+            raise SchemaError(f"undefined name: {_shown(full)}")
+        return found
+
+    def _union(self, nodes: list[object], space: str, depth: int) -> Type:
+        branches = tuple(self.type_of(node, space, depth + 1) for node in nodes)
+        seen = set()
+        for branch in branches:
+            if branch.kind == "union":
+                raise SchemaError("a union holds a union")
+            key = branch.name or branch.kind
+            if key in seen:
+                raise SchemaError(f"{key} is twice in a union")
+            seen.add(key)
+        return Type("union", branches=branches)
+
+    def _named(self, node: dict[str, Any], kind: str, space: str, depth: int) -> Type:
+        name = full_name(_text(node, "name", kind), node.get("namespace"), space)
+        inner = name.rpartition(".")[0]
+        if name in PRIMITIVES:
+            raise SchemaError(f"{name} is a primitive type's name")
+        if name in self.named:
+            raise SchemaError(f"can't redefine: {name}")
+        made = Type("record" if kind == "error" else kind, name=name, is_error=kind == "error")
+        made.aliases = tuple(full_name(alias, None, inner) for alias in _texts(node, "aliases"))
+        made.doc = node["doc"] if isinstance(node.get("doc"), str) else None
+        made.props = _props(node, COMMON | {"default"} if kind == "enum" else COMMON)
+        self.named[name] = made
+        if kind == "enum":
+            _fill_enum(made, node)
+        elif kind == "fixed":
+            size = node.get("size")
+            if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= FIXED_SIZE_MAX:
+                raise SchemaError(f"the size of {name} is no whole number from 0 to {FIXED_SIZE_MAX}: {_shown(size)}")
+            made.size = size
+        else:
+            made.fields = self._fields(node, name, inner, depth)
+        return made
+
+    def _fields(self, node: dict[str, Any], name: str, space: str, depth: int) -> tuple[Field, ...]:
+        rows = node.get("fields")
+        if not isinstance(rows, list):
+            raise SchemaError(f"record {name} has no fields")
+        made = []
+        seen: set[str] = set()
+        for row in rows:
+            if not isinstance(row, dict):
+                raise SchemaError(f"a field of {name} is no object: {_shown(row)}")
+            own = _text(row, "name", f"field of {name}")
+            if not NAME.match(own):
+                raise SchemaError(f"illegal name of a field of {name}: {_shown(own)}")
+            if own in seen:
+                raise SchemaError(f"field {own} is twice in {name}")
+            seen.add(own)
+            if "type" not in row:
+                raise SchemaError(f"no type of field {own} of {name}")
+            order = row.get("order", "ascending")
+            if order not in {"ascending", "descending", "ignore"}:
+                raise SchemaError(f"the order of field {own} of {name} is {_shown(order)}")
+            made.append(
+                Field(
+                    own,
+                    self.type_of(row["type"], space, depth + 1),
+                    row.get("default", MISSING),
+                    row["doc"] if isinstance(row.get("doc"), str) else None,
+                    order,
+                    tuple(_texts(row, "aliases")),
+                    _props(row, FIELD_RESERVED),
+                )
+            )
+        return tuple(made)
+
+
+def full_name(name: str, namespace: object, space: str) -> str:
+    """A name with its namespace: its own, the one beside it, or the one around it. SchemaError for an illegal one."""
+    if "." not in name:
+        if namespace is not None and not isinstance(namespace, str):
+            raise SchemaError(f"the namespace of {name} is no text: {_shown(namespace)}")
+        around = space if namespace is None else namespace
+        name = f"{around}.{name}" if around else name
+    if not all(NAME.match(part) for part in name.split(".")):
+        raise SchemaError(f"illegal name: {_shown(name)}")
+    return name
+
+
+def _fill_enum(made: Type, node: dict[str, Any]) -> None:
+    symbols = node.get("symbols")
+    if not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
+        raise SchemaError(f"enum {made.name} has no symbols")
+    for symbol in symbols:
+        if not NAME.match(symbol):
+            raise SchemaError(f"illegal symbol of {made.name}: {_shown(symbol)}")
+    if len(set(symbols)) != len(symbols):
+        raise SchemaError(f"a symbol is twice in {made.name}")
+    made.symbols = tuple(symbols)
+    if "default" in node:
+        if node["default"] not in symbols:
+            raise SchemaError(f"the default of {made.name} is none of its symbols: {_shown(node['default'])}")
+        made.default = node["default"]
+
+
+def _text(node: dict[str, Any], key: str, what: str) -> str:
+    value = node.get(key)
+    if not isinstance(value, str) or not value:
+        raise SchemaError(f"no {key} of a {what}: {_shown(node)}")
+    return value
+
+
+def _texts(node: dict[str, Any], key: str) -> list[str]:
+    values = node.get(key) or []
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise SchemaError(f"{key} are no list of names: {_shown(values)}")
+    return values
+
+
+def _props(node: dict[str, Any], reserved: Iterable[str]) -> dict[str, Any]:
+    return {key: value for key, value in node.items() if key not in reserved}
+
+
+def _shown(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+# --- rendering -------------------------------------------------------------------------------------------------------
+
+
+def render(root: Type, *, external: frozenset[str] = frozenset(), ordered: bool = False) -> str:
+    """The text of a type. Names in `external` are defined elsewhere; `ordered` sorts custom attributes and aliases."""
+    return json.dumps(_Renderer(set(external), ordered).node(root, ""), ensure_ascii=False, separators=(",", ":"))
+
+
+class _Renderer:
+    def __init__(self, known: set[str], ordered: bool) -> None:
+        self.known = known
+        self.ordered = ordered
+
+    def node(self, made: Type, space: str) -> object:
+        """JSON of a type inside a namespace."""
+        if made.kind == "union":
+            return [self.node(branch, space) for branch in made.branches]
+        if made.kind in NAMED:
+            return self._named(made, space)
+        if made.items is not None:
+            part = "items" if made.kind == "array" else "values"
+            return {"type": made.kind, part: self.node(made.items, space), **self._props(made.props)}
+        return {"type": made.kind, **self._props(made.props)} if made.props else made.kind
+
+    def _named(self, made: Type, space: str) -> object:
+        inner, _, short = made.name.rpartition(".")
+        if made.name in self.known:
+            return short if inner == space else made.name
+        self.known.add(made.name)
+        out: dict[str, object] = {"type": "error" if made.is_error else made.kind, "name": short}
+        if inner != space:
+            out["namespace"] = inner
+        if made.doc is not None:
+            out["doc"] = made.doc
+        if made.kind == "record":
+            out["fields"] = [self._field(row, inner) for row in made.fields]
+        elif made.kind == "enum":
+            out["symbols"] = list(made.symbols)
+            if made.default is not MISSING:
+                out["default"] = made.default
+        else:
+            out["size"] = made.size
+        out |= self._props(made.props)
+        if made.aliases:
+            names = [_relative(alias, inner) for alias in made.aliases]
+            out["aliases"] = sorted(names) if self.ordered else names
+        return out
+
+    def _field(self, row: Field, space: str) -> dict[str, object]:
+        out: dict[str, object] = {"name": row.name, "type": self.node(row.type, space)}
+        if row.doc is not None:
+            out["doc"] = row.doc
+        if row.default is not MISSING:
+            out["default"] = row.default
+        if row.order != "ascending":
+            out["order"] = row.order
+        if row.aliases:
+            out["aliases"] = sorted(row.aliases) if self.ordered else list(row.aliases)
+        return out | self._props(row.props)
+
+    def _props(self, props: Mapping[str, Any]) -> dict[str, Any]:
+        return dict(sorted(props.items())) if self.ordered else dict(props)
+
+
+def _relative(name: str, space: str) -> str:
+    inner, _, short = name.rpartition(".")
+    return short if inner == space else name
+
+
+def _defined_in(text: str) -> frozenset[str]:
+    """The full names that a rendered text defines itself."""
+    found: set[str] = set()
+
+    def walk(node: object, space: str) -> None:
+        if isinstance(node, list):
+            for item in node:
+                walk(item, space)
+        elif isinstance(node, dict):
+            if node["type"] in {"record", "error", "enum", "fixed"}:
+                name = full_name(node["name"], node.get("namespace"), space)
+                found.add(name)
+                space = name.rpartition(".")[0]
+                for row in node.get("fields", ()):
+                    walk(row["type"], space)
+            else:
+                walk(node.get("items", node.get("values")), space)
+
+    walk(json.loads(text), "")
+    return frozenset(found)
