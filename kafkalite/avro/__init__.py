@@ -1,1 +1,70 @@
-"""Avro: schemas, and who can read whom."""
+"""Avro with a schema registry, in columns: what producers wrote with their schemas, read with one of yours.
+
+    schema.py          schemas: text to types and back
+    compatibility.py   whether one schema can read what another wrote
+    client.py          a registry's client
+    decoder.py         messages to Arrow columns, and encoder.py back (both need pyarrow: the extra `avro`)
+    dead_letters.py    what could not be decoded, to a topic of its own, byte for byte
+    layout.py, resolution.py, values.py    columns of a schema; resolution as a program for the native loop; defaults
+
+    from kafkalite.avro import AvroDecoder, RegistryClient
+
+    registry = RegistryClient("http://127.0.0.1:8081")
+    decoder = AvroDecoder.of_subject(registry, "orders-value")
+    values = decoder.decode(binary_column).values
+
+Names are imported when first used.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kafkalite.avro.client import RegisteredSchema as RegisteredSchema
+    from kafkalite.avro.client import RegistryClient as RegistryClient
+    from kafkalite.avro.client import RegistryRefused as RegistryRefused
+    from kafkalite.avro.client import RegistryUnreachable as RegistryUnreachable
+    from kafkalite.avro.decoder import AvroDecoder as AvroDecoder
+    from kafkalite.avro.decoder import Decoded as Decoded
+    from kafkalite.avro.decoder import DecodeError as DecodeError
+    from kafkalite.avro.encoder import AvroEncoder as AvroEncoder
+    from kafkalite.avro.encoder import EncodeError as EncodeError
+    from kafkalite.avro.schema import Schema as Schema
+    from kafkalite.avro.schema import SchemaError as SchemaError
+
+_WHERE = {
+    "AvroDecoder": "decoder",
+    "AvroEncoder": "encoder",
+    "DecodeError": "decoder",
+    "Decoded": "decoder",
+    "EncodeError": "encoder",
+    "RegisteredSchema": "client",
+    "RegistryClient": "client",
+    "RegistryRefused": "client",
+    "RegistryUnreachable": "client",
+    "Schema": "schema",
+    "SchemaError": "schema",
+}
+
+__all__ = [
+    "AvroDecoder",
+    "AvroEncoder",
+    "DecodeError",
+    "Decoded",
+    "EncodeError",
+    "RegisteredSchema",
+    "RegistryClient",
+    "RegistryRefused",
+    "RegistryUnreachable",
+    "Schema",
+    "SchemaError",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    value: object = getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
+    globals()[name] = value
+    return value

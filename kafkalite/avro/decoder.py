@@ -1,0 +1,198 @@
+"""Messages in the registry's wire format to columns, whoever wrote them, in one reader's schema.
+
+    byte 0: 0x00 │ bytes 1–4: schema id, big-endian │ the Avro body
+
+    binary column ─▶ ids ─▶ a program for each id that is new ─▶ native loop ─▶ Arrow columns, rows in their order
+                     └─ no header, unknown id, bad body ─▶ null, and the reason
+
+The reader's schema is fixed when the decoder is made, so the columns are the same for every batch; a producer that goes
+on to a newer schema needs no restart here, since an id that comes for the first time is fetched and resolved. What such
+a schema lacks is filled with the reader's defaults, what it has more is stepped over.
+
+A body has to be used up: bytes behind the record are an error, unlike in most deserialisers, since garbage is otherwise
+taken for a record now and then.
+
+Needs pyarrow. Thread rule: one thread at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from kafkalite._native.avro_decode import FAILURES, ColumnDecoder
+from kafkalite.avro.client import RegistryRefused
+from kafkalite.avro.layout import Layout, arrow_type, build
+from kafkalite.avro.resolution import compile_program
+from kafkalite.avro.schema import Schema, SchemaError, parse
+from kafkalite.record.columns import BytesColumn
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from kafkalite.avro.client import RegistryClient
+
+MAGIC: Final = 0
+HEADER_SIZE: Final = 5
+MODES: Final = ("failfast", "permissive", "dlq")
+NULL_ROOT: Final = -1
+PROGRAM_COUNT_MAX: Final = 10_000
+"""Writers' schemas with a program; more begin anew."""
+NO_HEADER: Final = "it does not begin with 0x00 and a schema id"
+
+
+class DecodeError(ValueError):
+    """A message that cannot be decoded. `row` is its place in the batch, `schema_id` -1 without a header."""
+
+    def __init__(self, row: int, schema_id: int, reason: str) -> None:
+        about = f"schema id {schema_id}: " if schema_id >= 0 else ""
+        super().__init__(f"row {row}: {about}{reason}")
+        self.row = row
+        self.schema_id = schema_id
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A batch. A row that failed, and one without a value, is null in `values`."""
+
+    values: Any
+    """An Arrow array of the reader's type: a struct for a record."""
+    schema_ids: NDArray[np.int64]
+    """Of each row; -1 where there is none."""
+    failed: NDArray[np.int64]
+    """The rows that could not be decoded, in order."""
+    reasons: list[str]
+    """Why, for each of `failed`."""
+
+    def errors(self) -> Any:
+        """An Arrow column of the reasons, null where all is well."""
+        import pyarrow as pa
+
+        texts: list[str | None] = [None] * len(self.values)
+        for row, reason in zip(self.failed.tolist(), self.reasons, strict=True):
+            texts[row] = reason
+        return pa.array(texts, pa.string())
+
+
+class AvroDecoder:
+    """See the module.
+
+    `reader_schema`   a schema's text; a schema with references as `RegistryClient.latest(subject).schema`
+    `mode`            "failfast": DecodeError for the first bad row; "permissive" and "dlq": `failed` and `reasons`
+    """
+
+    def __init__(self, registry: RegistryClient, reader_schema: str | Schema, *, mode: str = "failfast") -> None:
+        if mode not in MODES:
+            raise ValueError(f"mode is {mode!r}; it may be {', '.join(MODES)}")
+        self._registry = registry
+        self._mode = mode
+        self.schema = parse(reader_schema) if isinstance(reader_schema, str) else reader_schema
+        self._layout = Layout(self.schema.root)
+        self.arrow_type = arrow_type(self._layout.root)
+        """What `values` are of."""
+        self._roots: dict[int, int] = {}
+        self._op_count = 0
+        self._native = ColumnDecoder(self._layout.columns())
+
+    @classmethod
+    def of_subject(cls, registry: RegistryClient, subject: str, *, mode: str = "failfast") -> AvroDecoder:
+        """Reads as the version of the subject that is the latest now, and stays with it."""
+        return cls(registry, registry.latest(subject).schema, mode=mode)
+
+    def decode(self, messages: Any) -> Decoded:
+        """A batch: an Arrow array of binary, large_binary or string, chunked or not, or a BytesColumn.
+
+        DecodeError in mode failfast; RegistryUnreachable; OverflowError for more than 2 GiB in one column.
+        """
+        column = bytes_column(messages)
+        ids, headed = headers_of(column)
+        roots, reasons = self._roots_of(column, ids, headed)
+        bodies = np.where(roots >= 0, column.starts + HEADER_SIZE, column.starts)
+        failures = self._native.decode(column.data, bodies, np.maximum(column.ends, bodies), roots)
+        failed = np.flatnonzero((failures != 0) | (roots < NULL_ROOT)).astype(np.int64)
+        texts = [reasons[roots[row]] if roots[row] < NULL_ROOT else FAILURES[failures[row]] for row in failed.tolist()]
+        if self._mode == "failfast" and len(failed):
+            row = int(failed[0])
+            raise DecodeError(row, int(ids[row]), texts[0])
+        return Decoded(build(self._native, self._layout.root), ids, failed, texts)
+
+    def _roots_of(
+        self, column: BytesColumn, ids: NDArray[np.int64], headed: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.int32], dict[int, str]]:
+        """Each row's program: -1 for a null, below that for what is known to be bad, with the reason."""
+        reasons = {NULL_ROOT - 1: NO_HEADER}
+        roots = np.full(len(column), NULL_ROOT - 1, np.int32)
+        if column.nulls is not None:
+            roots[column.nulls != 0] = NULL_ROOT
+        for schema_id in np.unique(ids[headed]).tolist():
+            try:
+                root = self._root_of(schema_id)
+            except RegistryRefused as error:
+                if error.status >= 500:
+                    raise
+                root = NULL_ROOT - 1 - len(reasons)
+                reasons[root] = f"the registry has no schema of this id: {error}"
+            except SchemaError as error:
+                root = NULL_ROOT - 1 - len(reasons)
+                reasons[root] = f"its schema cannot be used: {error}"
+            roots[ids == schema_id] = root
+        return roots, reasons
+
+    def _root_of(self, schema_id: int) -> int:
+        root = self._roots.get(schema_id)
+        if root is None:
+            writer = self._registry.schema(schema_id)
+            if len(self._roots) >= PROGRAM_COUNT_MAX:
+                self._roots.clear()
+                self._op_count = 0
+                self._native = ColumnDecoder(self._layout.columns())
+            ops = compile_program(writer.root, self._layout, self.schema.root, self._op_count)
+            root = self._native.add(ops)
+            self._op_count += len(ops)
+            self._roots[schema_id] = root
+        return root
+
+
+def headers_of(column: BytesColumn) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Each message's schema id (-1: none), and which have a header."""
+    data = np.asarray(memoryview(column.data).cast("B"), np.uint8)
+    headed = column.ends - column.starts >= HEADER_SIZE
+    if column.nulls is not None:
+        headed &= column.nulls == 0
+    starts = column.starts[headed]
+    magic = data[starts] == MAGIC
+    headed[np.flatnonzero(headed)[~magic]] = False
+    starts = starts[magic]
+    ids = np.full(len(column), -1, np.int64)
+    number = np.zeros(len(starts), np.int64)
+    for place in range(1, HEADER_SIZE):
+        number = number << 8 | data[starts + place]
+    ids[headed] = number
+    return ids, headed
+
+
+def bytes_column(messages: Any) -> BytesColumn:
+    """Arrow's binary arrays as where their items lie, without a copy (chunks are joined)."""
+    if isinstance(messages, BytesColumn):
+        return messages
+    import pyarrow as pa
+
+    array = messages.combine_chunks() if isinstance(messages, pa.ChunkedArray) else messages
+    if isinstance(array, pa.ChunkedArray):  # of several chunks that do not fit into one
+        raise OverflowError("a batch of more than 2 GiB")
+    wide = pa.types.is_large_binary(array.type) or pa.types.is_large_string(array.type)
+    if not wide and not pa.types.is_binary(array.type) and not pa.types.is_string(array.type):
+        raise TypeError(f"messages are of type {array.type}, not binary")
+    _, offsets, data = array.buffers()
+    positions = np.zeros(1, np.int64)
+    if len(array) or offsets is not None:
+        kind = np.int64 if wide else np.int32
+        positions = np.frombuffer(offsets, kind)[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    nulls = None
+    if array.null_count:
+        nulls = np.asarray(array.is_null().to_numpy(zero_copy_only=False), np.uint8)
+    raw = np.frombuffer(b"" if data is None else data, np.uint8)
+    return BytesColumn(raw.data, positions[:-1], positions[1:], nulls)

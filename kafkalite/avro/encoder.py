@@ -1,0 +1,160 @@
+"""Columns to messages in the registry's wire format: the way back of `decoder`.
+
+    Arrow column ─▶ cast to the schema's own types ─▶ nodes over its buffers ─▶ native loop ─▶ binary column
+
+A row that is null as a whole becomes a null message, a tombstone, unless the schema itself is nullable. The schema is
+registered under the subject when the encoder is made, or only looked up; its id stands in each message.
+
+Needs pyarrow. Thread rule: one thread at a time.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite._native.avro_encode import FAILURES, ColumnEncoder
+from kafkalite.avro.decoder import MAGIC
+from kafkalite.avro.layout import BOOLEAN, BYTES, FIXED, LIST, NULL, Layout, Node, arrow_type
+from kafkalite.avro.schema import Schema, Type, parse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from kafkalite.avro.client import RegistryClient
+
+(
+    NODE_NULL,
+    NODE_BOOLEAN,
+    NODE_INT,
+    NODE_LONG,
+    NODE_RAW,
+    NODE_BYTES,
+    NODE_DECIMAL,
+    NODE_ENUM,
+    NODE_RECORD,
+    NODE_UNION,
+    NODE_ARRAY,
+) = range(11)
+NO_BRANCH: Final = -1
+NUMBERS: Final = {"int": NODE_INT, "long": NODE_LONG, "float": NODE_RAW, "double": NODE_RAW, "fixed": NODE_RAW}
+
+
+class EncodeError(ValueError):
+    """A row that the schema has no place for. `row` is its place in the batch."""
+
+    def __init__(self, row: int, reason: str) -> None:
+        super().__init__(f"row {row}: {reason}")
+        self.row = row
+        self.reason = reason
+
+
+class AvroEncoder:
+    """See the module.
+
+    `schema`         a schema's text; `references` as the registry takes them, with `named` types of a parsed schema
+    `auto_register`  False: the schema has to be registered already (RegistryRefused 40401, 40403)
+    """
+
+    def __init__(
+        self,
+        registry: RegistryClient,
+        subject: str,
+        schema: str | Schema,
+        *,
+        references: Iterable[Mapping[str, Any]] = (),
+        auto_register: bool = True,
+    ) -> None:
+        self.schema = parse(schema) if isinstance(schema, str) else schema
+        self._layout = Layout(self.schema.root)
+        self.arrow_type = arrow_type(self._layout.root)
+        """What columns are cast to."""
+        ask = registry.register if auto_register else registry.look_up
+        self.schema_id = ask(subject, self.schema.text, references)
+
+    def encode(self, values: Any) -> Any:
+        """A column (an Arrow array, chunked or not, or a record batch) as an Arrow column of messages.
+
+        EncodeError for the first row that does not fit, ArrowInvalid for a column of other types.
+        """
+        import pyarrow as pa
+
+        if isinstance(values, pa.RecordBatch):
+            values = values.to_struct_array()
+        array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+        array = array if array.type == self.arrow_type else array.cast(self.arrow_type)
+        nodes: list[Any] = []
+        self._walk(array, self._layout.root, self.schema.root, nodes)
+        prefix = struct.pack(">BI", MAGIC, self.schema_id)
+        data, ends, failures = ColumnEncoder(nodes).encode(prefix)
+        if failures.any():
+            row = int((failures != 0).argmax())
+            raise EncodeError(row, FAILURES[failures[row]])
+        nulls = None
+        if array.null_count and not self._layout.root.nullable:
+            nulls = array.is_valid().buffers()[1] if len(array) else None
+        return pa.Array.from_buffers(
+            pa.binary(), len(array), [nulls, pa.py_buffer(ends), pa.py_buffer(data)], array.null_count if nulls else 0
+        )
+
+    def _walk(self, array: Any, node: Node, schema: Type, nodes: list[Any]) -> int:
+        """Appends a column's node and those below it; its index."""
+        index = len(nodes)
+        nodes.append(None)
+        null_branch, value_branch = branches_of(schema, node)
+        children: list[int] = []
+        symbols: list[bytes] = []
+        buffers = array.buffers()
+        data = offsets = None
+        width = node.width
+        if node.kind == LIST:
+            code = NODE_ARRAY
+            parts = [array.keys, array.items] if node.is_map else [array.values]
+            items = node.type.items or Type("null")
+            types = [Type("string"), items] if node.is_map else [items]
+            children = [self._walk(*row, nodes) for row in zip(parts, node.children, types, strict=True)]
+            offsets = buffers[1]
+        elif node.type.kind in {"record", "union"}:
+            code = NODE_RECORD if node.type.kind == "record" else NODE_UNION
+            inner = [row.type for row in node.type.fields] or [b for b in node.type.branches if b.kind != "null"]
+            parts = [array.field(number) for number in range(len(node.children))]
+            children = [self._walk(*row, nodes) for row in zip(parts, node.children, inner, strict=True)]
+        elif node.kind == BYTES:
+            code = NODE_ENUM if node.type.kind == "enum" else NODE_BYTES
+            symbols = [symbol.encode() for symbol in node.type.symbols]
+            offsets, data = buffers[1], buffers[2]
+        elif node.precision:
+            code, width, data = NODE_DECIMAL, node.type.size, buffers[1]
+        elif node.kind == FIXED:
+            code, data = NUMBERS[node.type.kind], buffers[1]
+        elif node.kind == BOOLEAN:
+            code, data = NODE_BOOLEAN, buffers[1]
+        else:
+            assert node.kind == NULL, "every kind of column is known"
+            code = NODE_NULL
+        valid = buffers[0] if code != NODE_NULL and array.null_count else None
+        nodes[index] = (
+            code,
+            null_branch,
+            value_branch,
+            width,
+            children,
+            symbols,
+            len(array),
+            array.offset,
+            valid,
+            data,
+            offsets,
+        )
+        return index
+
+
+def branches_of(schema: Type, node: Node) -> tuple[int, int]:
+    """Where null stands in a type's union, and where its one other type does; -1 for what is not there."""
+    if schema.kind != "union":
+        return NO_BRANCH, NO_BRANCH
+    kinds = [branch.kind for branch in schema.branches]
+    null_branch = kinds.index("null") if "null" in kinds else NO_BRANCH
+    if node.type is schema or len(kinds) - (null_branch >= 0) != 1:
+        return null_branch, NO_BRANCH
+    return null_branch, next(number for number, kind in enumerate(kinds) if kind != "null")

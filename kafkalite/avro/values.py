@@ -1,0 +1,105 @@
+"""Defaults of an Avro schema as Avro's binary form: what the native decoder puts where nothing was written.
+
+Defaults are JSON (specification, "Complex Types"): bytes and fixed are text of code points up to 255, a union's is a
+value of the first of its branches that fits.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from kafkalite.avro.schema import MISSING
+
+if TYPE_CHECKING:
+    from kafkalite.avro.schema import Type
+
+INT_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1
+DEPTH_MAX = 100
+
+
+def encode_default(schema: Type, value: object, depth: int = 0) -> bytes:
+    """A default's bytes; ValueError for one that is no value of its type."""
+    if depth > DEPTH_MAX:
+        raise ValueError("a default is nested too deeply")
+    match schema.kind:
+        case "union":
+            return _union(schema, value, depth)
+        case "null" if value is None:
+            return b""
+        case "boolean" if isinstance(value, bool):
+            return bytes([value])
+        case "int" | "long" if isinstance(value, int) and not isinstance(value, bool):
+            limit = INT_MAX if schema.kind == "int" else LONG_MAX
+            if -limit - 1 <= value <= limit:
+                return zigzag(value)
+        case "float" | "double" if isinstance(value, int | float) and not isinstance(value, bool):
+            return _real(schema.kind, value)
+        case "string" if isinstance(value, str):
+            return _sized(value.encode())
+        case "bytes" if isinstance(value, str):
+            return _sized(value.encode("latin-1"))
+        case "fixed" if isinstance(value, str) and len(value) == schema.size:
+            return value.encode("latin-1")
+        case "enum" if value in schema.symbols:
+            return zigzag(schema.symbols.index(str(value)))
+        case _:
+            return _compound(schema, value, depth)
+    raise ValueError(f"{value!r} is no {schema.kind}")
+
+
+def _compound(schema: Type, value: object, depth: int) -> bytes:
+    match schema.kind:
+        case "record" if isinstance(value, dict):
+            parts = []
+            for row in schema.fields:
+                inner = value.get(row.name, row.default)
+                if inner is MISSING:
+                    raise ValueError(f"the default of {schema.name} has no {row.name}")
+                parts.append(encode_default(row.type, inner, depth + 1))
+            return b"".join(parts)
+        case "array" if isinstance(value, list) and schema.items is not None:
+            return _block([encode_default(schema.items, item, depth + 1) for item in value])
+        case "map" if isinstance(value, dict) and schema.items is not None:
+            items = schema.items
+            return _block(
+                [_sized(str(key).encode()) + encode_default(items, item, depth + 1) for key, item in value.items()]
+            )
+    raise ValueError(f"{value!r} is no {schema.kind}")
+
+
+def _union(schema: Type, value: object, depth: int) -> bytes:
+    for number, branch in enumerate(schema.branches):
+        try:
+            return zigzag(number) + encode_default(branch, value, depth + 1)
+        except ValueError:
+            continue
+    raise ValueError(f"{value!r} is of none of a union's types")
+
+
+def _real(kind: str, value: float) -> bytes:
+    try:
+        return struct.pack("<f" if kind == "float" else "<d", value)
+    except OverflowError as error:
+        raise ValueError(f"{value!r} is no {kind}") from error
+
+
+def _sized(raw: bytes) -> bytes:
+    return zigzag(len(raw)) + raw
+
+
+def _block(items: list[bytes]) -> bytes:
+    return zigzag(len(items)) + b"".join(items) + b"\0" if items else b"\0"
+
+
+def zigzag(value: int) -> bytes:
+    """A number as Avro writes it."""
+    raw = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while raw > 0x7F:
+        out.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    out.append(raw)
+    return bytes(out)
