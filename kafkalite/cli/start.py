@@ -111,10 +111,15 @@ def watch(broker: Broker, events: queue.SimpleQueue[int]) -> None:
 def announce(broker: Broker, data_directory: Path, ready_file: Path | None) -> None:
     """The file that scripts wait for, complete when it is there, and then the one line."""
     if ready_file is not None:
-        temporary = ready_file.with_name(f"{ready_file.name}.{os.getpid()}")
-        temporary.write_text(f"{broker.bootstrap_servers}\n", encoding="utf-8")
-        temporary.replace(ready_file)
+        write_ready_file(ready_file, broker.bootstrap_servers)
     classic = broker.classic_endpoint
     also = "" if classic is None else f", Kafka 0.7 on {classic}"
     print(f"kafkalite is ready: bootstrap.servers={broker.bootstrap_servers}{also}, data in {data_directory}")
     sys.stdout.flush()
+
+
+def write_ready_file(ready_file: Path, address: str) -> None:
+    """Complete when it is there."""
+    temporary = ready_file.with_name(f"{ready_file.name}.{os.getpid()}")
+    temporary.write_text(f"{address}\n", encoding="utf-8")
+    temporary.replace(ready_file)

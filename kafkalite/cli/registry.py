@@ -1,0 +1,101 @@
+"""Run a schema registry until SIGTERM or Ctrl-C: the REST interface of Confluent's, kept in a topic.
+
+  kafkalite registry
+  kafkalite registry --bootstrap-server 127.0.0.1:9092 --port 8081 --topic _schemas
+  kafkalite registry --port 0 --ready-file ready
+
+Schemas are kept in a compacted topic of the broker, kafkalite or Apache Kafka; several registries may share it. One
+line on stdout says that it serves and where; the log goes to stderr. A second signal ends at once. Needs waitress
+(`pip install 'kafkalite[registry]'`).
+"""
+
+from __future__ import annotations
+
+import queue
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kafkalite.cli import EXIT_FAILURE, UsageError
+from kafkalite.cli.common import add_client_arguments, count
+from kafkalite.cli.start import LEVELS, SIGNALS, on_signal, write_ready_file
+
+if TYPE_CHECKING:
+    import argparse
+
+    from kafkalite.schemas.server import RegistryServer
+
+HOST_DEFAULT = "127.0.0.1"
+PORT_DEFAULT = 8081
+TOPIC_DEFAULT = "_schemas"
+THREADS_DEFAULT = 8
+CONNECTIONS_DEFAULT = 500
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_client_arguments(parser, json_output=False)
+    parser.add_argument("--host", default=HOST_DEFAULT, help=f"address to listen on (default: {HOST_DEFAULT})")
+    parser.add_argument("--port", metavar="N", type=port, default=PORT_DEFAULT, help="0 takes a free one (8081)")
+    parser.add_argument("--topic", default=TOPIC_DEFAULT, help=f"where schemas are kept (default: {TOPIC_DEFAULT})")
+    parser.add_argument(
+        "--threads", metavar="N", type=count, default=THREADS_DEFAULT, help="requests served at a time (8)"
+    )
+    parser.add_argument(
+        "--connections-max", metavar="N", type=count, default=CONNECTIONS_DEFAULT, help="sockets at a time (500)"
+    )
+    parser.add_argument("--ready-file", metavar="FILE", type=Path, help="written with host:port once it serves")
+    parser.add_argument("--log-level", choices=LEVELS, default="info", help="default: info")
+    parser.add_argument("--log-format", choices=("text", "json"), default="text", help="default: text")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from kafkalite import logging
+
+    logging.configure(level=arguments.log_level, json_lines=arguments.log_format == "json")
+    from kafkalite.schemas.server import RegistryServer
+
+    try:
+        server = RegistryServer(
+            arguments.bootstrap_server,
+            host=arguments.host,
+            port=arguments.port,
+            topic=arguments.topic,
+            threads=arguments.threads,
+            connections_max=arguments.connections_max,
+            timeout_s=arguments.timeout,
+        )
+    except ValueError as error:
+        raise UsageError(f"--bootstrap-server: {error}") from error
+    events: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for number in SIGNALS:
+        signal.signal(number, lambda number, _frame: on_signal(events, number))
+    server.start()
+    try:
+        threading.Thread(target=watch, args=(server, events), name="failure-watch", daemon=True).start()
+        if arguments.ready_file is not None:
+            write_ready_file(arguments.ready_file, server.address)
+        print(f"kafkalite registry is ready: {server.url}, schemas in the topic {arguments.topic}")
+        sys.stdout.flush()
+        reason = events.get()
+    finally:
+        server.stop()
+        if arguments.ready_file is not None:
+            arguments.ready_file.unlink(missing_ok=True)
+    return 0 if reason in SIGNALS else EXIT_FAILURE
+
+
+def watch(server: RegistryServer, events: queue.SimpleQueue[int]) -> None:
+    """Ends the wait of the main thread when the registry cannot go on."""
+    server.failed.wait()
+    events.put(0)
+
+
+def port(text: str) -> int:
+    """A port's number, 0 for a free one, for argparse."""
+    import argparse
+
+    if not text.isascii() or not text.isdigit() or int(text[:10]) > 65535:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no port")
+    return int(text)

@@ -1,0 +1,476 @@
+"""What each request of the registry does: looks at the state, decides what is to be written, answers.
+
+    register ─▶ mode? ─▶ parse ─▶ there already? ─▶ compatible? ─▶ its id, or a new one ─▶ [records]
+    delete   ─▶ mode? ─▶ referred to? ─▶ soft: marked · permanent: tombstones ─▶ [records]
+
+A decision is a function of the state alone. The store runs it, writes its records as one transaction, and runs it anew
+when another registry came in between; so no two schemas get one id, whoever asks whom.
+
+What is served and refused, with which code, is that of Confluent's registry; Avro is the one type that can be
+registered. Subjects in contexts (":.name:subject") are refused.
+
+Thread rule: any thread; the store guards the state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+from kafkalite.avro.compatibility import LEVELS, check
+from kafkalite.avro.schema import SchemaError, parse
+from kafkalite.schemas import errors
+from kafkalite.schemas.records import (
+    AVRO,
+    CONFIG,
+    ID_MAX,
+    MODE,
+    Reference,
+    SchemaVersion,
+    TopicRecord,
+    noop,
+    schema_record,
+    setting_record,
+    subject_deletion,
+    tombstone,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kafkalite.avro.schema import Schema
+    from kafkalite.schemas.state import State
+
+T = TypeVar("T")
+
+LATEST: Final = -1
+MODES: Final = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT")
+READ_ONLY: Final = frozenset({"READONLY", "READONLY_OVERRIDE"})
+SCHEMA_SIZE_MAX: Final = 512 * 1024
+"""Bytes of one schema's text: with its record's other attributes it fits in a batch of Kafka's default size."""
+SUBJECT_LENGTH_MAX: Final = 1000
+VERSION_COUNT_MAX: Final = 10_000
+"""Versions of one subject, deleted ones too."""
+
+
+class Store(Protocol):
+    """Where the state comes from and records go to."""
+
+    def read(self, look: Callable[[State], T]) -> T:
+        """What `look` sees."""
+
+    def write(self, decide: Callable[[State], tuple[Sequence[TopicRecord], T]]) -> T:
+        """Writes what `decide` says, all or nothing, on the state that it saw; returns once it is durable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """A schema that a client sends."""
+
+    text: str
+    schema_type: str = AVRO
+    references: tuple[Reference, ...] = ()
+    schema_id: int = -1
+    version: int = -1
+    normalize: bool = False
+
+
+class Registry:
+    """See the module."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    # --- register, look up -------------------------------------------------------------------------------------------
+
+    def register(self, subject: str, offered: Offered) -> SchemaVersion:
+        """The version that this schema is now; an id that is durable."""
+        check_subject(subject)
+
+        def decide(state: State) -> tuple[list[TopicRecord], SchemaVersion]:
+            mode = state.mode(subject)
+            if mode in READ_ONLY:
+                raise errors.not_permitted(f"Subject {subject} is in read-only mode")
+            row, schema = canonical(state, subject, offered)
+            return self._import(state, row, offered) if mode == "IMPORT" else self._add(state, row, schema, offered)
+
+        return self._store.write(decide)
+
+    def _add(
+        self, state: State, row: SchemaVersion, schema: Schema, offered: Offered
+    ) -> tuple[list[TopicRecord], SchemaVersion]:
+        if offered.schema_id >= 0:
+            raise errors.not_permitted(f"Subject {row.subject} is not in import mode")
+        live = state.versions(row.subject)
+        for other in reversed(live):
+            if other.identity == row.identity:
+                return [], other
+        reasons = self._reasons(state, state.level(row.subject), schema, live)
+        if reasons:
+            raise errors.incompatible(row.subject, reasons)
+        taken = state.id_of(row)
+        row = replace(
+            row, version=next_version(state, row.subject), schema_id=new_id(state) if taken is None else taken
+        )
+        # Like Confluent's: a soft deleted version of the same schema is succeeded by the new one.
+        gone = [
+            tombstone(other.subject, other.version)
+            for other in state.versions(row.subject, deleted=True)
+            if other.deleted and other.identity == row.identity
+        ]
+        return [schema_record(row), *gone], row
+
+    def _import(self, state: State, row: SchemaVersion, offered: Offered) -> tuple[list[TopicRecord], SchemaVersion]:
+        """As it was in another registry, id and version included."""
+        if not 0 < offered.schema_id <= ID_MAX:
+            raise errors.not_permitted(f"Subject {row.subject} is in import mode")
+        version = offered.version if offered.version > 0 else next_version(state, row.subject)
+        row = replace(row, schema_id=offered.schema_id, version=version)
+        owner = state.by_id(row.schema_id)
+        before = state.subjects.get(row.subject, {}).get(version)
+        if (owner is not None and owner.identity != row.identity) or (
+            before is not None and not before.deleted and before.schema_id != row.schema_id
+        ):
+            raise errors.not_permitted(f"Overwrite new schema with id {row.schema_id} is not permitted.")
+        return ([] if before == row else [schema_record(row)]), row
+
+    def look_up(self, subject: str, offered: Offered, *, deleted: bool = False) -> SchemaVersion:
+        """The version of a subject that is this schema."""
+        check_subject(subject)
+
+        def look(state: State) -> SchemaVersion:
+            rows = state.versions(subject, deleted=deleted)
+            if not rows:
+                raise errors.subject_not_found(subject)
+            row, _ = canonical(state, subject, offered)
+            for other in reversed(rows):
+                if other.identity == row.identity:
+                    return other
+            raise errors.schema_not_found()
+
+        return self._store.read(look)
+
+    # --- look around -------------------------------------------------------------------------------------------------
+
+    def subjects(self, *, prefix: str = "", deleted: bool = False, deleted_only: bool = False) -> list[str]:
+        """The subjects that have a version; `deleted` also those that have none but deleted ones."""
+
+        def look(state: State) -> list[str]:
+            found = []
+            for subject in sorted(state.subjects):
+                live = any(not row.deleted for row in state.subjects[subject].values())
+                if subject.startswith(prefix) and (not live if deleted_only else live or deleted):
+                    found.append(subject)
+            return found
+
+        return self._store.read(look)
+
+    def versions(self, subject: str, *, deleted: bool = False, deleted_only: bool = False) -> list[int]:
+        """A subject's version numbers."""
+
+        def look(state: State) -> list[int]:
+            rows = state.versions(subject, deleted=deleted or deleted_only)
+            found = [row.version for row in rows if row.deleted or not deleted_only]
+            if not found:
+                raise errors.subject_not_found(subject)
+            return found
+
+        return self._store.read(look)
+
+    def version(self, subject: str, version: int, *, deleted: bool = False) -> SchemaVersion:
+        """One version, or the LATEST."""
+        return self._store.read(lambda state: find_version(state, subject, version, deleted=deleted))
+
+    def schema(self, schema_id: int) -> SchemaVersion:
+        """A version that has this id; deleted ones too, since their data may still be there."""
+
+        def look(state: State) -> SchemaVersion:
+            row = state.by_id(schema_id)
+            if row is None:
+                raise errors.schema_not_found(schema_id)
+            return row
+
+        return self._store.read(look)
+
+    def places(self, schema_id: int, *, subject: str | None = None, deleted: bool = False) -> list[SchemaVersion]:
+        """The versions that have this id."""
+
+        def look(state: State) -> list[SchemaVersion]:
+            if state.by_id(schema_id) is None:
+                raise errors.schema_not_found(schema_id)
+            rows = state.places(schema_id)
+            return [row for row in rows if (deleted or not row.deleted) and subject in {None, row.subject}]
+
+        return self._store.read(look)
+
+    def schemas(self, *, prefix: str = "", deleted: bool = False, latest_only: bool = False) -> list[SchemaVersion]:
+        """Every version there is, by subject."""
+
+        def look(state: State) -> list[SchemaVersion]:
+            found = []
+            for subject in sorted(state.subjects):
+                if subject.startswith(prefix):
+                    rows = state.versions(subject, deleted=deleted)
+                    found += rows[-1:] if latest_only else rows
+            return found
+
+        return self._store.read(look)
+
+    def referenced_by(self, subject: str, version: int) -> list[int]:
+        """Ids of the schemas that use a version."""
+
+        def look(state: State) -> list[int]:
+            return state.referenced_by(subject, find_version(state, subject, version).version)
+
+        return self._store.read(look)
+
+    @property
+    def id_max(self) -> int:
+        return self._store.read(lambda state: state.id_max)
+
+    # --- delete ------------------------------------------------------------------------------------------------------
+
+    def delete_subject(self, subject: str, *, permanent: bool = False) -> list[int]:
+        """Deletes all versions; which they were."""
+
+        def decide(state: State) -> tuple[list[TopicRecord], list[int]]:
+            check_writable(state, subject)
+            rows, live = state.versions(subject, deleted=True), state.versions(subject)
+            if not rows:
+                raise errors.subject_not_found(subject)
+            if permanent and live:
+                raise errors.subject_not_soft_deleted(subject)
+            if not permanent and not live:
+                raise errors.subject_soft_deleted(subject)
+            for row in live:
+                check_unreferenced(state, row)
+            settings = [
+                setting_record(kind, subject, None)
+                for kind, values in ((CONFIG, state.levels), (MODE, state.modes))
+                if subject in values
+            ]
+            if permanent:
+                gone = [tombstone(subject, row.version) for row in rows]
+                return [noop(state.id_max), *gone, *settings], [row.version for row in rows]
+            return [subject_deletion(subject, live[-1].version), *settings], [row.version for row in live]
+
+        return self._store.write(decide)
+
+    def delete_version(self, subject: str, version: int, *, permanent: bool = False) -> int:
+        """Deletes one version; its number."""
+
+        def decide(state: State) -> tuple[list[TopicRecord], int]:
+            check_writable(state, subject)
+            row = find_version(state, subject, version, deleted=True)
+            if permanent and not row.deleted:
+                raise errors.version_not_soft_deleted(subject, row.version)
+            if not permanent and row.deleted:
+                raise errors.version_soft_deleted(subject, row.version)
+            check_unreferenced(state, row)
+            if permanent:
+                return [noop(state.id_max), tombstone(subject, row.version)], row.version
+            return [schema_record(replace(row, deleted=True))], row.version
+
+        return self._store.write(decide)
+
+    # --- compatibility -----------------------------------------------------------------------------------------------
+
+    def problems(self, subject: str, offered: Offered, version: int | None) -> list[str]:
+        """Why this schema could not follow a version (None: those that its level looks at); nothing is written."""
+        check_subject(subject)
+
+        def look(state: State) -> list[str]:
+            level = state.level(subject)
+            if version is None:
+                rows = state.versions(subject)
+            else:
+                try:
+                    rows = [find_version(state, subject, version)]
+                except errors.RegistryError:
+                    if version != LATEST:
+                        raise errors.version_not_found(version) from None
+                    rows = []  # anything may be the first
+            _, schema = canonical(state, subject, offered)
+            return self._reasons(state, level, schema, rows)
+
+        return self._store.read(look)
+
+    def _reasons(self, state: State, level: str, schema: Schema, rows: Sequence[SchemaVersion]) -> list[str]:
+        if level == "NONE":
+            return []
+        if not level.endswith("_TRANSITIVE"):
+            rows = rows[-1:]
+        for row in reversed(rows):
+            if row.schema_type != AVRO:
+                return [
+                    f"{{errorType:'TYPE_MISMATCH', description:'version {row.version} is of type {row.schema_type}'}}"
+                ]
+        try:
+            return check(level, schema, [(row.version, state.parsed(row)) for row in rows])
+        except RecursionError as error:
+            raise errors.invalid_schema("the schema is nested too deeply to be compared") from error
+        except SchemaError as error:
+            raise errors.invalid_schema(f"an earlier version cannot be compared: {error}") from error
+
+    # --- levels and modes --------------------------------------------------------------------------------------------
+
+    def level(self, subject: str | None, *, or_default: bool = False) -> str:
+        """The level that is set for a subject, or for all."""
+
+        def look(state: State) -> str:
+            if subject is None or or_default:
+                return state.level(subject or "")
+            if subject not in state.levels:
+                raise errors.level_not_configured(subject)
+            return state.levels[subject]
+
+        return self._store.read(look)
+
+    def set_level(self, subject: str | None, level: str) -> str:
+        """Sets it; the level."""
+        name = level.upper()
+        if name not in LEVELS:
+            raise errors.invalid_level()
+
+        def decide(state: State) -> tuple[list[TopicRecord], str]:
+            check_settable(state, subject)
+            return [setting_record(CONFIG, subject, name)], name
+
+        return self._store.write(decide)
+
+    def unset_level(self, subject: str | None) -> str:
+        """Back to the default; what was set."""
+        return self._unset(CONFIG, subject, lambda state: (state.levels, state.level(subject or "")))
+
+    def mode(self, subject: str | None, *, or_default: bool = False) -> str:
+        """The mode that is set for a subject, or for all."""
+
+        def look(state: State) -> str:
+            if subject is None or or_default:
+                return state.mode(subject or "")
+            if subject not in state.modes:
+                raise errors.mode_not_configured(subject)
+            return state.modes[subject]
+
+        return self._store.read(look)
+
+    def set_mode(self, subject: str | None, mode: str, *, force: bool = False) -> str:
+        """Sets it; the mode. IMPORT wants a registry, or a subject, without schemas, unless forced."""
+        name = mode.upper()
+        if name not in MODES:
+            raise errors.invalid_mode()
+        if subject is not None:
+            check_subject(subject)
+
+        def decide(state: State) -> tuple[list[TopicRecord], str]:
+            if name == "IMPORT" and not force and state.mode(subject or "") != "IMPORT":
+                there = state.versions(subject) if subject else [s for s in state.subjects if state.versions(s)]
+                if there:
+                    raise errors.not_permitted("Cannot import since found existing subjects")
+            return [setting_record(MODE, subject, name)], name
+
+        return self._store.write(decide)
+
+    def unset_mode(self, subject: str | None) -> str:
+        """Back to the default; what was set."""
+        return self._unset(MODE, subject, lambda state: (state.modes, state.mode(subject or "")))
+
+    def _unset(self, kind: str, subject: str | None, look: Callable[[State], tuple[dict[str | None, str], str]]) -> str:
+        def decide(state: State) -> tuple[list[TopicRecord], str]:
+            settings, before = look(state)
+            if kind == CONFIG:
+                check_settable(state, subject)
+            if subject in settings:
+                return [setting_record(kind, subject, None)], before
+            if subject is not None:
+                raise errors.subject_not_found(subject)
+            return [], before
+
+        return self._store.write(decide)
+
+
+# --- rules -----------------------------------------------------------------------------------------------------------
+
+
+def check_subject(subject: str) -> None:
+    """RegistryError for a name that no subject can have."""
+    plain = subject.isprintable() and 0 < len(subject) <= SUBJECT_LENGTH_MAX
+    if not plain or subject.startswith(":") or subject in {"__GLOBAL", "__EMPTY"}:
+        raise errors.invalid_subject(subject[:SUBJECT_LENGTH_MAX])
+
+
+def check_writable(state: State, subject: str) -> None:
+    if state.mode(subject) in READ_ONLY:
+        raise errors.not_permitted(f"Subject {subject} is in read-only mode")
+
+
+def check_settable(state: State, subject: str | None) -> None:
+    if subject is not None:
+        check_subject(subject)
+        check_writable(state, subject)
+    elif state.mode("") in READ_ONLY:
+        raise errors.not_permitted("Subject null is in read-only mode")
+
+
+def check_unreferenced(state: State, row: SchemaVersion) -> None:
+    if state.referenced_by(row.subject, row.version):
+        raise errors.reference_exists(row.subject, row.version)
+
+
+def canonical(state: State, subject: str, offered: Offered) -> tuple[SchemaVersion, Schema]:
+    """What is offered in the one text that it is known by, and parsed; RegistryError when it is no schema."""
+    size = len(offered.text.encode("utf-8", "surrogatepass"))
+    if size > SCHEMA_SIZE_MAX:
+        raise errors.schema_too_large(size, SCHEMA_SIZE_MAX)
+    try:
+        schema = parse_offered(state, offered)
+        text = schema.normalized() if offered.normalize else schema.text
+        text.encode()
+    except (SchemaError, UnicodeEncodeError) as error:
+        shown: dict[str, Any] = {
+            "subject": subject,
+            "version": 0,
+            "id": -1,
+            "schemaType": offered.schema_type,
+            "references": [reference.json() for reference in offered.references],
+            "schema": offered.text[:1000],
+        }
+        inside = ",".join(f"{key}={value}" for key, value in shown.items())
+        raise errors.invalid_schema(
+            f"Invalid schema {{{inside}}} of type {offered.schema_type}, details: {error}"
+        ) from error
+    return SchemaVersion(subject, 0, 0, text, references=offered.references), schema
+
+
+def parse_offered(state: State, offered: Offered) -> Schema:
+    if offered.schema_type != AVRO:
+        raise SchemaError(f"schemas of type {offered.schema_type} cannot be registered here, only {AVRO}")
+    return parse(offered.text, state.named_types(offered.references))
+
+
+def find_version(state: State, subject: str, version: int, *, deleted: bool = False) -> SchemaVersion:
+    """One version, or the LATEST; RegistryError."""
+    rows = state.versions(subject, deleted=deleted)
+    if not rows:
+        raise errors.subject_not_found(subject)
+    if version == LATEST:
+        return rows[-1]
+    for row in rows:
+        if row.version == version:
+            return row
+    raise errors.version_not_found(version)
+
+
+def next_version(state: State, subject: str) -> int:
+    """One above all there are, deleted ones too."""
+    versions = state.subjects.get(subject, {})
+    if len(versions) >= VERSION_COUNT_MAX:
+        raise errors.not_permitted(f"Subject {subject} has {VERSION_COUNT_MAX} versions; delete some permanently")
+    return max(versions, default=0) + 1
+
+
+def new_id(state: State) -> int:
+    """One above all that were ever given."""
+    if state.id_max >= ID_MAX:
+        raise errors.store_failed("every id is taken")
+    return state.id_max + 1

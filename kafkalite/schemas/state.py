@@ -1,0 +1,176 @@
+"""What the topic says: subjects, versions, ids, levels and modes. Records are applied in the topic's order.
+
+    records ─▶ apply ─▶ subjects: {subject: {version: SchemaVersion}}     ids: {id: the schema that has it}
+                        levels, modes: {subject or None: text}            id_max: highest id ever given
+
+It is made from the topic alone, so any two registries that have read as far hold the same. An id belongs to one schema
+for good: a record that gives it to another is refused here and told to the caller.
+
+Thread rule: one lock, the store's, guards it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kafkalite.avro.schema import Schema, SchemaError, parse
+from kafkalite.schemas.records import (
+    AVRO,
+    CONFIG,
+    Change,
+    Noop,
+    Reference,
+    SchemaChange,
+    SchemaVersion,
+    SettingChange,
+    SubjectDeletion,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kafkalite.avro.schema import Type
+
+LEVEL_DEFAULT = "BACKWARD"
+MODE_DEFAULT = "READWRITE"
+REFERENCE_DEPTH_MAX = 20
+"""Schemas that refer to schemas that refer to ..."""
+PARSED_COUNT_MAX = 5000
+"""Parsed schemas that are kept; when there are more, all are forgotten and parsed again as they are needed."""
+
+
+class State:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self.subjects: dict[str, dict[int, SchemaVersion]] = {}
+        self.levels: dict[str | None, str] = {}
+        self.modes: dict[str | None, str] = {}
+        self.id_max = 0
+        self._ids: dict[int, set[tuple[str, int]]] = {}
+        """Id → where it is used."""
+        self._identities: dict[tuple[object, ...], int] = {}
+        self._parsed: dict[tuple[object, ...], Schema] = {}
+
+    # --- changes -----------------------------------------------------------------------------------------------------
+
+    def apply(self, change: Change) -> bool:
+        """Takes a record's change in; False for one that would give an id to a second schema."""
+        match change:
+            case SchemaChange(subject, version, row):
+                return self._put(subject, version, row)
+            case SettingChange(kind, subject, value):
+                settings = self.levels if kind == CONFIG else self.modes
+                if value is None:
+                    settings.pop(subject, None)
+                else:
+                    settings[subject] = value
+            case SubjectDeletion(subject, until):
+                for version, row in self.subjects.get(subject, {}).items():
+                    if version <= until:
+                        self.subjects[subject][version] = replace(row, deleted=True)
+            case Noop(id_max):
+                self.id_max = max(self.id_max, id_max)
+        return True
+
+    def _put(self, subject: str, version: int, row: SchemaVersion | None) -> bool:
+        if row is not None:
+            owner = self.by_id(row.schema_id)
+            if owner is not None and owner.identity != row.identity:
+                return False
+        versions = self.subjects.setdefault(subject, {})
+        before = versions.pop(version, None)
+        if before is not None:
+            self._forget(before)
+        if row is not None:
+            versions[version] = row
+            self.subjects[subject] = dict(sorted(versions.items()))
+            self._ids.setdefault(row.schema_id, set()).add((subject, version))
+            self._identities.setdefault(row.identity, row.schema_id)
+            self.id_max = max(self.id_max, row.schema_id)
+        elif not versions:
+            del self.subjects[subject]
+        return True
+
+    def _forget(self, row: SchemaVersion) -> None:
+        places = self._ids[row.schema_id]
+        places.discard((row.subject, row.version))
+        if not places:
+            del self._ids[row.schema_id]
+            if self._identities.get(row.identity) == row.schema_id:
+                del self._identities[row.identity]
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+
+    def versions(self, subject: str, *, deleted: bool = False) -> list[SchemaVersion]:
+        """A subject's versions in order; `deleted` shows soft deleted ones too."""
+        rows = self.subjects.get(subject, {}).values()
+        return [row for row in rows if deleted or not row.deleted]
+
+    def by_id(self, schema_id: int) -> SchemaVersion | None:
+        """A version that has this id, deleted softly or not."""
+        for subject, version in sorted(self._ids.get(schema_id, ())):
+            return self.subjects[subject][version]
+        return None
+
+    def places(self, schema_id: int) -> Iterator[SchemaVersion]:
+        """Every version that has this id."""
+        for subject, version in sorted(self._ids.get(schema_id, ())):
+            yield self.subjects[subject][version]
+
+    def id_of(self, row: SchemaVersion) -> int | None:
+        """The id that this schema has already, in whatever subject."""
+        return self._identities.get(row.identity)
+
+    def level(self, subject: str) -> str:
+        """The compatibility level that counts for a subject."""
+        return self.levels.get(subject) or self.levels.get(None) or LEVEL_DEFAULT
+
+    def mode(self, subject: str) -> str:
+        """The mode that counts for a subject."""
+        return self.modes.get(subject) or self.modes.get(None) or MODE_DEFAULT
+
+    def referenced_by(self, subject: str, version: int) -> list[int]:
+        """Ids of the schemas that use this version and are not deleted."""
+        return sorted(
+            {
+                row.schema_id
+                for versions in self.subjects.values()
+                for row in versions.values()
+                if not row.deleted
+                for reference in row.references
+                if (reference.subject, reference.version) == (subject, version)
+            }
+        )
+
+    # --- parsed ------------------------------------------------------------------------------------------------------
+
+    def parsed(self, row: SchemaVersion) -> Schema:
+        """A stored Avro schema, parsed with its references; SchemaError."""
+        found = self._parsed.get(row.identity)
+        if found is None:
+            if row.schema_type != AVRO:
+                raise SchemaError(f"its type is {row.schema_type}")
+            found = parse(row.text, self.named_types(row.references))
+            if len(self._parsed) >= PARSED_COUNT_MAX:
+                self._parsed.clear()
+            self._parsed[row.identity] = found
+        return found
+
+    def named_types(self, references: tuple[Reference, ...], depth: int = 0) -> dict[str, Type]:
+        """The types that references bring, by full name; SchemaError for one that is not there."""
+        if depth > REFERENCE_DEPTH_MAX:
+            raise SchemaError(f"references go deeper than {REFERENCE_DEPTH_MAX}")
+        named: dict[str, Type] = {}
+        for reference in references:
+            row = self.subjects.get(reference.subject, {}).get(reference.version)
+            if row is None or row.deleted:
+                raise SchemaError(
+                    f'No schema reference found for subject "{reference.subject}" and version {reference.version}'
+                )
+            schema = parse(row.text, self.named_types(row.references, depth + 1))
+            named = {**schema.named, **named}
+            if reference.name not in named:
+                raise SchemaError(f"the schema referred to as {reference.name} defines no such type")
+        return named

@@ -1,0 +1,259 @@
+"""The registry's topic: read to its end, then followed; written in transactions that let one registry write at a time.
+
+    write: [take the turn] ─▶ decide ─▶ transaction ─▶ wait until the follower has read it ─▶ answer
+                 ▲                           │
+                 └──── another registry took the turn: nothing was written, decide anew
+
+Any number of registries may share a topic, without a leader. All use one transactional id. Taking the turn is
+InitProducerId: it fences the registry that had it, and returns when what that one had begun is committed or aborted.
+The new owner then reads to the end, so it decides on everything that was ever acknowledged; should somebody take the
+turn from it before its transaction is committed, the broker refuses the commit. So ids and versions are given once. The
+turn is kept until somebody else writes: alone, a write is one transaction.
+
+A write is acknowledged once its transaction is committed (acks=all). State changes in one way only: the follower reads
+committed records. Others see a write when their follower has read it; `refresh` waits for what is acknowledged so far.
+
+What is in the topic and cannot be read is logged and passed over.
+
+Threads: one follower. `write`, `refresh` and `read` may be called from any thread. Locks: write, refresh ─▶ state.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Final, Self, TypeVar
+
+from kafkalite.client.client import READ_COMMITTED, Client
+from kafkalite.client.errors import ClientError, TransactionAborted
+from kafkalite.errors import ErrorCode, InvalidTxnState, KafkaError, OffsetOutOfRange, ProducerFenced, StartupError
+from kafkalite.logging import fields
+from kafkalite.model import TopicPartition
+from kafkalite.record.columns import Record
+from kafkalite.schemas import errors
+from kafkalite.schemas.records import RecordError, read
+from kafkalite.schemas.state import State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kafkalite.client.producer import Producer
+    from kafkalite.client.reader import Chunk, Reader
+    from kafkalite.schemas.records import TopicRecord
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+TOPIC: Final = "_schemas"
+POLL_S: Final = 0.5
+RETRY_PAUSE_S: Final = 1.0
+TURN_COUNT_MAX: Final = 100
+"""Times that a write may lose its turn to other registries before it gives up."""
+TRANSACTION_TIMEOUT_S: Final = 10.0
+"""A transaction that its registry died in is over after this time, or when another registry writes."""
+
+
+class TopicStore:
+    """See the module. `start` before use; `close` at the end.
+
+    `timeout_s`   what a request waits for the broker, and for its own write to be read back
+    """
+
+    def __init__(self, client: Client, topic: str = TOPIC, *, timeout_s: float = 15.0) -> None:
+        self._topic = topic
+        self._key = TopicPartition(topic, 0)
+        self._timeout_s = timeout_s
+        self._admin_client = client
+        self._follow_client = client.twin()
+        self._write_client = client.twin()
+        self._write_client.retry_timeout_s = timeout_s
+        self._refresh_client = client.twin()
+        self._refresh_client.retry_timeout_s = timeout_s
+        self._lock = threading.Lock()
+        self._moved = threading.Condition(self._lock)
+        self._state = State()
+        self._position = 0
+        self._write_lock = threading.Lock()
+        self._refresh_lock = threading.Lock()
+        self._producer: Producer | None = None
+        self._own_end = 0
+        """Behind the last record that was written from here: the follower has to be there before the next decision."""
+        self._stopping = threading.Event()
+        self.failed = threading.Event()
+        """Set when the topic cannot be followed any more: what is in memory is not to be trusted."""
+        self._follower = threading.Thread(target=self._follow, name="schemas-follower", daemon=True)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def start(self, timeout_s: float = 60.0) -> None:
+        """Makes the topic if there is none, and reads it to its end. StartupError, KafkaError, ClientError."""
+        self._make_topic()
+        end = self._admin_client.end_offset(self._topic, 0, isolation=READ_COMMITTED)
+        self._position = self._admin_client.start_offset(self._topic, 0)
+        self._follower.start()
+        if not self._await(end, timeout_s):
+            self.close()
+            raise StartupError(f"the topic {self._topic} was not read to its end, offset {end}, in {timeout_s:g} s")
+        logger.info("schemas read", extra=fields(topic=self._topic, offset=end, subjects=len(self._state.subjects)))
+
+    def close(self) -> None:
+        """Stops following; a write under way ends first. Idempotent."""
+        self._stopping.set()
+        if self._follower.ident is not None:
+            self._follower.join()
+        with self._write_lock:
+            self._drop_producer()
+            self._write_client.close()
+        with self._refresh_lock:
+            self._refresh_client.close()
+
+    # --- the store ---------------------------------------------------------------------------------------------------
+
+    def read(self, look: Callable[[State], T]) -> T:
+        """What `look` sees; it must be quick and change nothing."""
+        with self._lock:
+            return look(self._state)
+
+    def refresh(self) -> None:
+        """Waits until everything is seen that any registry has acknowledged before this call. RegistryError."""
+        with self._refresh_lock:
+            try:
+                end = self._refresh_client.end_offset(self._topic, 0, isolation=READ_COMMITTED)
+            except (KafkaError, ClientError) as error:
+                raise errors.store_failed(str(error)) from error
+        if not self._await(end, self._timeout_s):
+            raise errors.timed_out(f"the topic {self._topic} was not read up to offset {end}")
+
+    def write(self, decide: Callable[[State], tuple[Sequence[TopicRecord], T]]) -> T:
+        """Writes what `decide` says, all or nothing. RegistryError.
+
+        After 50001 or 50002 nobody knows whether it was written: it is asked for again, or looked up.
+        """
+        with self._write_lock:
+            for _ in range(TURN_COUNT_MAX):
+                try:
+                    producer = self._take_turn()
+                    if not self._await(self._own_end, self._timeout_s):
+                        raise errors.timed_out(f"the topic {self._topic} was not read up to offset {self._own_end}")
+                    records, result = self.read(decide)
+                    if records:
+                        self._commit(producer, records)
+                except (ProducerFenced, InvalidTxnState, TransactionAborted):
+                    # Nothing was written: another registry took the turn, and ended the transaction. Should it have
+                    # been committed all the same, the next decision sees it.
+                    self._drop_producer()
+                    continue
+                except (KafkaError, ClientError) as error:
+                    self._drop_producer()
+                    raise errors.store_failed(str(error)) from error
+                if not self._await(self._own_end, self._timeout_s):
+                    raise errors.timed_out("it is written, but was not read back in time")
+                return result
+        raise errors.timed_out(f"other registries took the turn {TURN_COUNT_MAX} times")
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    def _take_turn(self) -> Producer:
+        """The producer that may write, with all that was written before it read."""
+        if self._producer is None:
+            producer = self._write_client.producer(
+                transactional_id=f"kafkalite-registry-{self._topic}",
+                transaction_timeout_s=TRANSACTION_TIMEOUT_S,
+                delivery_timeout_s=self._timeout_s,
+            )
+            producer.init_transactions()
+            self._producer = producer
+            self._own_end = self._write_client.end_offset(self._topic, 0, isolation=READ_COMMITTED)
+        return self._producer
+
+    def _commit(self, producer: Producer, records: Sequence[TopicRecord]) -> None:
+        now = int(time.time() * 1000)
+        producer.begin_transaction()
+        producer.send(self._topic, 0, [Record(-1, now, record.key, record.value) for record in records])
+        producer.commit_transaction()
+        self._own_end = producer.delivery(self._topic, 0).end_offset
+
+    def _drop_producer(self) -> None:
+        if self._producer is not None:
+            self._producer.close()
+            self._producer = None
+
+    # --- following ---------------------------------------------------------------------------------------------------
+
+    def _await(self, offset: int, timeout_s: float) -> bool:
+        """Whether the follower has read up to an offset, waiting for it."""
+        with self._moved:
+            self._moved.wait_for(lambda: self._position >= offset or self._stopping.is_set(), timeout_s)
+            return self._position >= offset
+
+    def _follow(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                try:
+                    self._follow_once()
+                except OffsetOutOfRange:
+                    logger.exception("the topic lost what was not read yet", extra=fields(topic=self._topic))
+                    self.failed.set()
+                    return
+                except (KafkaError, ClientError) as error:
+                    logger.warning("cannot follow the topic, trying again", extra=fields(error=str(error)))
+                    self._stopping.wait(RETRY_PAUSE_S)
+        except BaseException:
+            self.failed.set()
+            raise
+        finally:
+            self._follow_client.close()
+
+    def _follow_once(self) -> None:
+        with self._follow_client.reader({self._key: self._position}, isolation=READ_COMMITTED) as reader:
+            while not self._stopping.is_set():
+                self._take(reader, reader.poll(POLL_S))
+
+    def _take(self, reader: Reader, chunks: Sequence[Chunk]) -> None:
+        changes = []
+        for chunk in chunks:
+            for record in chunk.records():
+                try:
+                    changes.append((record.offset, read(record.key, record.value)))
+                except RecordError as error:
+                    logger.warning("record passed over", extra=fields(offset=record.offset, reason=str(error)))
+        with self._moved:
+            for offset, change in changes:
+                if not self._state.apply(change):
+                    logger.error("record gives an id to a second schema, passed over", extra=fields(offset=offset))
+            self._position = reader.position(self._key)
+            self._moved.notify_all()
+
+    # --- the topic ---------------------------------------------------------------------------------------------------
+
+    def _make_topic(self) -> None:
+        """One partition, compacted; StartupError for one that is not, since it would lose schemas."""
+        try:
+            topic = self._admin_client.topic(self._topic)
+        except KafkaError as error:
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            self._create_topic()
+            return
+        if len(topic.partitions) != 1:
+            raise StartupError(f"the topic {self._topic} has {len(topic.partitions)} partitions; a registry's has one")
+        (policy,) = self._admin_client.admin.describe_topic_configs(self._topic, ["cleanup.policy"])
+        if policy.value != "compact":
+            raise StartupError(
+                f"the topic {self._topic} has cleanup.policy={policy.value}, so it would lose schemas; "
+                f"set it to compact: kafkalite configs alter topic {self._topic} --set cleanup.policy=compact"
+            )
+
+    def _create_topic(self) -> None:
+        try:
+            self._admin_client.admin.create_topic(self._topic, 1, configs={"cleanup.policy": "compact"})
+        except KafkaError as error:
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:  # another registry was quicker
+                raise
