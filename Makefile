@@ -16,7 +16,7 @@ SOURCES := $(wildcard ext/c/* ext/kafkalite/*.pxd ext/kafkalite/_native/*.pyx ex
 BUILD := $(BIN)/python setup.py -q build_ext --inplace -j $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-all test-debug test-asan packages bench bench-packages bench-parts clients lint format docs warnings build-check clean
+.PHONY: help run build test test-all test-spark test-debug test-asan packages bench bench-packages bench-parts clients lint format docs warnings build-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
@@ -51,14 +51,22 @@ $(VENV)/.bench: pyproject.toml | $(VENV)/.built
 $(BIN)/python:
 	@$(PYTHON) tools/make_venv.py $(VENV)
 
+# PySpark is an archive of 450 MB, so `make test` does without.
+$(VENV)/.spark: pyproject.toml | $(VENV)/.built
+	@$(BIN)/python tools/pip_install.py --extra spark
+	@touch $@
+
 packages:  ## install the programs that foreign-client tests run (kcat, librdkafka, Java, Maven, Node, strace)
 	@sh tools/test_packages.sh
 
 test: $(VENV)/.built $(VENV)/.tested packages  ## everything but the slow tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow and not spark" $(PYTEST_ARGS)
 
-test-all: $(VENV)/.built $(VENV)/.tested packages  ## the slow tests too, at a release's counts
-	$(BIN)/python -m pytest -m "not spark" $(PYTEST_ARGS)
+test-all: $(VENV)/.built $(VENV)/.tested $(VENV)/.spark packages  ## the slow tests and Spark's too, at a release's counts
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-spark: $(VENV)/.built $(VENV)/.tested $(VENV)/.spark packages  ## the tests that need PySpark, which is large
+	$(BIN)/python -m pytest -m spark $(PYTEST_ARGS)
 
 # Both rebuild in place, and put the release build back whatever the tests say.
 test-debug: $(VENV)/.tested  ## the tests on the debug build: bounds checks and assertions on

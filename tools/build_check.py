@@ -51,6 +51,7 @@ def check_contents(sdist: Path, wheel: Path) -> None:
     assert built == sources, f"{wheel.name} lacks {sources - built}"
     stubs = {Path(name).stem for name in names if name.startswith("kafkalite/_native/") and name.endswith(".pyi")}
     assert sources <= stubs, f"{wheel.name} lacks the stubs of {sources - stubs}"
+    assert "pyspark_kafkalite/__init__.py" in names, f"{wheel.name} lacks what PySpark finds the format by"
     assert not any(name.startswith("tests/") for name in names), f"{wheel.name} holds tests"
 
 

@@ -1,7 +1,10 @@
-"""kafkalite on Spark, through PySpark and without a jar.
+"""kafkalite on Spark, through PySpark and without a jar. Needs the extra `spark` (PySpark 4.2 or newer, and Java 17).
 
+    source.py     format("kafkalite"): topics as DataFrames; what PySpark calls
+    ranges.py     what a query reads, planned and read: all of the source that is not PySpark
     options.py    the options of Spark's own Kafka connector, parsed
     offsets.py    which offsets they mean, and in how many pieces these are read
+    session.py    a Spark session that works out of the box
 
 Nothing here imports PySpark before it is used.
 """

@@ -68,7 +68,6 @@ def from_json(value: Mapping[str, Any]) -> dict[TopicPartition, int]:
 
 def resolve(
     bound: Bound,
-    name: str,
     partitions: Iterable[TopicPartition],
     look_up: Callable[[Positions], Positions],
     *,
@@ -77,26 +76,26 @@ def resolve(
     """The offset that a bound means in each partition.
 
     `look_up` answers with an offset for a time in ms or a marker (OFFSET_EARLIEST, OFFSET_LATEST), -1 for none;
-    `missing` says what a time means that is later than all records: "error" or "latest". OptionError names `name`.
+    `missing` says what a time means that is later than all records: "error" or "latest". OptionError names the option.
     """
     keys = sorted(partitions)
     if bound.everywhere is not None:
         return dict(look_up(dict.fromkeys(keys, bound.everywhere)))
     if bound.offsets is not None:
-        require_same(name, keys, bound.offsets)
+        require_same(bound.option, keys, bound.offsets)
         markers = {key: offset for key, offset in bound.offsets.items() if offset < 0}
         return {**bound.offsets, **(look_up(markers) if markers else {})}
     assert bound.timestamps is not None, "a bound is one of three"
     if isinstance(bound.timestamps, int):
         stamps = dict.fromkeys(keys, bound.timestamps)
     else:
-        require_same(name, keys, bound.timestamps)
+        require_same(bound.option, keys, bound.timestamps)
         stamps = dict(bound.timestamps)
     found = dict(look_up(stamps))
     late = [key for key in keys if found[key] < 0]
     if late and missing == "error":
         raise OptionError(
-            f"{name}: no record of {late[0]} is as young as {stamps[late[0]]} ms; "
+            f"option {bound.option}: no record of {late[0]} is as young as {stamps[late[0]]} ms; "
             "set startingOffsetsByTimestampStrategy to latest where that may be"
         )
     return {**found, **(look_up(dict.fromkeys(late, OFFSET_LATEST)) if late else {})}
@@ -107,11 +106,13 @@ def require_same(name: str, wanted: Iterable[TopicPartition], given: Iterable[To
     expected, named = set(wanted), set(given)
     if expected - named:
         raise OptionError(
-            f"{name} says nothing about {min(expected - named)}; it has to name every partition that is read "
+            f"option {name} says nothing about {min(expected - named)}; it has to name every partition that is read "
             "(-2 is the earliest offset, -1 the latest)"
         )
     if named - expected:
-        raise OptionError(f"{name} names {min(named - expected)}, which is not among the partitions that are read")
+        raise OptionError(
+            f"option {name} names {min(named - expected)}, which is not among the partitions that are read"
+        )
 
 
 def checked_ranges(

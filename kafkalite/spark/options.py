@@ -13,7 +13,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kafkalite.client.client import parse_bootstrap
@@ -49,7 +49,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where ranges begin or end, before any broker was asked. One of the three is set."""
+    """Where ranges begin or end, before any broker was asked. One of the first three is set."""
 
     everywhere: int | None = None
     """OFFSET_EARLIEST or OFFSET_LATEST in every partition."""
@@ -57,6 +57,8 @@ class Bound:
     """An offset a partition, or OFFSET_EARLIEST, OFFSET_LATEST."""
     timestamps: int | Mapping[TopicPartition, int] | None = None
     """The first record that is not older, in ms since 1970: everywhere or a partition."""
+    option: str = field(default="a bound", compare=False)
+    """The option that said so, for messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,20 +275,20 @@ def timestamp_bound(given: Given, everywhere: str, by_partition: str) -> Bound |
     """A bound by time, None when neither option is set."""
     stamp = given.number(everywhere, 0, INT64_MAX)
     if stamp is not None:
-        return Bound(timestamps=stamp)
+        return Bound(timestamps=stamp, option=everywhere)
     text = given.text(by_partition)
-    return None if text is None else Bound(timestamps=partition_numbers(by_partition, text, 0))
+    return None if text is None else Bound(timestamps=partition_numbers(by_partition, text, 0), option=by_partition)
 
 
 def offset_bound(given: Given, name: str, default: int) -> Bound:
     """earliest, latest or JSON."""
     text = given.text(name)
     if text is None:
-        return Bound(everywhere=default)
+        return Bound(everywhere=default, option=name)
     words = {"earliest": OFFSET_EARLIEST, "latest": OFFSET_LATEST}
     if text.strip().lower() in words:
-        return Bound(everywhere=words[text.strip().lower()])
-    return Bound(offsets=partition_numbers(name, text, OFFSET_EARLIEST))
+        return Bound(everywhere=words[text.strip().lower()], option=name)
+    return Bound(offsets=partition_numbers(name, text, OFFSET_EARLIEST), option=name)
 
 
 # --- JSON of options --------------------------------------------------------------------------------------------------

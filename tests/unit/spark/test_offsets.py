@@ -74,25 +74,25 @@ class TestResolve:
         ],
     )
     def test_what_a_bound_means(self, bound: Bound, expected: dict) -> None:
-        assert resolve(bound, "x", [A1, A0], FakeLog().look_up, missing="error") == expected
+        assert resolve(bound, [A1, A0], FakeLog().look_up, missing="error") == expected
 
     def test_offsets_alone_ask_nobody(self) -> None:
         log = FakeLog()
-        resolve(Bound(offsets={A0: 1}), "x", [A0], log.look_up, missing="error")
+        resolve(Bound(offsets={A0: 1}), [A0], log.look_up, missing="error")
         assert log.asked == []
 
     def test_a_time_without_a_record(self) -> None:
-        late = Bound(timestamps={A0: 1050, A1: 5000})
-        assert resolve(late, "x", [A0, A1], FakeLog().look_up, missing="latest") == {A0: 50, A1: 100}
-        with pytest.raises(OptionError, match=r"starting: no record of a-1 is as young as 5000 ms"):
-            resolve(late, "starting", [A0, A1], FakeLog().look_up, missing="error")
+        late = Bound(timestamps={A0: 1050, A1: 5000}, option="startingTimestamp")
+        assert resolve(late, [A0, A1], FakeLog().look_up, missing="latest") == {A0: 50, A1: 100}
+        with pytest.raises(OptionError, match=r"option startingTimestamp: no record of a-1 is as young as 5000 ms"):
+            resolve(late, [A0, A1], FakeLog().look_up, missing="error")
 
     @pytest.mark.parametrize("field", ["offsets", "timestamps"])
     def test_partitions_have_to_be_those_that_are_read(self, field: str) -> None:
         with pytest.raises(OptionError, match="says nothing about a-1"):
-            resolve(Bound(**{field: {A0: 1}}), "x", [A0, A1], FakeLog().look_up, missing="error")
+            resolve(Bound(**{field: {A0: 1}}), [A0, A1], FakeLog().look_up, missing="error")
         with pytest.raises(OptionError, match="names b-0, which is not among"):
-            resolve(Bound(**{field: {A0: 1, B0: 1}}), "x", [A0], FakeLog().look_up, missing="error")
+            resolve(Bound(**{field: {A0: 1, B0: 1}}), [A0], FakeLog().look_up, missing="error")
 
 
 class TestCheckedRanges:

@@ -1,0 +1,185 @@
+"""Plans a batch query into pieces, and reads a piece as Arrow record batches: all of the source that is not PySpark.
+
+    driver     subscription ─▶ partitions ─▶ starts and ends ─▶ pieces of about 32 MiB, with their topic's id
+    executor   piece ─▶ ColumnReader ─▶ record batches, complete or an error (failOnDataLoss=false: what is left)
+
+A piece gives the same records whenever it is read, or fails: its ends are fixed when the query is planned. Its end is
+no count of its records: compaction and transactions leave gaps.
+
+Thread rule: functions; each thread has Clients of its own, which live as long as the worker process does.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kafkalite.client.client import Client
+from kafkalite.client.column_reader import ISOLATIONS, ColumnReader
+from kafkalite.client.errors import RangeUnavailable
+from kafkalite.client.reader import FETCH_SIZE
+from kafkalite.client.splitting import split_by_size
+from kafkalite.errors import InconsistentTopicId, OffsetOutOfRange, UnknownTopicOrPartition
+from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, ZERO_UUID, TopicPartition
+from kafkalite.spark.offsets import REMEDY, DataLoss, Piece, checked_ranges, cut_to, resolve
+from kafkalite.spark.options import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from kafkalite.client.client import TopicDescription
+    from kafkalite.spark.offsets import Positions
+    from kafkalite.spark.options import ClientSettings, SourceOptions, Subscription
+
+log = logging.getLogger(__name__)
+
+CLIENTS_MAX = 16
+"""Clusters, or settings for one, of which a thread keeps connections; beyond that the oldest are closed."""
+
+_kept = threading.local()
+"""A worker process reads many pieces one after the other: connections are worth keeping."""
+
+
+class Task(NamedTuple):
+    """A piece and the id of its topic, None where the brokers have no ids."""
+
+    piece: Piece
+    topic_id: bytes | None
+
+
+def client_for(settings: ClientSettings) -> Client:
+    """This thread's Client of these settings."""
+    clients: dict[ClientSettings, Client] = _kept.__dict__.setdefault("clients", {})
+    client = clients.pop(settings, None)
+    if client is None:
+        client = Client(settings.bootstrap_servers, **dict(settings.options))
+        while len(clients) >= CLIENTS_MAX:
+            clients.pop(next(iter(clients))).close()
+    clients[settings] = client  # the last to be closed
+    return client
+
+
+# --- planning ---------------------------------------------------------------------------------------------------------
+
+
+def discover(client: Client, subscription: Subscription) -> dict[str, TopicDescription]:
+    """The topics that are read, by name. UnknownTopicOrPartition; OptionError for a partition that is not there."""
+    if subscription.pattern is not None:
+        found = client.topics()
+        return {name: row for name, row in found.items() if not row.is_internal and subscription.wants(name)}
+    names = subscription.topics or sorted({key.topic for key in subscription.assigned})
+    described = {name: client.topic(name) for name in names}
+    for key in subscription.assigned:
+        count = len(described[key.topic].partitions)
+        if key.partition >= count:
+            raise OptionError(f"option assign: topic {key.topic} has {count} partitions and no number {key.partition}")
+    return described
+
+
+def partitions_of(subscription: Subscription, topics: Mapping[str, TopicDescription]) -> list[TopicPartition]:
+    """The partitions that are read, in order."""
+    if subscription.assigned:
+        return list(subscription.assigned)
+    return [TopicPartition(name, row.partition) for name in sorted(topics) for row in topics[name].partitions]
+
+
+class Offsets:
+    """Looks offsets up, and gives one answer only for where a partition begins and ends, however often it is asked."""
+
+    def __init__(self, client: Client, isolation: int) -> None:
+        self._client = client
+        self._isolation = isolation
+        self._known: dict[tuple[TopicPartition, int], int] = {}
+
+    def __call__(self, stamps: Positions) -> dict[TopicPartition, int]:
+        """For each partition the offset of a time in ms, -1 for none, or of a marker."""
+        asked = {key: at for key, at in stamps.items() if (key, at) not in self._known}
+        if asked:
+            answers = self._client.list_offsets(asked, isolation=self._isolation)
+            self._known |= {(key, asked[key]): row.offset for key, row in answers.items()}
+        return {key: self._known[key, at] for key, at in stamps.items()}
+
+
+def plan(client: Client, options: SourceOptions) -> list[Task]:
+    """What the tasks of a batch query read; nothing where there is nothing. DataLoss, OptionError, KafkaError."""
+    topics = discover(client, options.subscription)
+    keys = partitions_of(options.subscription, topics)
+    look_up = Offsets(client, ISOLATIONS[options.client.isolation_level])
+    earliest = look_up(dict.fromkeys(keys, OFFSET_EARLIEST))
+    starts = resolve(options.starting, keys, look_up, missing=options.timestamp_strategy)
+    ends = resolve(options.ending, keys, look_up, missing="latest")
+    latest = look_up(dict.fromkeys(keys, OFFSET_LATEST))
+    ranges, losses = checked_ranges(starts, ends, earliest, latest, fail_on_data_loss=options.fail_on_data_loss)
+    for loss in losses:
+        log.warning("%s; failOnDataLoss is false, so what is left is read", loss)
+    pieces = [piece for key, (start, end) in ranges.items() for piece in split(client, key, start, end, options)]
+    if options.min_partitions is not None:
+        pieces = cut_to(pieces, options.min_partitions)
+    ids = {name: None if row.topic_id == ZERO_UUID else row.topic_id for name, row in topics.items()}
+    return [Task(piece, ids[piece.key.topic]) for piece in pieces]
+
+
+def split(client: Client, key: TopicPartition, start: int, end: int, options: SourceOptions) -> list[Piece]:
+    """A range in pieces of about the wanted size."""
+    try:
+        return [Piece(key, *found) for found in split_by_size(client, key, start, end, options.size_target)]
+    except OffsetOutOfRange as error:
+        if options.fail_on_data_loss:
+            raise DataLoss(f"offsets from {start} on of {key} aged out while they were planned; {REMEDY}") from error
+        return [Piece(key, start, end, 0)]
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read_task(options: SourceOptions, columns: Sequence[str], task: Task) -> Iterator[Any]:
+    """The records of a piece as pyarrow.RecordBatches of these columns. DataLoss, RangeUnavailable, KafkaError."""
+    settings = options.client
+    client = client_for(settings)
+    (key, start, end, _), topic_id = task
+
+    def reader(names: Sequence[str]) -> ColumnReader:
+        return ColumnReader(
+            client,
+            isolation_level=settings.isolation_level,
+            columns=names,
+            fetch_size=settings.fetch_size or FETCH_SIZE,
+            check_crcs=settings.check_crcs,
+            stall_timeout_s=settings.stall_timeout_s,
+        )
+
+    if not options.fail_on_data_loss:
+        with_offset = columns if "offset" in columns else [*columns, "offset"]
+        for batch in what_is_left(reader(with_offset), task):
+            yield batch if with_offset is columns else batch.select(list(columns))
+        return
+    try:
+        yield from reader(columns).read(key.topic, key.partition, start, end, topic_id=topic_id)
+    except (OffsetOutOfRange, InconsistentTopicId, UnknownTopicOrPartition) as error:
+        raise DataLoss(f"offsets {start} to {end} of {key} cannot be read any more ({error}); {REMEDY}") from error
+
+
+def what_is_left(reader: ColumnReader, task: Task) -> Iterator[Any]:
+    """The records of a piece that are still there; what is gone is warned of. `reader` has the column offset."""
+    (key, at, end, _), topic_id = task
+    while at < end:
+        try:
+            for batch in reader.read(key.topic, key.partition, at, end, topic_id=topic_id):
+                at = batch.column("offset")[-1].as_py() + 1
+                yield batch
+            break
+        except (InconsistentTopicId, UnknownTopicOrPartition) as error:
+            log.warning("offsets %d to %d of %s are gone: %s", at, end, key, error)
+            break
+        except (OffsetOutOfRange, RangeUnavailable):
+            earliest = reader.offsets_for([key], "earliest")[key]
+            latest = reader.offsets_for([key], "latest")[key]
+            if at < earliest:
+                log.warning("offsets %d to %d of %s have aged out", at, min(earliest, end), key)
+                at = earliest
+            elif latest < end:
+                log.warning("%s ends at offset %d: there is nothing up to %d", key, latest, end)
+                end = latest
+            else:
+                raise

@@ -1,0 +1,100 @@
+"""`spark.read.format("kafkalite")`: topics as DataFrames of batch queries, in the rows of Spark's own Kafka connector.
+
+    planner process    KafkaliteReader.partitions ─▶ one InputPartition a piece
+    worker processes   KafkaliteReader.read ─▶ pyarrow.RecordBatches
+
+Spark prunes no columns of a Python source, so a schema of the user's own is the projection: what it leaves out is not
+even decoded. PySpark finds the source by itself, through the package `pyspark_kafkalite`.
+
+Thread rule: Spark makes the objects where it needs them, and each belongs to one thread; a reader is pickled from the
+planner to the workers, so it holds no connection.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from kafkalite.client.arrow import COLUMNS
+from kafkalite.spark.options import OptionError, SourceOptions
+from kafkalite.spark.ranges import client_for, plan, read_task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HEADERS_TYPE = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+TYPES = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": HEADERS_TYPE,
+}
+"""As Spark has the columns; all may be null to it."""
+
+
+class KafkaliteDataSource(DataSource):
+    """What `format("kafkalite")` is. Options and rows: docs/spark.md."""
+
+    @classmethod
+    def name(cls) -> str:
+        """As users write it."""
+        return "kafkalite"
+
+    def schema(self) -> StructType:
+        """Every column; headers with includeHeaders."""
+        options = SourceOptions.parse(self.options)
+        return StructType(
+            [StructField(name, TYPES[name]) for name in COLUMNS if name != "headers" or options.include_headers]
+        )
+
+    def reader(self, schema: StructType) -> KafkaliteReader:
+        """For a batch query."""
+        return KafkaliteReader(SourceOptions.parse(self.options), columns_of(schema))
+
+
+class KafkaliteReader(DataSourceReader):
+    """Reads what was there when the query was planned."""
+
+    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+        self._options = options
+        self._columns = columns
+
+    def partitions(self) -> list[InputPartition]:
+        """One a task."""
+        return [InputPartition(task) for task in plan(client_for(self._options.client), self._options)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The record batches of a task; none for the one that Spark makes when there is nothing to read."""
+        if partition.value is None:
+            return iter(())
+        return read_task(self._options, self._columns, partition.value)
+
+
+def columns_of(schema: StructType) -> tuple[str, ...]:
+    """The columns that a schema asks for. OptionError for one that there is not, or of another type."""
+    for field in schema.fields:
+        if field.name not in TYPES:
+            raise OptionError(f"there is no column {field.name!r}; the schema may have {', '.join(COLUMNS)}")
+        if field.dataType != TYPES[field.name]:
+            wanted = TYPES[field.name].simpleString()
+            raise OptionError(f"column {field.name} is {wanted}, not {field.dataType.simpleString()}")
+        if not field.nullable:
+            raise OptionError(f"column {field.name} cannot be NOT NULL: to Spark it may be null")
+    if not schema.fields:
+        raise OptionError("a schema without columns asks for nothing")
+    return tuple(field.name for field in schema.fields)
