@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from benchmarks.head_to_head import drivers
-from benchmarks.head_to_head.drivers.common import bucket_end, bucket_of
+from benchmarks.head_to_head.drivers.common import Confirms, bucket_end, bucket_of
 from kafkalite.broker import Broker
 from tests.support.process import free_port
 
@@ -214,6 +214,26 @@ class TestHistogram:
         done = subprocess.run([program], input=text, capture_output=True, text=True, check=True)
         found = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
         assert found == [(bucket_of(value), bucket_end(bucket_of(value))) for value in self.VALUES]
+
+
+@pytest.mark.parametrize(
+    ("confirms", "count"),
+    [
+        ([(1, False), (2, False)], 2),
+        ([(3, True)], 3),
+        ([(3, False), (1, False)], 2),
+        ([(3, False), (1, False), (2, False)], 3),
+        ([(2, False), (3, False), (4, True)], 4),
+        ([(5, False), (3, True)], 4),
+        ([(5, False), (3, True), (4, False), (6, True)], 6),
+        ([(3, True), (2, False), (3, True)], 3),
+    ],
+)
+def test_confirms_count_each_message_once_in_any_order(confirms: list[tuple[int, bool]], count: int) -> None:
+    counted = Confirms()
+    for tag, multiple in confirms:
+        counted.add(tag, multiple=multiple)
+    assert counted.count == count
 
 
 class TestCommand:

@@ -212,6 +212,26 @@ class Run:
                 end_with(self.driver, f"nothing moved for {self.timeout_s:g} s after {seen} of {self.total} messages")
 
 
+class Confirms:
+    """Which delivery tags are confirmed: singly or all up to one, in any order."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._lowest = 1
+        self._early: set[int] = set()
+
+    def add(self, tag: int, *, multiple: bool) -> None:
+        if multiple:
+            self._lowest = max(self._lowest, tag + 1)
+            self._early = {early for early in self._early if early > tag}
+        elif tag >= self._lowest:
+            self._early.add(tag)
+        while self._lowest in self._early:
+            self._early.remove(self._lowest)
+            self._lowest += 1
+        self.count = self._lowest - 1 + len(self._early)
+
+
 def end_with(driver: str, sentence: str) -> NoReturn:
     """Status 1 and a sentence on standard error, from any thread."""
     sys.stderr.write(f"{driver}: {sentence}\n")

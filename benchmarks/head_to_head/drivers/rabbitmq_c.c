@@ -4,8 +4,8 @@
  * confirms; one and disk are the same, publisher confirms, which RabbitMQ gives for a persistent message in a durable
  * classic queue once it is on the disk (flushed, many messages at once). At most batch * in-flight are unconfirmed.
  *
- * Consuming is without acknowledgements (no-ack): the broker forgets a message as it sends it. That is the fastest there
- * is, ahead of a prefetch of thousands with one acknowledgement for hundreds.
+ * Consuming is without acknowledgements (no-ack): the broker forgets a message as it sends it. That costs the broker the
+ * least: a prefetch of 1000 with an acknowledgement for each 250 took a tenth more of its time, one of 5000 a third.
  */
 #include <amqp.h>
 #include <amqp_tcp_socket.h>

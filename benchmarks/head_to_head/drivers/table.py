@@ -44,8 +44,8 @@ RABBITMQ_ACKS = {
 }
 ACTIVEMQ_ACKS = {
     "none": "not answered: handed to the kernel",
-    "one": "answered when the journal has it: on the disk unless enableJournalDiskSyncs=false",
-    "disk": "answered when the journal has it: on the disk unless enableJournalDiskSyncs=false",
+    "one": "answered once the journal has it: on the disk where journalDiskSyncStrategy=always",
+    "disk": "answered once the journal has it: on the disk where journalDiskSyncStrategy=always",
 }
 REDIS_ACKS = {
     "one": "a reply, once the append-only file has it (appendfsync everysec: not yet on the disk)",
