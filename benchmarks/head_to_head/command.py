@@ -6,6 +6,7 @@ The options themselves are in `kafkalite/cli/bench.py`, which an installed kafka
 from __future__ import annotations
 
 import argparse
+import signal
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -54,6 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
         return show(arguments.show)
     store = Store((arguments.out or DEFAULT_OUT).resolve())
     runner = make_runner(arguments, store)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was started is stopped
     try:
         runner.run()
     except OtherRun as error:
@@ -61,6 +63,8 @@ def run(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         say(f"interrupted: {store.folder} has what was measured; --resume goes on")
         raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
     results = report.Results.load(store.folder)
     print(report.render(results, report.text))
     print(f"rows: {store.folder}")

@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.head_to_head.report import STALLED_US, Results
 
-DPI = 100
+DPI = 85
 WIDTH, HEIGHT = 8.0, 4.5
 COLOURS = {
     "kafkalite": "#d62728",

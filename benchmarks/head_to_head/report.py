@@ -372,13 +372,16 @@ def all_tables(results: Results) -> list[Table]:
 def small_table(results: Results) -> Table:
     """For the README: the middle of each experiment."""
     head = ["", "produce, messages/s", "kafkalite ×", "consume, messages/s", "kafkalite ×", "p99 at 10,000/s, ms"]
-    table = Table("In short", [*head, "start, s", "idle, MB"])
+    table = Table("In short", [*head, "broker CPU s/million produced", "consumed", "start, s", "idle, MB"])
     for system in results.systems:
         cells = [results.title(system)]
         for case in ("produce-one-50", "consume"):
             cells.append(plain(results.figure(system, case, "rate_per_s")))
             cells.append(DASH if system == US else times(results.ratio(system, case, "rate_per_s")))
         cells.append(plain(results.figure(system, "latency-10000", "p99_us"), 1e-3))
+        cells += [
+            plain(results.figure(system, case, "server_cpu_s_per_million")) for case in ("produce-one-50", "consume")
+        ]
         cells.append(plain(results.figure(system, "start", "start_s")))
         cells.append(plain(results.figure(system, "start", "idle_rss_bytes"), 1e-6))
         table.rows.append(cells)
@@ -447,10 +450,19 @@ def render(results: Results, form: Callable[[Table], str]) -> str:
 
 
 def facts(results: Results) -> str:
-    """Machine, commit, time, in one paragraph."""
+    """Machine, commit, time, how busy it was, in one paragraph."""
     machine, run = results.run["machine"], results.run
+    loads = [
+        row["load_average"]
+        for system in results.systems
+        for mode in ("asynchronous", "synchronous")
+        for row in results.rows(system, "start", mode)
+        if "load_average" in row
+    ]
+    while_it_ran = f", at the starts of the systems {statistics.median(loads):.1f} (median)" if loads else ""
+    unfinished = "" if run["finished"] else "; not finished"
     return (
-        f"Profile {run['profile']}; {machine['cpu']}, {machine['core_count']} cores, {machine['memory_gib']} GiB, Linux"
-        f" {machine['kernel']}, Python {machine['python']}, {machine['time'][:10]}, commit {machine['commit'][:7]};"
-        f" load average before the run {machine['load_average']:.1f}."
+        f"Profile {run['profile']}{unfinished}; {machine['cpu']}, {machine['core_count']} cores,"
+        f" {machine['memory_gib']} GiB, Linux {machine['kernel']}, Python {machine['python']}, {machine['time'][:10]},"
+        f" commit {machine['commit'][:7]}; load average before the run {machine['load_average']:.1f}{while_it_ran}."
     )

@@ -180,10 +180,11 @@ class Runner:
         self.store.save()
 
     def _idle(self, system: System) -> Row:
+        load = {"load_average": round(os.getloadavg()[0], 1)}
         time.sleep(self.profile.idle_s)
         if not system.pids:
-            return {}
-        return {"start_s": system.start_s, "idle_rss_bytes": drive.memory(system.pids)}
+            return load
+        return {**load, "start_s": system.start_s, "idle_rss_bytes": drive.memory(system.pids)}
 
     def _warm_up(self, session: Session, system: System) -> None:
         """Produces at batch 50 for a while and reads that: a JVM compiles, a file system has its pages."""

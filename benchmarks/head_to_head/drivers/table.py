@@ -51,7 +51,7 @@ REDIS_ACKS = {
     "one": "a reply, once the append-only file has it (appendfsync everysec: not yet on the disk)",
     "disk": "a reply, which appendfsync=always gives once it is on the disk",
 }
-NULL_NOTE = "the null broker keeps nothing: it is the client's ceiling"
+NULL_NOTE = "the null broker does the least a broker must: it is the ceiling of the client"
 CLASSIC_NOTE = "the paper's own form: no acknowledgement, so that the rate is what the client could hand over"
 QUEUE_NOTE = (
     "a queue: consuming removes each message, and one is consumed once; a log keeps them for any number of readers"
