@@ -19,6 +19,7 @@ RANKS = [
     {
         "message_set",
         "old_message",
+        "growing",
         "batch",
         "codec",
         "index",

@@ -1,4 +1,4 @@
-"""What native modules share about columns: a checked view of one, and bytes that grow and are then given away."""
+"""What native modules share about columns: a checked view of one."""
 
 from libc.stdint cimport INT32_MAX, int64_t
 
@@ -31,27 +31,3 @@ cdef inline int64_t item_size(const Column* column, Py_ssize_t i) noexcept nogil
     if start < 0 or end < start or end > column.size or end - start > INT32_MAX:
         return -2
     return end - start
-
-
-# Bytes from malloc; all zero is empty. Whoever holds one frees its data.
-cdef struct Growing:
-    char* data
-    size_t size
-    size_t capacity
-
-
-cdef class OwnedMemory:             # bytes from malloc as a read-only buffer
-    cdef char* data
-    cdef size_t size
-
-
-# The slow half of reserve.
-cdef bint grow(Growing* g, size_t more) noexcept nogil
-
-# A view of the grown bytes, which it owns from now on; g is empty again.
-cdef object take_memory(Growing* g)
-
-
-cdef inline bint reserve(Growing* g, size_t more) noexcept nogil:
-    """Room for `more` bytes behind what is there; False without memory."""
-    return more <= g.capacity - g.size or grow(g, more)

@@ -13,9 +13,8 @@ Compression and the typed wrappers are in kafkalite.record.
 """
 
 cimport cython
-from cpython.buffer cimport PyBuffer_FillInfo
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint64_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 from kafkalite._native.batch cimport (
     ATTRIBUTES_AT,
@@ -60,6 +59,7 @@ from kafkalite._native.cursor cimport (
     store_varint,
     store_varlong,
 )
+from kafkalite._native.growing cimport Growing, drop_memory, refill, reserve, take_memory
 from kafkalite._native.old_message cimport OldMessage, is_old, parse_old
 from kafkalite._native.status cimport (
     BAD_MAGIC,
@@ -369,47 +369,12 @@ def adopt(
 
 # --- decoding ---------------------------------------------------------------------------------------------------------
 
-cdef bint grow(Growing* g, size_t more) noexcept nogil:
-    """Doubles the room, so that any number of additions copies each byte twice at most; False without memory."""
-    cdef size_t capacity = max(2 * g.capacity, g.size + more)
-    cdef char* data = <char*>realloc(g.data, capacity)
-    if data == NULL:
-        return False
-    g.data = data
-    g.capacity = capacity
-    return True
-
-
-@cython.final
-cdef class OwnedMemory:
-    """Bytes from malloc as a read-only buffer, freed with the last array over it."""
-
-    def __dealloc__(self):
-        free(self.data)
-
-    def __getbuffer__(self, Py_buffer* view, int flags):
-        PyBuffer_FillInfo(view, self, self.data, <Py_ssize_t>self.size, 1, flags)
-
-
-cdef object take_memory(Growing* g):
-    """A view of the grown bytes, which it owns from now on; g is empty again."""
-    cdef OwnedMemory memory
-    cdef char* data
-    if g.size == 0:
-        free(g.data)
-        memset(g, 0, sizeof(Growing))
-        return memoryview(b"")
-    memory = OwnedMemory.__new__(OwnedMemory)
-    data = <char*>realloc(g.data, g.size)       # gives the unused tail back; may only fail to move, never to shrink
-    memory.data = data if data != NULL else g.data
-    memory.size = g.size
-    memset(g, 0, sizeof(Growing))
-    return memoryview(memory)
-
-
 cdef object take_array(Growing* g, object dtype):
-    """The same as an array."""
-    return np.frombuffer(take_memory(g), dtype)
+    """The same as an array; g gets room for as much again, if that lies about."""
+    cdef size_t size = g.size
+    array = np.frombuffer(take_memory(g), dtype)
+    refill(g, size)
+    return array
 
 
 # A column under construction: n + 1 offsets, the first of them 0.
@@ -472,23 +437,25 @@ cdef inline void reset(GrowingColumn* column, ColumnMark m) noexcept nogil:
 cdef object take_column(GrowingColumn* column):
     """(data, offsets, nulls or None)."""
     cdef bint any_null = column.null_count > 0
+    cdef size_t size = column.data.size
     column.null_count = 0
+    data = take_memory(&column.data)
+    refill(&column.data, size)
     return (
-        take_memory(&column.data),
+        data,
         take_array(&column.offsets, np.int64),
         take_array(&column.nulls, np.uint8) if any_null else drop(&column.nulls),
     )
 
 
 cdef object drop(Growing* g):
-    free(g.data)
-    memset(g, 0, sizeof(Growing))
+    drop_memory(g)
 
 
 cdef void release(GrowingColumn* column) noexcept:
-    free(column.data.data)
-    free(column.offsets.data)
-    free(column.nulls.data)
+    drop_memory(&column.data)
+    drop_memory(&column.offsets)
+    drop_memory(&column.nulls)
 
 
 cdef int raise_for(Status status, int32_t bad) except -1:
@@ -642,10 +609,10 @@ cdef class ColumnBuilder:
         self.fields = wanted
 
     def __dealloc__(self):
-        free(self.offsets.data)
-        free(self.timestamps.data)
-        free(self.types.data)
-        free(self.header_ends.data)
+        drop_memory(&self.offsets)
+        drop_memory(&self.timestamps)
+        drop_memory(&self.types)
+        drop_memory(&self.header_ends)
         release(&self.keys)
         release(&self.values)
         release(&self.header_keys)

@@ -10,9 +10,9 @@ Thread rule: pure functions; the loops run without the GIL over buffers that a m
 """
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
-from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy, memset
-from kafkalite._native.columns cimport Column, ColumnDoor, Growing, item_size, reserve, take_memory
+from kafkalite._native.columns cimport Column, ColumnDoor, item_size
+from kafkalite._native.growing cimport Growing, drop_memory, reserve, take_memory
 
 import numpy as np
 
@@ -322,6 +322,6 @@ def render(columns not None, list steps not None, bytes null_text not None):
             if not done:
                 break
     if not done:
-        free(out.data)
+        drop_memory(&out)
         raise MemoryError("room for formatted records")
     return take_memory(&out)

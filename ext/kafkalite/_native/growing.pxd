@@ -1,0 +1,39 @@
+"""Bytes that grow, and are then given away to Python without a copy.
+
+Memory that comes back is kept for the next (`refill`), up to a limit: the system maps new pages one fault at a time,
+which takes longer than decoding into them.
+
+Thread rule: a Growing belongs to one thread at a time, `reserve` runs without the GIL; everything else needs it, and
+the spares are guarded by it.
+"""
+
+
+# Bytes from malloc; all zero is empty. Whoever holds one drops it (drop_memory).
+cdef struct Growing:
+    char* data
+    size_t size
+    size_t capacity
+
+
+cdef class OwnedMemory:             # such bytes as a read-only buffer
+    cdef char* data
+    cdef size_t size
+    cdef size_t capacity
+
+
+# The slow half of reserve.
+cdef bint grow(Growing* g, size_t more) noexcept nogil
+
+# A view of the grown bytes, which it owns from now on; g is empty again.
+cdef object take_memory(Growing* g)
+
+# Gives g, if it has no memory, what came back and is about as large as expected; nothing when there is none.
+cdef void refill(Growing* g, size_t expected) noexcept
+
+# Gives the memory back; g is empty again.
+cdef void drop_memory(Growing* g) noexcept
+
+
+cdef inline bint reserve(Growing* g, size_t more) noexcept nogil:
+    """Room for `more` bytes behind what is there; False without memory."""
+    return more <= g.capacity - g.size or grow(g, more)
