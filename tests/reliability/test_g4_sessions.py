@@ -126,7 +126,7 @@ def too_long(
 
 def test_zookeeper_that_is_away_stops_neither_producers_nor_consumers_nor_brokers(tmp_path: Path) -> None:
     """Sessions long enough that nobody's is over before ZooKeeper is back."""
-    with running_cluster(tmp_path, (2, 1), session_ms=12_000, member_config=CONFIG) as cluster:
+    with running_cluster(tmp_path, (2, 1), session_ms=20_000, member_config=CONFIG) as cluster:
         member = join(cluster)
         wait_until(cluster.all_owned, WAIT_S, "a group of one")
         cluster.start_load(300)
