@@ -17,9 +17,10 @@ import org.apache.activemq.AsyncCallback;
  * activemq-java: OpenWire through ActiveMQ's own client; a queue named like the topic, persistent messages.
  *
  * <p>ack none is an asynchronous send, which the broker does not answer. one and disk are the same on this side: each
- * message is answered when it is in the journal, and by the broker's journalDiskSyncStrategy that means the page cache or
- * the disk. A lone message is answered by itself, in-flight of them asynchronously. A batch is a transaction, which costs
- * the broker half of what as many answers cost; in-flight is then sessions, each with a thread, that commit independently.
+ * message is answered when it is in the journal, and by the broker's journalDiskSyncStrategy that means the page cache
+ * or the disk. A lone message is answered by itself, in-flight of them asynchronously. A batch is a transaction, which
+ * costs the broker half of what as many answers cost; in-flight is then sessions, each with a thread, that commit
+ * independently.
  *
  * <p>Consuming prefetches PREFETCH messages and acknowledges many at once (DUPS_OK_ACKNOWLEDGE), by a listener. The
  * default prefetch of 1000 was slower; optimizeAcknowledge was slower too, and with AUTO_ACKNOWLEDGE stood still.
@@ -30,7 +31,8 @@ public final class ActiveMq {
     private static final long PAUSE_NS = 200_000;
     private static final String OPTIONS = "?jms.watchTopicAdvisories=false&jms.copyMessageOnSend=false"
             + "&jms.disableTimeStampsByDefault=true&jms.alwaysSessionAsync=false"
-            + "&jms.prefetchPolicy.queuePrefetch=" + PREFETCH + "&jms.checkForDuplicates=false&jms.messagePrioritySupported=false"
+            + "&jms.prefetchPolicy.queuePrefetch=" + PREFETCH
+            + "&jms.checkForDuplicates=false&jms.messagePrioritySupported=false"
             + "&wireFormat.tightEncodingEnabled=false&wireFormat.maxInactivityDuration=0"
             + "&socketBufferSize=1048576&ioBufferSize=65536";
 
@@ -46,9 +48,8 @@ public final class ActiveMq {
     }
 
     private ActiveMQConnection connect() throws JMSException {
-        ActiveMQConnectionFactory factory =
-                new ActiveMQConnectionFactory("tcp://" + run.host + ":" + run.port + OPTIONS + "&jms.useAsyncSend=" + run.ack.equals("none"));
-        ActiveMQConnection connection = (ActiveMQConnection) factory.createConnection();
+        String address = "tcp://" + run.host + ":" + run.port + OPTIONS + "&jms.useAsyncSend=" + run.ack.equals("none");
+        ActiveMQConnection connection = (ActiveMQConnection) new ActiveMQConnectionFactory(address).createConnection();
         connection.setExceptionListener(error -> run.fail("the connection failed: " + error.getMessage()));
         connection.start();
         return connection;

@@ -88,7 +88,8 @@ final class Run {
         total = warmUp + messages;
         if (port == 0 || topic.isEmpty()) refuse("--port and --topic are needed");
         if (!Set.of("none", "one", "disk").contains(ack)) refuse("--ack is none, one or disk, not '" + ack + "'");
-        if (messages < 1) refuse(latency ? "--rate and --seconds are needed, and must make a message" : "--messages is needed");
+        if (messages < 1)
+            refuse(latency ? "--rate and --seconds are needed, and must make a message" : "--messages is needed");
         if (latency && size < STAMP_SIZE) refuse("--size must be at least 16: a message carries its stamp");
         Thread watchdog = new Thread(this::watch);
         watchdog.setDaemon(true);
@@ -101,7 +102,8 @@ final class Run {
         Map<String, String> found = new HashMap<>();
         for (int i = 1; i < words.length; i += 2) {
             String name = words[i].startsWith("--") ? words[i].substring(2) : "";
-            if (!NAMES.contains(name) || i + 1 == words.length) refuse("an option is unknown or lacks its value: " + words[i]);
+            if (!NAMES.contains(name) || i + 1 == words.length)
+                refuse("an option is unknown or lacks its value: " + words[i]);
             found.put(name, words[i + 1]);
         }
         return found;
@@ -116,7 +118,8 @@ final class Run {
         } catch (NumberFormatException error) {
             // said below
         }
-        return refuse("--" + name + " must be a number from " + (long) low + " to " + (long) high + ", not '" + text + "'");
+        return refuse(String.format(
+                Locale.ROOT, "--%s must be a number from %d to %d, not '%s'", name, (long) low, (long) high, text));
     }
 
     private double refuse(String sentence) {
@@ -151,8 +154,8 @@ final class Run {
                 seen = moved;
                 since = System.nanoTime();
             } else if (System.nanoTime() - since > timeoutS * 1e9) {
-                fail(String.format(Locale.ROOT, "nothing moved for %s s after %d of %d messages",
-                        timeoutS == Math.rint(timeoutS) ? Long.toString((long) timeoutS) : Double.toString(timeoutS), seen, total));
+                String wait = String.valueOf(timeoutS).replaceFirst("\\.0$", "");
+                fail(String.format(Locale.ROOT, "nothing moved for %s s after %d of %d messages", wait, seen, total));
             }
         }
     }
@@ -194,7 +197,8 @@ final class Run {
 
     private void takeStamped(byte[] payload) {
         long now = System.nanoTime();
-        if (payload.length != size) fail("a message came with " + payload.length + " bytes, not " + size + ": the topic must be new");
+        if (payload.length != size)
+            fail("a message came with " + payload.length + " bytes, not " + size + ": the topic must be new");
         ByteBuffer stamp = ByteBuffer.wrap(payload).order(ByteOrder.LITTLE_ENDIAN);
         long due = stamp.getLong();
         long number = stamp.getLong();
@@ -218,8 +222,9 @@ final class Run {
     /** Prints the line of JSON and ends: tearing a client down is nobody's question. */
     void report(String client) {
         StringBuilder out = new StringBuilder(8192);
-        out.append(String.format(Locale.ROOT, "{\"driver\": \"%s\", \"client\": \"%s\", \"messages\": %d, \"bytes\": %d, "
-                + "\"seconds\": %.6f, \"cpu_s\": %.6f, \"progress\": [", driver, client, messages, bytes, elapsedNs * 1e-9, cpuNs * 1e-9));
+        out.append(String.format(Locale.ROOT, "{\"driver\": \"%s\", \"client\": \"%s\", \"messages\": %d, "
+                + "\"bytes\": %d, \"seconds\": %.6f, \"cpu_s\": %.6f, \"progress\": [",
+                driver, client, messages, bytes, elapsedNs * 1e-9, cpuNs * 1e-9));
         for (int i = 0; i < markCount; i++)
             out.append(String.format(Locale.ROOT, "%s[%.6f, %d]", i == 0 ? "" : ", ", markTimes[i], markCounts[i]));
         out.append("]");
@@ -255,7 +260,7 @@ final class Run {
         return (long) (bucket - (shift << SUB_BUCKET_BITS) + 1) << shift;
     }
 
-    /** Sends on schedule, each message a payload of its own; the receiver, in a thread of its client's, is subscribed. */
+    /** Sends on schedule, each message a payload of its own; the receiver, a thread of its client's, is subscribed. */
     void latency(Sender sender) throws Exception {
         byte[] pattern = payload();
         originNs = System.nanoTime() + START_DELAY_NS;

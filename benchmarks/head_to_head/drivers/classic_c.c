@@ -1,8 +1,8 @@
 /* classic-c: Kafka 0.7's protocol over a bare socket, as the paper measured it: nothing is acknowledged.
  *
  * batch is messages a PRODUCE request, which is one send(). Each message is copied and its CRC-32 computed anew, as a
- * producer must; the consumer fetches 1 MB of partition 0 at a time and checks every CRC. 0.7 knows no waiting fetch: at
- * the end of the log the consumer asks again, in latency runs at once after a pause of 100 us.
+ * producer must; the consumer fetches 1 MB of partition 0 at a time and checks every CRC. 0.7 knows no waiting fetch:
+ * at the end of the log the consumer asks again after 100 us.
  *
  *   PRODUCE  int32 size | int16 0 | topic | int32 partition | int32 set size | set
  *   FETCH    int32 size | int16 1 | topic | int32 partition | int64 offset | int32 size max
@@ -74,7 +74,7 @@ static const char *fetch(State *s, size_t *size) {
     const char *answer = input_need(&s->in, ANSWER_HEADER_SIZE);
     size_t whole = 4 + (size_t)load32(answer);
     int error = answer[4] << 8 | (unsigned char)answer[5];
-    if (error) fail("a fetch of %s at offset %lld was answered with error %d", s->run->topic, (long long)s->offset, error);
+    if (error) fail("a fetch at offset %lld was answered with error %d", (long long)s->offset, error);
     answer = input_need(&s->in, whole);
     input_take(&s->in, whole);
     *size = whole - ANSWER_HEADER_SIZE;

@@ -6,8 +6,9 @@
  * A latency message begins with its stamp: int64 nanoseconds when it was due, int64 number, from 0. It is due whatever
  * became of those before it, and measured from then, so that a system that stalls is charged for all that had to wait.
  *
- * Threads: main works; a watchdog ends the program with a sentence when nothing moved for --timeout seconds; latency_run
- * receives in a thread of its own. A Run is written by main, but for `moved` and, in latency runs, what receiving counts.
+ * Threads: main works; a watchdog ends the program with a sentence when nothing moved for --timeout seconds;
+ * latency_run receives in a thread of its own. A Run is written by main, but for `moved` and, in latency runs, what
+ * receiving counts.
  */
 #ifndef DRIVER_H
 #define DRIVER_H
@@ -200,11 +201,12 @@ static inline char *make_payload(const Run *run) {
     return payload;
 }
 
-/* Produces in batches while at most run->in_flight of them are not wholly acknowledged. `send` sends so many messages of
- * this payload at once; `take` waits for an acknowledgement and returns how many came. Without `take` none comes, and a
- * message counts when `send` returns. */
-static inline void produce_in_window(Run *run, void *state, void (*send)(void *state, const char *payload, int64_t count),
-                                     int64_t (*take)(void *state)) {
+typedef void (*SendBatch)(void *state, const char *payload, int64_t count);
+
+/* Produces in batches while at most run->in_flight of them are not wholly acknowledged. `send` sends so many messages
+ * of this payload at once; `take` waits for an acknowledgement and returns how many came. Without `take` none comes,
+ * and a message counts when `send` returns. */
+static inline void produce_in_window(Run *run, void *state, SendBatch send, int64_t (*take)(void *state)) {
     char *payload = make_payload(run);
     int64_t window = (int64_t)run->batch * run->in_flight, sent = 0;
     run_begin(run);
@@ -250,7 +252,8 @@ static inline void stamp(Run *run, int64_t number, char *payload) {
 static inline void latency_receive(Run *run, const void *payload, size_t size) {
     uint64_t due, now = now_ns();
     int64_t number;
-    if (size != (size_t)run->size) fail("a message came with %zu bytes, not %d: the topic must be new", size, run->size);
+    if (size != (size_t)run->size)
+        fail("a message came with %zu bytes, not %d: the topic must be new", size, run->size);
     memcpy(&due, payload, 8);
     memcpy(&number, (const char *)payload + 8, 8);
     if (number != run->received)

@@ -1,8 +1,8 @@
 /* kafka-c: today's protocol through librdkafka, for kafkalite, Apache Kafka and the null broker. Partition 0 is used.
  *
- * batch is messages a request (a lone one goes at once, others wait up to 5 ms for their batch; a batch ends at 1 MB, which
- * is what Kafka's broker takes by default), in-flight is requests unanswered on the connection. ack: none is acks=0, one is
- * acks=1, disk is acks=all, of which the broker's settings must make a flush.
+ * batch is messages a request (a lone one goes at once, others wait up to 5 ms for their batch; a batch ends at 1 MB,
+ * which is what Kafka's broker takes by default), in-flight is requests unanswered on the connection. ack: none is
+ * acks=0, one is acks=1, disk is acks=all, of which the broker's settings must make a flush.
  *
  * Producing ends when librdkafka holds no message any more: answered, or with ack none handed to the kernel.
  */

@@ -1,14 +1,15 @@
-/* nats-c: NATS JetStream over a bare socket; the stream and its only subject are named like the topic, stored in a file.
+/* nats-c: NATS JetStream over a bare socket; the stream and its only subject are named like the topic, kept in a file.
  *
- * A batch is PUB commands in one write. ack none publishes without a reply subject, so that JetStream answers nothing; one
- * gives an inbox, to which JetStream acknowledges each message it has written to its file. disk is not to be had: the server
- * flushes by a timer (sync_interval), and up to 2.9 knows no flush before the acknowledgement.
+ * A batch is PUB commands in one write. ack none publishes without a reply subject, so that JetStream answers nothing;
+ * one gives an inbox, to which JetStream acknowledges each message it has written to its file. disk is not to be had:
+ * the server flushes by a timer (sync_interval), and up to 2.9 knows no flush before the acknowledgement.
  *
  * Consuming is an ephemeral push consumer without acknowledgements and with flow control, as NATS' own ordered
  * consumer is.
  *
  *   PUB subject [reply] size CRLF payload CRLF
- *   MSG subject sid [reply] size CRLF payload CRLF            HMSG subject sid [reply] header-size size CRLF header payload CRLF
+ *   MSG subject sid [reply] size CRLF payload CRLF
+ *   HMSG subject sid [reply] header-size size CRLF header payload CRLF            size counts both
  */
 #include <poll.h>
 
@@ -97,9 +98,12 @@ static bool next_message(Connection *c, Message *message, bool wait) {
         if (!wait && input_size(&c->input) < head + whole + 2) return false;
         line = input_need(&c->input, head + whole + 2);
         bool has_reply = count == 4 + sizes;
-        *message = (Message){.reply = has_reply ? line + begin[3] : NULL, .reply_size = has_reply ? end[3] - begin[3] : 0,
-                             .header = line + head, .header_size = header, .payload = line + head + header,
+        *message = (Message){.header = line + head, .header_size = header, .payload = line + head + header,
                              .size = whole - header};
+        if (has_reply) {
+            message->reply = line + begin[3];
+            message->reply_size = end[3] - begin[3];
+        }
         input_take(&c->input, head + whole + 2);
         return true;
     }
@@ -127,8 +131,8 @@ static void check_answer(const Message *m) {
 /* One request to JetStream's API, before anything else comes in. */
 static void ask(Connection *c, const char *subject, const char *stream, const char *request) {
     Message answer;
-    send_text(c, "SUB %s.api 9\r\nPUB $JS.API.%s.%s %s.api %zu\r\n%s\r\n", INBOX, subject, stream, INBOX, strlen(request),
-              request);
+    send_text(c, "SUB %s.api 9\r\n", INBOX);
+    send_text(c, "PUB $JS.API.%s.%s %s.api %zu\r\n%s\r\n", subject, stream, INBOX, strlen(request), request);
     next_message(c, &answer, true);
     check_answer(&answer);
     send_text(c, "UNSUB 9\r\n");
@@ -140,8 +144,8 @@ static void open_producer(State *s) {
     bool acked = s->run->ack != ACK_NONE;
     s->out = open_connection(s);
     snprintf(request, sizeof request,
-             "{\"name\":\"%s\",\"subjects\":[\"%s\"],\"storage\":\"file\",\"retention\":\"limits\",\"num_replicas\":1}", topic,
-             topic);
+             "{\"name\":\"%s\",\"subjects\":[\"%s\"],\"storage\":\"file\",\"retention\":\"limits\",\"num_replicas\":1}",
+             topic, topic);
     ask(&s->out, "STREAM.CREATE", topic, request);
     if (acked) send_text(&s->out, "SUB %s.ack 1\r\n", INBOX);
     int size = snprintf(s->head, sizeof s->head, "PUB %s %s%s %d\r\n", topic, acked ? INBOX : "", acked ? ".ack" : "",
@@ -258,7 +262,8 @@ int main(int argc, char **argv) {
     static State state = {.run = &run};
     run_open(&run, "nats-c", argc, argv);
     run_take_acks(&run, ACK_ONE, 1u << ACK_NONE | 1u << ACK_ONE);
-    if (strpbrk(run.topic, ".*> /\\")) refuse("the topic's name is a stream's too, which has no '.', '*', '>', space or slash");
+    if (strpbrk(run.topic, ".*> /\\"))
+        refuse("the topic's name is a stream's too, which has no '.', '*', '>', space or slash");
     if (run.mode == MODE_PRODUCE) {
         open_producer(&state);
         produce_in_window(&run, &state, send_batch, run.ack == ACK_NONE ? NULL : take_acks);

@@ -4,8 +4,9 @@
  * confirms; one and disk are the same, publisher confirms, which RabbitMQ gives for a persistent message in a durable
  * classic queue once it is on the disk (flushed, many messages at once). At most batch * in-flight are unconfirmed.
  *
- * Consuming is without acknowledgements (no-ack): the broker forgets a message as it sends it. That costs the broker the
- * least: a prefetch of 1000 with an acknowledgement for each 250 took a tenth more of its time, one of 5000 a third.
+ * Consuming is without acknowledgements (no-ack): the broker forgets a message as it sends it. That costs the broker
+ * the least: a prefetch of 1000 with an acknowledgement for each 250 took a tenth more of its time, one of 5000 a
+ * third.
  */
 #include <amqp.h>
 #include <amqp_tcp_socket.h>
@@ -25,7 +26,8 @@ typedef struct {
 
 static void check_reply(amqp_rpc_reply_t reply, const char *what) {
     if (reply.reply_type == AMQP_RESPONSE_NORMAL) return;
-    if (reply.reply_type != AMQP_RESPONSE_SERVER_EXCEPTION) fail("%s: %s", what, amqp_error_string2(reply.library_error));
+    if (reply.reply_type != AMQP_RESPONSE_SERVER_EXCEPTION)
+        fail("%s: %s", what, amqp_error_string2(reply.library_error));
     /* Both kinds of close begin with code and text. */
     const amqp_channel_close_t *closed = reply.reply.decoded;
     fail("%s: %d %.*s", what, closed->reply_code, (int)closed->reply_text.len, (char *)closed->reply_text.bytes);
@@ -71,8 +73,10 @@ static void publish(void *state, const char *payload, int64_t count) {
     State *s = state;
     amqp_bytes_t key = amqp_cstring_bytes(s->run->topic);
     amqp_bytes_t body = {.len = (size_t)s->run->size, .bytes = (void *)payload};
-    for (int64_t i = 0; i < count; i++)
-        check_status(amqp_basic_publish(s->out, CHANNEL, amqp_empty_bytes, key, 0, 0, &s->properties, body), "publishing");
+    for (int64_t i = 0; i < count; i++) {
+        int status = amqp_basic_publish(s->out, CHANNEL, amqp_empty_bytes, key, 0, 0, &s->properties, body);
+        check_status(status, "publishing");
+    }
 }
 
 /* Confirms may be for one message or for all up to it, and come in any order; how many messages it is for. */
@@ -94,13 +98,14 @@ static int64_t take_confirms_within(State *s, struct timeval *wait) {
     struct timeval none = {0};
     amqp_frame_t frame;
     amqp_maybe_release_buffers(s->out);
-    for (int status; (status = amqp_simple_wait_frame_noblock(s->out, &frame, wait)) != AMQP_STATUS_TIMEOUT; wait = &none) {
+    for (;; wait = &none) {
+        int status = amqp_simple_wait_frame_noblock(s->out, &frame, wait);
+        if (status == AMQP_STATUS_TIMEOUT) return count;
         check_status(status, "waiting for confirms");
         if (frame.frame_type != AMQP_FRAME_METHOD || frame.payload.method.id != AMQP_BASIC_ACK_METHOD)
             fail("a confirm was due, and a frame of another kind came: the message was refused, or the channel closed");
         count += take_confirm(s, frame.payload.method.decoded);
     }
-    return count;
 }
 
 static int64_t take_confirms(void *state) { return take_confirms_within(state, NULL); }

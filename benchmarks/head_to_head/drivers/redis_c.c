@@ -1,7 +1,7 @@
 /* redis-c: Redis streams through hiredis; the stream is the key named like the topic, a message its entry's one field.
  *
- * A batch is XADD commands in one write (pipelining). ack none switches replies off (CLIENT REPLY OFF); one is a reply to
- * each XADD; disk is the same, where the server runs with appendfsync always, which writes and flushes before it replies.
+ * A batch is XADD commands in one write (pipelining). ack none switches replies off (CLIENT REPLY OFF); one is a reply
+ * to each XADD; disk is the same, where the server runs with appendfsync always, which flushes before it replies.
  *
  * Consuming is XREAD of 1000 entries after the last one; no groups, nothing is acknowledged. Replies go to functions
  * of this program instead of hiredis' tree of objects, so that nothing is allocated for a message. Where nothing
