@@ -49,7 +49,7 @@ CLASSIC_PYTHON: dict[str, Sequence[str]] = {"kafkalite": ("classic",)}
 """The same with kafkalite.classic, from Python."""
 SERIES = {"native": NATIVE, "python": PYTHON, "classic": CLASSIC, "classic-python": CLASSIC_PYTHON}
 SHARES_A_QUEUE = frozenset({"rabbitmq", "activemq"})
-"""Consumers of one queue divide its messages; elsewhere each reads them all."""
+"""The broker pushes a queue's messages to whichever consumer is there: several have no share that could be counted."""
 
 PAPER_MESSAGE_SIZE = 200
 PAPER_BATCHES = (1, 50)

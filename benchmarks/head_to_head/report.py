@@ -336,7 +336,9 @@ def sweeps(results: Results) -> list[Table]:
         for count in (1, 2, 4)
     ]
     beside = sweep_table(results, "Several producers, several consumers: messages/s of all together", clients)
-    beside.notes.append("Consumers of RabbitMQ and ActiveMQ divide one queue; elsewhere each reads every message.")
+    beside.notes.append(
+        "Each consumer reads every message; those of one queue of RabbitMQ or ActiveMQ would divide them."
+    )
     both = [
         ("produce beside a reader", "both-at-once", "rate_per_s"),
         ("read meanwhile", "both-at-once", "consume_rate_per_s"),

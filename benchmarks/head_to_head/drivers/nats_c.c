@@ -16,7 +16,7 @@
 #include "raw_socket.h"
 
 enum { LINE_SIZE_MAX = 4096, INFO_SIZE_MAX = 64 << 10, WORD_COUNT_MAX = 6, INPUT_SIZE = 2 << 20, LATENCY_BATCH = 64 };
-static const char INBOX[] = "_INBOX.load";
+static char inbox[24]; /* where answers go: each process has its own, or it would be given those of others */
 
 typedef struct {
     int fd;
@@ -131,8 +131,8 @@ static void check_answer(const Message *m) {
 /* One request to JetStream's API, before anything else comes in. */
 static void ask(Connection *c, const char *subject, const char *stream, const char *request) {
     Message answer;
-    send_text(c, "SUB %s.api 9\r\n", INBOX);
-    send_text(c, "PUB $JS.API.%s.%s %s.api %zu\r\n%s\r\n", subject, stream, INBOX, strlen(request), request);
+    send_text(c, "SUB %s.api 9\r\n", inbox);
+    send_text(c, "PUB $JS.API.%s.%s %s.api %zu\r\n%s\r\n", subject, stream, inbox, strlen(request), request);
     next_message(c, &answer, true);
     check_answer(&answer);
     send_text(c, "UNSUB 9\r\n");
@@ -147,8 +147,8 @@ static void open_producer(State *s) {
              "{\"name\":\"%s\",\"subjects\":[\"%s\"],\"storage\":\"file\",\"retention\":\"limits\",\"num_replicas\":1}",
              topic, topic);
     ask(&s->out, "STREAM.CREATE", topic, request);
-    if (acked) send_text(&s->out, "SUB %s.ack 1\r\n", INBOX);
-    int size = snprintf(s->head, sizeof s->head, "PUB %s %s%s %d\r\n", topic, acked ? INBOX : "", acked ? ".ack" : "",
+    if (acked) send_text(&s->out, "SUB %s.ack 1\r\n", inbox);
+    int size = snprintf(s->head, sizeof s->head, "PUB %s %s%s %d\r\n", topic, acked ? inbox : "", acked ? ".ack" : "",
                         s->run->size);
     if (size >= LINE_SIZE_MAX) fail("the topic's name is too long");
     s->head_size = (size_t)size;
@@ -202,13 +202,13 @@ static void subscribe(const State *s, Connection *control) {
              "{\"stream_name\":\"%s\",\"config\":{\"deliver_subject\":\"%s.in\",\"deliver_policy\":\"all\","
              "\"ack_policy\":\"none\",\"replay_policy\":\"instant\",\"mem_storage\":true,\"num_replicas\":1,"
              "\"flow_control\":true,\"idle_heartbeat\":5000000000}}",
-             s->run->topic, INBOX);
+             s->run->topic, inbox);
     ask(control, "CONSUMER.CREATE", s->run->topic, request);
 }
 
 static void open_consumer(State *s) {
     s->in = open_connection(s);
-    send_text(&s->in, "SUB %s.in 1\r\n", INBOX);
+    send_text(&s->in, "SUB %s.in 1\r\n", inbox);
     synchronise(&s->in);
 }
 
@@ -260,6 +260,7 @@ static void latency(State *s) {
 int main(int argc, char **argv) {
     static Run run;
     static State state = {.run = &run};
+    snprintf(inbox, sizeof inbox, "_INBOX.%d", (int)getpid());
     run_open(&run, "nats-c", argc, argv);
     run_take_acks(&run, ACK_ONE, 1u << ACK_NONE | 1u << ACK_ONE);
     if (strpbrk(run.topic, ".*> /\\"))

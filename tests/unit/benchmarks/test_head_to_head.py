@@ -124,6 +124,19 @@ def test_rates_above_one_that_was_too_fast_are_not_tried(fake: Callable[..., Run
     assert "not tried, 5,000/s was too fast" in page
 
 
+def test_several_consumers_of_one_queue_are_skipped_by_name(
+    fake: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SYSTEMS, "rabbitmq", type("rabbitmq", (Idle,), {"name": "rabbitmq"}))
+    several = Case("consume-of-2", "consume", after="produce-one-50", clients=2)
+    runner = fake(Profile("full", 1, 0.5, 1.0, 0.01, 0.0, 10_000, [*CASES, several]), names=("kafkalite", "rabbitmq"))
+    planned = {session.system.name: [case.name for case in session.cases] for session in runner.plan()}
+    assert "consume-of-2" in planned["kafkalite"]
+    assert "consume-of-2" not in planned["rabbitmq"]
+    runner.run()
+    assert "rabbitmq, consume-of-2" in runner.store.run["skipped"]
+
+
 def test_a_system_that_does_not_start_is_said_with_its_log(
     fake: Callable[..., Runner], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
