@@ -4,6 +4,7 @@
     ranges.py     what a query reads, planned and read: all of the source that is not PySpark
     options.py    the options of Spark's own Kafka connector, parsed
     offsets.py    which offsets they mean, and in how many pieces these are read
+    avro.py       decode_avro, encode_avro, dead_letters: Avro columns of DataFrames
     session.py    a Spark session that works out of the box
 
 Nothing here imports PySpark before it is used.

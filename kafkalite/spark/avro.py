@@ -1,0 +1,185 @@
+"""Avro columns of a DataFrame: kafkalite.avro in mapInArrow, batch and streaming alike.
+
+    decode_avro(df, url, subject="orders-value")   every column of df, and: decoded struct │ schema id │ error
+    encode_avro(df, url, subject, schema)          every column of df, and the messages
+
+The reader's schema is fetched on the driver and goes to the executors as text, so all of them read alike until the
+query is started anew; writers' schemas are fetched where they come up. A Python worker keeps its decoder from task to
+task.
+
+Spark knows microseconds and no time of day: timestamps become microseconds (nanoseconds are cut), times the numbers
+that they are, and fixed sizes binary.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.avro.client import RegistryClient
+from kafkalite.avro.dead_letters import ADDED, ERROR_LENGTH_MAX
+from kafkalite.avro.decoder import MODES, AvroDecoder
+from kafkalite.avro.encoder import AvroEncoder
+from kafkalite.avro.schema import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import DataFrame
+
+DECODER_COUNT_MAX: Final = 16
+"""Decoders that a Python worker keeps, one a column and schema."""
+DECODED, SCHEMA_ID, ERROR = "decoded", "schema_id", "avro_error"
+
+_decoders: dict[tuple[str, str], AvroDecoder] = {}
+"""Of this worker process, which runs one task at a time."""
+
+
+def decode_avro(
+    frame: DataFrame,
+    registry_url: str,
+    *,
+    subject: str | None = None,
+    reader_schema: str | None = None,
+    column: str = "value",
+    mode: str = "failfast",
+) -> DataFrame:
+    """The DataFrame with `decoded`, `schema_id` and `avro_error` behind its columns.
+
+    The reader's schema is `reader_schema`, or the latest of `subject` now. In modes permissive and dlq a bad message
+    has null, and its reason in `avro_error`; in failfast the query fails. `dead_letters` makes records of the bad
+    ones.
+    """
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import from_arrow_type
+    from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+    if mode not in MODES:
+        raise ValueError(f"mode is {mode!r}; it may be {', '.join(MODES)}")
+    if (subject is None) == (reader_schema is None):
+        raise ValueError("one of subject and reader_schema says how to read")
+    with RegistryClient(registry_url) as registry:
+        schema = registry.latest(subject).schema if subject is not None else parse(reader_schema or "")
+        text = schema.standalone()
+        made = spark_type(AvroDecoder(registry, text).arrow_type)
+    inner = "failfast" if mode == "failfast" else "permissive"
+
+    def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            decoded = decoder_of(registry_url, text, inner).decode(batch.column(column))
+            ids = pa.array(decoded.schema_ids, pa.int64(), mask=decoded.schema_ids < 0)
+            columns = [*batch.columns, decoded.values.cast(made), ids, decoded.errors()]
+            yield pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, DECODED, SCHEMA_ID, ERROR])
+
+    more = [
+        StructField(DECODED, from_arrow_type(made)),
+        StructField(SCHEMA_ID, LongType()),
+        StructField(ERROR, StringType()),
+    ]
+    return frame.mapInArrow(decode, StructType([*frame.schema.fields, *more]))
+
+
+def encode_avro(
+    frame: DataFrame,
+    registry_url: str,
+    subject: str,
+    schema: str,
+    *,
+    columns: Sequence[str] | None = None,
+    output: str = "value",
+    auto_register: bool = True,
+) -> DataFrame:
+    """The DataFrame with a binary column of messages behind (or in place of) its columns.
+
+    `columns` (default: all) are the fields of the record, by name; the schema is registered once, on the driver.
+    """
+    import pyarrow as pa
+    from pyspark.sql.types import BinaryType, StructField, StructType
+
+    with RegistryClient(registry_url) as registry:
+        known = _Known(AvroEncoder(registry, subject, schema, auto_register=auto_register).schema_id)
+    names = list(frame.columns if columns is None else columns)
+    kept = [field for field in frame.schema.fields if field.name != output]
+
+    def encode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        encoder = AvroEncoder(known, subject, schema)  # type: ignore[arg-type]  # all that it asks for
+        for batch in batches:
+            fields = [batch.column(field.name) for field in encoder.arrow_type if field.name in names]
+            chosen = [field.name for field in encoder.arrow_type if field.name in names]
+            messages = encoder.encode(pa.StructArray.from_arrays(fields, chosen))
+            rest = [batch.column(field.name) for field in kept]
+            yield pa.RecordBatch.from_arrays([*rest, messages], names=[*(field.name for field in kept), output])
+
+    return frame.mapInArrow(encode, StructType([*kept, StructField(output, BinaryType())]))
+
+
+def dead_letters(frame: DataFrame, topic: str) -> DataFrame:
+    """The bad messages that `decode_avro` left, as a Kafka sink takes them: topic, key, value, headers.
+
+    Wants the source's columns key, value, topic, partition, offset, and headers where the source has them
+    (`includeHeaders`). Key, value and headers stay byte for byte; `kafkalite.avro.dead_letters` says what is added.
+    """
+    from pyspark.sql import functions as sql
+
+    sources = [
+        sql.col("topic"),
+        sql.col("partition").cast("string"),
+        sql.col("offset").cast("string"),
+        sql.substring(sql.col(ERROR), 1, ERROR_LENGTH_MAX),
+    ]
+    added = sql.array(
+        *(
+            sql.struct(sql.lit(name).alias("key"), source.cast("binary").alias("value"))
+            for name, source in zip(ADDED, sources, strict=True)
+        )
+    )
+    own = sql.col("headers") if "headers" in frame.columns else sql.lit(None).cast(frame_headers())
+    headers = sql.concat(sql.coalesce(own, sql.array().cast(frame_headers())), added)
+    bad = frame.where(sql.col(ERROR).isNotNull())
+    return bad.select(sql.lit(topic).alias("topic"), "key", "value", headers.alias("headers"))
+
+
+def frame_headers() -> str:
+    """The type of a Kafka source's headers."""
+    return "array<struct<key:string,value:binary>>"
+
+
+class _Known:
+    """A registry that is asked nothing: the schema has its id already."""
+
+    def __init__(self, schema_id: int) -> None:
+        self.schema_id = schema_id
+
+    def register(self, _subject: str, _schema: str, _references: object = ()) -> int:
+        return self.schema_id
+
+
+def decoder_of(registry_url: str, schema: str, mode: str) -> AvroDecoder:
+    """This worker's decoder; made with its first batch."""
+    key = (f"{mode} {registry_url}", schema)
+    found = _decoders.get(key)
+    if found is None:
+        if len(_decoders) >= DECODER_COUNT_MAX:
+            _decoders.clear()
+        found = _decoders[key] = AvroDecoder(RegistryClient(registry_url), schema, mode=mode)
+    return found
+
+
+def spark_type(made: Any) -> Any:
+    """The Arrow type that Spark has for one."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(made):
+        return pa.struct([pa.field(field.name, spark_type(field.type)) for field in made])
+    if pa.types.is_map(made):
+        return pa.map_(pa.string(), spark_type(made.item_type))
+    if pa.types.is_list(made):
+        return pa.list_(spark_type(made.value_type))
+    if pa.types.is_timestamp(made):
+        return pa.timestamp("us", tz=made.tz)
+    if pa.types.is_time32(made):
+        return pa.int32()
+    if pa.types.is_time64(made):
+        return pa.int64()
+    if pa.types.is_fixed_size_binary(made):
+        return pa.binary()
+    return made
