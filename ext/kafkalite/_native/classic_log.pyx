@@ -147,6 +147,8 @@ cdef int _append_checked(LogCore log, const unsigned char* data, const SetFindin
             out.end_offset = info.next_offset
             out.size = info.size
             out.flush_due = log.unflushed_count >= log.flush_messages
+            if out.flush_due:
+                log.unflushed_count = 0     # whoever sees it due asks for it, once; the next one is counted from here
     finally:
         log.lock_release()
     return error

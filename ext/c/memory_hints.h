@@ -1,0 +1,35 @@
+/* Hints about memory, to the processor and to the kernel. None changes what a program computes; each may be ignored.
+ *
+ * Thread rule: any thread.
+ */
+#ifndef KL_MEMORY_HINTS_H
+#define KL_MEMORY_HINTS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/mman.h>
+
+enum {
+    KL_CACHE_LINE = 64,
+    KL_HUGE_PAGE = 2 * 1024 * 1024
+};
+
+/* Asks for the cache lines of [start, start + size), which will be read soon. An address that is not mapped is no harm. */
+static inline void kl_prefetch(const void *start, size_t size)
+{
+    const char *line = (const char *)((uintptr_t)start & ~(uintptr_t)(KL_CACHE_LINE - 1));
+    const char *end = (const char *)start + size;
+    for (; line < end; line += KL_CACHE_LINE)
+        __builtin_prefetch(line, 0, 3);
+}
+
+/* Asks for huge pages under the whole ones of [start, start + size), which will be written soon: 512 times fewer faults. */
+static inline void kl_prefer_huge_pages(void *start, size_t size)
+{
+    uintptr_t first = ((uintptr_t)start + KL_HUGE_PAGE - 1) & ~(uintptr_t)(KL_HUGE_PAGE - 1);
+    uintptr_t end = ((uintptr_t)start + size) & ~(uintptr_t)(KL_HUGE_PAGE - 1);
+    if (end > first)
+        (void)madvise((void *)first, end - first, MADV_HUGEPAGE);
+}
+
+#endif
