@@ -16,6 +16,7 @@ NAMES = (
     "compaction",
     "guarantees",
     "connections",
+    "classic",
 )
 
 
