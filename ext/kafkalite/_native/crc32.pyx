@@ -1,8 +1,9 @@
 """CRC-32 (IEEE, zlib's) of Kafka 0.7's messages, by the fastest way this processor has.
 
-The choice is made once, at import, and named in `backend`: pclmul, armv8 or table (ext/c/crc32.c). zlib gives the same
-values, 6 to 15 times slower for the 200 bytes of a usual message; libraries that are as fast (zlib-ng, ISA-L) offer
-Python a call per message, which costs more than the sum itself.
+The choice is made once, at import, and named in `backend`: pclmul, armv8 or table (ext/c/crc32.c). zlib 1.2.13 gives
+the same values, 4 to 5 times slower for the 200 bytes of a usual message (benchmarks/micro/bench_message_set.py, calls
+for no bytes taken off); libraries that are as fast (zlib-ng, ISA-L) offer Python a call per message, which costs more
+than the sum itself.
 
 Any thread may call; the GIL is released for buffers of GIL_RELEASE_SIZE and more.
 """
