@@ -126,12 +126,12 @@ cdef int append_set(LogCore log, const unsigned char* data, int64_t size, bint m
 cdef int check_set(const unsigned char* data, int64_t size, int64_t payload_size_max,
                    SetFindings* found) noexcept nogil:
     """0 or the error code of the outer messages; a set too large is told before a bad checksum, as 0.7 does."""
-    walk_set(data, size, False, found)
-    if found.payload_size_max > payload_size_max:
-        return ERROR_MESSAGE_TOO_LARGE
-    if found.fault == ENTRY_GOOD:
-        walk_set(data, size, True, found)
-    return 0 if found.fault == ENTRY_GOOD else ERROR_CORRUPT_MESSAGE
+    cdef int error = 0
+    walk_set(data, size, True, found)
+    if found.fault != ENTRY_GOOD:
+        error = ERROR_CORRUPT_MESSAGE
+        walk_set(data, size, False, found)      # a message too large may stand behind the fault
+    return ERROR_MESSAGE_TOO_LARGE if found.payload_size_max > payload_size_max else error
 
 
 cdef int _append_checked(LogCore log, const unsigned char* data, const SetFindings* found, bint may_block,
