@@ -1,6 +1,7 @@
 """The options of `format("kafkalite")`, by the names of Spark's own Kafka connector, parsed and checked.
 
-    options of a query (names in any case) ─▶ SourceOptions.parse ─▶ frozen values, or OptionError in one sentence
+    options of a query (names in any case) ─▶ SourceOptions.parse (batch)   ─▶ frozen values, or OptionError in one
+                                              StreamOptions.parse (stream)     sentence
 
 What that connector refuses is refused here; a name that nobody knows is refused with the nearest one that somebody
 does. Nothing here needs Spark or a broker.
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 SIZE_TARGET = 32 * 1024 * 1024
 """Bytes of a task, unless maxBytesPerPartition says otherwise: much more than what starting a task costs."""
+TRIGGER_DELAY_S = 15 * 60.0
+UNITS_S = {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
@@ -76,7 +79,7 @@ class ClientSettings:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """Every option of a batch query that reads."""
+    """Every option of a batch query that reads, and of a streaming query what both have."""
 
     client: ClientSettings
     subscription: Subscription
@@ -93,20 +96,65 @@ class SourceOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
         """The options of a batch query. OptionError says in one sentence what is wrong."""
-        given = Given(options)
-        parsed = cls(
+        given = Given(options, {**REFUSED, **REFUSED_BY_BATCHES})
+        starting = starting_bound(given, OFFSET_EARLIEST)
+        if OFFSET_LATEST in (starting.everywhere, *(starting.offsets or {}).values()):
+            raise OptionError("option startingOffsets: a batch that begins at the latest offset would read nothing")
+        parsed = cls.of(given, starting, ending_bound(given))
+        given.require_all_known()
+        return parsed
+
+    @classmethod
+    def of(cls, given: Given, starting: Bound, ending: Bound) -> SourceOptions:
+        """What batch and streaming queries share."""
+        for name in WITHOUT_EFFECT:
+            given.text(name)
+        return cls(
             client=client_settings(given),
             subscription=subscription(given),
-            starting=starting_bound(given),
-            ending=ending_bound(given),
+            starting=starting,
+            ending=ending,
             timestamp_strategy=given.choice("startingOffsetsByTimestampStrategy", ("error", "latest"), "error"),
             fail_on_data_loss=given.flag("failOnDataLoss", True),
             include_headers=given.flag("includeHeaders", False),
             min_partitions=given.number("minPartitions", 1, INT32_MAX),
             size_target=given.number("maxBytesPerPartition", 1, INT64_MAX) or SIZE_TARGET,
         )
-        for name in WITHOUT_EFFECT:
-            given.text(name)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """Every option of a streaming query that reads. None: no limit."""
+
+    source: SourceOptions
+    rows_max: int | None = None
+    rows_min: int | None = None
+    size_max: int | None = None
+    """Bytes on the wire, about."""
+    delay_max_s: float = TRIGGER_DELAY_S
+    """How long fewer than rows_min may wait for more."""
+    group_id: str | None = None
+    """The group that finished offsets are committed for; it never decides what is read."""
+    commits: bool = True
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> StreamOptions:
+        """The options of a streaming query. OptionError says in one sentence what is wrong."""
+        given = Given(options, {**REFUSED, **REFUSED_BY_STREAMS})
+        starting = starting_bound(given, OFFSET_LATEST)
+        parsed = cls(
+            source=SourceOptions.of(given, starting, Bound(everywhere=OFFSET_LATEST)),
+            rows_max=given.number("maxOffsetsPerTrigger", 1, INT64_MAX),
+            rows_min=given.number("minOffsetsPerTrigger", 1, INT64_MAX),
+            size_max=given.number("maxBytesPerTrigger", 1, INT64_MAX),
+            delay_max_s=given.duration_s("maxTriggerDelay", TRIGGER_DELAY_S),
+            group_id=given.text("kafka.group.id"),
+            commits=given.flag("commitOffsetsOnBatch", True),
+        )
+        if parsed.rows_max is not None and parsed.rows_min is not None and parsed.rows_min > parsed.rows_max:
+            raise OptionError("option minOffsetsPerTrigger is more than maxOffsetsPerTrigger")
+        if parsed.group_id == "":
+            raise OptionError("option kafka.group.id is empty")
         given.require_all_known()
         return parsed
 
@@ -120,12 +168,26 @@ REFUSED = {
     "kafka.value.deserializer": "values are bytes; decode the column",
     "kafka.enable.auto.commit": "the source commits nothing on a timer",
     "kafka.interceptor.classes": "there are no interceptors here, and they could break the query",
-    "kafka.group.id": "a batch query has no consumer group: nothing is committed for it",
-    "maxOffsetsPerTrigger": "it belongs to streaming queries",
-    "minOffsetsPerTrigger": "it belongs to streaming queries",
-    "maxTriggerDelay": "it belongs to streaming queries",
 }
-"""Name → why it is refused."""
+"""Name → why it is refused, in every query."""
+
+OF_STREAMS = "it belongs to streaming queries"
+REFUSED_BY_BATCHES = {
+    "kafka.group.id": "a batch query has no consumer group: nothing is committed for it",
+    **dict.fromkeys(
+        (
+            "maxOffsetsPerTrigger",
+            "minOffsetsPerTrigger",
+            "maxBytesPerTrigger",
+            "maxTriggerDelay",
+            "commitOffsetsOnBatch",
+        ),
+        OF_STREAMS,
+    ),
+}
+REFUSED_BY_STREAMS = dict.fromkeys(
+    ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets"), "a streaming query has no end"
+)
 
 KNOWN = (
     "assign", "subscribe", "subscribePattern", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets",
@@ -134,6 +196,8 @@ KNOWN = (
     *WITHOUT_EFFECT, "kafka.bootstrap.servers", "kafka.client.id", "kafka.isolation.level", "kafka.check.crcs",
     "kafka.fetch.max.bytes", "kafka.request.timeout.ms", "kafka.default.api.timeout.ms", "kafka.retry.backoff.ms",
     "kafka.socket.connection.setup.timeout.ms", "kafka.security.protocol",
+    "kafka.group.id", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxBytesPerTrigger", "maxTriggerDelay",
+    "commitOffsetsOnBatch",
 )  # fmt: skip
 """As they are written in documents; they are compared without regard to case."""
 
@@ -141,9 +205,9 @@ KNOWN = (
 class Given:
     """The options as they came, to be asked for by the names of KNOWN."""
 
-    def __init__(self, options: Mapping[str, str]) -> None:
+    def __init__(self, options: Mapping[str, str], refused: Mapping[str, str]) -> None:
         self._values = {name.lower(): value for name, value in options.items()}
-        for name, why in REFUSED.items():
+        for name, why in refused.items():
             if name.lower() in self._values:
                 raise OptionError(f"option {name} cannot be set: {why}")
 
@@ -173,6 +237,16 @@ class Given:
         if not re.fullmatch(r"[+-]?[0-9]{1,19}", value.strip()) or not low <= int(value) <= high:
             raise OptionError(f"option {name} is {value!r}; it is a number from {low} to {high}")
         return int(value)
+
+    def duration_s(self, name: str, default: float) -> float:
+        """A time as Spark writes it, 15m or 500ms, in seconds; a bare number is of seconds."""
+        value = self.text(name)
+        if value is None:
+            return default
+        match = re.fullmatch(r"([0-9]{1,15}) *([a-z]*)", value.strip().lower())
+        if match is None or match[2] not in UNITS_S:
+            raise OptionError(f"option {name} is {value!r}; it is a time like 500ms, 30s, 15m, 2h or 1d")
+        return int(match[1]) * UNITS_S[match[2]]
 
     def require_all_known(self) -> None:
         """OptionError for a name that is none, with the nearest that is one."""
@@ -249,15 +323,10 @@ def subscription(given: Given) -> Subscription:
     return Subscription(pattern=value)
 
 
-def starting_bound(given: Given) -> Bound:
-    """Where ranges of a batch begin: by time, by times of partitions, or by offsets, the first of these that is set."""
+def starting_bound(given: Given, default: int) -> Bound:
+    """Where reading begins: by time, by times of partitions, or by offsets, the first of these that is set."""
     by_time = timestamp_bound(given, "startingTimestamp", "startingOffsetsByTimestamp")
-    if by_time is not None:
-        return by_time
-    found = offset_bound(given, "startingOffsets", OFFSET_EARLIEST)
-    if OFFSET_LATEST in (found.everywhere, *(found.offsets or {}).values()):
-        raise OptionError("option startingOffsets: a batch that begins at the latest offset would read nothing")
-    return found
+    return offset_bound(given, "startingOffsets", default) if by_time is None else by_time
 
 
 def ending_bound(given: Given) -> Bound:
@@ -355,3 +424,8 @@ def require_topic(name: str, topic: str) -> None:
     why = topic_name_error(topic)
     if why is not None:
         raise OptionError(f"option {name}: {why}")
+
+
+def includes_headers(options: Mapping[str, str]) -> bool:
+    """Whether the rows of a query, batch or streaming, have headers."""
+    return Given(options, REFUSED).flag("includeHeaders", False)

@@ -1,7 +1,8 @@
-"""`spark.read.format("kafkalite")`: topics as DataFrames of batch queries, in the rows of Spark's own Kafka connector.
+"""`format("kafkalite")`: topics as DataFrames, batch and streaming, in the rows of Spark's own Kafka connector.
 
-    planner process    KafkaliteReader.partitions ─▶ one InputPartition a piece
-    worker processes   KafkaliteReader.read ─▶ pyarrow.RecordBatches
+    planner process      KafkaliteReader.partitions ─▶ one InputPartition a piece
+    process of a stream  KafkaliteStreamReader.latestOffset, partitions: one object as long as the query runs
+    worker processes     read ─▶ pyarrow.RecordBatches
 
 Spark prunes no columns of a Python source, so a schema of the user's own is the projection: what it leaves out is not
 even decoded. PySpark finds the source by itself, through the package `pyspark_kafkalite`.
@@ -27,11 +28,13 @@ from pyspark.sql.types import (
 )
 
 from kafkalite.client.arrow import COLUMNS
-from kafkalite.spark.options import OptionError, SourceOptions
+from kafkalite.spark.options import OptionError, SourceOptions, StreamOptions, includes_headers
 from kafkalite.spark.ranges import client_for, plan, read_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from pyspark.sql.datasource import DataSourceStreamReader
 
 HEADERS_TYPE = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 TYPES = {
@@ -57,14 +60,18 @@ class KafkaliteDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Every column; headers with includeHeaders."""
-        options = SourceOptions.parse(self.options)
-        return StructType(
-            [StructField(name, TYPES[name]) for name in COLUMNS if name != "headers" or options.include_headers]
-        )
+        headers = includes_headers(self.options)
+        return StructType([StructField(name, TYPES[name]) for name in COLUMNS if name != "headers" or headers])
 
     def reader(self, schema: StructType) -> KafkaliteReader:
         """For a batch query."""
         return KafkaliteReader(SourceOptions.parse(self.options), columns_of(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # PySpark's name
+        """For a streaming query."""
+        from kafkalite.spark.stream_source import KafkaliteStreamReader
+
+        return KafkaliteStreamReader(StreamOptions.parse(self.options), columns_of(schema))
 
 
 class KafkaliteReader(DataSourceReader):

@@ -5,7 +5,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
-from kafkalite.spark.options import KNOWN, REFUSED, Bound, OptionError, SourceOptions, Subscription
+from kafkalite.spark.options import (
+    KNOWN,
+    REFUSED,
+    REFUSED_BY_BATCHES,
+    REFUSED_BY_STREAMS,
+    Bound,
+    OptionError,
+    SourceOptions,
+    StreamOptions,
+    Subscription,
+    includes_headers,
+)
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 BASE = {"kafka.bootstrap.servers": "one:1", "subscribe": "a"}
@@ -92,11 +103,62 @@ def test_what_cannot_be_meant_is_said_in_one_sentence(options: dict, message: st
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", sorted(REFUSED))
-def test_refused_with_a_reason(name: str) -> None:
-    assert name not in KNOWN
+@pytest.mark.parametrize("name", sorted({**REFUSED, **REFUSED_BY_BATCHES}))
+def test_refused_with_a_reason_in_batches(name: str) -> None:
     with pytest.raises(OptionError, match=f"option {name} cannot be set: "):
         parse(**{name.upper(): "1"})
+
+
+@pytest.mark.parametrize("name", sorted({**REFUSED, **REFUSED_BY_STREAMS}))
+def test_refused_with_a_reason_in_streams(name: str) -> None:
+    with pytest.raises(OptionError, match=f"option {name} cannot be set: "):
+        StreamOptions.parse({**BASE, name.upper(): "1"})
+
+
+def test_what_is_always_refused_is_no_known_option() -> None:
+    assert not set(REFUSED) & set(KNOWN)
+    assert {*REFUSED_BY_BATCHES, *REFUSED_BY_STREAMS} <= set(KNOWN)
+
+
+class TestStreams:
+    def test_defaults(self) -> None:
+        options = StreamOptions.parse(BASE)
+        assert options.source.starting == Bound(everywhere=OFFSET_LATEST)
+        assert (options.rows_max, options.rows_min, options.size_max, options.group_id) == (None, None, None, None)
+        assert options.delay_max_s == 900
+        assert options.commits
+
+    def test_limits(self) -> None:
+        limits = {"maxOffsetsPerTrigger": "9", "minOffsetsPerTrigger": "3", "maxBytesPerTrigger": "1000000"}
+        options = StreamOptions.parse({**BASE, **limits, "kafka.group.id": "g", "commitOffsetsOnBatch": "false"})
+        assert (options.rows_max, options.rows_min, options.size_max, options.group_id) == (9, 3, 1000000, "g")
+        assert not options.commits
+
+    @pytest.mark.parametrize(
+        ("text", "seconds"), [("15m", 900), ("500ms", 0.5), ("3", 3), ("2 h", 7200), ("1D", 86400), ("7min", 420)]
+    )
+    def test_times(self, text: str, seconds: float) -> None:
+        assert StreamOptions.parse({**BASE, "maxTriggerDelay": text}).delay_max_s == seconds
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"maxTriggerDelay": "soon"}, "time like 500ms"),
+            ({"maxTriggerDelay": "-1s"}, "time like 500ms"),
+            ({"maxOffsetsPerTrigger": "2", "minOffsetsPerTrigger": "3"}, "is more than maxOffsetsPerTrigger"),
+            ({"maxBytesPerTrigger": "0"}, "number from 1"),
+            ({"kafka.group.id": ""}, "is empty"),
+            ({"maxOffsetPerTrigger": "2"}, "is maxOffsetsPerTrigger meant"),
+        ],
+    )
+    def test_what_cannot_be_meant(self, options: dict, message: str) -> None:
+        with pytest.raises(OptionError, match=message):
+            StreamOptions.parse({**BASE, **options})
+
+
+def test_headers_are_known_before_the_kind_of_query() -> None:
+    assert includes_headers({"INCLUDEHEADERS": "true", "endingOffsets": "latest", "maxOffsetsPerTrigger": "3"})
+    assert not includes_headers({})
 
 
 @pytest.mark.parametrize("missing", ["kafka.bootstrap.servers", "subscribe"])

@@ -1,0 +1,262 @@
+"""Plans the micro-batches of a streaming query: what the query's driver asks a source, without PySpark.
+
+    start ─▶ [commit it for the group] ─▶ partitions, latest ─▶ limits by rows and bytes, fair shares ─▶ end
+    (start, end) ─▶ ranges ─▶ pieces of about 32 MiB          the same pair again after a crash: the same records
+
+Positions are {"topic": {"0": 17}}, and under "@ids" the id of each topic, which is how a topic made anew is told from
+one whose records aged out. ("@ids" can be no topic's name.) Positions without ids are taken as well.
+
+Spark journals an end before it reads, and asks for the next one only when a batch is done: so `start` is finished work,
+and its offsets can be committed for a group that lag tools watch. The checkpoint alone decides what is read.
+
+Thread rule: one object a query, used by one thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kafkalite.client.client import Client
+from kafkalite.client.column_reader import ISOLATIONS
+from kafkalite.client.errors import ClientError
+from kafkalite.client.splitting import split_by_size
+from kafkalite.errors import KafkaError, OffsetOutOfRange
+from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, ZERO_UUID, TopicPartition, uuid_bytes, uuid_text
+from kafkalite.spark.offsets import (
+    REMEDY,
+    DataLoss,
+    checked_ranges,
+    cut_at_size,
+    cut_to,
+    fair_shares,
+    from_json,
+    resolve,
+    to_json,
+)
+from kafkalite.spark.ranges import Offsets, Task, client_for, discover, partitions_of, split
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kafkalite.spark.options import StreamOptions
+
+log = logging.getLogger(__name__)
+
+IDS = "@ids"
+COMMIT_TIMEOUT_S = 2.0
+"""What a group's coordinator may take: the query waits for it."""
+SETTLE_ATTEMPTS = 3
+SETTLE_S = 0.2
+"""How often, and after how long, a partition is looked at again that seems to have become shorter."""
+ESTIMATE_PIECE = 1 << 20
+"""Bytes between the places at which an estimate of sizes may interpolate, at least."""
+
+
+class Spot(NamedTuple):
+    """Where a query stands: offsets, and the ids of their topics as far as they are known."""
+
+    offsets: dict[TopicPartition, int]
+    ids: dict[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        """The same text for the same spot."""
+        named = {key.topic for key in self.offsets}
+        ids = {name: self.ids[name] for name in sorted(self.ids) if name in named}
+        return {**({IDS: ids} if ids else {}), **to_json(self.offsets)}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Spot:
+        """What `to_json` wrote, or positions alone. ValueError for anything else."""
+        ids = value.get(IDS, {})
+        if not isinstance(ids, dict) or not all(isinstance(text, str) for text in ids.values()):
+            raise ValueError(f"{IDS} does not name ids")
+        return cls(from_json({name: row for name, row in value.items() if name != IDS}), dict(ids))
+
+
+class StreamPlanner:
+    """See the module. `clock` counts seconds, for maxTriggerDelay."""
+
+    def __init__(self, options: StreamOptions, clock: Callable[[], float] = time.monotonic) -> None:
+        self._options = options
+        self._source = options.source
+        self._clock = clock
+        self._initial: Spot | None = None
+        self._committed: dict[TopicPartition, int] | None = None
+        self._latest: Spot | None = None
+        self._bounded = False
+        self._target: Spot | None = None
+        self._planned_at: float | None = None
+
+    # --- what the engine asks -----------------------------------------------------------------------------------------
+
+    def initial(self) -> dict[str, Any]:
+        """Where a new query begins. Asked more than once, so it is remembered: "latest" is one place."""
+        if self._initial is None:
+            client, look_up = self._look_up()
+            topics = discover(client, self._source.subscription)
+            keys = partitions_of(self._source.subscription, topics)
+            strategy = self._source.timestamp_strategy
+            starts = resolve(self._source.starting, keys, look_up, missing=strategy)
+            self._initial = Spot(starts, ids_of(topics))
+        return self._initial.to_json()
+
+    def bound(self) -> None:
+        """The query reads what is there now, and ends. What that is, is found out by the first look."""
+        self._bounded = True
+        self._target = None
+
+    def latest(self, start: Mapping[str, Any], *, limited: bool) -> dict[str, Any]:
+        """Where the next batch ends; `start` where there is nothing to read, or too little to begin now."""
+        at = Spot.from_json(start)
+        if self._initial is None or at.offsets != self._initial.offsets:
+            self._commit(at)
+        there = self._available(at)
+        end = self._admit(at, there) if limited else there
+        return end.to_json()
+
+    def reported(self) -> dict[str, Any] | None:
+        """Where the partitions end, as of the last look."""
+        return None if self._latest is None else self._latest.to_json()
+
+    def tasks(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Task]:
+        """What the tasks of a batch read. DataLoss where that is to fail."""
+        first, last = Spot.from_json(start), Spot.from_json(end)
+        keys = sorted(last.offsets)
+        starts = {key: begin_of(first, last, key) for key in keys}
+        moving = [key for key in keys if starts[key] < last.offsets[key]]
+        if not moving:
+            return []
+        client, look_up = self._look_up()
+        ranges, losses = checked_ranges(
+            {key: starts[key] for key in moving},
+            last.offsets,
+            look_up(dict.fromkeys(moving, OFFSET_EARLIEST)),
+            look_up(dict.fromkeys(moving, OFFSET_LATEST)),
+            fail_on_data_loss=self._source.fail_on_data_loss,
+        )
+        for loss in losses:
+            log.warning("%s; failOnDataLoss is false, so what is left is read", loss)
+        pieces = [piece for key, (a, b) in ranges.items() for piece in split(client, key, a, b, self._source)]
+        if self._source.min_partitions is not None:
+            pieces = cut_to(pieces, self._source.min_partitions)
+        ids = {name: uuid_bytes(text) for name, text in last.ids.items()}
+        return [Task(piece, ids.get(piece.key.topic)) for piece in pieces]
+
+    # --- how far ------------------------------------------------------------------------------------------------------
+
+    def _look_up(self) -> tuple[Client, Offsets]:
+        settings = self._source.client
+        client = client_for(settings)
+        return client, Offsets(client, ISOLATIONS[settings.isolation_level])
+
+    def _available(self, at: Spot) -> Spot:
+        """The end of everything there is to read, of a bounded query what there was at its first look."""
+        if self._target is not None:
+            ends = {key: max(offset, self._target.offsets.get(key, offset)) for key, offset in at.offsets.items()}
+            return Spot({**self._target.offsets, **ends}, {**at.ids, **self._target.ids})
+        for attempt in range(SETTLE_ATTEMPTS):
+            client, look_up = self._look_up()
+            topics = discover(client, self._source.subscription)
+            keys = partitions_of(self._source.subscription, topics)
+            found = Spot(look_up(dict.fromkeys(keys, OFFSET_LATEST)), ids_of(topics))
+            losses = lost(at, found)
+            if not losses:
+                break
+            if attempt < SETTLE_ATTEMPTS - 1:
+                time.sleep(SETTLE_S)  # a new leader may not know yet how far it is
+            elif self._source.fail_on_data_loss:
+                raise DataLoss(f"{losses[0]}; {REMEDY}")
+            else:
+                log.warning("%s; failOnDataLoss is false, so the query goes on with what is there", losses[0])
+        self._latest = found
+        if self._bounded:
+            self._target = found
+        return found
+
+    def _admit(self, at: Spot, there: Spot) -> Spot:
+        """As much of what is there as the limits allow."""
+        starts = {key: begin_of(at, there, key) for key in there.offsets}
+        backlog = {key: max(0, there.offsets[key] - starts[key]) for key in there.offsets}
+        total = sum(backlog.values())
+        now = self._clock()
+        waiting = self._planned_at is not None and now - self._planned_at < self._options.delay_max_s
+        if waiting and not self._bounded and total < (self._options.rows_min or 0):
+            return Spot(at.offsets, {**there.ids, **at.ids})
+        self._planned_at = now
+        turn = sum(starts.values())
+        if self._options.rows_max is not None and total > self._options.rows_max:
+            backlog = fair_shares(backlog, self._options.rows_max, turn)
+        ends = {key: starts[key] + backlog.get(key, 0) for key in there.offsets}
+        if self._options.size_max is not None:
+            ends = self._cut_by_size(starts, ends, self._options.size_max, turn)
+        # Where there is less than before, and that is allowed, the query goes on from what is there.
+        return Spot({key: min(ends[key], there.offsets[key]) for key in ends}, there.ids)
+
+    def _cut_by_size(
+        self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], limit: int, turn: int
+    ) -> dict[TopicPartition, int]:
+        """Ends at which all ranges together have about `limit` bytes, one offset in each of some at least."""
+        client = client_for(self._source.client)
+        target = max(limit // 4, ESTIMATE_PIECE)
+        found = {}
+        for key in sorted(ends):
+            if starts[key] < ends[key]:
+                try:
+                    found[key] = split_by_size(client, key, starts[key], ends[key], target)
+                except OffsetOutOfRange:
+                    log.warning("offsets from %d on of %s aged out while a batch was planned", starts[key], key)
+        sizes = {key: max(1, sum(piece.size for piece in pieces)) for key, pieces in found.items()}
+        shares = fair_shares(sizes, limit, turn)
+        cut = {key: cut_at_size(found[key], share) for key, share in shares.items()}
+        return {key: cut.get(key, starts[key] if key in found else ends[key]) for key in ends}
+
+    # --- for lag tools ------------------------------------------------------------------------------------------------
+
+    def _commit(self, at: Spot) -> None:
+        """Commits finished work for the group. What goes wrong is logged: the checkpoint has the truth."""
+        group = self._options.group_id
+        if group is None or not self._options.commits or at.offsets == self._committed:
+            return
+        settings = self._source.client
+        options = {**dict(settings.options), "retry_timeout_s": COMMIT_TIMEOUT_S}
+        try:
+            with Client(settings.bootstrap_servers, **options) as client:
+                client.groups.commit(group, at.offsets)
+        except (KafkaError, ClientError) as error:
+            log.warning("the offsets of group %s could not be committed: %s", group, error)
+        else:
+            self._committed = dict(at.offsets)
+
+
+def ids_of(topics: Mapping[str, Any]) -> dict[str, str]:
+    """Topic → its id as text, where the brokers have ids."""
+    return {name: uuid_text(row.topic_id) for name, row in topics.items() if row.topic_id != ZERO_UUID}
+
+
+def begin_of(start: Spot, end: Spot, key: TopicPartition) -> int:
+    """From where a batch reads a partition: from the first record, where it or its topic is new."""
+    if made_anew(start, end, key.topic):
+        return 0
+    return min(start.offsets.get(key, 0), end.offsets[key])
+
+
+def made_anew(start: Spot, end: Spot, topic: str) -> bool:
+    """Whether a topic of that name is another one now."""
+    return topic in start.ids and topic in end.ids and start.ids[topic] != end.ids[topic]
+
+
+def lost(at: Spot, found: Spot) -> list[str]:
+    """What a query has reached that is not there any more."""
+    losses = []
+    for key, offset in sorted(at.offsets.items()):
+        if key not in found.offsets:
+            losses.append(f"{key}, which the query has read up to offset {offset}, is gone")
+        elif made_anew(at, found, key.topic):
+            losses.append(
+                f"topic {key.topic} was deleted and made anew; the query has read {key} up to offset {offset}"
+            )
+        elif found.offsets[key] < offset:
+            losses.append(f"{key} ends at offset {found.offsets[key]}, and the query has read up to {offset}")
+    return losses
