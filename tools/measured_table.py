@@ -1,4 +1,4 @@
-"""Writes the tables of measurements in README.md, docs/delivery.md and docs/benchmarks.md from benchmarks/results.
+"""Writes the tables of measurements in README.md and the pages of docs from benchmarks/results.
 
 `--check` only compares, for the tests.
 
@@ -16,6 +16,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 DELIVERY = ROOT / "docs" / "delivery.md"
+KAFKA_07 = ROOT / "docs" / "kafka-0.7.md"
 BENCHMARKS = ROOT / "docs" / "benchmarks.md"
 RESULTS = ROOT / "benchmarks" / "results"
 HEAD_TO_HEAD = RESULTS / "head_to_head"
@@ -119,6 +120,36 @@ def small_comparison() -> str:
     return "\n".join(["", *report.markdown_rows(report.small_table(results)), "", report.facts(results), "", ""])
 
 
+CLASSIC = (
+    ("produce-batch-50", "produce, Producer in Python, batches of 50"),
+    ("consume-stream", "consume, KafkaStream in Python"),
+    ("consume-simple", "consume, SimpleConsumer in Python"),
+)
+
+
+def classic() -> str:
+    """Kafka 0.7's path beside today's."""
+    result = load("classic")
+    cases = {case["case"]: case for case in result["cases"]}
+    rows = [
+        "",
+        "| what | messages/s | today's path, C client | broker CPU s per million | beside today's path |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for name, title in CLASSIC:
+        medians, ratios = cases[name]["medians"], cases[name]["ratios"]["classic"]
+        rows.append(
+            f"| {title} | {medians['classic']['rate_per_s']:,.0f} | {medians['today']['rate_per_s']:,.0f} |"
+            f" {medians['classic']['server_cpu_s_per_million']:.2f} | × {ratios['server_cpu_s_per_million']:.2f} |"
+        )
+    machine = result["machine"]
+    facts = (
+        f"{machine['cpu']}, {machine['core_count']} cores, {machine['time'][:10]}; load average before the run"
+        f" {machine['load_average']:.1f}. `python -m benchmarks.path classic`."
+    )
+    return "\n".join([*rows, "", facts, "", ""])
+
+
 def _filled(text: str, name: str, content: str) -> str:
     """A page with its table of this name replaced."""
     block = re.compile(rf"(<!-- {name}: make docs -->\n).*?(<!-- /{name} -->)", re.DOTALL)
@@ -129,6 +160,7 @@ def tables() -> Iterator[tuple[Path, str, str]]:
     """Page, name of the block, what stands in it."""
     yield README, PARTS, table()
     yield DELIVERY, PARTS, guarantees()
+    yield KAFKA_07, PARTS, classic()
     if (HEAD_TO_HEAD / "run.json").exists():
         yield README, COMPARISON, small_comparison()
         yield BENCHMARKS, COMPARISON, comparison()
