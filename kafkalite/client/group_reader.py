@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from kafkalite.client.assignors import ASSIGNORS
 from kafkalite.client.client import READ_UNCOMMITTED
 from kafkalite.client.commits import PASSING, UNREACHED, Commits
+from kafkalite.client.consumer_protocol import NO_GENERATION
 from kafkalite.client.errors import CommitFailed, NoOffset, ReaderClosed
 from kafkalite.client.groups import CommittedOffset
 from kafkalite.client.membership import MemberSettings, Membership, Phase
@@ -227,12 +228,14 @@ class GroupReader:
 
     def _give_up_all(self, timeout_s: float, *, commit: bool) -> None:
         """What close does first; a callback's error is raised when the rest is done."""
-        member = self._membership.identity(0.0) is not None
-        if self._auto_commit_s is not None and member and commit:
+        settled = self._membership.identity(0.0) is not None
+        if self._auto_commit_s is not None and settled and commit:
             self._commit_before_giving_up(timeout_s)
         try:
             if self._owned:
-                self._call(self._on_revoked if member else self._on_lost, self._owned)
+                # Who keeps partitions while the group rebalances still has them: nobody else was given them.
+                known = self._membership.known_as().generation != NO_GENERATION
+                self._call(self._on_revoked if known else self._on_lost, self._owned)
         finally:
             self._commits.drain()
             self._forget(self._owned)

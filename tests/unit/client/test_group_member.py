@@ -150,6 +150,22 @@ def test_a_member_that_was_dropped_comes_back(cluster, member, code) -> None:
     assert cluster.group.joins[-1].member_id != cluster.group.joins[1].member_id
 
 
+def test_partitions_kept_while_the_group_rebalances_are_revoked_by_closing(cluster, member) -> None:
+    events: list[tuple[str, int]] = []
+    reader = member(
+        assignors=("cooperative-sticky",),
+        on_revoked=lambda keys: events.append(("revoked", len(keys))),
+        on_lost=lambda keys: events.append(("lost", len(keys))),
+    )
+    read_all(reader)
+    joins = len(cluster.group.joins)
+    cluster.fail(JOIN_GROUP, 14, times=10_000)
+    cluster.fail(HEARTBEAT, 27)
+    wait_until(lambda: reader.poll(0.02) == [] and len(cluster.group.joins) > joins, TIMEOUT_S, "the member joining")
+    reader.close()
+    assert events == [("revoked", 2)]
+
+
 def test_a_late_commit_says_so(cluster, member) -> None:
     reader = member(heartbeat_interval_s=1000.0)
     read_all(reader)
