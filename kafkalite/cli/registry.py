@@ -11,8 +11,6 @@ line on stdout says that it serves and where; the log goes to stderr. A second s
 
 from __future__ import annotations
 
-import queue
-import signal
 import sys
 import threading
 from pathlib import Path
@@ -20,7 +18,8 @@ from typing import TYPE_CHECKING
 
 from kafkalite.cli import EXIT_FAILURE, UsageError
 from kafkalite.cli.common import add_client_arguments, count
-from kafkalite.cli.start import LEVELS, SIGNALS, on_signal, write_ready_file
+from kafkalite.cli.ending import SIGNALS, Ending
+from kafkalite.cli.start import LEVELS, write_ready_file
 
 if TYPE_CHECKING:
     import argparse
@@ -68,28 +67,26 @@ def run(arguments: argparse.Namespace) -> int:
         )
     except ValueError as error:
         raise UsageError(f"--bootstrap-server: {error}") from error
-    events: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for number in SIGNALS:
-        signal.signal(number, lambda number, _frame: on_signal(events, number))
-    server.start()
-    try:
-        threading.Thread(target=watch, args=(server, events), name="failure-watch", daemon=True).start()
-        if arguments.ready_file is not None:
-            write_ready_file(arguments.ready_file, server.address)
-        print(f"kafkalite registry is ready: {server.url}, schemas in the topic {arguments.topic}")
-        sys.stdout.flush()
-        reason = events.get()
-    finally:
-        server.stop()
-        if arguments.ready_file is not None:
-            arguments.ready_file.unlink(missing_ok=True)
+    with Ending() as ending:
+        server.start()
+        try:
+            threading.Thread(target=watch, args=(server, ending), name="failure-watch", daemon=True).start()
+            if arguments.ready_file is not None:
+                write_ready_file(arguments.ready_file, server.address)
+            print(f"kafkalite registry is ready: {server.url}, schemas in the topic {arguments.topic}")
+            sys.stdout.flush()
+            reason = ending.wait()
+        finally:
+            server.stop()
+            if arguments.ready_file is not None:
+                arguments.ready_file.unlink(missing_ok=True)
     return 0 if reason in SIGNALS else EXIT_FAILURE
 
 
-def watch(server: RegistryServer, events: queue.SimpleQueue[int]) -> None:
+def watch(server: RegistryServer, ending: Ending) -> None:
     """Ends the wait of the main thread when the registry cannot go on."""
     server.failed.wait()
-    events.put(0)
+    ending.failed()
 
 
 def port(text: str) -> int:

@@ -13,21 +13,19 @@ One line on stdout says that the broker serves and where; the log goes to stderr
 from __future__ import annotations
 
 import os
-import queue
-import signal
 import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkalite.cli import EXIT_FAILURE, UsageError
+from kafkalite.cli.ending import SIGNALS, Ending
 
 if TYPE_CHECKING:
     import argparse
 
     from kafkalite.broker import Broker
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
 LISTENERS = "kafka://127.0.0.1:9092,kafka07://127.0.0.1:9072"
 """What a broker of its own binds unless it is told; an embedded one leaves Kafka 0.7's port out. So does one whose
 settings name a ZooKeeper and no listener: that is a file of Kafka's later days, whose ZooKeeper need not be there."""
@@ -61,18 +59,16 @@ def run(arguments: argparse.Namespace) -> int:
         config = BrokerConfig.load(arguments.config, {**overrides, "listeners": LISTENERS})
     from kafkalite.broker import Broker
 
-    events: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for number in SIGNALS:
-        signal.signal(number, lambda number, _frame: on_signal(events, number))
-    broker = Broker(config).start()
-    try:
-        threading.Thread(target=watch, args=(broker, events), name="failure-watch", daemon=True).start()
-        announce(broker, config.data_directory, arguments.ready_file)
-        reason = events.get()
-    finally:
-        broker.stop()
-        if arguments.ready_file is not None:
-            arguments.ready_file.unlink(missing_ok=True)
+    with Ending() as ending:
+        broker = Broker(config).start()
+        try:
+            threading.Thread(target=watch, args=(broker, ending), name="failure-watch", daemon=True).start()
+            announce(broker, config.data_directory, arguments.ready_file)
+            reason = ending.wait()
+        finally:
+            broker.stop()
+            if arguments.ready_file is not None:
+                arguments.ready_file.unlink(missing_ok=True)
     return 0 if reason in SIGNALS else EXIT_FAILURE
 
 
@@ -91,21 +87,10 @@ def overrides_from(arguments: argparse.Namespace) -> dict[str, object]:
     return overrides
 
 
-def on_signal(events: queue.SimpleQueue[int], number: int) -> None:
-    """Runs between two instructions of the main thread; SimpleQueue.put is made for that, Event.set is not."""
-    signal.signal(number, abandon)
-    events.put(number)
-
-
-def abandon(number: int, _frame: object) -> None:
-    """The second signal: whoever sends it does not want to wait. What was acknowledged is safe all the same."""
-    os._exit(128 + number)
-
-
-def watch(broker: Broker, events: queue.SimpleQueue[int]) -> None:
+def watch(broker: Broker, ending: Ending) -> None:
     """Ends the wait of the main thread when the broker cannot go on."""
     broker.failed.wait()
-    events.put(0)
+    ending.failed()
 
 
 def announce(broker: Broker, data_directory: Path, ready_file: Path | None) -> None:

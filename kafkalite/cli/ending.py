@@ -1,0 +1,56 @@
+"""What ends a command that serves: the first SIGTERM or Ctrl-C, or a failure of its own.
+
+    signal ─▶ C handler ─▶ a byte into the socket pair ─▶ wait() returns its number
+    failure ─▶ failed() ──▶ a byte 0 ───────────────────▶ wait() returns 0
+
+The byte stays where it is until wait() takes it, so a signal that comes just before is not lost. (A queue's get does
+lose it: Python runs a handler between two instructions, and sleeps inside one.) A second signal ends the process at
+once. Main thread only, but for failed().
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+from typing import Self
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Ending:
+    """A context: signals are caught inside it."""
+
+    def __init__(self) -> None:
+        self._bell, self._ring = socket.socketpair()
+        self._ring.setblocking(False)
+
+    def __enter__(self) -> Self:
+        signal.set_wakeup_fd(self._ring.fileno(), warn_on_full_buffer=False)
+        for number in SIGNALS:
+            signal.signal(number, _on_signal)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        signal.set_wakeup_fd(-1)
+        self._bell.close()
+        self._ring.close()
+
+    def wait(self) -> int:
+        """The number of the signal that came, or 0 after failed()."""
+        return self._bell.recv(1)[0]
+
+    def failed(self) -> None:
+        """The command cannot go on. From any thread."""
+        with contextlib.suppress(OSError):  # it ends already
+            self._ring.send(b"\0")
+
+
+def _on_signal(number: int, _frame: object) -> None:
+    signal.signal(number, _abandon)
+
+
+def _abandon(number: int, _frame: object) -> None:
+    """Whoever sends a second signal does not want to wait. What was acknowledged is safe all the same."""
+    os._exit(128 + number)
