@@ -24,9 +24,9 @@ SETTINGS = {"transaction.state.log.num.partitions": "3", "offsets.topic.num.part
 FENCED = {47, 90}
 """INVALID_PRODUCER_EPOCH, PRODUCER_FENCED."""
 
-KNOWN = {0, 19, 45, 48, 51}
-"""TV1: a duplicate; not admitted because the transaction is just ending (19), or there is none (48); a batch older than
-the last five; CONCURRENT_TRANSACTIONS."""
+KNOWN = {0, 19, 45, 48, 51, 120}
+"""TV1: a duplicate; not admitted because the transaction is just ending (19), or there is none (48, from Produce 11 on
+120); a batch older than the last five; CONCURRENT_TRANSACTIONS."""
 
 
 def needs_tv2() -> None:
