@@ -11,7 +11,8 @@ session may last stops the fetchers, since others may own the partitions by now.
 nothing. Source: kafka-0.7.md section 5; departures: docs/kafka-0.7.md.
 
 Thread rule: any thread may commit or shut down. `_rebalancing` is held through a rebalance; `_wake` guards the flags
-that kazoo's callbacks set. Threads: one watcher, one committer, one fetcher a broker.
+that kazoo's callbacks set. Threads: one watcher, one committer, one fetcher a broker, and at the end one that leaves
+the group, so that a ZooKeeper that is silent holds up a shutdown for LEAVE_TIMEOUT_S and no longer.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ logger = logging.getLogger(__name__)
 
 RETRY_S: Final = 1.0
 """Pause before a registration that ZooKeeper did not take, or a rebalance that failed for good, is tried again."""
+LEAVE_TIMEOUT_S: Final = 6.0
+"""For so long a shutdown waits for ZooKeeper to take the offsets and the end of the session: 0.7's session timeout."""
 
 
 class ConsumerConnector:
@@ -112,31 +115,37 @@ class ConsumerConnector:
 
         Nothing is stored while ZooKeeper is away: others may own the partitions when it is back.
         """
-        if self._session_lost or self._away_since is not None:
-            logger.info("ZooKeeper is away, offsets are not stored", extra=fields(consumer=self.consumer_id))
-            return
         for (topic, partition), position in list(self._positions.items()):
+            if self._away():
+                logger.info("ZooKeeper is away, offsets are not stored", extra=fields(consumer=self.consumer_id))
+                return
             self._store(topic, partition, position.consumed)
 
     def shutdown(self) -> None:
-        """Ends the streams, commits if auto-commit is on, and leaves the group. Idempotent."""
+        """Ends the streams, commits if auto-commit is on, and leaves the group. Idempotent.
+
+        Where ZooKeeper has not taken that within LEAVE_TIMEOUT_S seconds, a daemon thread goes on with it: without an
+        answer the session ends by itself, and what was not committed comes again.
+        """
         with self._wake:
             if self._stopping:
                 return
             self._stopping = True
             self._wake.notify_all()
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join()
-        with self._rebalancing:
-            self._stop_fetchers()
-            for queue in self._queues.values():
-                queue.end()
-            for stream in self._streams:
-                stream.clear()  # what the streams have in hand, too: after the commit nothing may be handed out
-            if self._config.auto_commit:
-                self.commit_offsets()
-        zookeeper.close(self._client)
+        for queue in list(self._queues.values()):
+            queue.end()
+        for stream in list(self._streams):
+            stream.clear()  # what the streams have in hand, too: after the commit nothing may be handed out
+        leaving = threading.Thread(
+            target=self._leave, args=(threading.current_thread(),), name="kafkalite-classic-leave", daemon=True
+        )
+        leaving.start()
+        leaving.join(LEAVE_TIMEOUT_S)
+        if leaving.is_alive():
+            logger.warning(
+                "ZooKeeper is silent: %s leaves its group when the session ends", self.consumer_id,
+                extra=fields(consumer=self.consumer_id),
+            )  # fmt: skip
 
     @property
     def owned(self) -> dict[str, list[str]]:
@@ -151,6 +160,19 @@ class ConsumerConnector:
 
     def __exit__(self, *_: object) -> None:
         self.shutdown()
+
+    def _leave(self, caller: threading.Thread) -> None:
+        """The part of a shutdown that waits for ZooKeeper."""
+        try:
+            for thread in self._threads:
+                if thread is not caller:
+                    thread.join()
+            with self._rebalancing:
+                self._stop_fetchers()
+                if self._config.auto_commit:
+                    self.commit_offsets()
+        finally:
+            zookeeper.close(self._client)
 
     # ---- joining ----------------------------------------------------------------------------------------------------
 
@@ -333,6 +355,10 @@ class ConsumerConnector:
         self._stop_fetchers()
         for stream in self._streams:
             stream.clear()
+
+    def _away(self) -> bool:
+        """Whether nothing may be stored: the session is lost, or may be before the connection is back."""
+        return self._session_lost or self._away_since is not None
 
     def _away_too_long(self) -> bool:
         return self._away_since is not None and self._away_left_s() == 0.0

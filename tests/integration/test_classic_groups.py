@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from kafkalite.classic import connector as connector_module
 from kafkalite.classic.config import ConsumerConfig, ProducerConfig
 from kafkalite.classic.consumer import Consumer
 from kafkalite.classic.errors import ClassicError, ConsumerTimeout, InvalidConfig, RebalanceFailed
@@ -286,6 +287,30 @@ def test_connection_to_zookeeper_that_is_away(cluster, zookeeper, server, member
     for broker in cluster:
         assert broker.requests
     settled(lambda: len(member.owned) == 5)
+
+
+def test_shutdown_does_not_wait_for_a_zookeeper_that_is_silent(
+    cluster, zookeeper, server, members, client, monkeypatch
+):
+    # The session is long, so that whoever waited for an answer would do so for many seconds.
+    monkeypatch.setattr(connector_module, "LEAVE_TIMEOUT_S", 0.1)
+    member = members("c1", zk_session_timeout_ms=40_000)
+    produce(zookeeper, 0, 20)
+    settled(lambda: len(member.payloads) == 20)
+    server.pause()
+    try:
+        member.stop()  # returns, and the streams have ended
+        assert not any(thread.is_alive() for thread in member.threads)
+        leaving = [thread for thread in threading.enumerate() if thread.name == "kafkalite-classic-leave"]
+        assert len(leaving) == 1, "the group was left without ZooKeeper's answer"
+    finally:
+        server.resume()
+    leaving[0].join(SETTLE_S)
+    assert not leaving[0].is_alive()
+    assert client.get_children("/consumers/g/ids") == []
+    ends = {(broker.broker_id, number): len(log) for broker in cluster for (_, number), log in broker.logs.items()}
+    for (broker_id, number), end in ends.items():
+        assert int(client.get(f"/consumers/g/offsets/t/{broker_id}-{number}")[0]) == end
 
 
 def test_producer_with_keys_and_new_topics(cluster, zookeeper):
