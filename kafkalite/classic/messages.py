@@ -11,6 +11,7 @@ from typing_extensions import Buffer
 
 from kafkalite._native import message_set as native
 from kafkalite._native.message_set import Message
+from kafkalite._native.stream import PairIterator
 from kafkalite.classic.errors import ClassicError, InvalidMessage, InvalidMessageSize
 from kafkalite.record.compression import CompressionError
 from kafkalite.record.message_set import DEPTH_MAX, UNPACKED_SIZE_MAX, unpack, wrap
@@ -74,15 +75,11 @@ class MessageSet:
         return len(self.data)
 
     def __iter__(self) -> Iterator[MessageAndOffset]:
-        iterator = MessageIterator(self.data, self.offset)
-        for message in iterator:
-            yield MessageAndOffset(message, iterator.next_offset)
+        return PairIterator(MessageIterator(self.data, self.offset), MessageAndOffset)
 
     def shallow(self) -> Iterator[MessageAndOffset]:
         """The outer messages, wrappers not opened."""
-        iterator = MessageIterator(self.data, self.offset, shallow=True)
-        for message in iterator:
-            yield MessageAndOffset(message, iterator.next_offset)
+        return PairIterator(MessageIterator(self.data, self.offset, shallow=True), MessageAndOffset)
 
     @property
     def valid_size(self) -> int:

@@ -1,4 +1,4 @@
-"""The inner loop of Kafka 0.7's streams: the next message of the current chunk, decoded, with its topic.
+"""The inner loops of Kafka 0.7's consumers: the next message of a stream, with its topic, or of a set, with its offset.
 
     __next__ ─▶ message of the chunk in hand ─▶ MessageAndMetadata
                      └─ none left ─▶ advance(): the subclass brings the next chunk, or raises
@@ -7,8 +7,15 @@ Thread rule: one thread iterates; any other may call `stop_chunk`, which only sh
 """
 
 cimport cython
+from cpython.object cimport PyTypeObject
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_SET_ITEM
 
 from kafkalite._native.message_set cimport Message, MessageIterator
+
+
+cdef extern from "Python.h":
+    object PyType_GenericAlloc(PyTypeObject* kind, Py_ssize_t item_count)
 
 
 @cython.final
@@ -88,3 +95,34 @@ cdef class MessageStream:
 
 
 PAYLOAD = "payload"
+
+
+@cython.final
+cdef class PairIterator:
+    """(message, where to fetch after it) for each message that an iterator gives, as `pair`: a named tuple of two."""
+    cdef MessageIterator messages
+    cdef object pair
+
+    def __cinit__(self, MessageIterator messages not None, pair not None):
+        if not (isinstance(pair, type) and issubclass(pair, tuple) and pair.__basicsize__ == tuple.__basicsize__):
+            raise TypeError("a pair is a named tuple")
+        self.messages = messages
+        self.pair = pair
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef Message message = self.messages.step()
+        cdef object offset
+        cdef object found
+        if message is None:
+            raise StopIteration
+        offset = self.messages.next_offset
+        # What tuple.__new__ does, without a tuple of arguments; nobody else sees it before both are in it.
+        found = PyType_GenericAlloc(<PyTypeObject*>self.pair, 2)
+        Py_INCREF(message)
+        PyTuple_SET_ITEM(found, 0, message)
+        Py_INCREF(offset)
+        PyTuple_SET_ITEM(found, 1, offset)
+        return found
