@@ -10,7 +10,6 @@ thread and only drop.
 
 from __future__ import annotations
 
-import random
 import re
 import threading
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
@@ -68,10 +67,11 @@ class FixedBrokers:
             self._addresses[int(found[1])] = Address(int(found[1]), found[2], int(found[3]))
         if not self._addresses:
             raise InvalidConfig("broker.list names no broker")
+        self._partitions = [BrokerPartition(broker_id, ANY_PARTITION) for broker_id in self._addresses]
 
     def partitions(self, topic: str) -> list[BrokerPartition]:
         del topic
-        return [BrokerPartition(random.choice(list(self._addresses)), ANY_PARTITION)]
+        return self._partitions
 
     def address(self, broker_id: int) -> Address | None:
         return self._addresses.get(broker_id)

@@ -166,7 +166,11 @@ class DefaultEventHandler:
 def pack(messages: Sequence[Message | bytes], codec: int, size_max: int) -> bytes:
     """A message set, compressed into one wrapper when there is a codec; MessageSizeTooLarge before anything is sent."""
     data = encode_message_set(messages, codec)
-    largest = check(data, verify=False)[2]
+    check_size(check(data, verify=False)[2], size_max)
+    return data
+
+
+def check_size(largest: int, size_max: int) -> None:
+    """MessageSizeTooLarge when the largest payload of a set, `largest` bytes, is beyond `size_max`."""
     if largest > size_max:
         raise MessageSizeTooLarge(f"a message of {largest} bytes is beyond max.message.size, {size_max}")
-    return data

@@ -17,12 +17,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kafkalite._native.message_set import encode_produce
 from kafkalite.classic import wire
 from kafkalite.classic.async_producer import AsyncProducer
 from kafkalite.classic.brokers import brokers_of
 from kafkalite.classic.config import ProducerConfig
 from kafkalite.classic.errors import InvalidConfig, InvalidPartition, NoBrokersForPartition, QueueClosed
-from kafkalite.classic.handlers import CallbackHandler, DefaultEncoder, DefaultEventHandler, QueueItem, pack
+from kafkalite.classic.handlers import CallbackHandler, DefaultEncoder, DefaultEventHandler, QueueItem, check_size, pack
 from kafkalite.classic.partitioner import DefaultPartitioner
 from kafkalite.classic.sync_producer import SyncProducer
 
@@ -90,11 +91,13 @@ class Producer:
                 for event in item.data:
                     queue.send(QueueItem(event, item.topic, partition))
             return
+        if len(data) == 1 and self._config.compression_codec == 0:
+            self._send_plainly(data[0])
+            return
         grouped: dict[Address, list[wire.ProduceRequest]] = {}
         for item in data:
             address, partition = self._place(item)
-            messages = item.data if self._plain else [self._encoder.to_message(event) for event in item.data]
-            message_set = pack(messages, self._config.compression_codec, self._config.max_message_size)
+            message_set = pack(self._messages(item), self._config.compression_codec, self._config.max_message_size)
             grouped.setdefault(address, []).append(wire.ProduceRequest(item.topic, partition, message_set))
         for address, requests in grouped.items():
             producer = self._producer_of(address)
@@ -134,6 +137,19 @@ class Producer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _send_plainly(self, item: ProducerData) -> None:
+        """The usual case, one PRODUCE without compression: its frame is made at once, each payload copied once."""
+        address, partition = self._place(item)
+        frame, largest = encode_produce(wire.produce_head(item.topic, partition), self._messages(item))
+        check_size(largest, self._config.max_message_size)
+        self._producer_of(address).send_frame(frame)
+
+    def _messages(self, item: ProducerData) -> list[Any]:
+        """Messages and payloads, of which the encoder of message sets makes messages."""
+        if self._plain:
+            return item.data if type(item.data) is list else list(item.data)
+        return [self._encoder.to_message(event) for event in item.data]
+
     def _place(self, item: ProducerData) -> tuple[Address, int]:
         """The broker and partition for some events; asks ZooKeeper again while the chosen broker is unknown."""
         for _ in range(self._config.zk_read_num_retries + 1):
@@ -147,7 +163,7 @@ class Producer:
 
     def _choose(self, item: ProducerData, choices: list[BrokerPartition]) -> BrokerPartition:
         if item.key is None or self._config.broker_list:
-            return random.choice(choices)
+            return choices[0] if len(choices) == 1 else random.choice(choices)
         index = self._partitioner.partition(item.key, len(choices))
         if not 0 <= index < len(choices):
             raise InvalidPartition(f"the partitioner chose {index} of {len(choices)} partitions of {item.topic!r}")

@@ -44,6 +44,10 @@ class SyncProducer:
         """One PRODUCE request. ConnectionFailed when it could not be handed over."""
         self._send(wire.encode_produce(wire.ProduceRequest(topic, partition, message_set)))
 
+    def send_frame(self, frame: bytes) -> None:
+        """One request that is encoded already. ConnectionFailed when it could not be handed over."""
+        self._send(frame)
+
     def multi_send(self, requests: Sequence[wire.ProduceRequest]) -> None:
         """One MULTIPRODUCE request."""
         self._send(wire.encode_multiproduce(requests))

@@ -10,6 +10,7 @@ Source: kafka-0.7.md section 1.
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.classic.errors import ClassicError, UnknownError, error_of
@@ -27,11 +28,14 @@ LATEST: Final = -1
 EARLIEST: Final = -2
 ANY_PARTITION: Final = -1
 """In a produce request: the broker picks one."""
+PRODUCE_HEADS_MAX: Final = 1024
+"""Topics and partitions for which the start of a produce request is remembered."""
 
 _TYPE = struct.Struct(">ih")
 _CODE = struct.Struct(">h")
 _COUNT = struct.Struct(">h")
 _SIZE = struct.Struct(">i")
+_PARTITION = _SIZE
 _PART = struct.Struct(">ii")
 _FETCH_TAIL = struct.Struct(">iqi")
 _OFFSETS_TAIL = struct.Struct(">iqi")
@@ -60,6 +64,12 @@ class ProduceRequest(NamedTuple):
 def encode_produce(request: ProduceRequest) -> bytes:
     """A whole PRODUCE frame."""
     return _frame(PRODUCE, *_produce_parts(request))
+
+
+@lru_cache(maxsize=PRODUCE_HEADS_MAX)
+def produce_head(topic: str, partition: int) -> bytes:
+    """What stands between a PRODUCE frame's size and that of its set, for `message_set.encode_produce`."""
+    return _CODE.pack(PRODUCE) + _string(topic) + _PARTITION.pack(partition)
 
 
 def encode_multiproduce(requests: Sequence[ProduceRequest]) -> bytes:

@@ -1,5 +1,6 @@
 """0.7's message sets: the native code against the description's bytes and a plain oracle, on good and bad input."""
 
+import gc
 import gzip
 import random
 import struct
@@ -11,8 +12,10 @@ from hypothesis import strategies as st
 
 from kafkalite._native import message_set as native
 from kafkalite._native.message_set import Message, MessageSetError
+from kafkalite._native.stream import PairIterator
+from kafkalite.classic import wire
 from kafkalite.classic.errors import ClassicError, InvalidMessage, InvalidMessageSize
-from kafkalite.classic.messages import MessageIterator, MessageSet, encode_message_set, valid_size
+from kafkalite.classic.messages import MessageAndOffset, MessageIterator, MessageSet, encode_message_set, valid_size
 from kafkalite.record.message_set import check_deep, messages, snappy_stream, wrap
 from tests.support.classic_oracle import (
     HELLO_0,
@@ -49,6 +52,41 @@ def test_a_log_of_kafka_0_6_is_read() -> None:
 def test_encoding_equals_the_oracles(items: list[OracleMessage]) -> None:
     ours = native.encode([Message(item.payload, magic=item.magic) for item in items])
     assert ours == encode_set(items)
+
+
+@given(flat_sets, st.text(max_size=20), st.integers(-1, 2**31 - 1))
+def test_produce_frames_equal_the_parts_put_together(items: list[OracleMessage], topic: str, partition: int) -> None:
+    given = [item.payload if item.magic == 1 else Message(item.payload, magic=0) for item in items]
+    frame, largest = native.encode_produce(wire.produce_head(topic, partition), given)
+    assert frame == wire.encode_produce(wire.ProduceRequest(topic, partition, encode_set(items)))
+    assert largest == max((len(item.payload) for item in items), default=0)
+
+
+@pytest.mark.parametrize("bad", ["text", 5, None, bytearray(b"x")])
+def test_a_produce_frame_takes_messages_and_bytes_alone(bad: object) -> None:
+    with pytest.raises(TypeError):
+        native.encode_produce(wire.produce_head("t", 0), [b"good", bad])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("pair", [list, "tuple", tuple[int, int], type("Larger", (tuple,), {})])
+def test_a_pair_is_a_named_tuple(pair: object) -> None:
+    with pytest.raises(TypeError, match="named tuple"):
+        PairIterator(MessageIterator(HELLO_1), pair)  # type: ignore[type-var, arg-type]
+
+
+def test_a_pair_is_the_type_that_was_asked_for() -> None:
+    (found,) = MessageSet(HELLO_0, 7)
+    assert type(found) is MessageAndOffset
+    assert (found.message.payload, found.offset) == (b"hello", 7 + len(HELLO_0))
+    assert found == (found.message, found.offset)
+    assert gc.is_tracked(found)
+
+
+def test_pairs_kept_are_not_changed_by_the_next_ones() -> None:
+    data = encode_set([OracleMessage(b"%d" % number) for number in range(1000)])
+    kept = list(MessageSet(data).shallow())
+    assert [pair.message.payload for pair in kept] == [b"%d" % number for number in range(1000)]
+    assert [pair.offset for pair in kept] == sorted({pair.offset for pair in kept})
 
 
 @given(deep_sets, st.integers(0, 2**60))

@@ -117,12 +117,48 @@ def encode(list messages not None, int magic=1):
 
     TypeError for anything else, ValueError for a magic that is neither 0 nor 1, OverflowError for a payload of 2 GiB.
     """
+    cdef int64_t largest = 0
+    cdef int64_t total = _measure(messages, magic, &largest)
+    cdef bytes result = PyBytes_FromStringAndSize(NULL, total)
+    cdef unsigned char* target = <unsigned char*>PyBytes_AS_STRING(result)
+    if total >= HUGE_PAGES_SIZE:
+        kl_prefer_huge_pages(target, <size_t>total)
+    _fill(target, messages, magic)
+    return result
+
+
+def encode_produce(bytes head not None, list messages not None):
+    """(a whole PRODUCE frame, its largest payload's size) of messages as `encode` takes them; plain ones get magic 1.
+
+        int32 size · `head`: int16 type, topic, int32 partition · int32 set size · message set
+
+    Errors as encode(); OverflowError for a frame of 2 GiB, too.
+    """
+    cdef int64_t largest = 0
+    cdef int64_t total = _measure(messages, 1, &largest)
+    cdef Py_ssize_t head_size = PyBytes_GET_SIZE(head)
+    cdef int64_t frame_size = head_size + SIZE_FIELD_SIZE + total
+    cdef bytes result
+    cdef unsigned char* target
+    if frame_size > INT32_MAX:
+        raise OverflowError(f"a message set of {total} bytes does not fit into a request")
+    result = PyBytes_FromStringAndSize(NULL, SIZE_FIELD_SIZE + frame_size)
+    target = <unsigned char*>PyBytes_AS_STRING(result)
+    store_i32(target, <int32_t>frame_size)
+    memcpy(target + SIZE_FIELD_SIZE, PyBytes_AS_STRING(head), <size_t>head_size)
+    target += SIZE_FIELD_SIZE + head_size
+    store_i32(target, <int32_t>total)
+    _fill(target + SIZE_FIELD_SIZE, messages, 1)
+    return result, largest
+
+
+cdef int64_t _measure(list messages, int magic, int64_t* largest) except -1:
+    """Bytes of the set; the payload size that is the largest goes into `largest`."""
     cdef Py_ssize_t i
     cdef Py_ssize_t count = PyList_GET_SIZE(messages)
     cdef int64_t total = 0
+    cdef int64_t size
     cdef object item
-    cdef bytes result
-    cdef unsigned char* target
     if magic != 0 and magic != 1:
         raise ValueError(f"magic is 0 or 1, not {magic}")
     for i in range(count):
@@ -130,16 +166,22 @@ def encode(list messages not None, int magic=1):
             kl_prefetch(PyList_GET_ITEM(messages, i + ENCODE_AHEAD), 1)
         item = <object>PyList_GET_ITEM(messages, i)
         if type(item) is bytes:
-            total += _entry_size(PyBytes_GET_SIZE(item), magic)
+            size = PyBytes_GET_SIZE(item)
+            total += _entry_size(size, magic)
         elif type(item) is Message:
-            total += _entry_size(PyBytes_GET_SIZE((<Message>item).payload), (<Message>item).magic)
+            size = PyBytes_GET_SIZE((<Message>item).payload)
+            total += _entry_size(size, (<Message>item).magic)
         else:
             raise TypeError(f"a message is a Message or bytes, not {type(item).__name__}")
-    result = PyBytes_FromStringAndSize(NULL, total)
-    target = <unsigned char*>PyBytes_AS_STRING(result)
-    if total >= HUGE_PAGES_SIZE:
-        kl_prefer_huge_pages(target, <size_t>total)
-    # No Python code runs between the two loops or in this one: the list cannot change.
+        if size > largest[0]:
+            largest[0] = size
+    return total
+
+
+cdef void _fill(unsigned char* target, list messages, int magic) noexcept:
+    """Writes what was measured. No Python code runs from there to here: the list cannot have changed."""
+    cdef Py_ssize_t i
+    cdef Py_ssize_t count = PyList_GET_SIZE(messages)
     for i in range(count):
         if i + ENCODE_AHEAD < count:
             kl_prefetch(PyList_GET_ITEM(messages, i + ENCODE_AHEAD), ENCODE_SIZE)
@@ -147,7 +189,6 @@ def encode(list messages not None, int magic=1):
             target += _store(target, <bytes>PyList_GET_ITEM(messages, i), magic, 0, False, 0)
         else:
             target += _store_message(target, <Message>PyList_GET_ITEM(messages, i))
-    return result
 
 
 cdef inline int64_t _entry_size(int64_t payload_size, int magic) except -1:
