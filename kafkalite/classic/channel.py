@@ -3,6 +3,9 @@
 The protocol has no correlation: a channel on which a request failed half way is closed, never used on. Connecting is
 tried again with pauses of 1, 10, 100 ... ms, as 0.7 does, until connect_timeout_s seconds have passed.
 
+The kernel keeps the timeouts of a connected socket (SO_SNDTIMEO, SO_RCVTIMEO), so that a frame is one system call, an
+answer two, and for each the GIL is given away once. A timeout is one in which not a byte went or came.
+
 Thread rule: one thread at a time; whoever shares a channel brings a lock. `interrupt` alone may be called from another,
 and is for good.
 """
@@ -26,6 +29,7 @@ RESPONSE_SIZE_MAX: Final = 512 * 1024 * 1024
 _PAUSE_S_FIRST: Final = 0.001
 _PAUSE_S_MAX: Final = 60.0
 _SIZE = struct.Struct(">i")
+_TIMEVAL = struct.Struct("@ll")
 
 
 class Channel:
@@ -63,6 +67,9 @@ class Channel:
         """Sends a request that has no answer; ConnectionFailed, and the channel closed, when it cannot be."""
         try:
             self._connection().sendall(frame)
+        except BlockingIOError as error:
+            self.close()
+            raise ConnectionFailed(f"{self.address} took nothing for {self._socket_timeout_s:g} s") from error
         except OSError as error:
             self.close()
             raise ConnectionFailed(f"sending to {self.address} failed: {error}") from error
@@ -72,6 +79,9 @@ class Channel:
         self.send(frame)
         try:
             return self._receive(self._answer_size())
+        except BlockingIOError as error:
+            self.close()
+            raise ConnectionFailed(f"{self.address} did not answer within {self._socket_timeout_s:g} s") from error
         except OSError as error:
             self.close()
             raise ConnectionFailed(f"{self.address} did not answer: {error}") from error
@@ -112,7 +122,9 @@ class Channel:
                     raise ConnectionFailed(f"cannot connect to {self.address}: {error}") from error
                 pause_s *= 10
                 continue
-            made.settimeout(self._socket_timeout_s)
+            made.settimeout(None)
+            for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+                made.setsockopt(socket.SOL_SOCKET, option, _timeval(self._socket_timeout_s))
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_size)
@@ -151,8 +163,14 @@ class Channel:
         target = memoryview(bytearray(size))
         filled = 0
         while filled < size:
-            count = current.recv_into(target[filled:])
+            count = current.recv_into(target[filled:], 0, socket.MSG_WAITALL)
             if count == 0:
                 raise ConnectionFailed(f"{self.address} closed the connection")
             filled += count
         return target
+
+
+def _timeval(timeout_s: float) -> bytes:
+    """Seconds as the kernel's struct timeval, which takes 0 for no limit."""
+    microseconds = max(1, round(timeout_s * 1_000_000))
+    return _TIMEVAL.pack(microseconds // 1_000_000, microseconds % 1_000_000)

@@ -67,3 +67,59 @@ def test_nothing_is_connected_after_an_interruption():
         with pytest.raises(ConnectionFailed):
             channel.send(b"x")
         assert not channel.connected
+
+
+def test_broker_that_does_not_answer_in_time():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        channel = Channel("127.0.0.1", silent.getsockname()[1], socket_timeout_s=0.05)
+        with pytest.raises(ConnectionFailed, match=r"did not answer within 0\.05 s"):
+            channel.request(b"request")
+        assert not channel.connected
+
+
+def test_broker_that_takes_nothing_in_time():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        channel = Channel("127.0.0.1", silent.getsockname()[1], socket_timeout_s=0.05)
+        with pytest.raises(ConnectionFailed, match=r"took nothing for 0\.05 s"):
+            channel.send(bytes(64 * 1024 * 1024))
+        assert not channel.connected
+
+
+def test_answer_that_comes_in_pieces():
+    body = bytes(range(256)) * 1000
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        channel = Channel("127.0.0.1", server.getsockname()[1])
+        found = []
+        asking = threading.Thread(target=lambda: found.append(bytes(channel.request(b"request"))), daemon=True)
+        asking.start()
+        other, _ = server.accept()
+        with other:
+            assert other.recv(100) == b"request"
+            frame = len(body).to_bytes(4, "big") + body
+            for first in range(0, len(frame), 10_007):
+                other.sendall(frame[first : first + 10_007])
+            asking.join(WAIT_S)
+        channel.close()
+    assert found == [body]
+
+
+def test_answer_that_ends_early():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        channel = Channel("127.0.0.1", server.getsockname()[1])
+        errors = []
+
+        def ask():
+            try:
+                channel.request(b"request")
+            except ConnectionFailed as error:
+                errors.append(str(error))
+
+        asking = threading.Thread(target=ask, daemon=True)
+        asking.start()
+        other, _ = server.accept()
+        assert other.recv(100) == b"request"
+        other.sendall((100).to_bytes(4, "big") + bytes(99))
+        other.close()
+        asking.join(WAIT_S)
+    assert len(errors) == 1
+    assert "closed the connection" in errors[0]
