@@ -74,6 +74,7 @@ cdef enum:
     HEADER_SIZE_MIN = 10                # key, version, correlation id and the length of the client id
     RECEIVE_CAPACITY = 262144
     PENDING_CAPACITY_MIN = 4096
+    FRONT_SIZE_MAX = 32768              # the start of a frame that is copied so as to be read on in the worker's buffer
     GATHER_SIZE_MAX = 16384             # ready answers up to this size are joined into one send
     TURN_BYTES_MAX = 4194304            # one connection's share of a loop turn, in either direction
     TIMERS_PURGE_MIN = 256
@@ -237,9 +238,10 @@ cdef class Connection:
 
     cdef int on_readable(self) except -1:
         cdef WorkerIo io = self.io
-        cdef Py_ssize_t capacity, n, total = 0
+        cdef Py_ssize_t capacity, n, held, total = 0
         while not self.closed and not self.paused and total < TURN_BYTES_MAX:
-            if self.pending_size > 0 or self.pending_capacity > RECEIVE_CAPACITY:
+            held = self.pending_size
+            if held > FRONT_SIZE_MAX or self.pending_capacity > RECEIVE_CAPACITY:
                 if self.pending_capacity - self.pending_size < PENDING_CAPACITY_MIN:
                     self.grow_pending(self.pending_capacity * 2)
                 capacity = self.pending_capacity - self.pending_size
@@ -249,11 +251,15 @@ cdef class Connection:
                 self.pending_size += n
                 self.serve_pending()
             else:
-                capacity = io.receive_capacity
-                n = self.receive_some(io.receive, capacity)
+                # The start of a cut frame goes in front of what follows: a client that streams is read by the buffer.
+                capacity = io.receive_capacity - held
+                if held > 0:
+                    memcpy(io.receive, self.pending, <size_t>held)
+                n = self.receive_some(io.receive + held, capacity)
                 if n <= 0:
                     break
-                self.serve_received(n)
+                self.pending_size = 0
+                self.serve_received(held + n)
             total += n
             if n < capacity:
                 break

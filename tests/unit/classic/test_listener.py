@@ -2,6 +2,7 @@
 
 import gzip
 import logging
+import random
 import struct
 import threading
 from collections.abc import Iterator
@@ -308,6 +309,31 @@ def test_frames_cut_at_each_byte_are_put_together(client: ClassicClient, topic: 
     for byte in oracle.produce(topic, 0, HELLO_1) + oracle.fetch(topic, 0, 0, 100):
         client.send(bytes([byte]))
     assert client.receive() == (0, HELLO_1)
+
+
+def test_a_stream_of_frames_cut_anywhere_is_put_together(broker: Broker, topic: str) -> None:
+    """Small frames, some larger than the start that is read on in the worker's buffer, some than that buffer."""
+    draw = random.Random(7)
+    message_counts = [draw.choice((1, 2, 20)) for _ in range(400)]
+    message_counts[100:101] = [300] * 6
+    message_counts[200:201] = [2_000] * 2
+    sets = [
+        encode_set([OracleMessage(b"%06d" % n + bytes(draw.choice((0, 200, 600)))) for _ in range(count)])
+        for n, count in enumerate(message_counts)
+    ]
+    sent = b"".join(oracle.produce(topic, 0, one) for one in sets)
+    with ClassicClient(port_of(broker)) as client:
+        at = 0
+        while at < len(sent):
+            size = draw.choice((1, 3, 211, 4_097, 40_000, 300_000))
+            client.send(sent[at : at + size])
+            at += size
+        stored = b"".join(sets)
+        client.wait_for(topic, 0, len(stored))
+        found = b""
+        while len(found) < len(stored):
+            found += client.fetch(topic, 0, len(found), len(stored))[1]
+        assert found == stored
 
 
 def test_a_client_that_does_not_read_holds_its_own_requests_only(broker: Broker, topic: str) -> None:
