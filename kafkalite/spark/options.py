@@ -203,9 +203,10 @@ KNOWN = (
 
 
 class Given:
-    """The options as they came, to be asked for by the names of KNOWN."""
+    """The options as they came, to be asked for by the names that are known."""
 
-    def __init__(self, options: Mapping[str, str], refused: Mapping[str, str]) -> None:
+    def __init__(self, options: Mapping[str, str], refused: Mapping[str, str], known: tuple[str, ...] = KNOWN) -> None:
+        self._known = known
         self._values = {name.lower(): value for name, value in options.items()}
         for name, why in refused.items():
             if name.lower() in self._values:
@@ -213,7 +214,7 @@ class Given:
 
     def text(self, name: str) -> str | None:
         """The value, None when it is not set."""
-        assert name in KNOWN, f"{name} has to be in KNOWN"
+        assert name in self._known, f"{name} has to be among the known names"
         return self._values.get(name.lower())
 
     def flag(self, name: str, default: bool) -> bool:
@@ -250,7 +251,7 @@ class Given:
 
     def require_all_known(self) -> None:
         """OptionError for a name that is none, with the nearest that is one."""
-        known = {name.lower(): name for name in KNOWN}
+        known = {name.lower(): name for name in self._known}
         for name in sorted(self._values):
             if name in known:
                 continue
@@ -260,7 +261,21 @@ class Given:
 
 
 def client_settings(given: Given) -> ClientSettings:
-    """How brokers are reached."""
+    """How brokers are reached and read."""
+    servers, options = servers_and_client(given)
+    poll_ms = given.number("kafkaConsumer.pollTimeoutMs", 1, INT64_MAX)
+    return ClientSettings(
+        servers,
+        options,
+        given.choice("kafka.isolation.level", ("read_uncommitted", "read_committed"), "read_uncommitted"),
+        given.flag("kafka.check.crcs", True),
+        given.number("kafka.fetch.max.bytes", 1, INT32_MAX),
+        None if poll_ms is None else poll_ms / 1000,
+    )
+
+
+def servers_and_client(given: Given) -> tuple[str, tuple[tuple[str, Any], ...]]:
+    """Bootstrap servers and the other arguments of a Client, sorted."""
     servers = given.text("kafka.bootstrap.servers")
     if servers is None:
         raise OptionError("option kafka.bootstrap.servers is missing: host:port of a broker, or several with commas")
@@ -279,15 +294,7 @@ def client_settings(given: Given) -> ClientSettings:
     client_id = given.text("kafka.client.id")
     if client_id is not None:
         options["client_id"] = client_id
-    poll_ms = given.number("kafkaConsumer.pollTimeoutMs", 1, INT64_MAX)
-    return ClientSettings(
-        servers,
-        tuple(sorted(options.items())),
-        given.choice("kafka.isolation.level", ("read_uncommitted", "read_committed"), "read_uncommitted"),
-        given.flag("kafka.check.crcs", True),
-        given.number("kafka.fetch.max.bytes", 1, INT32_MAX),
-        None if poll_ms is None else poll_ms / 1000,
-    )
+    return servers, tuple(sorted(options.items()))
 
 
 CLIENT_TIMES = {

@@ -4,6 +4,8 @@
     process of a stream  KafkaliteStreamReader.latestOffset, partitions: one object as long as the query runs
     worker processes     read ─▶ pyarrow.RecordBatches
 
+Writers are in `kafkalite.spark.sink`.
+
 Spark prunes no columns of a Python source, so a schema of the user's own is the projection: what it leaves out is not
 even decoded. PySpark finds the source by itself, through the package `pyspark_kafkalite`.
 
@@ -30,11 +32,12 @@ from pyspark.sql.types import (
 from kafkalite.client.arrow import COLUMNS
 from kafkalite.spark.options import OptionError, SourceOptions, StreamOptions, includes_headers
 from kafkalite.spark.ranges import client_for, plan, read_task
+from kafkalite.spark.sink_options import SinkOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark.sql.datasource import DataSourceStreamReader
+    from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
 
 HEADERS_TYPE = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 TYPES = {
@@ -73,6 +76,19 @@ class KafkaliteDataSource(DataSource):
 
         return KafkaliteStreamReader(StreamOptions.parse(self.options), columns_of(schema))
 
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """For a batch query."""
+        from kafkalite.spark.sink import KafkaliteWriter
+
+        return KafkaliteWriter(SinkOptions.parse(self.options, types_of(schema), streaming=False, overwrite=overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """For a streaming query."""
+        from kafkalite.spark.sink import KafkaliteStreamWriter
+
+        options = SinkOptions.parse(self.options, types_of(schema), streaming=True, overwrite=overwrite)
+        return KafkaliteStreamWriter(options)
+
 
 class KafkaliteReader(DataSourceReader):
     """Reads what was there when the query was planned."""
@@ -105,3 +121,12 @@ def columns_of(schema: StructType) -> tuple[str, ...]:
     if not schema.fields:
         raise OptionError("a schema without columns asks for nothing")
     return tuple(field.name for field in schema.fields)
+
+
+def types_of(schema: StructType) -> dict[str, str]:
+    """Column → type as Spark writes it. OptionError for a name that comes twice."""
+    names = schema.fieldNames()
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise OptionError(f"there are two columns {twice[0]!r}")
+    return {field.name: field.dataType.simpleString() for field in schema.fields}

@@ -1,0 +1,122 @@
+"""The options of `format("kafkalite")` for writing, by the names of Spark's own Kafka connector, parsed and checked.
+
+    options and columns of a query (names in any case) ─▶ SinkOptions.parse ─▶ frozen values, or OptionError in one
+                                                                               sentence
+
+A producer's settings that decide how long it collects (linger.ms and the like) mean nothing here, where rows come as
+columns, and are accepted. Nothing here needs Spark or a broker.
+
+Thread rule: pure functions and frozen values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kafkalite.record.compression import Codec
+from kafkalite.spark.options import CLIENT_TIMES, INT32_MAX, Given, OptionError, require_topic, servers_and_client
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+HEADERS = "array<struct<key:string,value:binary>>"
+TYPES = {
+    "key": ("string", "binary"),
+    "value": ("string", "binary"),
+    "headers": (HEADERS,),
+    "topic": ("string",),
+    "partition": ("int",),
+}
+"""What each column that is written may be, as Spark writes types; the order is that of messages."""
+ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
+IN_FLIGHT_MAX = 5
+
+WITHOUT_EFFECT = ("includeHeaders", "kafka.linger.ms", "kafka.buffer.memory", "kafka.max.block.ms")
+"""Headers are written where there is a column of them; batches are made of columns, with nothing to linger for."""
+OF_SPARK = ("checkpointLocation", "queryName")
+"""A query's own, which Spark hands to its sink as well."""
+REFUSED = {
+    "kafka.key.serializer": "keys are written as they are, string or binary",
+    "kafka.value.serializer": "values are written as they are, string or binary",
+    "kafka.interceptor.classes": "there are no interceptors here, and they could break the query",
+    "kafka.transactional.id": "rows are written at least once, in no transaction",
+    "path": "rows go to topics: say option topic, or have a column topic",
+}
+"""Name → why it is refused."""
+KNOWN = (
+    "topic", *WITHOUT_EFFECT, *OF_SPARK, "kafka.bootstrap.servers", "kafka.client.id",
+    "kafka.security.protocol", *CLIENT_TIMES, "kafka.acks", "kafka.enable.idempotence", "kafka.compression.type",
+    "kafka.batch.size", "kafka.delivery.timeout.ms", "kafka.max.in.flight.requests.per.connection",
+)  # fmt: skip
+"""As they are written in documents; they are compared without regard to case."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """Every option of a query that writes."""
+
+    bootstrap_servers: str
+    topic: str | None
+    """For every row, whatever its column topic says."""
+    client: tuple[tuple[str, Any], ...] = ()
+    """Arguments of Client."""
+    producer: tuple[tuple[str, Any], ...] = ()
+    """Arguments of Producer."""
+
+    @classmethod
+    def parse(
+        cls, options: Mapping[str, str], columns: Mapping[str, str], *, streaming: bool, overwrite: bool = False
+    ) -> SinkOptions:
+        """The options of a query whose rows have these columns, name → type as Spark writes it. OptionError."""
+        given = Given(options, REFUSED, KNOWN)
+        for name in (*WITHOUT_EFFECT, *OF_SPARK):
+            given.text(name)
+        if overwrite:
+            mode = "outputMode append or update" if streaming else "mode append"
+            raise OptionError(f"records cannot be taken out of a topic: write with {mode}")
+        topic = given.text("topic")
+        if topic is not None:
+            require_topic("topic", topic)
+        require_columns(columns, topic)
+        servers, client = servers_and_client(given)
+        parsed = cls(servers, topic, client, producer_settings(given))
+        given.require_all_known()
+        return parsed
+
+
+def producer_settings(given: Given) -> tuple[tuple[str, Any], ...]:
+    """Arguments of Producer, sorted. OptionError for those that contradict each other."""
+    acks = ACKS[given.choice("kafka.acks", tuple(ACKS), "all")]
+    idempotent = given.flag("kafka.enable.idempotence", acks == ACKS["all"])
+    if idempotent and acks != ACKS["all"]:
+        raise OptionError("option kafka.enable.idempotence: an idempotent producer needs kafka.acks=all")
+    names = tuple(codec.name.lower() for codec in Codec)
+    settings: dict[str, Any] = {
+        "acks": acks,
+        "idempotent": idempotent,
+        "codec": int(Codec.named(given.choice("kafka.compression.type", names, "none"))),
+    }
+    batch_size = given.number("kafka.batch.size", 1, INT32_MAX)
+    if batch_size is not None:
+        settings["batch_size"] = batch_size
+    in_flight = given.number("kafka.max.in.flight.requests.per.connection", 1, IN_FLIGHT_MAX)
+    if in_flight is not None:
+        settings["in_flight_max"] = in_flight
+    delivery_ms = given.number("kafka.delivery.timeout.ms", 1, INT32_MAX)
+    if delivery_ms is not None:
+        settings["delivery_timeout_s"] = delivery_ms / 1000
+    return tuple(sorted(settings.items()))
+
+
+def require_columns(columns: Mapping[str, str], topic: str | None) -> None:
+    """OptionError for a column that cannot be written, and where value, or a topic, is missing."""
+    for name, kind in columns.items():
+        if name not in TYPES:
+            raise OptionError(f"there is no column {name!r} to write; select those that are: {', '.join(TYPES)}")
+        if kind not in TYPES[name]:
+            raise OptionError(f"column {name} is {kind}; it must be {' or '.join(TYPES[name])}")
+    if "value" not in columns:
+        raise OptionError("rows have no column value")
+    if topic is None and "topic" not in columns:
+        raise OptionError("rows have no column topic, and option topic is not set")
