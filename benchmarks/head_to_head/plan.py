@@ -43,11 +43,13 @@ PYTHON: dict[str, Sequence[str]] = {
     "redis": ("redis-py",),
 }
 """System → the client that a Python user would take."""
+BARE: dict[str, Sequence[str]] = dict.fromkeys(("kafkalite", "null-broker", "apache-kafka"), ("kafka-bare",))
+"""Kafka's protocol from a bare socket, as JetStream is driven: no client library is the limit."""
 CLASSIC: dict[str, Sequence[str]] = {"kafkalite": ("classic-c",)}
 """Kafka 0.7's protocol from C, as the paper had it: nothing is acknowledged."""
 CLASSIC_PYTHON: dict[str, Sequence[str]] = {"kafkalite": ("classic",)}
 """The same with kafkalite.classic, from Python."""
-SERIES = {"native": NATIVE, "python": PYTHON, "classic": CLASSIC, "classic-python": CLASSIC_PYTHON}
+SERIES = {"native": NATIVE, "bare": BARE, "python": PYTHON, "classic": CLASSIC, "classic-python": CLASSIC_PYTHON}
 SHARES_A_QUEUE = frozenset({"rabbitmq", "activemq"})
 """The broker pushes a queue's messages to whichever consumer is there: several have no share that could be counted."""
 
@@ -118,6 +120,12 @@ def paper_cases() -> list[Case]:
     return cases
 
 
+def bare_cases() -> list[Case]:
+    """The acknowledged producer test and the consumer test without a client library."""
+    cases = [produce("one", batch, name=f"produce-one-{batch}-bare", series="bare") for batch in PAPER_BATCHES]
+    return [*cases, Case("consume-bare", "consume", series="bare", after="produce-one-50-bare")]
+
+
 def python_cases() -> list[Case]:
     """The same with the client of a Python user, acknowledged."""
     cases = [produce("one", 50, name="produce-one-50-python", series="python")]
@@ -157,7 +165,7 @@ def profile(name: str) -> Profile:
     if name == "quick":
         quick = [case for case in paper if case.name in {"produce-one-1", "produce-one-50", "consume"}]
         return Profile("quick", 1, 0.4, 1.0, 0.2, 0.1, 100_000, [*quick, *latency_cases((1_000,))])
-    common = [*paper, *python, *latency_cases()]
+    common = [*paper, *bare_cases(), *python, *latency_cases()]
     if name == "default":
         return Profile("default", 3, 3.0, 5.0, 1.5, 2.0, 3_000_000, common, synchronous_cases())
     if name == "full":

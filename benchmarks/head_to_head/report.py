@@ -210,6 +210,33 @@ def consumer_table(results: Results, title: str) -> Table:
     return table
 
 
+BARE = "-bare"
+"""Suffix of the cases that use no client library."""
+
+
+def bare_table(results: Results) -> Table:
+    """Kafka's protocol from a bare socket; the others with their fastest client, as in the tables before."""
+    cases = ("produce-one-1", "produce-one-50", "consume")
+    head = ["", "client", "batch 1, messages/s", "kafkalite ×", "batch 50, messages/s", "kafkalite ×"]
+    head += ["consume, messages/s", "kafkalite ×", "broker CPU s/million: batch 50", "consume"]
+    table = Table("Without a client library: the same tests over a bare socket, acknowledged by the broker", head)
+    if not any(results.rows(US, case + BARE) for case in cases):
+        return table
+    for system in results.systems:
+        suffix = BARE if any(results.rows(system, case + BARE) for case in cases) else ""
+        rows = results.rows(system, cases[1] + suffix)
+        cells = [results.title(system), str(rows[0]["driver"]) if rows else DASH]
+        for case in cases:
+            figure = results.figure(system, case + suffix, "rate_per_s")
+            ours = results.figure(US, case + BARE, "rate_per_s")
+            ratio = ours.median / figure.median if ours and figure and figure.median else None
+            cells += [spread(figure), DASH if system == US else times(ratio)]
+        cells += [plain(results.figure(system, case + suffix, "server_cpu_s_per_million")) for case in cases[1:]]
+        if any(cell != DASH for cell in cells[2:]):
+            table.rows.append(cells)
+    return table
+
+
 def python_table(results: Results) -> Table:
     """The clients that Python users take."""
     head = ["", "client", "produce, batch 50, messages/s", "kafkalite ×", "consume, messages/s", "kafkalite ×"]
@@ -361,6 +388,7 @@ def all_tables(results: Results) -> list[Table]:
         producer_table(results, "none", "Producer test, as in the paper: 200-byte messages, nothing acknowledged"),
         producer_table(results, "one", "Producer test, acknowledged by the broker"),
         consumer_table(results, "Consumer test: one consumer, everything stored before"),
+        bare_table(results),
         latency_table(results),
         python_table(results),
         synchronous_table(results),

@@ -25,7 +25,7 @@ COUNT = 3_050
 SIZE = 200
 PROGRAM_TIMEOUT_S = 120
 CLASSIC = {"classic", "classic-c"}
-HERE = ["kafka-c", "kafka-python-user", "classic", "classic-c"]
+HERE = ["kafka-c", "kafka-bare", "kafka-python-user", "classic", "classic-c"]
 """Those that talk to kafkalite."""
 
 
@@ -75,7 +75,7 @@ def check_progress(result: dict[str, Any], count: int) -> None:
 
 CASES = [
     *((name, batch, "none") for name in HERE for batch in (1, 50)),
-    *((name, batch, ack) for name in HERE[:2] for batch, ack in ((1, "one"), (50, "one"), (50, "disk"))),
+    *((name, batch, ack) for name in HERE[:3] for batch, ack in ((1, "one"), (50, "one"), (50, "disk"))),
 ]
 
 
@@ -109,7 +109,7 @@ def test_latency_counts_each_message_once(broker: Broker, name: str) -> None:
     check_progress(result, rate * seconds)
 
 
-@pytest.mark.parametrize("name", ["kafka-c", "classic"])
+@pytest.mark.parametrize("name", ["kafka-c", "kafka-bare", "classic"])
 def test_a_message_that_never_comes_is_a_failure(broker: Broker, name: str) -> None:
     where = ["--port", port_of(broker, name), "--topic", f"short-{name}"]
     acks = ["--ack", next(iter(drivers.DRIVERS[name].acks))]
@@ -128,7 +128,7 @@ def test_messages_of_two_sizes_are_a_failure(broker: Broker) -> None:
     assert (done.returncode, done.stderr) == (1, "kafka-c: message 5 has 101 bytes, not 100\n")
 
 
-@pytest.mark.parametrize("name", ["kafka-c", "classic-c"])
+@pytest.mark.parametrize("name", ["kafka-c", "kafka-bare", "classic-c"])
 def test_no_broker_is_a_sentence(name: str) -> None:
     done = run(name, "consume", "--port", free_port(), "--topic", "t", "--messages", 1, "--timeout", 2)
     assert done.returncode == 1
@@ -137,11 +137,19 @@ def test_no_broker_is_a_sentence(name: str) -> None:
     assert done.stderr.startswith(f"{name}: ")
 
 
-def test_a_broker_that_falls_silent_is_a_sentence() -> None:
+@pytest.mark.parametrize("name", ["kafka-bare", "classic-c"])
+def test_a_broker_that_falls_silent_is_a_sentence(name: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
-        done = run("classic-c", "consume", "--port", port, "--topic", "t", "--messages", 1, "--timeout", 1)
-    assert (done.returncode, done.stderr) == (1, "classic-c: nothing moved for 1 s after 0 of 1 messages\n")
+        done = run(name, "consume", "--port", port, "--topic", "t", "--messages", 1, "--timeout", 1)
+    assert (done.returncode, done.stderr) == (1, f"{name}: nothing moved for 1 s after 0 of 1 messages\n")
+
+
+def test_a_batch_that_is_refused_is_a_failure(broker: Broker) -> None:
+    size = broker.config.message_max_bytes
+    where = ["--port", broker.port, "--topic", "refused"]
+    done = run("kafka-bare", "produce", *where, "--messages", 1, "--size", size)
+    assert (done.returncode, done.stderr) == (1, "kafka-bare: the broker took no batch: error 10\n")
 
 
 @pytest.mark.parametrize("name", ["kafka-c", "classic"])

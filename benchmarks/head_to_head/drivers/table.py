@@ -80,6 +80,17 @@ TABLE = (
         libraries=("rdkafka",),
     ),
     Driver(
+        name="kafka-bare",
+        systems=("kafkalite", "kafka", "null"),
+        protocol="kafka",
+        language="C",
+        source="kafka_bare.c",
+        acks=KAFKA_ACKS,
+        not_comparable=NULL_NOTE,
+        package="",
+        more_sources=("ext/c/crc32c.c",),
+    ),
+    Driver(
         name="kafka-python-user",
         systems=("kafkalite", "kafka", "null"),
         protocol="kafka",

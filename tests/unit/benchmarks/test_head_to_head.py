@@ -196,6 +196,23 @@ def test_tables_and_plots_of_a_run(fake: Callable[..., Runner], tmp_path: Path) 
     assert {"producer.png", "producer.svg", "consumer.png", "latency.svg", "cpu.png"} <= names
 
 
+def test_a_bare_client_is_compared_with_the_fastest_of_the_others(fake: Callable[..., Runner], tmp_path: Path) -> None:
+    bare = [produce("one", 50, name="produce-one-50-bare", series="bare")]
+    bare.append(Case("consume-bare", "consume", series="bare", after="produce-one-50-bare"))
+    fake(Profile("default", 1, 0.5, 1.0, 0.01, 0.0, 10_000, [*CASES, *bare])).run()
+    found = cases_of(tmp_path / "out", repeat=0)
+    assert ("kafkalite", "consume-bare") in found
+    assert ("redis", "consume-bare") not in found, "it has no such client"
+    (ours, theirs) = report.bare_table(report.Results.load(tmp_path / "out")).rows
+    assert ours[4:8] == ["1,000", "–", "1,000", "–"]
+    assert theirs[4:8] == ["1,000", "× 1.00", "1,000", "× 1.00"]
+
+
+def test_no_table_of_bare_clients_without_them(fake: Callable[..., Runner], tmp_path: Path) -> None:
+    fake().run()
+    assert report.bare_table(report.Results.load(tmp_path / "out")).rows == []
+
+
 # ---- pieces ----------------------------------------------------------------------------------------------------------
 
 
