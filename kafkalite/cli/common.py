@@ -39,20 +39,26 @@ def add_client_arguments(parser: argparse.ArgumentParser, *, json_output: bool =
         parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def open_client(arguments: argparse.Namespace) -> Client:
-    """The client that the flags ask for; UsageError for an address that is none."""
+def open_client(
+    arguments: argparse.Namespace,
+    flag: str = "--bootstrap-server",
+    servers: str | None = None,
+    *,
+    client_id: str = "kafkalite-cli",
+) -> Client:
+    """The client that the flags ask for; `flag` is what named `servers`. UsageError for an address that is none."""
     from kafkalite.client import Client
 
     try:
         return Client(
-            arguments.bootstrap_server,
-            client_id="kafkalite-cli",
+            arguments.bootstrap_server if servers is None else servers,
+            client_id=client_id,
             connect_timeout_s=min(arguments.timeout, 10.0),
             request_timeout_s=arguments.timeout,
             retry_timeout_s=arguments.timeout,
         )
     except ValueError as error:
-        raise UsageError(f"--bootstrap-server: {error}") from error
+        raise UsageError(f"{flag}: {error}") from error
 
 
 def seconds(text: str) -> float:

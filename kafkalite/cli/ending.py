@@ -1,11 +1,12 @@
-"""What ends a command that serves: the first SIGTERM or Ctrl-C, or a failure of its own.
+"""What ends a command that goes on until it is told: the first SIGTERM or Ctrl-C, or a failure of its own.
 
     signal ─▶ C handler ─▶ a byte into the socket pair ─▶ wait() returns its number
     failure ─▶ failed() ──▶ a byte 0 ───────────────────▶ wait() returns 0
 
 The byte stays where it is until wait() takes it, so a signal that comes just before is not lost. (A queue's get does
-lose it: Python runs a handler between two instructions, and sleeps inside one.) A second signal ends the process at
-once. Main thread only, but for failed().
+lose it: Python runs a handler between two instructions, and sleeps inside one. And an event that the handler sets can
+be one that the interrupted code holds the lock of.) A second signal ends the process at once. Main thread only, but for
+failed().
 """
 
 from __future__ import annotations
@@ -14,25 +15,31 @@ import contextlib
 import os
 import signal
 import socket
-from typing import Self
+import threading
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Ending:
-    """A context: signals are caught inside it."""
+    """A context: signals are caught inside it, and handled as before after it."""
 
     def __init__(self) -> None:
         self._bell, self._ring = socket.socketpair()
         self._ring.setblocking(False)
+        self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
         signal.set_wakeup_fd(self._ring.fileno(), warn_on_full_buffer=False)
-        for number in SIGNALS:
-            signal.signal(number, _on_signal)
+        self._before = {number: signal.signal(number, _on_signal) for number in SIGNALS}
         return self
 
     def __exit__(self, *exc: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
         signal.set_wakeup_fd(-1)
         self._bell.close()
         self._ring.close()
@@ -45,6 +52,24 @@ class Ending:
         """The command cannot go on. From any thread."""
         with contextlib.suppress(OSError):  # it ends already
             self._ring.send(b"\0")
+
+
+@contextlib.contextmanager
+def on_ending(stop: Callable[[], object]) -> Iterator[Ending]:
+    """A context for a command that works by itself: the first signal inside it calls `stop`, from another thread."""
+    with Ending() as ending:
+
+        def watch() -> None:
+            if ending.wait():
+                stop()
+
+        thread = threading.Thread(target=watch, name="signal-watch", daemon=True)
+        thread.start()
+        try:
+            yield ending
+        finally:
+            ending.failed()
+            thread.join()
 
 
 def _on_signal(number: int, _frame: object) -> None:

@@ -13,19 +13,20 @@ second mirror of the same name stops the first. Without -e it goes on until Ctrl
 
 from __future__ import annotations
 
-import signal
 import sys
 import threading
 from typing import TYPE_CHECKING
 
 from kafkalite.cli import UsageError
-from kafkalite.cli.common import Progress, count, print_json, print_table, quantity, seconds
+from kafkalite.cli.common import Progress, count, open_client, print_json, print_table, quantity, seconds
+from kafkalite.cli.ending import on_ending
 
 if TYPE_CHECKING:
     import argparse
 
-    from kafkalite.client import Client
     from kafkalite.client.mirror import Copied
+
+CLIENT_ID = "kafkalite-mirror"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,8 +63,8 @@ def run(arguments: argparse.Namespace) -> int:
     stop = threading.Event()
     progress = Progress("copied", shown=False if arguments.quiet else None)
     with (
-        open_client("--from", arguments.source, arguments) as source,
-        open_client("--to", arguments.target, arguments) as target,
+        open_client(arguments, "--from", arguments.source, client_id=CLIENT_ID) as source,
+        open_client(arguments, "--to", arguments.target, client_id=CLIENT_ID) as target,
     ):
         try:
             mirror = Mirror(
@@ -78,32 +79,14 @@ def run(arguments: argparse.Namespace) -> int:
             )
         except ValueError as error:
             raise UsageError(str(error)) from error
-        before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
-            mirror.run(stop, to_end=arguments.exit)
+            with on_ending(stop.set):
+                mirror.run(stop, to_end=arguments.exit)
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
             progress.finish(mirror.copied.record_count, mirror.copied.size)
             report(mirror.copied, as_json=arguments.json)
             mirror.close()
     return 0
-
-
-def open_client(flag: str, servers: str, arguments: argparse.Namespace) -> Client:
-    """UsageError for addresses that are none."""
-    from kafkalite.client import Client
-
-    try:
-        return Client(
-            servers,
-            client_id="kafkalite-mirror",
-            connect_timeout_s=min(arguments.timeout, 10.0),
-            request_timeout_s=arguments.timeout,
-            retry_timeout_s=arguments.timeout,
-        )
-    except ValueError as error:
-        raise UsageError(f"{flag}: {error}") from error
 
 
 def report(copied: Copied, *, as_json: bool) -> None:

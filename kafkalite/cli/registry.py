@@ -11,20 +11,14 @@ line on stdout says that it serves and where; the log goes to stderr. A second s
 
 from __future__ import annotations
 
-import sys
-import threading
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kafkalite.cli import EXIT_FAILURE, UsageError
+from kafkalite.cli import UsageError
 from kafkalite.cli.common import add_client_arguments, count
-from kafkalite.cli.ending import SIGNALS, Ending
-from kafkalite.cli.start import LEVELS, write_ready_file
+from kafkalite.cli.serving import Ready, add_serving_arguments, serve
 
 if TYPE_CHECKING:
     import argparse
-
-    from kafkalite.schemas.server import RegistryServer
 
 HOST_DEFAULT = "127.0.0.1"
 PORT_DEFAULT = 8081
@@ -44,9 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--connections-max", metavar="N", type=count, default=CONNECTIONS_DEFAULT, help="sockets at a time (500)"
     )
-    parser.add_argument("--ready-file", metavar="FILE", type=Path, help="written with host:port once it serves")
-    parser.add_argument("--log-level", choices=LEVELS, default="info", help="default: info")
-    parser.add_argument("--log-format", choices=("text", "json"), default="text", help="default: text")
+    add_serving_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -67,26 +59,12 @@ def run(arguments: argparse.Namespace) -> int:
         )
     except ValueError as error:
         raise UsageError(f"--bootstrap-server: {error}") from error
-    with Ending() as ending:
-        server.start()
-        try:
-            threading.Thread(target=watch, args=(server, ending), name="failure-watch", daemon=True).start()
-            if arguments.ready_file is not None:
-                write_ready_file(arguments.ready_file, server.address)
-            print(f"kafkalite registry is ready: {server.url}, schemas in the topic {arguments.topic}")
-            sys.stdout.flush()
-            reason = ending.wait()
-        finally:
-            server.stop()
-            if arguments.ready_file is not None:
-                arguments.ready_file.unlink(missing_ok=True)
-    return 0 if reason in SIGNALS else EXIT_FAILURE
 
+    def ready() -> Ready:
+        line = f"kafkalite registry is ready: {server.url}, schemas in the topic {arguments.topic}"
+        return Ready(server.address, line)
 
-def watch(server: RegistryServer, ending: Ending) -> None:
-    """Ends the wait of the main thread when the registry cannot go on."""
-    server.failed.wait()
-    ending.failed()
+    return serve(server, ready, arguments.ready_file)
 
 
 def port(text: str) -> int:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import random
-import signal
 import sys
-import threading
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kafkalite.classic.config import LARGEST, SMALLEST, ConsumerConfig, ProducerConfig
@@ -18,6 +16,7 @@ from kafkalite.classic.producer import Producer, ProducerData
 from kafkalite.cli import UsageError
 from kafkalite.cli.classic.common import session
 from kafkalite.cli.common import assignments, count
+from kafkalite.cli.ending import on_ending
 from kafkalite.registry.nodes import GroupPaths
 from kafkalite.registry.topic_filter import Blacklist, Whitelist
 from kafkalite.registry.zookeeper import delete_tree
@@ -128,7 +127,8 @@ def console_consumer(arguments: argparse.Namespace) -> int:
         auto_offset_reset=SMALLEST if arguments.from_beginning else LARGEST,
     )
     try:
-        with Consumer.create(config) as connector, _ended_by_signal(connector):
+        # A signal ends the streams, so that what was printed is committed.
+        with Consumer.create(config) as connector, on_ending(connector.shutdown):
             number = _print_all(connector, chosen, formatter, arguments)
     finally:
         if arguments.group is None:
@@ -212,25 +212,6 @@ def _forget(servers: str, group: str) -> None:
     """Removes everything that ZooKeeper has of a group."""
     with session(servers) as client:
         delete_tree(client, GroupPaths(group).root)
-
-
-class _ended_by_signal:  # noqa: N801 - used as a context manager, written as one
-    """SIGTERM and ^C end the streams, so that what was printed is committed."""
-
-    def __init__(self, connector: ConsumerConnector) -> None:
-        self._connector = connector
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._before[number] = signal.signal(number, self._end)
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _end(self, _number: int, _frame: object) -> None:
-        threading.Thread(target=self._connector.shutdown, daemon=True).start()
 
 
 def load(path: str) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import signal
 import sys
 import threading
 import time
@@ -17,6 +16,7 @@ from kafkalite.classic.producer import Producer, ProducerData
 from kafkalite.cli import CommandError, UsageError
 from kafkalite.cli.classic.common import ZOOKEEPER_DEFAULT, broker_info, codec, session
 from kafkalite.cli.common import count, natural
+from kafkalite.cli.ending import Ending
 from kafkalite.registry.nodes import GroupPaths
 from kafkalite.registry.topic_filter import Blacklist, Whitelist
 from kafkalite.registry.zookeeper import delete_tree
@@ -159,23 +159,21 @@ def mirror(arguments: argparse.Namespace) -> int:
     producers = [Producer(ProducerConfig.load(arguments.producer)) for _ in range(arguments.producer_count)]
     connectors: list[ConsumerConnector] = []
     failures: list[str] = []
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
     threads: list[threading.Thread] = []
-    try:
-        for config in configs:
-            connector = Consumer.create(config)
-            connectors.append(connector)
-            threads += [
-                threading.Thread(target=_mirror, args=(stream, producers, failures, stop))
-                for stream in connector.create_message_streams_by_filter(chosen, arguments.stream_count)
-            ]
-        for thread in threads:
-            thread.start()
-        stop.wait()
-    finally:
-        _shut_down(connectors, threads, producers)
+    with Ending() as ending:
+        try:
+            for config in configs:
+                connector = Consumer.create(config)
+                connectors.append(connector)
+                threads += [
+                    threading.Thread(target=_mirror, args=(stream, producers, failures, ending))
+                    for stream in connector.create_message_streams_by_filter(chosen, arguments.stream_count)
+                ]
+            for thread in threads:
+                thread.start()
+            ending.wait()
+        finally:
+            _shut_down(connectors, threads, producers)
     if failures:
         raise CommandError(f"mirroring ended: {failures[0]}")
     return 0
@@ -191,7 +189,7 @@ def _shut_down(connectors: list[ConsumerConnector], threads: list[threading.Thre
         producer.close()
 
 
-def _mirror(stream: KafkaStream, producers: list[Producer], failures: list[str], stop: threading.Event) -> None:
+def _mirror(stream: KafkaStream, producers: list[Producer], failures: list[str], ending: Ending) -> None:
     turns = itertools.cycle(producers)
     try:
         item: MessageAndMetadata
@@ -200,4 +198,4 @@ def _mirror(stream: KafkaStream, producers: list[Producer], failures: list[str],
     except ClassicError as error:
         logger.exception("a stream is not mirrored any more")
         failures.append(str(error))
-        stop.set()
+        ending.failed()
