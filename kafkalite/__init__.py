@@ -11,6 +11,8 @@ importing the package costs nothing.
 
 from typing import TYPE_CHECKING
 
+from kafkalite.lazy import lazy_names
+
 if TYPE_CHECKING:
     from kafkalite.broker import Broker as Broker
     from kafkalite.config import BrokerConfig as BrokerConfig
@@ -30,16 +32,4 @@ _WHERE = {
 
 __all__ = ["Broker", "BrokerConfig", "ConfigError", "KafkaError", "StartupError", "__version__"]
 
-
-def __getattr__(name: str) -> object:
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    value: object = getattr(importlib.import_module(_WHERE[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_WHERE])
+__getattr__, __dir__ = lazy_names(__name__, _WHERE)

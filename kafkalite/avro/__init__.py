@@ -18,6 +18,8 @@ Names are imported when first used.
 
 from typing import TYPE_CHECKING
 
+from kafkalite.lazy import lazy_names
+
 if TYPE_CHECKING:
     from kafkalite.avro.client import RegisteredSchema as RegisteredSchema
     from kafkalite.avro.client import RegistryClient as RegistryClient
@@ -32,17 +34,17 @@ if TYPE_CHECKING:
     from kafkalite.avro.schema import SchemaError as SchemaError
 
 _WHERE = {
-    "AvroDecoder": "decoder",
-    "AvroEncoder": "encoder",
-    "DecodeError": "decoder",
-    "Decoded": "decoder",
-    "EncodeError": "encoder",
-    "RegisteredSchema": "client",
-    "RegistryClient": "client",
-    "RegistryRefused": "client",
-    "RegistryUnreachable": "client",
-    "Schema": "schema",
-    "SchemaError": "schema",
+    "AvroDecoder": "kafkalite.avro.decoder",
+    "AvroEncoder": "kafkalite.avro.encoder",
+    "DecodeError": "kafkalite.avro.decoder",
+    "Decoded": "kafkalite.avro.decoder",
+    "EncodeError": "kafkalite.avro.encoder",
+    "RegisteredSchema": "kafkalite.avro.client",
+    "RegistryClient": "kafkalite.avro.client",
+    "RegistryRefused": "kafkalite.avro.client",
+    "RegistryUnreachable": "kafkalite.avro.client",
+    "Schema": "kafkalite.avro.schema",
+    "SchemaError": "kafkalite.avro.schema",
 }
 
 __all__ = [
@@ -59,12 +61,4 @@ __all__ = [
     "SchemaError",
 ]
 
-
-def __getattr__(name: str) -> object:
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    value: object = getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__, __dir__ = lazy_names(__name__, _WHERE)

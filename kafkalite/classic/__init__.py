@@ -8,6 +8,8 @@ that the message sets in this package cost nobody a ZooKeeper client.
 
 from typing import TYPE_CHECKING
 
+from kafkalite.lazy import lazy_names
+
 if TYPE_CHECKING:
     from kafkalite.classic.config import ConsumerConfig as ConsumerConfig
     from kafkalite.classic.config import ProducerConfig as ProducerConfig
@@ -85,16 +87,4 @@ _WHERE = {
 
 __all__ = sorted(_WHERE)  # noqa: PLE0605 - names, all of them
 
-
-def __getattr__(name: str) -> object:
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    value: object = getattr(importlib.import_module(_WHERE[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_WHERE])
+__getattr__, __dir__ = lazy_names(__name__, _WHERE)

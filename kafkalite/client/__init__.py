@@ -24,6 +24,8 @@ millions of records a second, and for tools. Names are imported when first used.
 
 from typing import TYPE_CHECKING
 
+from kafkalite.lazy import lazy_names
+
 if TYPE_CHECKING:
     from kafkalite.client.admin import Admin as Admin
     from kafkalite.client.client import Client as Client
@@ -50,29 +52,29 @@ if TYPE_CHECKING:
     from kafkalite.client.splitting import OffsetRange as OffsetRange
 
 _WHERE = {
-    "Admin": "admin",
-    "BrokerUnreachable": "errors",
-    "Chunk": "reader",
-    "Client": "client",
-    "ClientError": "errors",
-    "ColumnReader": "column_reader",
-    "ColumnWriter": "column_writer",
-    "CommitFailed": "errors",
-    "ConnectionLost": "errors",
-    "DeliveryFailed": "errors",
-    "GroupMetadata": "group_reader",
-    "GroupReader": "group_reader",
-    "NoOffset": "errors",
-    "OffsetRange": "splitting",
-    "Producer": "producer",
-    "ProtocolError": "errors",
-    "RangeUnavailable": "errors",
-    "Reader": "reader",
-    "ReaderClosed": "errors",
-    "RequestTimeout": "errors",
-    "TransactionAborted": "errors",
-    "UnsendableRequest": "errors",
-    "UnsupportedApi": "errors",
+    "Admin": "kafkalite.client.admin",
+    "BrokerUnreachable": "kafkalite.client.errors",
+    "Chunk": "kafkalite.client.reader",
+    "Client": "kafkalite.client.client",
+    "ClientError": "kafkalite.client.errors",
+    "ColumnReader": "kafkalite.client.column_reader",
+    "ColumnWriter": "kafkalite.client.column_writer",
+    "CommitFailed": "kafkalite.client.errors",
+    "ConnectionLost": "kafkalite.client.errors",
+    "DeliveryFailed": "kafkalite.client.errors",
+    "GroupMetadata": "kafkalite.client.group_reader",
+    "GroupReader": "kafkalite.client.group_reader",
+    "NoOffset": "kafkalite.client.errors",
+    "OffsetRange": "kafkalite.client.splitting",
+    "Producer": "kafkalite.client.producer",
+    "ProtocolError": "kafkalite.client.errors",
+    "RangeUnavailable": "kafkalite.client.errors",
+    "Reader": "kafkalite.client.reader",
+    "ReaderClosed": "kafkalite.client.errors",
+    "RequestTimeout": "kafkalite.client.errors",
+    "TransactionAborted": "kafkalite.client.errors",
+    "UnsendableRequest": "kafkalite.client.errors",
+    "UnsupportedApi": "kafkalite.client.errors",
 }
 
 __all__ = [
@@ -101,12 +103,4 @@ __all__ = [
     "UnsupportedApi",
 ]
 
-
-def __getattr__(name: str) -> object:
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    value: object = getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__, __dir__ = lazy_names(__name__, _WHERE)

@@ -1,0 +1,30 @@
+"""Names of a package that are imported when first used (PEP 562), so that importing the package costs nothing."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+def lazy_names(package: str, where: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` for `package`, whose names are in the modules that `where` gives, by full name.
+
+    A name that was used is a plain attribute from then on.
+    """
+    module = sys.modules[package]
+
+    def get(name: str) -> object:
+        if name not in where:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value: object = getattr(importlib.import_module(where[name]), name)
+        setattr(module, name, value)
+        return value
+
+    def names() -> list[str]:
+        return sorted({*vars(module), *where})
+
+    return get, names
