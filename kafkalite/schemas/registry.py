@@ -316,15 +316,7 @@ class Registry:
 
     def level(self, subject: str | None, *, or_default: bool = False) -> str:
         """The level that is set for a subject, or for all."""
-
-        def look(state: State) -> str:
-            if subject is None or or_default:
-                return state.level(subject or "")
-            if subject not in state.levels:
-                raise errors.level_not_configured(subject)
-            return state.levels[subject]
-
-        return self._store.read(look)
+        return self._setting(CONFIG, subject, or_default=or_default)
 
     def set_level(self, subject: str | None, level: str) -> str:
         """Sets it; the level."""
@@ -340,19 +332,11 @@ class Registry:
 
     def unset_level(self, subject: str | None) -> str:
         """Back to the default; what was set."""
-        return self._unset(CONFIG, subject, lambda state: (state.levels, state.level(subject or "")))
+        return self._unset(CONFIG, subject)
 
     def mode(self, subject: str | None, *, or_default: bool = False) -> str:
         """The mode that is set for a subject, or for all."""
-
-        def look(state: State) -> str:
-            if subject is None or or_default:
-                return state.mode(subject or "")
-            if subject not in state.modes:
-                raise errors.mode_not_configured(subject)
-            return state.modes[subject]
-
-        return self._store.read(look)
+        return self._setting(MODE, subject, or_default=or_default)
 
     def set_mode(self, subject: str | None, mode: str, *, force: bool = False) -> str:
         """Sets it; the mode. IMPORT wants a registry, or a subject, without schemas, unless forced."""
@@ -373,11 +357,20 @@ class Registry:
 
     def unset_mode(self, subject: str | None) -> str:
         """Back to the default; what was set."""
-        return self._unset(MODE, subject, lambda state: (state.modes, state.mode(subject or "")))
+        return self._unset(MODE, subject)
 
-    def _unset(self, kind: str, subject: str | None, look: Callable[[State], tuple[dict[str | None, str], str]]) -> str:
+    def _setting(self, kind: str, subject: str | None, *, or_default: bool) -> str:
+        def look(state: State) -> str:
+            settings, effective = settings_of(state, kind, subject)
+            if subject is not None and subject not in settings and not or_default:
+                raise (errors.level_not_configured if kind == CONFIG else errors.mode_not_configured)(subject)
+            return effective
+
+        return self._store.read(look)
+
+    def _unset(self, kind: str, subject: str | None) -> str:
         def decide(state: State) -> tuple[list[TopicRecord], str]:
-            settings, before = look(state)
+            settings, before = settings_of(state, kind, subject)
             if kind == CONFIG:
                 check_settable(state, subject)
             if subject in settings:
@@ -387,6 +380,13 @@ class Registry:
             return [], before
 
         return self._store.write(decide)
+
+
+def settings_of(state: State, kind: str, subject: str | None) -> tuple[dict[str | None, str], str]:
+    """Levels or modes, as they are set, and the one that counts for a subject, or for all."""
+    if kind == CONFIG:
+        return state.levels, state.level(subject or "")
+    return state.modes, state.mode(subject or "")
 
 
 # --- rules -----------------------------------------------------------------------------------------------------------
