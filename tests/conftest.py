@@ -12,7 +12,7 @@ from hypothesis import settings
 settings.register_profile("kafkalite", deadline=None)
 settings.load_profile("kafkalite")
 
-pytest_plugins = ["kafkalite.testing", "pytester"]
+pytest_plugins = ["kafkalite.testing", "pytester", "tests.support.fixtures"]
 
 NATIVE = Path(__file__).resolve().parent.parent / "ext" / "kafkalite" / "_native"
 

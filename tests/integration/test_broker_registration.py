@@ -10,38 +10,26 @@ from kafkalite.clock import SystemClock
 from kafkalite.errors import StartupError
 from kafkalite.registry.broker import BrokerRegistration
 from tests.support.process import wait_until
-from tests.support.zookeeper import ZooKeeper
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.integration]
 
 WAIT_S = 60.0
 
 
-@pytest.fixture(scope="module")
-def server():
-    with ZooKeeper() as running:
-        yield running
+@pytest.fixture
+def client(zookeeper_client):
+    return zookeeper_client
 
 
 @pytest.fixture
-def client(server):
-    made = server.client()
-    with contextlib.suppress(Exception):
-        made.delete("/brokers", recursive=True)
-    yield made
-    made.stop()
-    made.close()
-
-
-@pytest.fixture
-def registration(server, client):
+def registration(zookeeper, client):
     """Makes registrations; stops them all."""
     made = []
 
     def make(broker_id=0, port=9092, topics=None, chroot="", **settings):
         failures = []
         one = BrokerRegistration(
-            server.address + chroot,
+            zookeeper.address + chroot,
             broker_id,
             "127.0.0.1",
             port,
@@ -110,13 +98,13 @@ def test_id_that_another_broker_has_is_fatal(client, registration):
     assert value(client, "/brokers/ids/7").endswith(":9092")
 
 
-def test_node_of_a_killed_run_of_the_same_broker_is_waited_for(server, client, registration):
-    killed = server.client()
+def test_node_of_a_killed_run_of_the_same_broker_is_waited_for(zookeeper, client, registration):
+    killed = zookeeper.client()
     killed.create("/brokers/ids/0", b"old:127.0.0.1:9092", ephemeral=True, makepath=True)
     killed.create("/brokers/topics/a/0", b"1", ephemeral=True, makepath=True)
     with pytest.raises(StartupError):
         registration(0)
-    threading.Timer(0.5, server.expire, (killed,)).start()
+    threading.Timer(0.5, zookeeper.expire, (killed,)).start()
     registration(0, topics={"a": 1}, session_timeout_s=10.0)
     appears(client, "/brokers/topics/a/0")
     assert not value(client, "/brokers/ids/0").startswith("old")
@@ -124,8 +112,8 @@ def test_node_of_a_killed_run_of_the_same_broker_is_waited_for(server, client, r
     killed.close()
 
 
-def test_topic_node_that_an_earlier_run_left_is_replaced(server, client, registration):
-    earlier = server.client()
+def test_topic_node_that_an_earlier_run_left_is_replaced(zookeeper, client, registration):
+    earlier = zookeeper.client()
     earlier.create("/brokers/topics/a/0", b"1", ephemeral=True, makepath=True)
     registration(0, topics={"a": 1})
     wait_until(
@@ -146,13 +134,13 @@ def owner_of(client, path):
     return None if stat is None else stat.ephemeralOwner
 
 
-def test_expired_session_registers_everything_again(server, client, registration):
+def test_expired_session_registers_everything_again(zookeeper, client, registration):
     one = registration(0, topics={"a": 1, "b": 2})
     appears(client, "/brokers/topics/b/0")
     for _ in range(3):
         before = owner_of(client, "/brokers/ids/0")
         creator = value(client, "/brokers/ids/0")
-        server.expire(one._client)
+        zookeeper.expire(one._client)
         wait_until(lambda before=before: owner_of(client, "/brokers/ids/0") not in (None, before), WAIT_S, "a new node")
         assert value(client, "/brokers/ids/0") != creator
         for topic in ("a", "b"):
@@ -160,13 +148,13 @@ def test_expired_session_registers_everything_again(server, client, registration
     assert one.failures == []
 
 
-def test_id_that_was_taken_while_the_session_was_lost_is_fatal(server, client, registration):
+def test_id_that_was_taken_while_the_session_was_lost_is_fatal(zookeeper, client, registration):
     one = registration(0, session_timeout_s=0.5)
-    thief = server.client()
+    thief = zookeeper.client()
     # Between the end of the session and its renewal somebody else takes the id; the broker would need luck to win.
     one._register_id = lambda _client, deadline: (thief_takes(thief), original(_client, deadline))[1]
     original = type(one)._register_id.__get__(one)
-    server.expire(one._client)
+    zookeeper.expire(one._client)
     wait_until(lambda: one.failures, WAIT_S, "the broker says that it cannot go on")
     assert "already registered" in str(one.failures[0])
     thief.stop()
@@ -178,12 +166,12 @@ def thief_takes(thief):
         thief.create("/brokers/ids/0", b"thief:10.0.0.1:1", ephemeral=True)
 
 
-def test_zookeeper_that_is_restarted(server, client, registration):
+def test_zookeeper_that_is_restarted(zookeeper, client, registration):
     one = registration(0, topics={"a": 1}, session_timeout_s=30.0)
     appears(client, "/brokers/topics/a/0")
-    server.kill()
+    zookeeper.kill()
     one.topic_created("b", 1)
-    server.start()
+    zookeeper.start()
     appears(client, "/brokers/topics/b/0")
     assert one.failures == []
 
@@ -203,9 +191,9 @@ def test_nobody_answers():
     one.stop()
 
 
-def test_host_that_cannot_be_registered(server):
+def test_host_that_cannot_be_registered(zookeeper):
     one = BrokerRegistration(
-        server.address, 0, "::1", 1, SystemClock(), session_timeout_s=1.0, connection_timeout_s=30.0,
+        zookeeper.address, 0, "::1", 1, SystemClock(), session_timeout_s=1.0, connection_timeout_s=30.0,
         on_fatal=lambda _error: None,
     )  # fmt: skip
     with pytest.raises(StartupError, match="no colon"):

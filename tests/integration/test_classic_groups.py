@@ -14,29 +14,10 @@ from kafkalite.classic.producer import Producer, ProducerData
 from kafkalite.registry.topic_filter import Whitelist
 from tests.support.classic_broker import ClassicBroker
 from tests.support.process import wait_until
-from tests.support.zookeeper import ZooKeeper
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.integration]
 
 SETTLE_S = 60.0
-
-
-@pytest.fixture(scope="module")
-def server():
-    with ZooKeeper() as running:
-        yield running
-
-
-@pytest.fixture
-def zookeeper(server):
-    """The server, emptied."""
-    client = server.client()
-    for name in ("brokers", "consumers"):
-        with contextlib.suppress(Exception):
-            client.delete(f"/{name}", recursive=True)
-    yield server
-    client.stop()
-    client.close()
 
 
 @pytest.fixture
@@ -132,11 +113,8 @@ def owner_nodes(client, group="g", topic="t"):
 
 
 @pytest.fixture
-def client(zookeeper):
-    made = zookeeper.client()
-    yield made
-    made.stop()
-    made.close()
+def client(zookeeper_client):
+    return zookeeper_client
 
 
 def test_two_consumers_own_what_the_documents_say(cluster, members):
@@ -278,12 +256,12 @@ def test_member_of_a_client_that_writes_a_bare_topic_name_is_counted(cluster, me
     settled(lambda: member.owned == ["0-0", "0-1", "0-2"])
 
 
-def test_connection_to_zookeeper_that_is_away(cluster, zookeeper, server, members):
+def test_connection_to_zookeeper_that_is_away(cluster, zookeeper, members):
     member = members("c1", zk_session_timeout_ms=5000)
     produce(zookeeper, 0, 20)
     settled(lambda: len(member.payloads) == 20)
-    server.kill()
-    server.start()
+    zookeeper.kill()
+    zookeeper.start()
     for broker in cluster:
         assert broker.requests
     settled(lambda: len(member.owned) == 5)

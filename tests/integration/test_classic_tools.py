@@ -1,6 +1,5 @@
 """0.7's tools against a real ZooKeeper and a small 0.7 broker: what they print, write and refuse."""
 
-import contextlib
 import io
 import re
 import sys
@@ -13,28 +12,15 @@ from kafkalite.classic.messages import Message, MessageSet, encode_message_set
 from kafkalite.cli import main
 from tests.support.classic_broker import ClassicBroker
 from tests.support.process import wait_until
-from tests.support.zookeeper import ZooKeeper
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.integration]
 
 WAIT_S = 60.0
 
 
-@pytest.fixture(scope="module")
-def server():
-    with ZooKeeper() as running:
-        yield running
-
-
 @pytest.fixture
-def client(server):
-    made = server.client()
-    for name in ("brokers", "consumers"):
-        with contextlib.suppress(Exception):
-            made.delete(f"/{name}", recursive=True)
-    yield made
-    made.stop()
-    made.close()
+def client(zookeeper_client):
+    return zookeeper_client
 
 
 @pytest.fixture
@@ -82,35 +68,35 @@ class Input:
 
 
 @pytest.mark.parametrize("flags", [(), ("--sync",), ("--compress",), ("--no-compress",)])
-def test_console_producer_sends_lines(server, broker, run, monkeypatch, flags):
+def test_console_producer_sends_lines(zookeeper, broker, run, monkeypatch, flags):
     monkeypatch.setattr(sys, "stdin", Input("eins\nzwei\r\ndrei ä".encode()))
-    run("console-producer", "--topic", "t", "--zookeeper", server.address, *flags)
+    run("console-producer", "--topic", "t", "--zookeeper", zookeeper.address, *flags)
     wait_until(lambda: sorted(payloads(broker)) == ["drei ä".encode(), b"eins", b"zwei"], WAIT_S, "the lines arrived")
     codecs = {item.message.codec for log in broker.logs.values() for item in MessageSet(bytes(log)).shallow()}
     assert codecs == ({0} if "--no-compress" in flags else {1})
 
 
-def test_console_consumer_prints_and_removes_its_group(server, client, broker, run):
+def test_console_consumer_prints_and_removes_its_group(zookeeper, client, broker, run):
     fill(broker, 0, b"a", b"b")
     fill(broker, 1, b"c")
-    found = run("console-consumer", "--topic", "t", "--zookeeper", server.address, "--from-beginning",
+    found = run("console-consumer", "--topic", "t", "--zookeeper", zookeeper.address, "--from-beginning",
                 "--max-messages", 3)  # fmt: skip
     assert sorted(found.out.split()) == ["a", "b", "c"]
     assert "Consumed 3 messages" in found.err
     assert client.get_children("/consumers") == []
 
 
-def test_console_consumer_of_a_group_goes_on_where_it_was(server, client, broker, run):
+def test_console_consumer_of_a_group_goes_on_where_it_was(zookeeper, client, broker, run):
     fill(broker, 0, b"a", b"b")
-    flags = ("--topic", "t", "--zookeeper", server.address, "--group", "g", "--max-messages", 1)
+    flags = ("--topic", "t", "--zookeeper", zookeeper.address, "--group", "g", "--max-messages", 1)
     assert run("console-consumer", *flags, "--from-beginning").out == "a\n"
     assert run("console-consumer", *flags).out == "b\n"
     assert run("console-consumer", *flags, "--from-beginning").out == "a\n"
 
 
-def test_console_consumer_with_checksums_and_a_timeout(server, broker, run):
+def test_console_consumer_with_checksums_and_a_timeout(zookeeper, broker, run):
     fill(broker, 0, b"hello")
-    found = run("console-consumer", "--whitelist", "t|u", "--zookeeper", server.address, "--from-beginning",
+    found = run("console-consumer", "--whitelist", "t|u", "--zookeeper", zookeeper.address, "--from-beginning",
                 "--consumer-timeout-ms", 500, "--formatter", "kafka.consumer.ChecksumMessageFormatter",
                 "--property", "topic=t")  # fmt: skip
     assert found.out == f"t-checksum:{0x3610A686}\n"
@@ -122,25 +108,25 @@ def properties(tmp_path, name, **values):
     return path
 
 
-def test_shells(server, broker, run, tmp_path, monkeypatch):
-    producing = properties(tmp_path, "producer", zk_connect=server.address)
+def test_shells(zookeeper, broker, run, tmp_path, monkeypatch):
+    producing = properties(tmp_path, "producer", zk_connect=zookeeper.address)
     monkeypatch.setattr(sys, "stdin", Input(b" one \n two\n"))
     found = run("producer-shell", "--props", producing, "--topic", "t")
     assert found.out == "Sent: one (3 bytes)\nSent: two (3 bytes)\n"
     wait_until(lambda: len(payloads(broker)) == 2, WAIT_S, "the lines arrived")
-    consuming = properties(tmp_path, "consumer", zk_connect=server.address, groupid="g", consumer_timeout_ms=500)
+    consuming = properties(tmp_path, "consumer", zk_connect=zookeeper.address, groupid="g", consumer_timeout_ms=500)
     found = run("consumer-shell", "--props", consuming, "--topic", "t")
     assert {"consumed: one", "consumed: two", "Received 2 messages"} <= set(found.out.splitlines())
 
 
-def test_offset_checker_prints_blocks(server, client, broker, run):
+def test_offset_checker_prints_blocks(zookeeper, client, broker, run):
     fill(broker, 0, b"x" * 90)
-    with Consumer.create(ConsumerConfig(groupid="g", consumerid="c", zk_connect=server.address)) as connector:
+    with Consumer.create(ConsumerConfig(groupid="g", consumerid="c", zk_connect=zookeeper.address)) as connector:
         (stream,) = connector.create_message_streams({"t": 1})["t"]
         next(stream)
         connector.commit_offsets()
         fill(broker, 0, b"y" * 1990)
-        found = run("offset-checker", "--zkconnect", server.address, "--group", "g", "--topic", "t")
+        found = run("offset-checker", "--zkconnect", zookeeper.address, "--group", "g", "--topic", "t")
     assert found.out == (
         "g,t,0-0 (Group,Topic,BrokerId-PartitionId)\n"
         "               Owner = g_c-0\n"
@@ -163,30 +149,30 @@ def test_offset_checker_prints_blocks(server, client, broker, run):
         "BROKER INFO\n"
         f"0 -> 127.0.0.1:{broker.port}\n"
     )
-    found = run("offset-checker", "--zkconnect", server.address, "--group", "g")
+    found = run("offset-checker", "--zkconnect", zookeeper.address, "--group", "g")
     assert "               Owner = null\n" in found.out
 
 
-def test_offsets_go_through_a_file(server, client, broker, run, tmp_path):
+def test_offsets_go_through_a_file(zookeeper, client, broker, run, tmp_path):
     for group, offset in (("g", b"17"), ("h", b"0")):
         client.create(f"/consumers/{group}/offsets/t/0-0", offset, makepath=True)
     path = tmp_path / "offsets"
-    run("export-offsets", "--zkconnect", server.address, "--output-file", path)
+    run("export-offsets", "--zkconnect", zookeeper.address, "--output-file", path)
     assert path.read_text() == "/consumers/g/offsets/t/0-0:17\n/consumers/h/offsets/t/0-0:0\n"
-    run("export-offsets", "--zkconnect", server.address, "--output-file", path, "--group", "g")
+    run("export-offsets", "--zkconnect", zookeeper.address, "--output-file", path, "--group", "g")
     assert path.read_text() == "/consumers/g/offsets/t/0-0:17\n"
     path.write_text("/consumers/g/offsets/t/0-0:5\n/consumers/new/offsets/t/0-1:6\n\n/consumers/g/offsets/t/0-0:9\n")
-    run("import-offsets", "--zkconnect", server.address, "--input-file", path)
+    run("import-offsets", "--zkconnect", zookeeper.address, "--input-file", path)
     assert stored(client, "g", "0-0") == 5
     assert stored(client, "new", "0-1") == 6
 
 
 @pytest.mark.parametrize("line", ["nonsense", "/consumers/g/offsets/t/0-0", "/consumers/g/offsets/t/0:1",
                                   "/consumers/g/owners/t/0-0:1", "/consumers/g/offsets/t/0-0:x"])  # fmt: skip
-def test_file_of_offsets_that_is_none_changes_nothing(server, client, run, tmp_path, line):
+def test_file_of_offsets_that_is_none_changes_nothing(zookeeper, client, run, tmp_path, line):
     path = tmp_path / "offsets"
     path.write_text(f"/consumers/g/offsets/t/0-0:5\n{line}\n")
-    found = run("import-offsets", "--zkconnect", server.address, "--input-file", path, status=2)
+    found = run("import-offsets", "--zkconnect", zookeeper.address, "--input-file", path, status=2)
     assert "line 2 is not" in found.err
     assert client.exists("/consumers/g") is None
 
@@ -200,9 +186,9 @@ def test_get_offsets(broker, run):
     assert run("get-offsets", "--server", where, "--topic", "t", "--time", -2).out == "get 1 results\n0\n"
 
 
-def test_update_offsets(server, client, broker, run, tmp_path):
+def test_update_offsets(zookeeper, client, broker, run, tmp_path):
     fill(broker, 0, b"hello")
-    config = properties(tmp_path, "consumer", zk_connect=server.address, groupid="g")
+    config = properties(tmp_path, "consumer", zk_connect=zookeeper.address, groupid="g")
     found = run("update-offsets", "latest", config, "t")
     assert found.out == (
         "updating partition 0-0 with new offset: 15\n"
@@ -214,9 +200,9 @@ def test_update_offsets(server, client, broker, run, tmp_path):
     assert stored(client, "g", "0-0") == 0
 
 
-def test_verify_rebalance(server, client, broker, run):
-    flags = ("verify-rebalance", "--zk.connect", server.address, "--group", "g")
-    with Consumer.create(ConsumerConfig(groupid="g", zk_connect=server.address)) as connector:
+def test_verify_rebalance(zookeeper, client, broker, run):
+    flags = ("verify-rebalance", "--zk.connect", zookeeper.address, "--group", "g")
+    with Consumer.create(ConsumerConfig(groupid="g", zk_connect=zookeeper.address)) as connector:
         connector.create_message_streams({"t": 1})
         assert run(*flags).out == "Rebalance operation successful !\n"
         client.set("/consumers/g/owners/t/0-1", b"g_gone-0")
@@ -225,17 +211,18 @@ def test_verify_rebalance(server, client, broker, run):
         assert "t-0-1 has owner g_gone-0, gone" in found.err
 
 
-def test_replay_copies_a_topic(server, client, broker, run, monkeypatch):
+def test_replay_copies_a_topic(zookeeper, client, broker, run, monkeypatch):
     monkeypatch.setattr("kafkalite.cli.classic.copies.REPLAY_TIMEOUT_MS", 500)
     client.create("/brokers/topics/u/0", b"1", ephemeral=True, makepath=True)
     fill(broker, 0, *(b"%d" % number for number in range(500)))
-    run("replay", "--zookeeper", server.address, "--brokerinfo", f"zk.connect={server.address}", "--inputtopic", "t",
+    where = zookeeper.address
+    run("replay", "--zookeeper", where, "--brokerinfo", f"zk.connect={where}", "--inputtopic", "t",
         "--outputtopic", "u", "--threads", 2, "--compression-codec", 1)  # fmt: skip
     wait_until(lambda: len(payloads(broker, "u")) == 500, WAIT_S, "the copy is there")
     assert payloads(broker, "u") == payloads(broker, "t")
 
 
-def test_perf_tools_print_their_columns(server, client, broker, run, monkeypatch):
+def test_perf_tools_print_their_columns(zookeeper, client, broker, run, monkeypatch):
     monkeypatch.setattr("kafkalite.cli.classic.perf.CONSUMER_TIMEOUT_MS", 500)
     found = run("producer-perf", "--topic", "t", "--brokerinfo", f"broker.list=0:127.0.0.1:{broker.port}",
                 "--messages", 1000, "--message-size", 50, "--batch-size", 10, "--threads", 2)  # fmt: skip
@@ -247,7 +234,7 @@ def test_perf_tools_print_their_columns(server, client, broker, run, monkeypatch
     stamp = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d:\d{3}"
     assert re.fullmatch(rf"{stamp}, {stamp}, 0, 50, 10, 0\.05, \d+\.\d{{4}}, 1000, \d+\.\d{{4}}", row)
     wait_until(lambda: len(payloads(broker)) == 1000, WAIT_S, "the messages arrived")
-    found = run("consumer-perf", "--topic", "t", "--zookeeper", server.address, "--threads", 2)
+    found = run("consumer-perf", "--topic", "t", "--zookeeper", zookeeper.address, "--threads", 2)
     header, row = found.out.splitlines()
     assert header == "start.time, end.time, fetch.size, data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec"
     assert re.fullmatch(rf"{stamp}, {stamp}, 1048576, 0\.05, \d+\.\d{{4}}, 1000, \d+\.\d{{4}}", row)

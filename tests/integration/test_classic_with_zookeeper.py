@@ -17,29 +17,10 @@ from kafkalite.classic import (
     SimpleConsumer,
 )
 from tests.support.process import wait_until
-from tests.support.zookeeper import ZooKeeper
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.integration]
 
 SETTLE_S = 60.0
-
-
-@pytest.fixture(scope="module")
-def server():
-    with ZooKeeper() as running:
-        yield running
-
-
-@pytest.fixture
-def zookeeper(server):
-    client = server.client()
-    for name in ("brokers", "consumers"):
-        with contextlib.suppress(Exception):
-            client.delete(f"/{name}", recursive=True)
-    server.look = client
-    yield server
-    client.stop()
-    client.close()
 
 
 @pytest.fixture
@@ -67,14 +48,14 @@ def start(zookeeper, tmp_path):
         broker.stop()
 
 
-def value(server, path):
-    return server.look.get(path)[0].decode()
+def value(client, path):
+    return client.get(path)[0].decode()
 
 
-def brokers_of(server, topic):
+def brokers_of(client, topic):
     """The brokers that have registered a topic."""
     try:
-        return sorted(server.look.get_children(f"/brokers/topics/{topic}"))
+        return sorted(client.get_children(f"/brokers/topics/{topic}"))
     except NoNodeError:
         return []
 
@@ -125,22 +106,22 @@ def members(zookeeper):
         member.connector.shutdown()
 
 
-def test_broker_registers_itself_and_what_its_first_message_makes(zookeeper, start):
+def test_broker_registers_itself_and_what_its_first_message_makes(zookeeper, zookeeper_client, start):
     broker = start(4, **{"num.partitions": "2"})
-    creator, host, port = value(zookeeper, "/brokers/ids/4").split(":")
+    creator, host, port = value(zookeeper_client, "/brokers/ids/4").split(":")
     assert (host, int(port)) == ("127.0.0.1", broker.classic_endpoint.port)
     assert creator.startswith("127.0.0.1-")
     broker.create_topic("modern", 3)
     produce(zookeeper, 0, 5)
-    settled(lambda: zookeeper.look.exists("/brokers/topics/t/4"))
-    assert value(zookeeper, "/brokers/topics/t/4") == "2"
-    assert zookeeper.look.get_children("/brokers/topics") == ["t"]
+    settled(lambda: zookeeper_client.exists("/brokers/topics/t/4"))
+    assert value(zookeeper_client, "/brokers/topics/t/4") == "2"
+    assert zookeeper_client.get_children("/brokers/topics") == ["t"]
     broker.stop()
-    assert zookeeper.look.get_children("/brokers/ids") == []
+    assert zookeeper_client.get_children("/brokers/ids") == []
     again = start(4)
-    settled(lambda: zookeeper.look.exists("/brokers/topics/t/4"))
+    settled(lambda: zookeeper_client.exists("/brokers/topics/t/4"))
     again.delete_topic("t")
-    settled(lambda: not zookeeper.look.exists("/brokers/topics/t/4"))
+    settled(lambda: not zookeeper_client.exists("/brokers/topics/t/4"))
 
 
 def test_id_in_use_ends_the_start(zookeeper, start, tmp_path):
@@ -149,9 +130,9 @@ def test_id_in_use_ends_the_start(zookeeper, start, tmp_path):
         start(1, **{"log.dirs": str(tmp_path / "other")})
 
 
-def test_without_zookeeper_nothing_is_registered(zookeeper, start):
+def test_without_zookeeper_nothing_is_registered(zookeeper, zookeeper_client, start):
     start(1, **{"enable.zookeeper": "false"})
-    assert zookeeper.look.exists("/brokers") is None
+    assert zookeeper_client.exists("/brokers") is None
 
 
 def test_zookeeper_that_does_not_answer(start):
@@ -159,11 +140,11 @@ def test_zookeeper_that_does_not_answer(start):
         start(1, **{"zookeeper.connect": "127.0.0.1:1", "zk.connectiontimeout.ms": "200"})
 
 
-def test_two_brokers_five_partitions_and_the_documents_groups(zookeeper, start, members):
+def test_two_brokers_five_partitions_and_the_documents_groups(zookeeper, zookeeper_client, start, members):
     start(0, **{"num.partitions": "3"})
     second_broker = start(1, **{"num.partitions": "2"})
     produce(zookeeper, 0, 50)
-    settled(lambda: brokers_of(zookeeper, "t") == ["0", "1"])
+    settled(lambda: brokers_of(zookeeper_client, "t") == ["0", "1"])
     first, second = members("c1"), members("c2")
     settled(lambda: first.owned == ["0-0", "0-1", "0-2"] and second.owned == ["1-0", "1-1"])
     produce(zookeeper, 50, 200)
@@ -174,31 +155,31 @@ def test_two_brokers_five_partitions_and_the_documents_groups(zookeeper, start, 
     produce(zookeeper, 200, 250)
     start(1, **{"num.partitions": "2"})
     settled(lambda: sorted(first.owned + second.owned) == ["0-0", "0-1", "0-2", "1-0", "1-1"])
-    settled(lambda: brokers_of(zookeeper, "t") == ["0", "1"])
+    settled(lambda: brokers_of(zookeeper_client, "t") == ["0", "1"])
     produce(zookeeper, 250, 300)
     settled(lambda: set(first.numbers + second.numbers) == set(range(300)))
 
 
-def test_lost_zookeeper_stops_neither_produce_nor_fetch(zookeeper, server, start):
+def test_lost_zookeeper_stops_neither_produce_nor_fetch(zookeeper, zookeeper_client, start):
     broker = start(0)
     produce(zookeeper, 0, 1)
     address = f"0:127.0.0.1:{broker.classic_endpoint.port}"
-    server.kill()
+    zookeeper.kill()
     try:
         with Producer(ProducerConfig(broker_list=address)) as producer:
             producer.send(ProducerData("t", [b"1", b"2"]))
         with SimpleConsumer("127.0.0.1", broker.classic_endpoint.port) as consumer:
             settled(lambda: payloads(consumer) == [b"0", b"1", b"2"], "the messages are visible")
     finally:
-        server.start()
-    settled(lambda: not broker.failed.is_set() and registered(zookeeper))
+        zookeeper.start()
+    settled(lambda: not broker.failed.is_set() and registered(zookeeper_client))
 
 
 def payloads(consumer):
     return [item.message.payload for item in consumer.fetch("t", 0, 0, 1000)]
 
 
-def registered(server):
+def registered(client):
     with contextlib.suppress(Exception):
-        return server.look.exists("/brokers/ids/0") is not None
+        return client.exists("/brokers/ids/0") is not None
     return False

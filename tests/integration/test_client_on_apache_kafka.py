@@ -22,24 +22,14 @@ from kafkalite.errors import (
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, OFFSET_MAX_TIMESTAMP, TopicPartition
 from kafkalite.record.columns import Record, RecordColumns
 from kafkalite.record.compression import Codec
-from tests.support.apache_kafka import ApacheKafka, NotAvailable, dump_log, jars
+from tests.support.apache_kafka import ApacheKafka, dump_log
 
 pytestmark = [pytest.mark.compat, pytest.mark.integration, pytest.mark.slow]
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
-    try:
-        jars()
-    except NotAvailable as error:
-        pytest.skip(str(error))
-    with ApacheKafka(tmp_path_factory.mktemp("kafka")) as running:
-        yield running
-
-
 @pytest.fixture
-def client(kafka: ApacheKafka) -> Iterator[Client]:
-    with Client(kafka.bootstrap) as client:
+def client(apache_kafka: ApacheKafka) -> Iterator[Client]:
+    with Client(apache_kafka.bootstrap) as client:
         yield client
 
 
@@ -61,7 +51,7 @@ def read(client: Client, topic: str, partition: int = 0, **options: object) -> l
 
 
 @pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name.lower())
-def test_every_codec_is_accepted_and_comes_back(kafka: ApacheKafka, client: Client, codec: Codec) -> None:
+def test_every_codec_is_accepted_and_comes_back(apache_kafka: ApacheKafka, client: Client, codec: Codec) -> None:
     topic = f"codec-{codec.name.lower()}"
     client.admin.create_topic(topic, 1)
     sent = records(5000)
@@ -69,7 +59,7 @@ def test_every_codec_is_accepted_and_comes_back(kafka: ApacheKafka, client: Clie
     assert (delivery.first_offset, delivery.end_offset) == (0, 5000)
     assert [record._replace(offset=-1) for record in read(client, topic)] == sent
     assert [record.offset for record in read(client, topic, start=1234, end=1240)] == list(range(1234, 1240))
-    (segment,) = (kafka.data_dir / f"{topic}-0").glob("*.log")
+    (segment,) = (apache_kafka.data_dir / f"{topic}-0").glob("*.log")
     text = dump_log(segment)
     assert f"compresscodec: {codec.name.lower()}" in text
     assert text.count("| offset: ") == 5000
@@ -143,11 +133,11 @@ def test_a_batch_too_large_is_halved_until_it_fits(client: Client) -> None:
         client.produce("small", 0, [bytes(20_000)])
 
 
-def test_read_committed_leaves_out_aborted_records(kafka: ApacheKafka, client: Client) -> None:
+def test_read_committed_leaves_out_aborted_records(apache_kafka: ApacheKafka, client: Client) -> None:
     from confluent_kafka import Producer
 
     client.admin.create_topic("transactions", 1)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "test"})
+    producer = Producer({"bootstrap.servers": apache_kafka.bootstrap, "transactional.id": "test"})
     producer.init_transactions()
     for number in range(6):
         producer.begin_transaction()
@@ -163,10 +153,10 @@ def test_read_committed_leaves_out_aborted_records(kafka: ApacheKafka, client: C
     assert len(read(client, "transactions")) == 60
 
 
-def test_command_line(kafka: ApacheKafka, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_command_line(apache_kafka: ApacheKafka, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "lines"
     path.write_bytes(b"".join(b"key%d\tline %d\n" % (i % 50, i) for i in range(20_000)))
-    address = ["-b", kafka.bootstrap]
+    address = ["-b", apache_kafka.bootstrap]
     assert main(["topics", "create", *address, "lines", "-p", "3"]) == 0
     assert main(["produce", *address, "-t", "lines", "-K", "\\t", "-z", "zstd", str(path)]) == 0
     assert main(["consume", *address, "-t", "lines", "-o", "beginning", "-e", "-f", "%p %k %s\\n"]) == 0
@@ -179,5 +169,5 @@ def test_command_line(kafka: ApacheKafka, tmp_path: Path, capfd: pytest.CaptureF
     (topic,) = json.loads(topics)
     assert sum(row["end"] for row in topic["partitions"]) == 20_000
     assert {row["name"] for row in json.loads(configs)} >= {"log.dirs", "node.id"}
-    assert main(["log", "dump", str(kafka.data_dir / "lines-0"), "-s"]) == 0
+    assert main(["log", "dump", str(apache_kafka.data_dir / "lines-0"), "-s"]) == 0
     assert "records" in capfd.readouterr().out

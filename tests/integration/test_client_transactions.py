@@ -22,7 +22,6 @@ from kafkalite.errors import (
     UnknownTopicOrPartition,
 )
 from kafkalite.model import TopicPartition
-from tests.support.apache_kafka import ApacheKafka, NotAvailable, jars
 from tests.support.process import BrokerProcess, wait_until
 
 pytestmark = pytest.mark.integration
@@ -34,17 +33,12 @@ TIMEOUT_S = 60
     scope="module",
     params=["kafkalite", pytest.param("apache-kafka", marks=[pytest.mark.slow, pytest.mark.compat])],
 )
-def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def bootstrap(request: pytest.FixtureRequest) -> Iterator[str]:
     if request.param == "kafkalite":
         with Broker(flush_on_acks_all="false", offsets_topic_num_partitions=4) as broker:
             yield broker.bootstrap_servers
         return
-    try:
-        jars()
-    except NotAvailable as error:
-        pytest.skip(str(error))
-    with ApacheKafka(tmp_path_factory.mktemp("kafka")) as kafka:
-        yield kafka.bootstrap
+    yield request.getfixturevalue("apache_kafka").bootstrap
 
 
 @pytest.fixture

@@ -14,26 +14,16 @@ from kafkalite.client.mirror_topics import TopicFilter
 from kafkalite.model import TopicPartition
 from kafkalite.record.columns import Record, RecordColumns
 from kafkalite.record.compression import Codec
-from tests.support.apache_kafka import ApacheKafka, NotAvailable, jars
+from tests.support.apache_kafka import ApacheKafka
 
 pytestmark = [pytest.mark.compat, pytest.mark.integration, pytest.mark.slow]
 
 STAMP = 1_700_000_000_000
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
-    try:
-        jars()
-    except NotAvailable as error:
-        pytest.skip(str(error))
-    with ApacheKafka(tmp_path_factory.mktemp("kafka")) as running:
-        yield running
-
-
 @pytest.fixture
-def client(kafka: ApacheKafka) -> Iterator[Client]:
-    with Client(kafka.bootstrap, retry_timeout_s=60) as client:
+def client(apache_kafka: ApacheKafka) -> Iterator[Client]:
+    with Client(apache_kafka.bootstrap, retry_timeout_s=60) as client:
         yield client
 
 

@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.support import wire
-from tests.support.apache_kafka import ApacheKafka, NotAvailable, dump_log, jars, replace_partition
+from tests.support.apache_kafka import ApacheKafka, dump_log, replace_partition
 from tests.support.load import create_topic, unpack
 from tests.support.process import BrokerProcess, wait_until
 
@@ -29,11 +29,7 @@ Record = tuple[int, int, bytes | None, bytes | None]
 
 
 @pytest.fixture
-def kafka(tmp_path: Path) -> Iterator[ApacheKafka]:
-    try:
-        jars()
-    except NotAvailable as missing:
-        pytest.skip(f"INTERCHANGE WITH APACHE KAFKA NOT CHECKED: {missing}")
+def kafka(tmp_path: Path, kafka_jars: Path) -> Iterator[ApacheKafka]:
     kafka = ApacheKafka(tmp_path / "kafka")
     yield kafka
     kafka.close()

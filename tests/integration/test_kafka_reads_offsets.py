@@ -10,17 +10,11 @@ from confluent_kafka import Consumer, TopicPartition
 from kafkalite.broker import Broker
 from kafkalite.protocol import api
 from kafkalite.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from tests.support.apache_kafka import NotAvailable, jars, run_tool
+from tests.support.apache_kafka import run_tool
 from tests.support.process import wait_until
 from tests.support.side_by_side import Side
 
-
-@pytest.fixture(autouse=True)
-def kafka() -> None:
-    try:
-        jars()
-    except NotAvailable as reason:
-        pytest.skip(str(reason))
+pytestmark = pytest.mark.usefixtures("kafka_jars")
 
 
 def test_kafkas_dump_tool_reads_offsets_and_groups(tmp_path: Path) -> None:

@@ -8,18 +8,12 @@ import pytest
 from confluent_kafka import Producer
 
 from kafkalite.broker import Broker
-from tests.support.apache_kafka import NotAvailable, jars, run_tool
+from tests.support.apache_kafka import run_tool
 from tests.support.process import wait_until
 
+pytestmark = pytest.mark.usefixtures("kafka_jars")
+
 TIMEOUT_S = 60
-
-
-@pytest.fixture(autouse=True)
-def _needs_jars() -> None:
-    try:
-        jars()
-    except NotAvailable as reason:
-        pytest.skip(str(reason))
 
 
 def dump(directory: Path) -> str:

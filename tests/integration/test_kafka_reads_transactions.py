@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.support import wire
-from tests.support.apache_kafka import ApacheKafka, NotAvailable, jars, replace_partition, run_tool
+from tests.support.apache_kafka import ApacheKafka, replace_partition, run_tool
 from tests.support.load import create_topic
 from tests.support.log_harness import LogHarness, make_batch
 from tests.support.process import BrokerProcess, wait_until
@@ -25,18 +25,12 @@ from tests.support.process import BrokerProcess, wait_until
 if TYPE_CHECKING:
     from kafkalite.log.partition_log import PartitionLog
 
+pytestmark = pytest.mark.usefixtures("kafka_jars")
+
 TOPIC = "payments"
 READ_COMMITTED = 1
 ENTRY = re.compile(r"producerId: (\d+) firstOffset: (\d+) lastOffset: (\d+) lastStableOffset: (\d+)")
 MARKER = re.compile(r"offset: (\d+) .*endTxnMarker: (COMMIT|ABORT) coordinatorEpoch: (-?\d+)")
-
-
-@pytest.fixture(autouse=True)
-def kafkas_jars() -> None:
-    try:
-        jars()
-    except NotAvailable as reason:
-        pytest.skip(f"TRANSACTIONS NOT HELD AGAINST APACHE KAFKA: {reason}")
 
 
 def put(log: PartitionLog, producer_id: int, sequence: int) -> None:
