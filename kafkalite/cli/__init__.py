@@ -34,6 +34,7 @@ COMMANDS = {
     "produce": "send lines to a topic",
     "consume": "print the records of a topic",
     "mirror": "copy topics from another cluster, exactly once",
+    "audit": "compare what producers have sent with what has arrived",
     "registry": "run a schema registry",
     "classic": "the tools of Kafka 0.7",
     "log": "look into segment files, without a broker",

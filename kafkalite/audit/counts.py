@@ -1,0 +1,168 @@
+"""Which marks a stage has, and how often: distinct, duplicated and unreported messages by topic, run and window.
+
+    chunk of records ─▶ marks, sorted by run and sequence ─▶ pages of bits ─▶ counts of windows
+                                                              65,536 sequences each
+
+A bit for each message that was seen: 8 KiB a page, so a billion messages are 125 MB, in whatever order they come. All
+messages of a chunk are taken at once; only runs and pages are walked one by one.
+
+Thread rule: one thread at a time.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from kafkalite.audit.marks import read_marks, server_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from kafkalite.audit.events import Reported
+    from kafkalite.record.columns import HeaderColumns
+
+PAGE_BITS = 16
+PAGE_SIZE = 1 << PAGE_BITS
+RANGES_MAX = 20
+"""Ranges of sequences that are named for a topic and run."""
+
+
+class Window(NamedTuple):
+    """Messages of one run in one window of a topic."""
+
+    topic: str
+    run: int
+    start_ms: int
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a stage has of a window."""
+
+    distinct: int = 0
+    """Messages that an increment vouches for, each once."""
+    duplicated: int = 0
+    """Records beyond the first of a message."""
+    unreported: int = 0
+    """Messages that no increment vouches for, each once."""
+
+
+class Count:
+    """See the module. `add` what a stage has; then `windows`, `unmarked` and `missing_ranges`.
+
+    `window_ms`  for runs that have reported nothing
+    `since_ms`   messages older than this are left out
+    """
+
+    def __init__(self, reported: Reported, *, window_ms: int = 60_000, since_ms: int | None = None) -> None:
+        self._reported = reported
+        self._window_ms = window_ms
+        self._since_ms = since_ms
+        self._pages: dict[tuple[str, int, int], NDArray[np.uint8]] = {}
+        self._twice: dict[tuple[str, int], dict[int, int]] = {}
+        self.windows: dict[Window, Seen] = {}
+        self.servers: dict[int, str] = dict(reported.servers)
+        self.unmarked: dict[str, int] = {}
+        """Records without a mark, by topic."""
+        self.record_count = 0
+
+    def window_ms(self, run: int) -> int:
+        """The length of a run's windows."""
+        return self._reported.windows_ms.get(run, self._window_ms)
+
+    def add(self, topic: str, headers: HeaderColumns | None, count: int) -> None:
+        """`count` records of a topic, with their headers; None when none of them has any."""
+        marks = read_marks(headers)
+        self.record_count += count
+        if count > len(marks.records):
+            self.unmarked[topic] = self.unmarked.get(topic, 0) + count - len(marks.records)
+        runs, sequences, timestamps, at = marks.runs, marks.sequences, marks.timestamps, marks.headers
+        if self._since_ms is not None:
+            young = timestamps >= self._since_ms
+            runs, sequences, timestamps, at = runs[young], sequences[young], timestamps[young], at[young]
+        order = np.lexsort((sequences, runs))
+        runs, sequences, timestamps, at = runs[order], sequences[order], timestamps[order], at[order]
+        for start, end in segments(runs, sequences):
+            run = int(runs[start])
+            if run not in self.servers and headers is not None:
+                self.servers[run] = server_at(headers, int(at[start]))
+            self._add_page(topic, run, sequences[start:end], timestamps[start:end])
+
+    def _add_page(self, topic: str, run: int, sequences: NDArray[np.int64], timestamps: NDArray[np.int64]) -> None:
+        """Sorted sequences of one page."""
+        key = (topic, run, int(sequences[0]) >> PAGE_BITS)
+        page = self._pages.get(key)
+        if page is None:
+            page = self._pages[key] = np.zeros(PAGE_SIZE // 8, np.uint8)
+        low = sequences & (PAGE_SIZE - 1)
+        places, bits = low >> 3, np.left_shift(1, low & 7).astype(np.uint8)
+        fresh = (page[places] & bits) == 0
+        fresh[1:] &= sequences[1:] != sequences[:-1]
+        np.bitwise_or.at(page, places, bits)
+        length = self.window_ms(run)
+        starts = timestamps // length * length
+        covered = self._reported.covers(topic, run, sequences)
+        for kind, chosen in (("distinct", fresh & covered), ("unreported", fresh & ~covered), ("duplicated", ~fresh)):
+            found, counts = np.unique(starts[chosen], return_counts=True)
+            for window, count in zip(found.tolist(), counts.tolist(), strict=True):
+                seen = self.windows.setdefault(Window(topic, run, window), Seen())
+                setattr(seen, kind, getattr(seen, kind) + count)
+        if not fresh.all():
+            self._remember_twice((topic, run), sequences[~fresh].tolist())
+
+    def _remember_twice(self, key: tuple[str, int], sequences: list[int]) -> None:
+        """As many as may be named, and how often each came again."""
+        known = self._twice.setdefault(key, {})
+        for sequence in sequences:
+            if sequence in known or len(known) < RANGES_MAX:
+                known[sequence] = known.get(sequence, 0) + 1
+
+    def duplicated_sequences(self, topic: str, run: int) -> dict[int, int]:
+        """Which messages came more than once, the first RANGES_MAX that were found, and how often again."""
+        return dict(sorted(self._twice.get((topic, run), {}).items()))
+
+    def missing_ranges(self, topic: str, run: int) -> Iterator[tuple[int, int]]:
+        """[first, end) of sequences that are reported and were not seen, in order.
+
+        With `since_ms` older ones are among them.
+        """
+        open_range: tuple[int, int] | None = None
+        for first, end in self._reported.spans(topic, run):
+            for page in range(first >> PAGE_BITS, ((end - 1) >> PAGE_BITS) + 1 if end > first else 0):
+                base = page << PAGE_BITS
+                left, right = max(first, base), min(end, base + PAGE_SIZE)
+                for start, stop in self._gaps((topic, run, page), left, right):
+                    if open_range is not None and open_range[1] == start:
+                        open_range = (open_range[0], stop)
+                        continue
+                    if open_range is not None:
+                        yield open_range
+                    open_range = (start, stop)
+        if open_range is not None:
+            yield open_range
+
+    def _gaps(self, key: tuple[str, int, int], left: int, right: int) -> list[tuple[int, int]]:
+        """Runs of clear bits of a page, as sequences."""
+        page = self._pages.get(key)
+        if page is None:
+            return [(left, right)]
+        base = key[2] << PAGE_BITS
+        clear = np.unpackbits(page, bitorder="little")[left - base : right - base] == 0
+        edges = np.flatnonzero(np.diff(clear.astype(np.int8), prepend=0, append=0))
+        return list(zip((left + edges[::2]).tolist(), (left + edges[1::2]).tolist(), strict=True))
+
+
+def segments(runs: NDArray[np.uint64], sequences: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """(start, end) of what has the same run and page, of rows sorted by run and sequence."""
+    if not len(runs):
+        return
+    pages = sequences >> PAGE_BITS
+    cuts = np.flatnonzero((runs[1:] != runs[:-1]) | (pages[1:] != pages[:-1])) + 1
+    bounds = [0, *cuts.tolist(), len(runs)]
+    yield from itertools.pairwise(bounds)

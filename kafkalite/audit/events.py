@@ -1,0 +1,158 @@
+"""The messages of the audit topic: how many messages of a span of sequences are in which window.
+
+    topic   kafkalite.audit
+    key     RUN/FIRST/PART/TOPIC, run in hex
+    value   {"version": 1, "run": "00c5…", "server": "web1", "topic": "logs", "window_ms": 60000,
+             "first": 0, "end": 40000, "part": 0, "counts": [[window's start in ms, messages], …]}      JSON
+
+Increments add up; one that was sent twice counts once, by its run, topic, first sequence and part. A value may get more
+fields; a reader ignores those that it does not know.
+
+Thread rule: values; a Reported is filled by one thread, then read by any.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from kafkalite.record.columns import Record
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+AUDIT_TOPIC: Final = "kafkalite.audit"
+VERSION: Final = 1
+WINDOWS_MAX: Final = 10_000
+"""Windows of an increment: some 250 KiB of JSON."""
+INT64_MAX: Final = 2**63 - 1
+
+
+class Increment(NamedTuple):
+    """Messages handed to a producer since its last one, by window."""
+
+    run: int
+    server: str
+    topic: str
+    window_ms: int
+    first: int
+    end: int
+    part: int
+    counts: tuple[tuple[int, int], ...]
+    """(start of the window in ms, messages)"""
+
+    def record(self) -> Record:
+        """As a message; without a timestamp."""
+        fields = {
+            "version": VERSION,
+            "run": f"{self.run:016x}",
+            "server": self.server,
+            "topic": self.topic,
+            "window_ms": self.window_ms,
+            "first": self.first,
+            "end": self.end,
+            "part": self.part,
+            "counts": self.counts,
+        }
+        key = f"{self.run:016x}/{self.first}/{self.part}/{self.topic}"
+        return Record(-1, -1, key.encode(), json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode())
+
+
+def increment_of(value: bytes | None) -> Increment:
+    """The increment in a message's value; ValueError says why there is none."""
+    if value is None:
+        raise ValueError("it has no value")
+    try:
+        fields = json.loads(value)
+        if fields["version"] != VERSION:
+            raise ValueError(f"its version is {str(fields['version'])[:20]}, not {VERSION}")
+        found = Increment(
+            int(fields["run"], 16),
+            str(fields["server"]),
+            str(fields["topic"]),
+            number(fields["window_ms"]),
+            number(fields["first"]),
+            number(fields["end"]),
+            number(fields["part"]),
+            tuple((number(start, least=-INT64_MAX), number(count)) for start, count in fields["counts"]),
+        )
+    except (KeyError, TypeError, RecursionError, UnicodeDecodeError) as error:
+        raise ValueError("it is not an increment") from error
+    if not 0 <= found.run < 2**64 or found.window_ms < 1 or found.first > found.end:
+        raise ValueError("its numbers contradict each other")
+    return found
+
+
+def number(value: object, *, least: int = 0) -> int:
+    """A whole number that fits; ValueError."""
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= INT64_MAX:
+        raise ValueError(f"{str(value)[:20]} is no count")
+    return value
+
+
+class Reported:
+    """What all increments say together.
+
+    `expected`   messages by topic and run, and in these by window start in ms
+    `servers`, `windows_ms`    of each run
+    """
+
+    def __init__(self) -> None:
+        self.expected: dict[tuple[str, int], dict[int, int]] = {}
+        self.servers: dict[int, str] = {}
+        self.windows_ms: dict[int, int] = {}
+        self.unreadable = 0
+        """Messages of the audit topic that are no increments."""
+        self._known: set[tuple[int, str, int, int]] = set()
+        self._spans: dict[tuple[str, int], dict[int, int]] = {}
+        self._sorted: dict[tuple[str, int], tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
+
+    def add(self, increment: Increment) -> None:
+        """Counts it, unless it is known. A run keeps the server and window of its first one."""
+        identity = (increment.run, increment.topic, increment.first, increment.part)
+        if identity in self._known:
+            return
+        length = self.windows_ms.setdefault(increment.run, increment.window_ms)
+        if length != increment.window_ms:
+            self.unreadable += 1
+            return
+        self._known.add(identity)
+        self.servers.setdefault(increment.run, increment.server)
+        key = (increment.topic, increment.run)
+        windows = self.expected.setdefault(key, {})
+        for start, count in increment.counts:
+            windows[start] = windows.get(start, 0) + count
+        spans = self._spans.setdefault(key, {})
+        spans[increment.first] = max(spans.get(increment.first, 0), increment.end)
+        self._sorted.pop(key, None)
+
+    def add_message(self, value: bytes | None) -> None:
+        """As `add`, with what is no increment counted."""
+        try:
+            self.add(increment_of(value))
+        except ValueError:
+            self.unreadable += 1
+
+    @property
+    def topics(self) -> set[str]:
+        """Those that somebody counts."""
+        return {topic for topic, _ in self.expected}
+
+    def spans(self, topic: str, run: int) -> list[tuple[int, int]]:
+        """[first, end) of each span that is reported, in order."""
+        return sorted(self._spans.get((topic, run), {}).items())
+
+    def covers(self, topic: str, run: int, sequences: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of these an increment vouches for."""
+        key = (topic, run)
+        if key not in self._sorted:
+            rows = np.array(self.spans(topic, run), np.int64).reshape(-1, 2)
+            self._sorted[key] = (rows[:, 0], rows[:, 1])
+        firsts, ends = self._sorted[key]
+        if not len(firsts):
+            return np.zeros(len(sequences), np.bool_)
+        at = np.searchsorted(firsts, sequences, "right") - 1
+        covered: NDArray[np.bool_] = (at >= 0) & (sequences < ends[np.maximum(at, 0)])
+        return covered

@@ -1,0 +1,113 @@
+"""Producers' counts beside what each stage has: missing, duplicated, unreported messages, in windows that are closed.
+
+    missing      an increment vouches for it, the stage does not have it
+    duplicated   a record beyond the first of a message
+    unreported   the stage has it, no increment vouches for it: its producer died, or reports it soon
+
+A window is closed once its end, and a time of grace behind it, have passed; an open one is not judged. Messages have
+numbers, so in the same window seven that are lost and seven that came twice do not cancel out.
+
+Pure functions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafkalite.audit.counts import Seen, Window
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kafkalite.audit.counts import Count
+    from kafkalite.audit.events import Reported
+
+    Group = tuple[str, int, int, str]
+
+
+class Difference(NamedTuple):
+    """What is wrong in one stage with the messages of one server in one window of a topic."""
+
+    stage: str
+    topic: str
+    window_ms: int
+    """Where the window begins, in ms since 1970."""
+    length_ms: int
+    server: str
+    expected: int
+    missing: int
+    duplicated: int
+    unreported: int
+
+
+@dataclass(slots=True)
+class Verdict:
+    """The whole of an audit."""
+
+    differences: list[Difference] = field(default_factory=list)
+    expected: int = 0
+    """Messages of closed windows."""
+    window_count: int = 0
+    """Closed windows, by topic and length."""
+    open_count: int = 0
+    """Windows that are not judged yet."""
+    topics: list[str] = field(default_factory=list)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every stage has every message once."""
+        return not self.differences
+
+
+class Selection(NamedTuple):
+    """Which windows are judged: those that end by `closed_ms`, and lie between the others."""
+
+    topics: frozenset[str]
+    closed_ms: int
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+    def takes(self, topic: str, start_ms: int, end_ms: int) -> bool:
+        """Whether a window is asked for at all."""
+        return (
+            topic in self.topics
+            and (self.since_ms is None or start_ms >= self.since_ms)
+            and (self.until_ms is None or end_ms <= self.until_ms)
+        )
+
+
+def judge(reported: Reported, stages: Mapping[str, Count], selection: Selection) -> Verdict:
+    """Every window that somebody counted or some stage has, in the order of stages, topics and windows."""
+    verdict = Verdict(topics=sorted(selection.topics))
+    expected = {
+        Window(topic, run, start): count
+        for (topic, run), windows in reported.expected.items()
+        for start, count in windows.items()
+    }
+    closed: set[tuple[str, int, int]] = set()
+    still_open: set[tuple[str, int, int]] = set()
+    for place, (stage, count) in enumerate(stages.items()):
+        groups: dict[Group, list[int]] = {}
+        for window in expected.keys() | count.windows.keys():
+            length = count.window_ms(window.run)
+            end_ms = window.start_ms + length
+            if not selection.takes(window.topic, window.start_ms, end_ms):
+                continue
+            named = (window.topic, window.start_ms, length)
+            if end_ms > selection.closed_ms:
+                still_open.add(named)
+                continue
+            closed.add(named)
+            wanted = expected.get(window, 0)
+            verdict.expected += wanted if place == 0 else 0
+            seen = count.windows.get(window, Seen())
+            row = groups.setdefault((*named, count.servers[window.run]), [0, 0, 0, 0])
+            surplus = max(seen.distinct - wanted, 0)
+            found = (wanted, max(wanted - seen.distinct, 0), seen.duplicated, seen.unreported + surplus)
+            for index, value in enumerate(found):
+                row[index] += value
+        wrong = [(group, row) for group, row in sorted(groups.items()) if any(row[1:])]
+        verdict.differences += [Difference(stage, *group, *row) for group, row in wrong]
+    verdict.window_count, verdict.open_count = len(closed), len(still_open)
+    return verdict

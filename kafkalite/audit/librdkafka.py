@@ -1,0 +1,139 @@
+"""confluent-kafka's Producer, whose messages carry marks and are counted.
+
+    producer = AuditedConfluentProducer({"bootstrap.servers": "live:9092"}, server="web1")
+    producer.produce("logs", value=b"GET /")
+    producer.flush()
+
+Counts are sent by `produce` and `poll` when `report_interval_s` is over, and by `flush` in any case. A message counts
+once librdkafka has taken it: one that it then fails to deliver is missing. Transactions are not supported: what was
+aborted would be missing.
+
+Thread rule: as that Producer, any thread. Its queue full and counts to send: they wait for the next call.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Self
+
+from kafkalite.audit.events import AUDIT_TOPIC
+from kafkalite.audit.marks import HEADER
+from kafkalite.audit.tally import REPORT_INTERVAL_S, WINDOW_S, Tally
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kafkalite.audit.events import Increment
+
+QUEUE_PAUSE_S = 0.1
+
+
+class AuditedConfluentProducer:
+    """See the module. What is not here is that Producer's own: `list_topics`, `purge`, `set_sasl_credentials`…
+
+    `producer`           a confluent_kafka.Producer, or the configuration for one
+    `server`             who makes the messages (default: this host's name)
+    `audit_topic`        where counts go; the broker creates it, or it has to be there
+    `window_s`           length of a window
+    `report_interval_s`  how long counts wait, at most, while the producer is used
+    """
+
+    def __init__(
+        self,
+        producer: Any,
+        *,
+        server: str | None = None,
+        audit_topic: str = AUDIT_TOPIC,
+        window_s: float = WINDOW_S,
+        report_interval_s: float = REPORT_INTERVAL_S,
+    ) -> None:
+        if isinstance(producer, dict):
+            if "transactional.id" in producer:
+                raise ValueError("a transactional producer of confluent-kafka cannot be audited")
+            from confluent_kafka import Producer
+
+            producer = Producer(producer)
+        self._producer = producer
+        self._audit_topic = audit_topic
+        self._report_interval_s = report_interval_s
+        self.tally = Tally(server or socket.gethostname(), window_s=window_s)
+        self._lock = threading.Lock()
+        """A message that is refused gives its number back before another gets one; counts leave in order."""
+        self._unsent: deque[Increment] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.flush()
+
+    def __len__(self) -> int:
+        return len(self._producer)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.endswith(("_transaction", "_transactions")):
+            raise AttributeError("an audited producer of confluent-kafka has no transactions")
+        return getattr(self._producer, name)
+
+    def produce(
+        self,
+        topic: str,
+        value: str | bytes | None = None,
+        *arguments: Any,
+        timestamp: int = 0,
+        headers: Mapping[str, Any] | list[tuple[str, Any]] | None = None,
+        **options: Any,
+    ) -> None:
+        """As confluent_kafka.Producer.produce: key, partition and callbacks as there. Its BufferError included."""
+        stamp = timestamp or int(time.time() * 1000)
+        own = list(headers.items()) if isinstance(headers, dict) else list(headers or ())
+        with self._lock:
+            made = self.tally.mark_one(topic, stamp)
+            try:
+                self._producer.produce(
+                    topic, value, *arguments, timestamp=stamp, headers=[*own, (HEADER, made)], **options
+                )
+            except BaseException:
+                self.tally.take_back(topic, stamp)
+                raise
+        self._report_if_due()
+
+    def poll(self, timeout: float = -1) -> int:
+        """As confluent_kafka.Producer.poll."""
+        self._report_if_due()
+        return int(self._producer.poll(timeout))
+
+    def flush(self, timeout: float = -1) -> int:
+        """As confluent_kafka.Producer.flush, counts included; how many messages are still waiting."""
+        deadline = None if timeout < 0 else time.monotonic() + timeout
+        with self._lock:
+            self._unsent += self.tally.take()
+        while not self._send_counts():
+            pause = QUEUE_PAUSE_S if deadline is None else min(QUEUE_PAUSE_S, deadline - time.monotonic())
+            if pause <= 0:
+                return len(self._producer) + len(self._unsent)
+            self._producer.flush(pause)  # not poll, which would leave messages to linger
+        left = timeout if deadline is None else max(deadline - time.monotonic(), 0.0)
+        return int(self._producer.flush(left))
+
+    def _report_if_due(self) -> None:
+        if self.tally.due(self._report_interval_s):
+            with self._lock:
+                self._unsent += self.tally.take()
+        if self._unsent:
+            self._send_counts()
+
+    def _send_counts(self) -> bool:
+        """False when librdkafka's queue has no room for them now."""
+        with self._lock:
+            while self._unsent:
+                record = self._unsent[0].record()
+                try:
+                    self._producer.produce(self._audit_topic, record.value, record.key, partition=0)
+                except BufferError:
+                    return False
+                self._unsent.popleft()
+        return True

@@ -1,0 +1,149 @@
+"""The mark of a message: who made it, and its number, in one header.
+
+    header kafkalite.audit
+      0  version    u8   1
+      1  run        u64  big-endian, as all: drawn at random when a producer begins
+      9  sequence   i64  from 0, for each run and topic
+     17  timestamp  i64  ms since 1970; the message's own time, whatever a topic makes of its timestamp
+     25  server     UTF-8, to the end
+
+Run and sequence name a message for good: two records with the same are one message stored twice. A record with several
+marks, since somebody has sent on what he read with its headers, has the last one's.
+
+Pure functions over columns.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from kafkalite.record.columns import BytesColumn, HeaderColumns, RecordColumns
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+HEADER: Final = "kafkalite.audit"
+VERSION: Final = 1
+SERVER_SIZE_MAX: Final = 255
+NAME: Final = np.frombuffer(HEADER.encode(), np.uint8)
+FIXED: Final = struct.Struct(">BQqq")
+LAYOUT: Final = [("version", "u1"), ("run", ">u8"), ("sequence", ">i8"), ("timestamp", ">i8")]
+
+
+class Marks(NamedTuple):
+    """The marks of some records, one a row."""
+
+    records: NDArray[np.int64]
+    """Which record, by its place in the columns."""
+    runs: NDArray[np.uint64]
+    sequences: NDArray[np.int64]
+    timestamps: NDArray[np.int64]
+    headers: NDArray[np.int64]
+    """Which header, by its place in the columns of headers."""
+
+
+def server_bytes(server: str) -> bytes:
+    """A server's name as marks have it; ValueError for one that is empty or too long."""
+    raw = server.encode()
+    if not 0 < len(raw) <= SERVER_SIZE_MAX:
+        raise ValueError(f"a server's name has 1 to {SERVER_SIZE_MAX} bytes, not {len(raw)}")
+    return raw
+
+
+def mark(run: int, sequence: int, timestamp: int, server: bytes) -> bytes:
+    """The mark of one message."""
+    return FIXED.pack(VERSION, run, sequence, timestamp) + server
+
+
+def with_marks(
+    columns: RecordColumns, timestamps: NDArray[np.int64], *, run: int, first: int, server: bytes
+) -> RecordColumns:
+    """The records, each with a mark behind its own headers; sequences count from `first`."""
+    count = len(columns)
+    rows = np.zeros(count, [*LAYOUT, ("server", f"S{len(server)}")])
+    rows["version"] = VERSION
+    rows["run"] = run
+    rows["sequence"] = np.arange(first, first + count)
+    rows["timestamp"] = timestamps
+    rows["server"] = server
+    size = rows.dtype.itemsize
+    ends = np.arange(1, count + 1, dtype=np.int64) * size
+    added = HeaderColumns(
+        np.arange(count, dtype=np.int64),
+        np.arange(1, count + 1, dtype=np.int64),
+        BytesColumn(HEADER.encode(), np.zeros(count, np.int64), np.full(count, len(HEADER), np.int64)),
+        BytesColumn(rows.tobytes(), ends - size, ends),
+    )
+    headers = added if columns.headers is None else joined(columns.headers, added)
+    return RecordColumns(columns.offsets, columns.timestamps, columns.keys, columns.values, headers)
+
+
+def joined(own: HeaderColumns, added: HeaderColumns) -> HeaderColumns:
+    """The headers of each record, and one more behind them."""
+    counts = own.record_ends - own.record_starts
+    ends = np.cumsum(counts + 1)
+    starts = ends - counts - 1
+    from_own = np.ones(int(ends[-1]) if len(ends) else 0, np.bool_)
+    from_own[ends - 1] = False
+    # the own header at each place that is not a mark: its record's first, plus how many of that record came before
+    picked = np.arange(int(counts.sum())) + np.repeat(own.record_starts - (np.cumsum(counts) - counts), counts)
+    keys = interleaved(own.keys.chosen(picked), added.keys, from_own)
+    return HeaderColumns(starts, ends, keys, interleaved(own.values.chosen(picked), added.values, from_own))
+
+
+def interleaved(one: BytesColumn, other: BytesColumn, from_one: NDArray[np.bool_]) -> BytesColumn:
+    """The items of both, those of `one` where it says so; order kept."""
+    base = memoryview(one.data).nbytes
+    starts = np.empty(len(from_one), np.int64)
+    ends = np.empty(len(from_one), np.int64)
+    starts[from_one], ends[from_one] = one.starts, one.ends
+    starts[~from_one], ends[~from_one] = other.starts + base, other.ends + base
+    nulls = None
+    if one.nulls is not None:
+        nulls = np.zeros(len(from_one), np.uint8)
+        nulls[from_one] = one.nulls
+    return BytesColumn(b"".join((one.data, other.data)), starts, ends, nulls)
+
+
+def read_marks(headers: HeaderColumns | None) -> Marks:
+    """The mark of each record that has one; what only looks like one is none."""
+    if headers is None or not len(headers.keys):
+        none: NDArray[np.int64] = np.empty(0, np.int64)
+        return Marks(none, none.astype(np.uint64), none, none, none)
+    keys, values = headers.keys, headers.values
+    chosen = (keys.ends - keys.starts == len(NAME)) & (values.ends - values.starts > FIXED.size)
+    if values.nulls is not None:
+        chosen &= values.nulls == 0
+    found = np.flatnonzero(chosen)
+    found = found[(bytes_at(keys, found, len(NAME)) == NAME).all(axis=1)]
+    fixed = bytes_at(values, found, FIXED.size).view(LAYOUT)[:, 0]
+    known = (fixed["version"] == VERSION) & (fixed["sequence"] >= 0)
+    found, fixed = found[known], fixed[known]
+    # Records come in the order of their headers, so the one that a header belongs to is the last that begins before it.
+    records = np.searchsorted(headers.record_starts, found, "right") - 1
+    last = np.append(records[1:] != records[:-1], True)[: len(records)]
+    if not last.all():
+        records, found, fixed = records[last], found[last], fixed[last]
+    return Marks(
+        records,
+        fixed["run"].astype(np.uint64),
+        fixed["sequence"].astype(np.int64),
+        fixed["timestamp"].astype(np.int64),
+        found,
+    )
+
+
+def bytes_at(column: BytesColumn, picked: NDArray[np.int64], size: int) -> NDArray[np.uint8]:
+    """The first `size` bytes of some items, a row each; they must be as long."""
+    data = np.frombuffer(memoryview(column.data), np.uint8)
+    return np.ascontiguousarray(data[column.starts[picked][:, None] + np.arange(size)])
+
+
+def server_at(headers: HeaderColumns, index: int) -> str:
+    """The server in the mark that is header `index`."""
+    value = headers.values[index]
+    assert value is not None, "a mark has a value"
+    return bytes(value)[FIXED.size :].decode("utf-8", "replace")

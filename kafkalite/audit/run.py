@@ -1,0 +1,136 @@
+"""One audit: stages read in an order that makes no false alarm, compared with what producers have counted.
+
+    1. increments      so that what is reported is there when a stage is read
+    2. progress        the mirror's word, from the offline broker
+    3. live, mirror    one reading of the live broker: all of it, and what lies below the progress
+    4. offline
+
+Thread rule: one thread at a time, that of the Clients.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafkalite.audit.counts import RANGES_MAX, Count
+from kafkalite.audit.events import AUDIT_TOPIC
+from kafkalite.audit.judge import Selection, Verdict, judge
+from kafkalite.audit.stages import count_broker, mirror_progress, read_increments
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kafkalite.audit.events import Reported
+    from kafkalite.client.client import Client
+    from kafkalite.model import TopicPartition
+
+GRACE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is compared.
+
+    `mirror`      its name; its progress is in `offline`
+    `counts`      the topic of producers' counts, in `live`
+    `topics`      what a topic's whole name matches
+    `since_ms`, `until_ms`   which windows
+    `grace_s`     how long a window stays open after its end
+    """
+
+    live: Client
+    offline: Client | None = None
+    mirror: str | None = None
+    counts: str = AUDIT_TOPIC
+    topics: re.Pattern[str] = field(default=re.compile(".*"))
+    since_ms: int | None = None
+    until_ms: int | None = None
+    grace_s: float = GRACE_S
+
+
+class Named(NamedTuple):
+    """Messages of one run that a stage misses, or has twice, by their numbers; RANGES_MAX of them at most."""
+
+    stage: str
+    topic: str
+    server: str
+    run: int
+    missing: list[tuple[int, int]]
+    """[first, end)"""
+    duplicated: dict[int, int]
+    """number → how often it came again"""
+
+
+@dataclass(slots=True)
+class Report:
+    """What came out."""
+
+    verdict: Verdict
+    stages: dict[str, Count]
+    named: list[Named]
+    notes: list[str]
+
+
+def run_audit(plan: Plan, on_progress: Callable[[str, int], None] | None = None) -> Report:
+    """Reads and compares. `on_progress` is called with a stage and the records read of it.
+
+    NothingToCompare when there is no topic of counts, or no such mirror.
+    """
+    closed_ms = round((time.time() - plan.grace_s) * 1000)
+    reported = read_increments(plan.live, plan.counts)
+    topics = sorted(topic for topic in reported.topics if plan.topics.fullmatch(topic))
+    copied = None
+    if plan.offline is not None and plan.mirror is not None:
+        copied = mirror_progress(plan.live, plan.offline, plan.mirror)
+    stages: dict[str, Count] = {}
+    notes: list[str] = []
+    if reported.unreadable:
+        notes.append(f"{reported.unreadable} messages of {plan.counts} are not increments")
+
+    def read_broker(stage: str, client: Client, progress: dict[TopicPartition, int] | None) -> None:
+        counted = stages[stage] = Count(reported, since_ms=plan.since_ms)
+        if progress is not None:
+            stages["mirror"] = Count(reported, since_ms=plan.since_ms)
+        told = count_broker(
+            client,
+            topics,
+            counted,
+            since_ms=plan.since_ms,
+            copied=progress,
+            copied_count=None if progress is None else stages["mirror"],
+            on_progress=None if on_progress is None else lambda rows: on_progress(stage, rows),
+        )
+        notes.extend(f"{stage}: {text}" for text in told)
+
+    read_broker("live", plan.live, copied)
+    if plan.offline is not None:
+        read_broker("offline", plan.offline, None)
+    for stage, count in stages.items():
+        notes += [f"{stage}: {rows} records of {topic} have no mark" for topic, rows in sorted(count.unmarked.items())]
+    verdict = judge(reported, stages, Selection(frozenset(topics), closed_ms, plan.since_ms, plan.until_ms))
+    return Report(verdict, stages, named_messages(verdict, reported, stages), notes)
+
+
+def named_messages(verdict: Verdict, reported: Reported, stages: dict[str, Count]) -> list[Named]:
+    """The messages behind the differences, of runs that have some.
+
+    Numbers know no windows: those of windows that are not judged may be among them.
+    """
+    wanted = {(row.stage, row.topic, row.server) for row in verdict.differences if row.missing or row.duplicated}
+    found = []
+    for topic, run in sorted(reported.expected):
+        for stage, count in stages.items():
+            if (stage, topic, count.servers[run]) not in wanted:
+                continue
+            missing = []
+            for gap in count.missing_ranges(topic, run):
+                missing.append(gap)
+                if len(missing) == RANGES_MAX:
+                    break
+            twice = count.duplicated_sequences(topic, run)
+            if missing or twice:
+                found.append(Named(stage, topic, count.servers[run], run, missing, twice))
+    return found

@@ -1,0 +1,146 @@
+"""Gives marks to a producer's messages, and counts them by window until the counts are reported.
+
+    messages of a topic   sequence 0 ───────────────▶ 40,000 ──────────▶ 55,000 ───▶
+    increments            │ windows of [0, 40,000)  │ of [40,000, 55,000) │
+
+An increment says how many messages of a span of sequences are in which window. Spans follow each other, so an increment
+that is sent twice has the same span and counts once, and a message in no span is known to be one that no increment
+vouches for: its producer died, or has not reported yet.
+
+Thread rule: any thread (a lock). A process that was forked begins a run of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kafkalite.audit.events import WINDOWS_MAX, Increment
+from kafkalite.audit.marks import mark, server_bytes, with_marks
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from kafkalite.record.columns import RecordColumns
+
+WINDOW_S = 60.0
+REPORT_INTERVAL_S = 10.0
+"""How long counts stay with the producer, at most, while it is used."""
+WINDOWS_PENDING_MAX = 5000
+"""Counts of one topic that are not reported; more are reported at once."""
+NO_TIMESTAMP = -1
+
+
+@dataclass(slots=True)
+class Span:
+    """What of one topic was marked since its last increment."""
+
+    first: int = 0
+    end: int = 0
+    counts: dict[int, int] = field(default_factory=dict)
+
+
+class Tally:
+    """See the module. `window_s` is the length of a window, in seconds."""
+
+    def __init__(self, server: str, *, window_s: float = WINDOW_S) -> None:
+        self._server = server_bytes(server)
+        self.server = server
+        self.window_ms = round(window_s * 1000)
+        if self.window_ms < 1:
+            raise ValueError(f"a window of {window_s:g} s is too short")
+        self._lock = threading.Lock()
+        self._begin()
+
+    def _begin(self) -> None:
+        self.run = secrets.randbits(64)
+        self._process = os.getpid()
+        self._spans: dict[str, Span] = {}
+        self._reported_at = time.monotonic()
+
+    def _span(self, topic: str) -> Span:
+        if self._process != os.getpid():
+            self._begin()  # what the parent has not reported yet is the parent's to report
+        return self._spans.setdefault(topic, Span())
+
+    def mark_columns(self, topic: str, columns: RecordColumns, now_ms: int) -> RecordColumns:
+        """The records with their marks; they are counted. Those without a timestamp belong to `now_ms`."""
+        if not len(columns):
+            return columns
+        timestamps: NDArray[np.int64] = np.full(len(columns), now_ms, np.int64)
+        if len(columns.timestamps):
+            timestamps = np.where(columns.timestamps == NO_TIMESTAMP, now_ms, columns.timestamps)
+        windows, counts = np.unique(timestamps // self.window_ms, return_counts=True)
+        with self._lock:
+            span = self._span(topic)
+            marked = with_marks(columns, timestamps, run=self.run, first=span.end, server=self._server)
+            span.end += len(columns)
+            for window, count in zip(windows.tolist(), counts.tolist(), strict=True):
+                span.counts[window] = span.counts.get(window, 0) + count
+        return marked
+
+    def mark_one(self, topic: str, timestamp: int) -> bytes:
+        """The mark of one message, counted; see `take_back`."""
+        with self._lock:
+            span = self._span(topic)
+            made = mark(self.run, span.end, timestamp, self._server)
+            span.end += 1
+            window = timestamp // self.window_ms
+            span.counts[window] = span.counts.get(window, 0) + 1
+        return made
+
+    def take_back(self, topic: str, timestamp: int) -> None:
+        """The message of the last `mark_one` was refused: its number is free again."""
+        with self._lock:
+            span = self._spans[topic]
+            span.end -= 1
+            span.counts[timestamp // self.window_ms] -= 1
+
+    def due(self, interval_s: float) -> bool:
+        """Whether there are counts to report, and it is time to."""
+        with self._lock:
+            waiting = [span for span in self._spans.values() if span.end > span.first]
+            if not waiting or self._process != os.getpid():
+                return False
+            full = any(len(span.counts) >= WINDOWS_PENDING_MAX for span in waiting)
+            return full or time.monotonic() - self._reported_at >= interval_s
+
+    def take(self) -> list[Increment]:
+        """What was counted since the last time, to be sent once or more often."""
+        with self._lock:
+            taken: list[Increment] = []
+            if self._process != os.getpid():
+                return taken
+            for topic, span in self._spans.items():
+                if span.end == span.first:
+                    continue
+                rows = sorted((window, count) for window, count in span.counts.items() if count)
+                parts = [rows[at : at + WINDOWS_MAX] for at in range(0, len(rows), WINDOWS_MAX)]
+                taken += [
+                    Increment(
+                        self.run,
+                        self.server,
+                        topic,
+                        self.window_ms,
+                        span.first,
+                        span.end,
+                        part,
+                        tuple((window * self.window_ms, count) for window, count in counts),
+                    )
+                    for part, counts in enumerate(parts)
+                ]
+                self._spans[topic] = Span(span.end, span.end)
+            self._reported_at = time.monotonic()
+            return taken
+
+    def forget(self) -> None:
+        """Counts that are not taken are dropped: what they count was given up in an aborted transaction."""
+        with self._lock:
+            for topic, span in self._spans.items():
+                self._spans[topic] = Span(span.end, span.end)

@@ -1,0 +1,224 @@
+"""Compare what producers have sent with what brokers have: nothing missing, nothing twice.
+
+  kafkalite audit --live live:9092
+  kafkalite audit --live live:9092 --offline offline:9092 --mirror offline --since 2026-11-21
+
+Producers of `kafkalite.audit` put a mark into a header of each message, and send counts to the topic kafkalite.audit,
+which is read from the live broker. Each stage that is named is compared with them, by topic, server, and window of the
+messages' own time; windows that are still open are not judged.
+
+  missing      a producer has counted it, the stage does not have it
+  duplicated   it is there more than once
+  unreported   it is there, and nobody has counted it: its producer died, or has yet to report
+
+Exit status 0: every stage has every message once; 1: there are differences; 2: the comparison could not begin.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import re
+import sys
+from typing import TYPE_CHECKING
+
+from kafkalite.cli import UsageError
+from kafkalite.cli.common import Progress, print_json, print_table, seconds
+
+if TYPE_CHECKING:
+    import argparse
+
+    from kafkalite.audit.judge import Difference
+    from kafkalite.audit.run import Report
+    from kafkalite.client import Client
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--live", metavar="HOST:PORT", required=True, help="brokers that producers send to")
+    parser.add_argument("--offline", metavar="HOST:PORT", help="brokers that a mirror copies to")
+    parser.add_argument("--mirror", metavar="NAME", help="judge what this mirror says it has copied, too")
+    parser.add_argument(
+        "--topics", metavar="REGEX", default=".*", help="what a topic's whole name matches (default: all)"
+    )
+    parser.add_argument("--counts", metavar="TOPIC", help="of producers' counts (default: kafkalite.audit)")
+    parser.add_argument("--since", metavar="TIME", type=moment, help="first window; ISO 8601 (UTC), or ms since 1970")
+    parser.add_argument("--until", metavar="TIME", type=moment, help="end of the last window")
+    parser.add_argument(
+        "--grace", metavar="S", type=grace, default=60.0, help="how long a window is open after its end (default: 60)"
+    )
+    parser.add_argument("--timeout", metavar="S", type=seconds, default=30.0, help="for one answer (default: 30)")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def moment(text: str) -> int:
+    """A time in ms since 1970, for argparse."""
+    import argparse
+
+    if text.isascii() and text.isdigit() and len(text) <= 15 and len(text) != len("20261121"):
+        return int(text)
+    try:
+        value = dt.datetime.fromisoformat(text)
+    except ValueError:
+        wanted = "write 2026-11-21T18:00, or ms since 1970"
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no time: {wanted}") from None
+    value = value.replace(tzinfo=dt.UTC) if value.tzinfo is None else value
+    return round(value.timestamp() * 1000)
+
+
+def grace(text: str) -> float:
+    """Seconds from 0 on, for argparse."""
+    return 0.0 if text == "0" else seconds(text)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from kafkalite.audit.events import AUDIT_TOPIC
+    from kafkalite.audit.run import Plan, run_audit
+    from kafkalite.audit.stages import NothingToCompare
+
+    try:
+        pattern = re.compile(arguments.topics)
+    except re.error as error:
+        raise UsageError(f"--topics: {error}") from error
+    if arguments.mirror is not None and arguments.offline is None:
+        raise UsageError("--mirror needs --offline, where a mirror keeps its progress")
+    counts = arguments.counts or AUDIT_TOPIC
+    shown = False if arguments.quiet else None
+    lines: dict[str, Progress] = {}
+
+    def on_progress(stage: str, rows: int) -> None:
+        lines.setdefault(stage, Progress(f"{stage}: read", shown=shown)).update(rows, 0)
+
+    with contextlib.ExitStack() as stack:
+        live = stack.enter_context(open_client("--live", arguments.live, arguments))
+        offline = None
+        if arguments.offline is not None:
+            offline = stack.enter_context(open_client("--offline", arguments.offline, arguments))
+        try:
+            report = run_audit(
+                Plan(
+                    live,
+                    offline,
+                    arguments.mirror,
+                    counts,
+                    pattern,
+                    arguments.since,
+                    arguments.until,
+                    arguments.grace,
+                ),
+                on_progress,
+            )
+        except NothingToCompare as error:
+            raise UsageError(str(error)) from error
+    show(report, as_json=arguments.json)
+    return 0 if report.verdict.complete else 1
+
+
+def open_client(flag: str, servers: str, arguments: argparse.Namespace) -> Client:
+    """UsageError for addresses that are none."""
+    from kafkalite.client import Client
+
+    try:
+        return Client(
+            servers,
+            client_id="kafkalite-audit",
+            connect_timeout_s=min(arguments.timeout, 10.0),
+            request_timeout_s=arguments.timeout,
+            retry_timeout_s=arguments.timeout,
+        )
+    except ValueError as error:
+        raise UsageError(f"{flag}: {error}") from error
+
+
+# --- what is printed --------------------------------------------------------------------------------------------------
+
+
+def show(report: Report, *, as_json: bool) -> None:
+    """The verdict for people, or all of it as JSON."""
+    for note in report.notes:
+        print(f"kafkalite: {note}", file=sys.stderr)
+    if as_json:
+        print_json(document(report))
+        return
+    verdict = report.verdict
+    if verdict.differences:
+        titles = ("STAGE", "TOPIC", "WINDOW", "SERVER", "EXPECTED", "MISSING", "DUPLICATED", "UNREPORTED")
+        print_table(titles, [cells(row) for row in verdict.differences])
+        print()
+    for named in report.named:
+        texts = [f"missing {spans(named.missing)}"] if named.missing else []
+        texts += [f"duplicated {spans([(one, one + 1) for one in named.duplicated])}"] if named.duplicated else []
+        print(f"{named.stage}: {named.topic}, server {named.server}, run {named.run:016x}: {'; '.join(texts)}")
+    scope = f"{verdict.expected} messages of {len(verdict.topics)} topics in {verdict.window_count} windows"
+    stages = ", ".join(report.stages)
+    still = f"; {verdict.open_count} windows are open yet" if verdict.open_count else ""
+    if verdict.complete:
+        print(f"complete: {scope}, each once in {stages}{still}")
+    else:
+        print(f"{len(verdict.differences)} differences: {scope}, compared with {stages}{still}")
+
+
+def cells(row: Difference) -> tuple[object, ...]:
+    """A line of the table."""
+    return (
+        row.stage,
+        row.topic,
+        window_text(row.window_ms, row.length_ms),
+        row.server,
+        row.expected,
+        row.missing,
+        row.duplicated,
+        row.unreported,
+    )
+
+
+def window_text(start_ms: int, length_ms: int) -> str:
+    """When a window begins, in UTC, and its length."""
+    try:
+        start = dt.datetime.fromtimestamp(start_ms / 1000, dt.UTC).isoformat(timespec="seconds").removesuffix("+00:00")
+    except (ValueError, OverflowError, OSError):
+        start = f"{start_ms} ms"
+    return f"{start} {length_ms / 1000:g} s"
+
+
+def spans(ranges: list[tuple[int, int]]) -> str:
+    """Numbers of messages: 17-23, 40."""
+    return ", ".join(str(first) if end == first + 1 else f"{first}-{end - 1}" for first, end in ranges)
+
+
+def document(report: Report) -> dict[str, object]:
+    """The report as JSON."""
+    verdict = report.verdict
+    return {
+        "complete": verdict.complete,
+        "topics": verdict.topics,
+        "expected": verdict.expected,
+        "windows": verdict.window_count,
+        "open_windows": verdict.open_count,
+        "stages": {
+            name: {
+                "records": count.record_count,
+                "unmarked": sum(count.unmarked.values()),
+                **{
+                    kind: sum(getattr(row, kind) for row in verdict.differences if row.stage == name)
+                    for kind in ("missing", "duplicated", "unreported")
+                },
+            }
+            for name, count in report.stages.items()
+        },
+        "differences": [
+            {**row._asdict(), "window": window_text(row.window_ms, row.length_ms)} for row in verdict.differences
+        ],
+        "messages": [
+            {
+                "stage": named.stage,
+                "topic": named.topic,
+                "server": named.server,
+                "run": f"{named.run:016x}",
+                "missing": [[first, end - 1] for first, end in named.missing],
+                "duplicated": {str(number): times for number, times in named.duplicated.items()},
+            }
+            for named in report.named
+        ],
+        "notes": report.notes,
+    }
