@@ -191,7 +191,6 @@ def test_tables_and_plots_of_a_run(fake: Callable[..., Runner], tmp_path: Path) 
     assert "### Consumer test" in page
     assert "| redis | 1,000 | × 1.00 |" in page
     assert "| redis | 0.10 / 0.10 / 1.00 |" in page, "998 of 1,000 are in the first bucket"
-    pytest.importorskip("matplotlib")
     names = {path.name for path in plots.draw(results, tmp_path / "out")}
     assert {"producer.png", "producer.svg", "consumer.png", "latency.svg", "cpu.png"} <= names
 
