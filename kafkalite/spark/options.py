@@ -23,8 +23,6 @@ from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition, topi
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-SIZE_TARGET = 32 * 1024 * 1024
-"""Bytes of a task, unless maxBytesPerPartition says otherwise: much more than what starting a task costs."""
 TRIGGER_DELAY_S = 15 * 60.0
 UNITS_S = {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 INT32_MAX = 2**31 - 1
@@ -90,8 +88,10 @@ class SourceOptions:
     fail_on_data_loss: bool = True
     include_headers: bool = False
     min_partitions: int | None = None
-    size_target: int = SIZE_TARGET
+    size_target: int | None = None
     """Bytes on the wire of a task, about."""
+    pushdown: bool = False
+    """Whether a query's filters make its ranges smaller."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -118,7 +118,8 @@ class SourceOptions:
             fail_on_data_loss=given.flag("failOnDataLoss", True),
             include_headers=given.flag("includeHeaders", False),
             min_partitions=given.number("minPartitions", 1, INT32_MAX),
-            size_target=given.number("maxBytesPerPartition", 1, INT64_MAX) or SIZE_TARGET,
+            size_target=given.number("maxBytesPerPartition", 1, INT64_MAX),
+            pushdown=given.flag("pushdown", False),
         )
 
 
@@ -185,14 +186,16 @@ REFUSED_BY_BATCHES = {
         OF_STREAMS,
     ),
 }
-REFUSED_BY_STREAMS = dict.fromkeys(
-    ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets"), "a streaming query has no end"
-)
+REFUSED_BY_STREAMS = {
+    **dict.fromkeys(("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets"), "a streaming query has no end"),
+    "pushdown": "Spark hands the filters of batch queries alone to a source",
+}
 
 KNOWN = (
     "assign", "subscribe", "subscribePattern", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets",
     "startingOffsetsByTimestampStrategy", "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets",
     "failOnDataLoss", "includeHeaders", "minPartitions", "maxBytesPerPartition", "kafkaConsumer.pollTimeoutMs",
+    "pushdown",
     *WITHOUT_EFFECT, "kafka.bootstrap.servers", "kafka.client.id", "kafka.isolation.level", "kafka.check.crcs",
     "kafka.fetch.max.bytes", "kafka.request.timeout.ms", "kafka.default.api.timeout.ms", "kafka.retry.backoff.ms",
     "kafka.socket.connection.setup.timeout.ms", "kafka.security.protocol",

@@ -1,6 +1,6 @@
 """Plans a batch query into pieces, and reads a piece as Arrow record batches: all of the source that is not PySpark.
 
-    driver     subscription ─▶ partitions ─▶ starts and ends ─▶ pieces of about 32 MiB, with their topic's id
+    driver     subscription ─▶ partitions ─▶ starts and ends ─▶ pieces of 32 to 128 MiB, with their topic's id
     executor   piece ─▶ ColumnReader ─▶ record batches, complete or an error (failOnDataLoss=false: what is left)
 
 A piece gives the same records whenever it is read, or fails: its ends are fixed when the query is planned. Its end is
@@ -12,6 +12,7 @@ Thread rule: functions; each thread has Clients of its own, which live as long a
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,6 +25,7 @@ from kafkalite.errors import InconsistentTopicId, OffsetOutOfRange, UnknownTopic
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, ZERO_UUID, TopicPartition
 from kafkalite.spark.offsets import REMEDY, DataLoss, Piece, checked_ranges, cut_to, resolve
 from kafkalite.spark.options import OptionError
+from kafkalite.spark.pushdown import Narrowing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -34,6 +36,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+EVERYTHING = Narrowing()
+TASK_SIZE = 128 * 1024 * 1024
+"""Bytes of the log that a task reads, unless maxBytesPerPartition says otherwise: as Spark takes files. Each further
+task costs about 40 ms of its own."""
+TASK_SIZE_MIN = 32 * 1024 * 1024
+"""With fewer bytes than cores could share, tasks become smaller, but not smaller than this."""
+TASKS_PER_CORE = 4
+"""So many that none is waited for long in the end."""
 CLIENTS_MAX = 16
 """Clusters, or settings for one, of which a thread keeps connections; beyond that the oldest are closed."""
 
@@ -101,29 +111,48 @@ class Offsets:
         return {key: self._known[key, at] for key, at in stamps.items()}
 
 
-def plan(client: Client, options: SourceOptions) -> list[Task]:
-    """What the tasks of a batch query read; nothing where there is nothing. DataLoss, OptionError, KafkaError."""
+def plan(client: Client, options: SourceOptions, narrowing: Narrowing = EVERYTHING) -> list[Task]:
+    """What the tasks of a batch query read; nothing where there is nothing. DataLoss, OptionError, KafkaError.
+
+    With a narrowing, what it leaves out is not missed where it is gone.
+    """
     topics = discover(client, options.subscription)
     keys = partitions_of(options.subscription, topics)
     look_up = Offsets(client, ISOLATIONS[options.client.isolation_level])
     earliest = look_up(dict.fromkeys(keys, OFFSET_EARLIEST))
     starts = resolve(options.starting, keys, look_up, missing=options.timestamp_strategy)
     ends = resolve(options.ending, keys, look_up, missing="latest")
+    starts, ends = narrowing.apply(starts, ends, look_up)
     latest = look_up(dict.fromkeys(keys, OFFSET_LATEST))
     ranges, losses = checked_ranges(starts, ends, earliest, latest, fail_on_data_loss=options.fail_on_data_loss)
     for loss in losses:
         log.warning("%s; failOnDataLoss is false, so what is left is read", loss)
-    pieces = [piece for key, (start, end) in ranges.items() for piece in split(client, key, start, end, options)]
-    if options.min_partitions is not None:
-        pieces = cut_to(pieces, options.min_partitions)
+    pieces = pieces_of(client, ranges, options)
     ids = {name: None if row.topic_id == ZERO_UUID else row.topic_id for name, row in topics.items()}
     return [Task(piece, ids[piece.key.topic]) for piece in pieces]
+
+
+def pieces_of(client: Client, ranges: Mapping[TopicPartition, tuple[int, int]], options: SourceOptions) -> list[Piece]:
+    """What each task reads of these ranges."""
+    pieces = [piece for key, (start, end) in ranges.items() for piece in split(client, key, start, end, options)]
+    if options.min_partitions is not None:
+        return cut_to(pieces, options.min_partitions)
+    if options.size_target is None:
+        return cut_to(pieces, task_count(sum(piece.size for piece in pieces), os.cpu_count() or 1))
+    return pieces
+
+
+def task_count(size: int, core_count: int) -> int:
+    """How many tasks at least so many bytes are worth: some for each core of this machine, unless they become small."""
+    return min(TASKS_PER_CORE * core_count, size // TASK_SIZE_MIN)
 
 
 def split(client: Client, key: TopicPartition, start: int, end: int, options: SourceOptions) -> list[Piece]:
     """A range in pieces of about the wanted size."""
     try:
-        return [Piece(key, *found) for found in split_by_size(client, key, start, end, options.size_target)]
+        return [
+            Piece(key, *found) for found in split_by_size(client, key, start, end, options.size_target or TASK_SIZE)
+        ]
     except OffsetOutOfRange as error:
         if options.fail_on_data_loss:
             raise DataLoss(f"offsets from {start} on of {key} aged out while they were planned; {REMEDY}") from error

@@ -31,13 +31,14 @@ from pyspark.sql.types import (
 
 from kafkalite.client.arrow import COLUMNS
 from kafkalite.spark.options import OptionError, SourceOptions, StreamOptions, includes_headers
-from kafkalite.spark.ranges import client_for, plan, read_task
+from kafkalite.spark.pushdown import narrowed
+from kafkalite.spark.ranges import EVERYTHING, client_for, plan, read_task
 from kafkalite.spark.sink_options import SinkOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
+    from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter, Filter
 
 HEADERS_TYPE = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 TYPES = {
@@ -68,7 +69,9 @@ class KafkaliteDataSource(DataSource):
 
     def reader(self, schema: StructType) -> KafkaliteReader:
         """For a batch query."""
-        return KafkaliteReader(SourceOptions.parse(self.options), columns_of(schema))
+        options = SourceOptions.parse(self.options)
+        kind = PushdownReader if options.pushdown else KafkaliteReader
+        return kind(options, columns_of(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # PySpark's name
         """For a streaming query."""
@@ -96,16 +99,31 @@ class KafkaliteReader(DataSourceReader):
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
         self._options = options
         self._columns = columns
+        self._narrowing = EVERYTHING
 
     def partitions(self) -> list[InputPartition]:
         """One a task."""
-        return [InputPartition(task) for task in plan(client_for(self._options.client), self._options)]
+        tasks = plan(client_for(self._options.client), self._options, self._narrowing)
+        return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The record batches of a task; none for the one that Spark makes when there is nothing to read."""
         if partition.value is None:
             return iter(())
         return read_task(self._options, self._columns, partition.value)
+
+
+class PushdownReader(KafkaliteReader):
+    """Reads only where rows may be that pass the query's filters.
+
+    A class of its own, as PySpark fails each query whose reader has this method while its setting
+    spark.sql.python.filterPushdown.enabled is off.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802  # PySpark's name
+        """All of them are given back: Spark looks at the rows again."""
+        self._narrowing = narrowed(filters)
+        return filters
 
 
 def columns_of(schema: StructType) -> tuple[str, ...]:

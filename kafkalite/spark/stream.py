@@ -29,13 +29,12 @@ from kafkalite.spark.offsets import (
     DataLoss,
     checked_ranges,
     cut_at_size,
-    cut_to,
     fair_shares,
     from_json,
     resolve,
     to_json,
 )
-from kafkalite.spark.ranges import Offsets, Task, client_for, discover, partitions_of, split
+from kafkalite.spark.ranges import Offsets, Task, client_for, discover, partitions_of, pieces_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -138,9 +137,7 @@ class StreamPlanner:
         )
         for loss in losses:
             log.warning("%s; failOnDataLoss is false, so what is left is read", loss)
-        pieces = [piece for key, (a, b) in ranges.items() for piece in split(client, key, a, b, self._source)]
-        if self._source.min_partitions is not None:
-            pieces = cut_to(pieces, self._source.min_partitions)
+        pieces = pieces_of(client, ranges, self._source)
         ids = {name: uuid_bytes(text) for name, text in last.ids.items()}
         return [Task(piece, ids.get(piece.key.topic)) for piece in pieces]
 

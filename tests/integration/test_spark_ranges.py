@@ -12,6 +12,7 @@ from kafkalite.record.columns import Record, RecordColumns
 from kafkalite.spark import ranges
 from kafkalite.spark.offsets import DataLoss
 from kafkalite.spark.options import OptionError, SourceOptions
+from kafkalite.spark.pushdown import Narrowing
 from tests.support import classic_oracle as oracle
 from tests.support.classic_client import ClassicClient
 from tests.support.classic_oracle import HELLO_0
@@ -195,3 +196,27 @@ def test_clients_are_kept_and_bounded(broker: Broker, monkeypatch: pytest.Monkey
     assert ranges.client_for(names[2]) is made[2]
     assert ranges.client_for(names[1]) is made[1]
     assert ranges.client_for(names[0]) is not made[0]
+
+
+MIB = 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("size", "cores", "expected"),
+    [(0, 2, 0), (31 * MIB, 2, 0), (100 * MIB, 2, 3), (1000 * MIB, 2, 8), (1000 * MIB, 64, 31)],
+)
+def test_every_core_gets_tasks_that_are_worth_it(size: int, cores: int, expected: int) -> None:
+    assert ranges.task_count(size, cores) == expected
+
+
+def test_filters_make_ranges_smaller(broker: Broker, client: Client, topic: str) -> None:
+    """Where no record is as young as a time, nothing is read."""
+    options = parse(broker, subscribe=topic)
+
+    def narrowed(**bounds: object) -> dict[int, list[int]]:
+        return read(client, options, ranges.plan(client, options, Narrowing(**bounds)))
+
+    assert narrowed(time_from_ms=STAMP + 3) == {0: list(range(3, 300)), 1: [3, 4]}
+    assert narrowed(time_from_ms=STAMP + 299) == {0: [299]}
+    assert narrowed(partitions=frozenset([0]), offset_from=5, offset_end=8) == {0: [5, 6, 7]}
+    assert narrowed(topics=frozenset(["another"])) == {}

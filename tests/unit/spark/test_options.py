@@ -34,7 +34,15 @@ def test_defaults_are_those_of_sparks_connector() -> None:
     assert options.fail_on_data_loss
     assert not options.include_headers
     assert options.min_partitions is None
+    assert options.size_target is None
+    assert not options.pushdown
     assert options.client.isolation_level == "read_uncommitted"
+
+
+def test_filters_are_of_batches_alone() -> None:
+    assert parse(pushdown="true").pushdown
+    with pytest.raises(OptionError, match="option pushdown cannot be set"):
+        StreamOptions.parse({**BASE, "pushdown": "true"})
 
 
 def test_names_are_in_any_case() -> None:

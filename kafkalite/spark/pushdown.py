@@ -1,0 +1,142 @@
+"""What a query's filters say about where its rows lie: topics, partitions, offsets, and the earliest time.
+
+    partition IN (0, 1) AND offset >= 500 AND timestamp > '…' ─▶ narrowed ─▶ Narrowing ─▶ smaller ranges
+
+Filters only make ranges smaller: Spark gets all of them back and looks at every row again, so what is not understood
+here costs time and nothing else. A time narrows from below alone: all records before the first that is not older are
+older, but behind the first that is younger there may be older ones again.
+
+Filters are PySpark's (`pyspark.sql.datasource.EqualTo` and the like), known here by the names of their classes, so
+that nothing of this needs PySpark.
+
+Thread rule: pure functions and frozen values.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from kafkalite.spark.options import INT64_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from kafkalite.model import TopicPartition
+
+    Positions = Mapping[TopicPartition, int]
+
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowing:
+    """Where rows may be that pass; None: everywhere."""
+
+    topics: frozenset[str] | None = None
+    partitions: frozenset[int] | None = None
+    offset_from: int = 0
+    offset_end: int = INT64_MAX
+    """Exclusive. (No record has the last offset of all.)"""
+    time_from_ms: int = 0
+    """No older record passes; 0: any age does."""
+
+    def wants(self, key: TopicPartition) -> bool:
+        """Whether a partition may have rows that pass."""
+        return (self.topics is None or key.topic in self.topics) and (
+            self.partitions is None or key.partition in self.partitions
+        )
+
+    def apply(
+        self, starts: Positions, ends: Positions, look_up: Callable[[Positions], Positions]
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        """The bounds of the partitions that are wanted; `look_up` finds the first record not older than a time."""
+        kept = {key: max(start, self.offset_from) for key, start in starts.items() if self.wants(key)}
+        cut = {key: min(ends[key], self.offset_end) for key in kept}
+        asked = {key: self.time_from_ms for key, start in kept.items() if start < cut[key]}
+        if self.time_from_ms > 0 and asked:
+            for key, first in look_up(asked).items():
+                kept[key] = max(kept[key], first) if first >= 0 else cut[key]
+        return kept, cut
+
+
+def narrowed(filters: Iterable[Any]) -> Narrowing:
+    """What all of these filters together leave."""
+    found = Narrowing()
+    for each in filters:
+        column: tuple[str, ...] = getattr(each, "attribute", ())
+        rule = RULES.get(column[0]) if len(column) == 1 else None
+        if rule is not None:
+            found = rule(found, type(each).__name__, getattr(each, "value", None))
+    return found
+
+
+def values_of(kind: str, value: Any, wanted: type) -> list[Any] | None:
+    """The only values that pass an equality or a list of them; None for another filter, or values of another type."""
+    if kind in {"EqualTo", "EqualNullSafe"}:
+        values = [value]
+    elif kind == "In":
+        values = [one for one in value if one is not None]
+    else:
+        return None
+    return values if all(type(one) is wanted for one in values) else None
+
+
+def by_topic(found: Narrowing, kind: str, value: Any) -> Narrowing:
+    """topic = 'a', topic IN ('a', 'b')"""
+    values = values_of(kind, value, str)
+    if values is None:
+        return found
+    return replace(found, topics=frozenset(values) if found.topics is None else found.topics & set(values))
+
+
+def by_partition(found: Narrowing, kind: str, value: Any) -> Narrowing:
+    """partition = 0, partition IN (0, 1)"""
+    values = values_of(kind, value, int)
+    if values is None:
+        return found
+    return replace(found, partitions=frozenset(values) if found.partitions is None else found.partitions & set(values))
+
+
+def by_offset(found: Narrowing, kind: str, value: Any) -> Narrowing:
+    """offset compared with a number, or one of several"""
+    first, end = interval(kind, value, values_of(kind, value, int), int)
+    return replace(
+        found,
+        offset_from=found.offset_from if first is None else max(found.offset_from, first),
+        offset_end=found.offset_end if end is None else min(found.offset_end, end),
+    )
+
+
+def by_timestamp(found: Narrowing, kind: str, value: Any) -> Narrowing:
+    """timestamp not before a time"""
+    first, _ = interval(kind, value, values_of(kind, value, dt.datetime), dt.datetime)
+    return found if first is None else replace(found, time_from_ms=max(found.time_from_ms, first))
+
+
+def interval(kind: str, value: Any, values: list[Any] | None, wanted: type) -> tuple[int | None, int | None]:
+    """(first, end) of the whole numbers that pass: offsets, or ms since 1970; None where there is no bound."""
+    if values is None:
+        if kind not in COMPARISONS or type(value) is not wanted:
+            return None, None
+        values = [value]
+    elif not values:
+        return INT64_MAX, None  # nothing passes
+    exact = [microseconds(one) for one in values] if wanted is dt.datetime else [1000 * one for one in values]
+    if any(one is None for one in exact):
+        return None, None
+    low, high = min(exact), max(exact)  # in thousandths
+    first = low // 1000 + 1 if kind == "GreaterThan" else -(-low // 1000)
+    end = -(-high // 1000) if kind == "LessThan" else high // 1000 + 1
+    return (None if kind.startswith("LessThan") else first), (None if kind.startswith("GreaterThan") else end)
+
+
+def microseconds(moment: dt.datetime) -> Any:
+    """Since 1970; None for a time without a zone, as nobody knows when that is."""
+    return None if moment.tzinfo is None else (moment - EPOCH) // dt.timedelta(microseconds=1)
+
+
+COMPARISONS = ("GreaterThan", "GreaterThanOrEqual", "LessThan", "LessThanOrEqual")
+RULES = {"topic": by_topic, "partition": by_partition, "offset": by_offset, "timestamp": by_timestamp}
+"""Column → what a filter of it says."""
