@@ -16,7 +16,7 @@ SOURCES := $(wildcard ext/c/* ext/kafkalite/*.pxd ext/kafkalite/_native/*.pyx ex
 BUILD := $(BIN)/python setup.py -q build_ext --inplace -j $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-all test-spark test-debug test-asan packages bench bench-packages bench-parts clients lint format docs warnings build-check clean
+.PHONY: help run build test test-all test-spark test-debug test-asan packages bench bench-packages bench-parts bench-spark clients lint format docs warnings build-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
@@ -90,6 +90,9 @@ bench-packages:  ## install the systems that `make bench` compares; starts no se
 bench-parts: $(VENV)/.built $(VENV)/.tested packages  ## micro benchmarks, then kafkalite beside the null broker
 	$(BIN)/python -m pytest benchmarks/micro --benchmark-enable --benchmark-only -o python_files='bench_*.py'
 	$(BIN)/python -m benchmarks.path
+
+bench-spark: $(VENV)/.built $(VENV)/.bench $(VENV)/.spark packages  ## beside Spark's own connector, in Spark (BENCH_ARGS="--rows 1000000")
+	$(BIN)/python -m benchmarks.spark $(BENCH_ARGS)
 
 clients: $(VENV)/.built $(VENV)/.tested packages  ## every client of the matrix, slow ones too, and docs/clients.md from what happened
 	KAFKALITE_COMPAT_RECORD=tests/compat/matrix.json $(BIN)/python -m pytest -m capability tests/compat $(PYTEST_ARGS); \

@@ -1,4 +1,4 @@
-"""One Spark session for the run, whose workers import the tree that is tested."""
+"""One Spark session for the run, whose workers import the tree that is tested, and which has Spark's own connector."""
 
 import os
 import shlex
@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.support import spark_connector
+from tests.support.apache_kafka import NotAvailable
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -19,6 +22,23 @@ def quick_python(folder: Path) -> Path:
     script.write_text(f'#!/bin/sh\nPYTHONPATH={shlex.quote(str(ROOT))} exec {shlex.quote(sys.executable)} "$@"\n')
     script.chmod(0o755)
     return script
+
+
+def connector_settings() -> dict[str, str]:
+    """For `format("kafka")`; nothing where Maven cannot fetch it, which the tests of that report by themselves."""
+    try:
+        return spark_connector.settings()
+    except NotAvailable:
+        return {}
+
+
+@pytest.fixture(scope="session")
+def sparks_connector() -> None:
+    """For tests that need `format("kafka")` in the session."""
+    try:
+        spark_connector.connector_jars()
+    except NotAvailable as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +54,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
         "spark.sql.shuffle.partitions": "2",
         "spark.ui.enabled": "false",
         "spark.log.level": "ERROR",
+        **connector_settings(),
     }
     running = session("kafkalite-tests", master="local[2]", settings=settings)
     yield running

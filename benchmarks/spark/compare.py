@@ -1,0 +1,245 @@
+"""How many rows a second does a topic give to Spark: by `format("kafkalite")`, and by Spark's own `format("kafka")`?
+
+Both read the same topic of the same broker in the same Spark session, each repeat of one beside a repeat of the other,
+in an order that turns; beside them `format("ready")`, whose record batches lie in memory before it is asked: no source
+in Python can be faster than that. Sinks are noop, which takes all rows and drops them, and Parquet. Rows have keys of
+16 bytes and values of 200.
+
+The topic is read again with all its rows in one of its partitions: how many cores does a query keep busy then?
+
+    broker process ─▶ [Python workers ─▶ JVM]  or  [JVM]  ─▶ noop, or files in a temporary directory
+
+CPU seconds are the kernel's, of the JVM with all its workers, and of the broker. Results go to
+benchmarks/results/spark.json, with machine, versions, commit and every repeat.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from benchmarks.path.harness import Kafkalite, Row, cpu_seconds, write_result
+from benchmarks.spark.ready import DISTINCT_ROWS, ReadyDataSource, portion
+from kafkalite.client import Client, ColumnWriter
+from kafkalite.spark.session import session
+from tests.spark.conftest import quick_python
+from tests.support import spark_connector
+
+PARTITIONS = 4
+SOURCES = ("ready", "kafkalite", "kafka")
+SINKS = ("noop", "parquet")
+EVEN, SKEWED = "even", "skewed"
+
+
+@dataclass
+class Sizes:
+    """What a run measures."""
+
+    rows: int
+    repeat_count: int
+    sources: tuple[str, ...] = SOURCES
+    sinks: tuple[str, ...] = SINKS
+
+
+def tree_cpu_s(pid: int) -> float:
+    """CPU seconds of a process and all below it, those that have ended included."""
+    root = psutil.Process(pid)
+    total = 0.0
+    for member in [root, *root.children(recursive=True)]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = member.cpu_times()
+            total += times.user + times.system + times.children_user + times.children_system
+    return total
+
+
+def fill(bootstrap: str, topic: str, rows: int, partitions: int, used: int) -> None:
+    """Writes the topic's rows, in turn to the first `used` of its partitions."""
+    with Client(bootstrap) as client:
+        client.admin.create_topic(topic, partitions)
+        with ColumnWriter(client, topic, acks=1) as writer:
+            for number, first in enumerate(range(0, rows, DISTINCT_ROWS)):
+                part = portion().slice(0, min(DISTINCT_ROWS, rows - first))
+                where = np.full(part.num_rows, number % used, np.int32)
+                writer.write(part.append_column("partition", where))
+            writer.flush()
+
+
+class Bench:
+    """A Spark session and a broker with both topics."""
+
+    def __init__(self, sizes: Sizes, folder: Path) -> None:
+        self.sizes = sizes
+        self.folder = folder
+        self.broker = Kafkalite("kafkalite", folder / "broker")
+        os.environ["PYSPARK_PYTHON"] = str(quick_python(folder))
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+        chosen = {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.memory": "4g",
+            "spark.ui.enabled": "false",
+            "spark.log.level": "ERROR",
+            **spark_connector.settings(),
+        }
+        self.spark = session("benchmarks.spark", master=f"local[{os.cpu_count()}]", settings=chosen)
+        self.spark.dataSource.register(ReadyDataSource)
+        self.jvm_pid = int(self.spark._jvm.java.lang.ProcessHandle.current().pid())
+
+    def start(self) -> None:
+        """The broker with its topics; every source and sink once, with few rows."""
+        self.broker.start()
+        for topic, used in ((EVEN, PARTITIONS), (SKEWED, 1)):
+            fill(self.bootstrap, topic, self.sizes.rows, PARTITIONS, used)
+        for source in self.sizes.sources:
+            found = self.frame(source, EVEN).count()
+            if found != self.sizes.rows:
+                raise RuntimeError(f"{source} gave {found} rows of {self.sizes.rows}")
+            for sink in self.sizes.sinks:
+                self.write(self.frame(source, EVEN).limit(DISTINCT_ROWS), sink)
+
+    def stop(self) -> None:
+        """Ends both."""
+        self.spark.stop()
+        self.broker.stop()
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.broker.port}"
+
+    def frame(self, source: str, topic: str) -> Any:
+        """A topic as a source has it, with that source's defaults."""
+        reader = self.spark.read.format(source)
+        if source == "ready":
+            return reader.options(rows=str(self.sizes.rows), tasks=str(2 * PARTITIONS)).load()
+        options = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": topic}
+        return reader.options(**options).load()
+
+    def write(self, frame: Any, sink: str) -> None:
+        """Runs the query."""
+        if sink == "noop":
+            frame.write.format("noop").mode("overwrite").save()
+            return
+        target = self.folder / "parquet"
+        try:
+            frame.write.mode("overwrite").parquet(str(target))
+        finally:
+            shutil.rmtree(target, ignore_errors=True)
+
+    def measure(self, source: str, sink: str, topic: str) -> Row:
+        """One query."""
+        frame = self.frame(source, topic)
+        before, broker_before, began = tree_cpu_s(self.jvm_pid), cpu_seconds(self.broker.pid), time.monotonic()
+        self.write(frame, sink)
+        wall_s = time.monotonic() - began
+        spark_cpu_s = tree_cpu_s(self.jvm_pid) - before
+        broker_cpu_s = cpu_seconds(self.broker.pid) - broker_before
+        return {
+            "rate_per_s": self.sizes.rows / wall_s,
+            "wall_s": wall_s,
+            "spark_cpu_s": spark_cpu_s,
+            "broker_cpu_s": broker_cpu_s,
+            "cores_busy": (spark_cpu_s + broker_cpu_s) / wall_s,
+        }
+
+
+def cases(sizes: Sizes) -> list[tuple[str, str, str]]:
+    """(topic, sink, source) of every query; the skewed topic is only read, and not by what has no topic."""
+    even = [(EVEN, sink, source) for sink in sizes.sinks for source in sizes.sources]
+    return even + [(SKEWED, "noop", source) for source in sizes.sources if source != "ready"]
+
+
+def run(bench: Bench, say: Callable[[str], None]) -> list[Row]:
+    """All queries in turn, again and again; a row of medians a query, with the figures of every repeat."""
+    asked = cases(bench.sizes)
+    rows: dict[tuple[str, str, str], list[Row]] = {case: [] for case in asked}
+    for repeat in range(bench.sizes.repeat_count):
+        shift = repeat % len(asked)
+        for case in [*asked[shift:], *asked[:shift]]:
+            topic, sink, source = case
+            row = bench.measure(source, sink, topic)
+            rows[case].append(row)
+            say(f"{topic:7} {sink:8} {source:10} {row['rate_per_s']:12,.0f} rows/s")
+    found = []
+    for (topic, sink, source), repeats in rows.items():
+        medians = {key: statistics.median(row[key] for row in repeats) for key in repeats[0]}
+        found.append({"topic": topic, "sink": sink, "source": source, "medians": medians, "rows": repeats})
+    return found
+
+
+def table(found: list[Row]) -> Iterator[str]:
+    """The medians, as docs/spark.md has them."""
+    rates = {(row["topic"], row["sink"], row["source"]): row["medians"]["rate_per_s"] for row in found}
+    yield "| topic, sink | source | rows/s | beside `ready` | beside `kafka` | cores busy | broker CPU s |"
+    yield "| --- | --- | --- | --- | --- | --- | --- |"
+    for row in found:
+        medians, where = row["medians"], (row["topic"], row["sink"])
+        beside = [
+            f"× {medians['rate_per_s'] / rates[*where, other]:.2f}" if (*where, other) in rates else ""
+            for other in ("ready", "kafka")
+        ]
+        yield (
+            f"| {', '.join(where)} | `{row['source']}` | {medians['rate_per_s']:,.0f} | {' | '.join(beside)} |"
+            f" {medians['cores_busy']:.2f} | {medians['broker_cpu_s']:.2f} |"
+        )
+
+
+def versions() -> dict[str, Any]:
+    """What was compared."""
+    import pyarrow as pa
+    import pyspark
+
+    jars = list(spark_connector.connector_jars())
+    return {"pyspark": pyspark.__version__, "pyarrow": pa.__version__, "connector": jars}
+
+
+def say(text: str) -> None:
+    """A line for who watches."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def parse(arguments: list[str] | None = None) -> Sizes:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="benchmarks.spark", description=__doc__.partition("\n")[0])
+    parser.add_argument("--small", action="store_true", help="tiny parameters, to see that it works")
+    parser.add_argument("--rows", type=int, default=4_000_000, help="of each topic (%(default)s)")
+    parser.add_argument("--repeats", type=int, default=5, help="of each query (%(default)s)")
+    parser.add_argument("--sources", default=",".join(SOURCES), help="(%(default)s)")
+    parser.add_argument("--sinks", default=",".join(SINKS), help="(%(default)s)")
+    chosen = parser.parse_args(arguments)
+    sources, sinks = tuple(chosen.sources.split(",")), tuple(chosen.sinks.split(","))
+    if set(sources) - set(SOURCES) or set(sinks) - set(SINKS):
+        parser.error(f"sources are {', '.join(SOURCES)}, sinks {', '.join(SINKS)}")
+    if chosen.small:
+        return Sizes(20_000, 1, sources, sinks)
+    if chosen.rows < 1 or chosen.repeats < 1:
+        parser.error("there is nothing to measure")
+    return Sizes(chosen.rows, chosen.repeats, sources, sinks)
+
+
+def main() -> None:
+    """See the module."""
+    sizes = parse()
+    with tempfile.TemporaryDirectory(prefix="kafkalite-bench-", dir=os.environ.get("KAFKALITE_BENCH_DIR")) as folder:
+        bench = Bench(sizes, Path(folder))
+        try:
+            bench.start()
+            found = run(bench, say)
+        finally:
+            bench.stop()
+    result = {"cases": found, "rows": sizes.rows, "repeat_count": sizes.repeat_count, "versions": versions()}
+    write_result("spark", result)
+    for line in table(found):
+        say(line)

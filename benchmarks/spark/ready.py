@@ -1,0 +1,109 @@
+"""`format("ready")`: a source that has its record batches before it is asked, the ceiling of any source in Python.
+
+Rows look like those of the topic that is measured beside it: the same columns, and the same keys and values again and
+again. Only the offsets are counted on, as each batch needs its own.
+
+Thread rule: Spark makes the objects where it needs them; the batch is made once a worker process.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from kafkalite.client.arrow import schema_of
+from kafkalite.spark.source import KafkaliteDataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+BATCH_ROWS = 10_000
+KEY_SIZE, VALUE_SIZE = 16, 200
+DISTINCT_ROWS = 100_000
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+STAMP_MS = 1_700_000_000_000
+
+
+@functools.cache
+def portion(rows: int = DISTINCT_ROWS) -> Any:
+    """A record batch of keys and values: text-like bytes, the same at each call."""
+    import pyarrow as pa
+
+    letters = np.frombuffer(b"abcdefghijklmnop", np.uint8)
+    chance = np.random.default_rng(1)
+
+    def column(size: int) -> Any:
+        data = letters[chance.integers(0, len(letters), rows * size)].tobytes()
+        offsets = np.arange(0, (rows + 1) * size, size, dtype=np.int32)
+        return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+    return pa.record_batch({"key": column(KEY_SIZE), "value": column(VALUE_SIZE)})
+
+
+@functools.cache
+def constants(partition: int) -> list[Any]:
+    """The columns that are the same in every batch, by their place in COLUMNS; None for the others."""
+    import pyarrow as pa
+
+    schema = schema_of(COLUMNS)
+    values = {"topic": "ready", "partition": partition, "timestamp": STAMP_MS * 1000, "timestampType": 0}
+    return [
+        pa.repeat(pa.scalar(values[name], schema.field(name).type), BATCH_ROWS) if name in values else None
+        for name in COLUMNS
+    ]
+
+
+def batches(partition: int, start: int, end: int) -> Iterator[Any]:
+    """Rows `start` to `end` of a partition."""
+    import pyarrow as pa
+
+    source = portion()
+    schema = schema_of(COLUMNS)
+    fixed = constants(partition)
+    for first in range(start, end, BATCH_ROWS):
+        count = min(BATCH_ROWS, end - first)
+        at = first % DISTINCT_ROWS
+        columns = {
+            "key": source.column("key").slice(at, count),
+            "value": source.column("value").slice(at, count),
+            "offset": pa.array(np.arange(first, first + count, dtype=np.int64)),
+        }
+        arrays = [
+            columns[name] if array is None else array.slice(0, count)
+            for name, array in zip(COLUMNS, fixed, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+class ReadyDataSource(DataSource):
+    """Options: `rows` in all, `tasks` that share them."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "ready"
+
+    def schema(self) -> StructType:
+        return KafkaliteDataSource({}).schema()
+
+    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002  # PySpark's signature
+        return ReadyReader(int(self.options["rows"]), int(self.options["tasks"]))
+
+
+class ReadyReader(DataSourceReader):
+    """Each task is a partition of its own."""
+
+    def __init__(self, rows: int, tasks: int) -> None:
+        self._rows = rows
+        self._tasks = tasks
+
+    def partitions(self) -> list[InputPartition]:
+        each = -(-self._rows // self._tasks)
+        return [InputPartition((i, min(each, self._rows - i * each))) for i in range(self._tasks)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        number, count = partition.value
+        return batches(number, 0, count)
