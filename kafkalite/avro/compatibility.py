@@ -36,6 +36,8 @@ PROMOTIONS: Final = {
     "string": frozenset({"bytes"}),
 }
 """Reader's kind → writer's kinds that it can take."""
+PROBLEM_COUNT_MAX: Final = 100
+"""Of one type: what is met in many places would double with each level of types around it."""
 PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 
 
@@ -77,7 +79,7 @@ class Problem(NamedTuple):
 
 
 def problems(reader: Schema | Type, writer: Schema | Type) -> list[Problem]:
-    """Why `reader` cannot read what `writer` wrote; empty when it can."""
+    """Why `reader` cannot read what `writer` wrote, PROBLEM_COUNT_MAX reasons at most; empty when it can."""
     first = reader.root if isinstance(reader, Schema) else reader
     second = writer.root if isinstance(writer, Schema) else writer
     return _Checker().compare(first, second, "")
@@ -125,7 +127,7 @@ class _Checker:
         if found is None:
             before = len(self.known)
             self.known[key] = []  # inside itself it fits, if the rest does
-            found = self.known[key] = self._compare(reader, writer, place)
+            found = self.known[key] = self._compare(reader, writer, place)[:PROBLEM_COUNT_MAX]
             if found:  # what was found to fit meanwhile may have rested on that
                 for later in list(self.known)[before:]:
                     if not self.known[later]:

@@ -15,6 +15,7 @@ Thread rule: immutable once parsed; share freely.
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -28,6 +29,8 @@ DEPTH_MAX: Final = 100
 """Types inside types; deeper ones are refused rather than met with a stack that is too short."""
 TYPES_MAX: Final = 10_000
 """Types in one schema."""
+JSON_DEPTH_MAX: Final = 500
+"""Lists and objects inside each other in a schema's text, attributes of others and defaults included."""
 FIXED_SIZE_MAX: Final = 1 << 24
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
@@ -122,7 +125,7 @@ class Schema:
 def parse(text: str, named: Mapping[str, Type] | None = None) -> Schema:
     """A schema from its JSON text; SchemaError. `named` are types of referenced schemas, by full name."""
     try:
-        document = json.loads(text, parse_constant=_refuse_constant)
+        document = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
     except RecursionError as error:
         raise SchemaError("the schema is nested too deeply") from error
     except ValueError as error:
@@ -132,6 +135,7 @@ def parse(text: str, named: Mapping[str, Type] | None = None) -> Schema:
 
 def parse_json(document: object, named: Mapping[str, Type] | None = None) -> Schema:
     """The same from JSON that is parsed already."""
+    _require_flat(document)
     parser = _Parser(dict(named or {}))
     root = parser.type_of(document, "", 0)
     external = frozenset(named or ())
@@ -140,6 +144,30 @@ def parse_json(document: object, named: Mapping[str, Type] | None = None) -> Sch
 
 def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is no JSON")
+
+
+def _finite(text: str) -> float:
+    """A number that can be written as JSON again."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:40]} is too large a number")
+    return number
+
+
+def _require_flat(document: object) -> None:
+    """SchemaError for JSON so deep that it could be read on a short stack alone, or not be written again."""
+    level = [document]
+    for _ in range(JSON_DEPTH_MAX):
+        inner: list[object] = []
+        for node in level:
+            if isinstance(node, dict):
+                inner += node.values()
+            elif isinstance(node, list):
+                inner += node
+        if not inner:
+            return
+        level = inner
+    raise SchemaError("the schema is nested too deeply")
 
 
 class _Parser:
@@ -237,7 +265,7 @@ class _Parser:
             if "type" not in row:
                 raise SchemaError(f"no type of field {own} of {name}")
             order = row.get("order", "ascending")
-            if order not in {"ascending", "descending", "ignore"}:
+            if order not in ("ascending", "descending", "ignore"):
                 raise SchemaError(f"the order of field {own} of {name} is {_shown(order)}")
             made.append(
                 Field(

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kafkalite.avro.schema import DEPTH_MAX, SchemaError, parse
+from kafkalite.avro.schema import DEPTH_MAX, JSON_DEPTH_MAX, SchemaError, parse
 
 ORDER = {
     "type": "record",
@@ -112,6 +112,8 @@ def test_a_referenced_type_is_named_and_stands_alone_when_asked() -> None:
         ('{"type":"record","name":"R","fields":[{"name":"a"}]}', "no type of field a"),
         ('{"type":"record","name":"R","fields":[{"name":"a b","type":"int"}]}', "illegal name of a field"),
         ('{"type":"record","name":"R","fields":[{"name":"a","type":"int","order":"up"}]}', "order of field a"),
+        ('{"type":"record","name":"R","fields":[{"name":"a","type":"int","order":["up"]}]}', "order of field a"),
+        ('{"type":"record","name":"R","fields":[{"name":"a","type":"double","default":1e999}]}', "too large a number"),
         (
             '{"type":"record","name":"R","fields":[{"name":"a","type":{"type":"fixed","name":"R","size":1}}]}',
             "redefine",
@@ -125,6 +127,7 @@ def test_a_referenced_type_is_named_and_stands_alone_when_asked() -> None:
         ('["int","int"]', "int is twice in a union"),
         ('["int",["null"]]', "a union holds a union"),
         ("[" * 200_000, "nested too deeply"),
+        ('{"type":"int","mine":' + "[" * JSON_DEPTH_MAX + "]" * JSON_DEPTH_MAX + "}", "nested too deeply"),
         (
             '{"type":"array","items":' * (DEPTH_MAX + 1) + '"int"' + "}" * (DEPTH_MAX + 1),
             f"more than {DEPTH_MAX} levels",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalite.avro.compatibility import LEVELS, can_read, check, problems
+from kafkalite.avro.compatibility import LEVELS, PROBLEM_COUNT_MAX, can_read, check, problems
 from kafkalite.avro.schema import parse
 from tests.support.avro_schemas import changed, schemas, values
 
@@ -169,3 +169,16 @@ def test_a_schema_that_holds_itself_is_compared_to_its_end() -> None:
     plain, more = parse(tree % ""), parse(tree % '{"name":"v","type":"int"},')
     assert can_read(plain, more)
     assert {problem.kind for problem in problems(more, plain)} >= {"READER_FIELD_MISSING_DEFAULT_VALUE"}
+
+
+def test_one_problem_that_is_met_in_many_places_does_not_double_with_each_level() -> None:
+    def nested(innermost: str) -> str:
+        text = f'{{"type":"record","name":"R40","fields":[{{"name":"x","type":"{innermost}"}}]}}'
+        for level in reversed(range(40)):
+            fields = f'{{"name":"a","type":{text}}},{{"name":"b","type":"R{level + 1}"}}'
+            text = f'{{"type":"record","name":"R{level}","fields":[{fields}]}}'
+        return text
+
+    found = problems(parse(nested("int")), parse(nested("string")))
+    assert len(found) == PROBLEM_COUNT_MAX
+    assert {problem.kind for problem in found} == {"TYPE_MISMATCH"}
