@@ -187,7 +187,9 @@ def _read_setting(head: dict[str, Any], body: dict[str, Any] | None) -> Change:
     subject = head.get("subject")
     name = "compatibilityLevel" if head["keytype"] == CONFIG else "mode"
     value = body.get(name) if body is not None else None
-    return SettingChange(head["keytype"], None if subject is None else text_of(subject), value)
+    return SettingChange(
+        head["keytype"], None if subject is None else text_of(subject), None if value is None else text_of(value)
+    )
 
 
 def _read_deletion(head: dict[str, Any], body: dict[str, Any] | None) -> Change:

@@ -44,6 +44,7 @@ REASONS: Final = {
 }
 BODY_SIZE_MAX: Final = 2 * 1024 * 1024
 REFERENCE_COUNT_MAX: Final = 1000
+DIGITS_MAX: Final = 20
 LENIENT: Final = "HTTP_CONFLUENT_ACCEPT_UNKNOWN_PROPERTIES"
 """Newer clients send attributes that an older registry does not know, and this header with them."""
 
@@ -392,16 +393,21 @@ def version_of(text: str) -> int:
     if text.strip().lower() in {"latest", "-1"}:
         return LATEST
     digits = text.strip()
-    if not digits.isascii() or not digits.isdigit() or not 0 < int(digits[:20]) <= ID_MAX:
+    if not is_number(digits) or not 0 < int(digits) <= ID_MAX:
         raise errors.invalid_version(text[:100])
     return int(digits)
 
 
 def id_of(text: str) -> int:
     """A schema's id; RegistryError 404 for what is no number, as a path that is not there."""
-    if not text.isascii() or not text.isdigit() or int(text[:20]) > ID_MAX:
+    if not is_number(text) or int(text) > ID_MAX:
         raise errors.plain(404, "HTTP 404 Not Found")
     return int(text)
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is digits, and not so many that Python would not read them."""
+    return text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX
 
 
 def places(app: Application, request: Request) -> list[SchemaVersion]:

@@ -28,7 +28,7 @@ from kafkalite.schemas.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from kafkalite.avro.schema import Type
 
@@ -158,19 +158,27 @@ class State:
             self._parsed[row.identity] = found
         return found
 
-    def named_types(self, references: tuple[Reference, ...], depth: int = 0) -> dict[str, Type]:
+    def named_types(self, references: tuple[Reference, ...]) -> dict[str, Type]:
         """The types that references bring, by full name; SchemaError for one that is not there."""
+        return self._named_types(references, 0, {})
+
+    def _named_types(
+        self, references: tuple[Reference, ...], depth: int, seen: dict[tuple[str, int], Mapping[str, Type]]
+    ) -> dict[str, Type]:
+        """`seen` is what versions bring that were met already: many may refer to one, and it to many again."""
         if depth > REFERENCE_DEPTH_MAX:
             raise SchemaError(f"references go deeper than {REFERENCE_DEPTH_MAX}")
         named: dict[str, Type] = {}
         for reference in references:
-            row = self.subjects.get(reference.subject, {}).get(reference.version)
-            if row is None or row.deleted:
-                raise SchemaError(
-                    f'No schema reference found for subject "{reference.subject}" and version {reference.version}'
-                )
-            schema = parse(row.text, self.named_types(row.references, depth + 1))
-            named = {**schema.named, **named}
+            place = (reference.subject, reference.version)
+            if place not in seen:
+                row = self.subjects.get(reference.subject, {}).get(reference.version)
+                if row is None or row.deleted:
+                    raise SchemaError(
+                        f'No schema reference found for subject "{reference.subject}" and version {reference.version}'
+                    )
+                seen[place] = parse(row.text, self._named_types(row.references, depth + 1, seen)).named
+            named = {**seen[place], **named}
             if reference.name not in named:
                 raise SchemaError(f"the schema referred to as {reference.name} defines no such type")
         return named

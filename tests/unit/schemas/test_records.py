@@ -89,6 +89,7 @@ def test_what_another_registry_keeps_about_a_schema_stays_with_it() -> None:
         (b"[]", None),
         (b"\xff", None),
         (b'{"keytype":"WHAT"}', None),
+        (b'{"keytype":"CONFIG","subject":null,"magic":0}', b'{"compatibilityLevel":["FULL"]}'),
         (SCHEMA_KEY, b"{}"),
         (SCHEMA_KEY, b"[]"),
         (SCHEMA_KEY, b'{"id":"1","schema":"x"}'),

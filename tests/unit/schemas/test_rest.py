@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafkalite.avro.schema import parse
 from kafkalite.schemas.registry import SCHEMA_SIZE_MAX, Registry
 from kafkalite.schemas.rest import CONTENT_TYPE, Application
 from tests.support.schema_registry import MemoryStore
@@ -106,6 +107,7 @@ def test_what_is_not_there_has_its_code(call: Caller) -> None:
     refused(call("DELETE", "/subjects/x"), 404, 40401, "Subject 'x' not found.")
     refused(call("GET", "/nothing"), 404, 404, "HTTP 404 Not Found")
     refused(call("GET", "/schemas/ids/x"), 404, 404, "HTTP 404 Not Found")
+    refused(call("GET", f"/schemas/ids/{'0' * 5000}"), 404, 404, "HTTP 404 Not Found")
     refused(call("PUT", "/subjects"), 405, 405, "HTTP 405 Method Not Allowed")
 
 
@@ -301,6 +303,18 @@ def test_references(call: Caller) -> None:
     refused(call.register("x", order, references=[wrong]), 422, 42201, "defines no such type")
     call("DELETE", "/subjects/order")
     assert call("DELETE", "/subjects/customer") == (200, [1])
+
+
+def test_what_is_referred_to_by_many_is_parsed_once(call: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed = []
+    monkeypatch.setattr("kafkalite.schemas.state.parse", lambda text, named: parsed.append(text) or parse(text, named))
+    call.register("t0", '{"type":"record","name":"N0","fields":[]}')
+    for level in range(1, 11):
+        text = f'{{"type":"record","name":"N{level}","fields":[{{"name":"a","type":"N{level - 1}"}}]}}'
+        reference = {"name": f"N{level - 1}", "subject": f"t{level - 1}", "version": 1}
+        parsed.clear()
+        assert call.register(f"t{level}", text, references=[reference] * 10) == (200, {"id": level + 1})
+        assert len(parsed) == level
 
 
 def test_normalizing(call: Caller) -> None:
