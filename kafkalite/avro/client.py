@@ -33,6 +33,7 @@ BACKOFF_S_MAX: Final = 2.0
 REFERENCE_DEPTH_MAX: Final = 20
 UNKNOWN_COUNT_MAX: Final = 10_000
 SCHEMA_NOT_FOUND: Final = 40403
+SCHEMA_ID_MAX: Final = 2**31 - 1
 LOST: Final = (OSError, http.client.HTTPException)
 
 
@@ -116,7 +117,7 @@ class RegistryClient:
                     if error.code == SCHEMA_NOT_FOUND:
                         self._note_unknown(schema_id)
                     raise
-                found = self._parsed(answer, 0)
+                found = self._parsed(answer)
                 if len(self._schemas) >= self._cache_count_max:
                     self._schemas.clear()
                 self._schemas[schema_id] = found
@@ -125,7 +126,7 @@ class RegistryClient:
     def latest(self, subject: str) -> RegisteredSchema:
         """The last version of a subject; asked afresh each time."""
         answer = self.request("GET", f"/subjects/{quote(subject, safe='')}/versions/latest")
-        return RegisteredSchema(answer["id"], answer["version"], self._parsed(answer, 0))
+        return RegisteredSchema(answer["id"], answer["version"], self._parsed(answer))
 
     def register(self, subject: str, schema: str, references: Iterable[Mapping[str, Any]] = ()) -> int:
         """The id of a schema under a subject, registered if need be. RegistryRefused (409: not compatible)."""
@@ -141,7 +142,9 @@ class RegistryClient:
         return schema_id
 
     def _refuse_unknown(self, schema_id: int) -> None:
-        if time.monotonic() - self._unknown.get(schema_id, float("-inf")) < self._unknown_age_s:
+        """Garbage is not asked for again at once, nor what no registry's path can say."""
+        age_s = time.monotonic() - self._unknown.get(schema_id, float("-inf"))
+        if schema_id > SCHEMA_ID_MAX or age_s < self._unknown_age_s:
             raise RegistryRefused(404, SCHEMA_NOT_FOUND, f"Schema {schema_id} not found")
 
     def _note_unknown(self, schema_id: int) -> None:
@@ -149,15 +152,24 @@ class RegistryClient:
             self._unknown.clear()
         self._unknown[schema_id] = time.monotonic()
 
-    def _parsed(self, answer: Mapping[str, Any], depth: int) -> Schema:
+    def _parsed(self, answer: Mapping[str, Any]) -> Schema:
+        return self._parsed_with(answer, 0, {})
+
+    def _parsed_with(
+        self, answer: Mapping[str, Any], depth: int, seen: dict[tuple[str, int], Mapping[str, Type]]
+    ) -> Schema:
+        """`seen` is what versions bring that were asked for already: many may refer to one, and it to many again."""
         if answer.get("schemaType", "AVRO") != "AVRO":
             raise SchemaError(f"the schema is of type {answer['schemaType']}, not AVRO")
         if depth > REFERENCE_DEPTH_MAX:
             raise SchemaError(f"references go deeper than {REFERENCE_DEPTH_MAX}")
         named: dict[str, Type] = {}
         for row in answer.get("references") or ():
-            path = f"/subjects/{quote(row['subject'], safe='')}/versions/{int(row['version'])}?deleted=true"
-            named |= self._parsed(self.request("GET", path), depth + 1).named
+            subject, version = row["subject"], int(row["version"])
+            if (subject, version) not in seen:
+                path = f"/subjects/{quote(subject, safe='')}/versions/{version}?deleted=true"
+                seen[subject, version] = self._parsed_with(self.request("GET", path), depth + 1, seen).named
+            named |= seen[subject, version]
         return parse(answer["schema"], named)
 
     # --- asking ------------------------------------------------------------------------------------------------------

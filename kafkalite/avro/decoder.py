@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kafkalite._native.avro_decode import FAILURES, ColumnDecoder
-from kafkalite.avro.client import RegistryRefused
+from kafkalite.avro.client import SCHEMA_NOT_FOUND, RegistryRefused
 from kafkalite.avro.layout import Layout, arrow_type, build
 from kafkalite.avro.resolution import compile_program
 from kafkalite.avro.schema import Schema, SchemaError, parse
@@ -105,7 +105,8 @@ class AvroDecoder:
     def decode(self, messages: Any) -> Decoded:
         """A batch: an Arrow array of binary, large_binary or string, chunked or not, or a BytesColumn.
 
-        DecodeError in mode failfast; RegistryUnreachable; OverflowError for more than 2 GiB in one column.
+        DecodeError in mode failfast; RegistryUnreachable, and RegistryRefused for anything but an unknown id, which is
+        the message's fault; OverflowError for more than 2 GiB in one column.
         """
         column = bytes_column(messages)
         ids, headed = headers_of(column)
@@ -131,8 +132,8 @@ class AvroDecoder:
             try:
                 root = self._root_of(schema_id)
             except RegistryRefused as error:
-                if error.status >= 500:
-                    raise
+                if error.code != SCHEMA_NOT_FOUND:
+                    raise  # the registry's trouble with us, not the message's
                 root = NULL_ROOT - 1 - len(reasons)
                 reasons[root] = f"the registry has no schema of this id: {error}"
             except SchemaError as error:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalite.avro import AvroDecoder, DecodeError
+from kafkalite.avro import AvroDecoder, DecodeError, RegistryRefused
 from kafkalite.avro.layout import UnsupportedSchema
 from kafkalite.record.columns import BytesColumn
 from tests.support.avro_schemas import changed, record_schemas, same, schemas, values
@@ -286,3 +286,14 @@ def test_a_branch_that_cannot_be_resolved_fails_only_where_it_comes() -> None:
 def test_modes_are_three() -> None:
     with pytest.raises(ValueError, match="failfast, permissive, dlq"):
         decoder({}, "int", "lenient")
+
+
+@pytest.mark.parametrize(("status", "code"), [(401, 401), (404, 404), (429, -1), (500, 50001)])
+def test_what_a_registry_refuses_us_is_no_fault_of_a_message(status: int, code: int) -> None:
+    class Refusing(FixedRegistry):
+        def schema(self, schema_id: int):
+            raise RegistryRefused(status, code, "not you")
+
+    reading = AvroDecoder(Refusing({1: '"int"'}), '"int"', mode="dlq")
+    with pytest.raises(RegistryRefused, match="not you"):
+        reading.decode(pa.array([message(1, b"\2")]))

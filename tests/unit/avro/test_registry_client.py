@@ -143,6 +143,20 @@ def test_registering_and_references() -> None:
         ]
 
 
+def test_what_many_refer_to_is_asked_for_once() -> None:
+    reference = {"name": "C", "subject": "c", "version": 3}
+    answers = [(200, {**INT, "references": [reference, reference]}), (200, {"schema": '"long"'})]
+    with Script(*answers) as script:
+        assert script.client.schema(4).root.kind == "int"
+        assert [path for path, _ in script.seen] == ["GET /schemas/ids/4", "GET /subjects/c/versions/3?deleted=true"]
+
+
+def test_an_id_that_no_registry_can_have_is_not_asked_for() -> None:
+    with Script((200, INT)) as script, pytest.raises(RegistryRefused, match="40403"):
+        script.client.schema(2**31)
+    assert script.seen == []
+
+
 @pytest.mark.parametrize("url", ["127.0.0.1:8081", "ftp://x", "http://"])
 def test_what_is_no_url(url: str) -> None:
     with pytest.raises(ValueError, match="no URL of a schema registry"):
