@@ -4,10 +4,9 @@ The bytes are `_native.message_set`'s business, wrappers `kafkalite.record.messa
 errors of the 0.7 API. Thread rule: a set may be shared, an iterator belongs to one thread at a time.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from __future__ import annotations
 
-from typing_extensions import Buffer
+from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalite._native import message_set as native
 from kafkalite._native.message_set import Message
@@ -15,6 +14,11 @@ from kafkalite._native.stream import PairIterator
 from kafkalite.classic.errors import ClassicError, InvalidMessage, InvalidMessageSize
 from kafkalite.record.compression import CompressionError
 from kafkalite.record.message_set import DEPTH_MAX, UNPACKED_SIZE_MAX, unpack, wrap
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from typing_extensions import Buffer
 
 __all__ = ["Message", "MessageAndOffset", "MessageIterator", "MessageSet", "encode_message_set", "valid_size"]
 

@@ -9,10 +9,9 @@ Both limits stand for every set of bytes from a client: how deep wrappers may li
 may unpack to. Pure; the native half is `_native.message_set`.
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from __future__ import annotations
 
-from typing_extensions import Buffer
+from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalite._native.message_set import (
     BAD_CODEC,
@@ -32,6 +31,11 @@ from kafkalite.record.compression import (
     compress,
     decompress,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from typing_extensions import Buffer
 
 DEPTH_MAX = 4
 """Wrappers that may lie in each other."""
