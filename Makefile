@@ -19,7 +19,7 @@ BUILD := $(BIN)/python setup.py -q build_ext --inplace -j $(JOBS)
 .PHONY: help run build test test-all test-spark test-debug test-asan packages bench bench-packages bench-parts bench-spark clients lint format docs warnings build-check clean
 
 help:  ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 16
 
 # As `kafkalite start` does, it opens Kafka 0.7's port too; PORT_07= (empty) leaves that out.
 comma := ,
