@@ -27,6 +27,7 @@ from kafkalite.client.client import READ_COMMITTED
 from kafkalite.client.errors import TransactionAborted
 from kafkalite.client.mirror_progress import Progress, Reached
 from kafkalite.client.mirror_topics import TargetTopics, TopicFilter
+from kafkalite.client.producer import TRANSACTION_TIMEOUT_S
 from kafkalite.client.reader import FETCH_SIZE, Reader
 from kafkalite.errors import ErrorCode, OffsetOutOfRange, error_for
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, ZERO_UUID, TopicPartition
@@ -49,7 +50,7 @@ COMMIT_SIZE = 64 * 1024 * 1024
 REFRESH_S = 30.0
 """How often new topics and partitions are looked for."""
 GIVE_UP_S = 300.0
-"""How long transactions may fail one after the other."""
+"""How long transactions may fail one after the other, counted from the first that did."""
 RETRY_PAUSE_S = 0.5
 POLL_S = 0.2
 MAX_WAIT_MS = 100
@@ -216,7 +217,10 @@ class Mirror:
         self._fetch_size = fetch_size
         self._on_commit = on_commit
         self._progress = Progress(target, name, self._source_id())
-        self._producer = target.producer(transactional_id=f"kafkalite-mirror-{name}")
+        self._producer = target.producer(
+            transactional_id=f"kafkalite-mirror-{name}",
+            transaction_timeout_s=max(TRANSACTION_TIMEOUT_S, 2 * commit_interval_s),
+        )
         self._copier = Copier(self._producer)
         self._targets = TargetTopics(source, target, self._progress.topic)
         self._reader = self._make_reader(await_topics=False)
@@ -258,7 +262,10 @@ class Mirror:
         self._producer.close()
 
     def run(self, stop: threading.Event, *, to_end: bool = False) -> Copied:
-        """Copies until `stop` is set, or all that the source has now. ProducerFenced: a newer mirror of this name."""
+        """Copies until `stop` is set, or all that the source has now.
+
+        ProducerFenced: a newer mirror of this name. TransactionAborted: none could be committed for GIVE_UP_S.
+        """
         self._to_end = to_end
         self._reader.close()
         self._reader = self._make_reader(await_topics=not to_end)
@@ -267,6 +274,7 @@ class Mirror:
         self._reached = self._progress.load()
         self._take_topics()
         looked = failing_since = time.monotonic()
+        done = -1
         while True:
             try:
                 if stop.is_set() or (to_end and self._reader.done):
@@ -274,12 +282,13 @@ class Mirror:
                     if stop.is_set() or self._reader.done:
                         return self.copied
                 self._round()
-                failing_since = time.monotonic()
-                if not to_end and failing_since - looked > self._refresh_s:
-                    looked = failing_since
+                if not to_end and time.monotonic() - looked > self._refresh_s:
+                    looked = time.monotonic()
                     self._commit()
                     self._take_topics()
             except TransactionAborted:
+                if self.copied.transactions != done:
+                    done, failing_since = self.copied.transactions, time.monotonic()
                 if time.monotonic() - failing_since > GIVE_UP_S:
                     raise
                 self._roll_back()
@@ -376,8 +385,8 @@ class Mirror:
             self._pending[fetched.partition] = fetched.next_offset
             self._pending_records[topic] = self._pending_records.get(topic, 0) + count
             self._pending_sizes[topic] = self._pending_sizes.get(topic, 0) + len(fetched.records)
-            if self._is_due():
-                self._commit()
+            if self._is_due() and not self._commit():
+                return  # what is left of the answer may be of a topic that is gone; the rest is fetched again
         if self._is_due():
             self._commit()
 
@@ -385,14 +394,14 @@ class Mirror:
         late = time.monotonic() - self._began > self._commit_interval_s
         return self._open and (late or sum(self._pending_sizes.values()) >= self._commit_size)
 
-    def _commit(self) -> None:
-        """Ends the transaction, with the progress that its records mean."""
+    def _commit(self) -> bool:
+        """Ends the transaction, with the progress that its records mean; False when it had to be rolled back."""
         if not self._open:
-            return
+            return True
         if self._some_are_others():
             self._roll_back()
             self._take_topics()
-            return
+            return False
         reached = {key: Reached(offset, self._ids[key.topic]) for key, offset in self._pending.items()}
         self._progress.write(self._producer, reached)
         self._producer.commit_transaction()
@@ -406,6 +415,7 @@ class Mirror:
         self._forget_pending()
         if self._on_commit is not None:
             self._on_commit(self.copied)
+        return True
 
     def _roll_back(self) -> None:
         """Gives the transaction up; every partition goes on where the last one ended."""

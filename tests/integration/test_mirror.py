@@ -15,7 +15,7 @@ import pytest
 
 from kafkalite.broker import Broker
 from kafkalite.cli import main
-from kafkalite.client import Client, Producer
+from kafkalite.client import Client, Producer, TransactionAborted
 from kafkalite.client.mirror import Mirror
 from kafkalite.client.mirror_topics import TopicFilter
 from kafkalite.errors import ProducerFenced
@@ -199,6 +199,61 @@ def test_a_topic_made_anew_while_it_is_copied(clients: tuple[Client, Client], so
         thread.join()
     assert [record.value for record in read(two, "anew")] == [b"old"] * 10 + [b"new"] * 30
     assert notes == ["anew-0: the topic was made anew in the source, all of it is copied"]
+
+
+def test_a_topic_made_anew_in_the_middle_of_an_answer(clients: tuple[Client, Client]) -> None:
+    """What the answer has of the old one beside it does not count as progress in the new one."""
+    one, two = clients
+    one.admin.create_topic("halfway", 2)
+    for partition in range(2):
+        one.produce("halfway", partition, [b"old"] * 10)
+    assert run(one, two, "halfway") == 20
+    for partition in range(2):
+        one.produce("halfway", partition, [b"late"] * 10)
+    stop = threading.Event()
+    worker = Mirror(
+        one, two, name="halfway", topics=TopicFilter("halfway"), commit_size=1, on_commit=lambda _: stop.set()
+    )
+    plain = worker._some_are_others
+    made_anew = []
+
+    def make_anew() -> bool:
+        if not made_anew:
+            made_anew.append(True)
+            one.admin.delete_topic("halfway")
+            one.admin.create_topic("halfway", 2)
+            for partition in range(2):
+                one.produce("halfway", partition, [b"new"] * 30)
+        return plain()
+
+    worker._some_are_others = make_anew
+    worker.run(stop)
+    worker.close()
+    run(one, two, "halfway")
+    assert made_anew
+    for partition in range(2):
+        assert [record.value for record in read(two, "halfway", partition)] == [b"old"] * 10 + [b"new"] * 30
+
+
+def test_a_record_that_the_target_never_takes_is_not_tried_for_ever(
+    clients: tuple[Client, Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = clients
+    one.admin.create_topic("refused", 1)
+    two.admin.create_topic("refused", 1, configs={"max.message.bytes": "1000"})
+    one.produce("refused", 0, [b"v" * 5000])
+    monkeypatch.setattr("kafkalite.client.mirror.GIVE_UP_S", 0.5)
+    monkeypatch.setattr("kafkalite.client.mirror.RETRY_PAUSE_S", 0.05)
+    stop = threading.Event()
+    given_up = threading.Timer(READY_S, stop.set)
+    given_up.start()
+    worker = Mirror(one, two, name="refused", topics=TopicFilter("refused"), commit_interval_s=0.3)
+    try:
+        with pytest.raises(TransactionAborted, match="larger than"):
+            worker.run(stop)
+    finally:
+        given_up.cancel()
+        worker.close()
 
 
 def test_a_topic_of_kafka_07_becomes_an_ordinary_one(source: Broker, clients: tuple[Client, Client]) -> None:
