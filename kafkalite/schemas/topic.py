@@ -51,6 +51,17 @@ POLL_S: Final = 0.5
 RETRY_PAUSE_S: Final = 1.0
 TURN_COUNT_MAX: Final = 100
 """Times that a write may lose its turn to other registries before it gives up."""
+TURN_LOST: Final = frozenset(
+    {
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.TRANSACTION_ABORTABLE,
+    }
+)
+"""What the broker says to one who writes when it is another's turn."""
 TRANSACTION_TIMEOUT_S: Final = 10.0
 """A transaction that its registry died in is over after this time, or when another registry writes."""
 
@@ -145,10 +156,12 @@ class TopicStore:
                     records, result = self.read(decide)
                     if records:
                         self._commit(producer, records)
-                except (ProducerFenced, InvalidTxnState, TransactionAborted):
+                except (ProducerFenced, InvalidTxnState, TransactionAborted) as error:
                     # Nothing was written: another registry took the turn, and ended the transaction. Should it have
                     # been committed all the same, the next decision sees it.
                     self._drop_producer()
+                    if not lost_the_turn(error):
+                        raise errors.store_failed(str(error)) from error
                     continue
                 except (KafkaError, ClientError) as error:
                     self._drop_producer()
@@ -257,3 +270,12 @@ class TopicStore:
         except KafkaError as error:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:  # another registry was quicker
                 raise
+
+
+def lost_the_turn(error: BaseException | None) -> bool:
+    """Whether a transaction ended because another registry writes; otherwise the broker does not take what it holds."""
+    while error is not None:
+        if isinstance(error, KafkaError) and error.code in TURN_LOST:
+            return True
+        error = error.__cause__
+    return False

@@ -168,6 +168,18 @@ def test_writes_fail_with_their_code_while_the_broker_is_away_and_reads_go_on(tm
         broker.stop()
 
 
+def test_what_the_broker_refuses_is_told_at_once(kafka_broker, topic: str) -> None:
+    with Client(kafka_broker.bootstrap_servers) as client:
+        client.admin.create_topic(topic, 1, configs={"cleanup.policy": "compact", "max.message.bytes": "1000"})
+    with RegistryServer(kafka_broker.bootstrap_servers, port=0, topic=topic) as registry:
+        assert register(registry.address, "s", schema_of(0)) == 1
+        large = json.dumps({"type": "record", "name": "L", "doc": "x" * 2000, "fields": []})
+        status, answer, _ = call(registry.address, "POST", "/subjects/t/versions", {"schema": large})
+        assert (status, answer["error_code"]) == (500, 50001)
+        assert "larger than" in answer["message"]
+        assert register(registry.address, "t", schema_of(1)) == 2
+
+
 @pytest.mark.slow
 def test_kill_9_loses_nothing_acknowledged(kafka_broker, topic: str, tmp_path) -> None:
     acknowledged: dict[int, str] = {}
