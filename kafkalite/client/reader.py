@@ -45,8 +45,9 @@ FETCH_VERSION_MAX = 12
 FETCH_SIZE = 8 * 1024 * 1024
 """Bytes asked for at once from one leader, and from one partition; one batch larger than that still comes whole."""
 CHUNK_SIZE = 16 * 1024 * 1024
-"""Bytes of keys and values decoded before they are handed out."""
-COUNT_MAX = 2**63 - 1
+"""Bytes of keys, values and headers decoded before they are handed out."""
+CHUNK_COUNT = 1_000_000
+"""Records, likewise: an empty one takes no bytes there, and 50 here."""
 MAX_WAIT_MS = 500
 PASSING = (KafkaError, ConnectionLost, RequestTimeout, BrokerUnreachable)
 """Failures of which Client.is_passing knows whether they may pass."""
@@ -113,7 +114,7 @@ class Reader:
     `reset`             "earliest" or "latest": where to go on after OffsetOutOfRange, which is raised otherwise
     `fields`            which of "keys", "values" and "headers" are wanted (default: all); others are not even copied
     `chunk_count`       records after which a chunk is handed out, though none is cut inside a batch
-    `chunk_size`        the same in bytes of keys and values
+    `chunk_size`        the same in bytes of keys, values and headers
     `check_crcs`        verify each batch; CorruptMessage names the partition and the offset of one that is damaged
     `await_topics`      a topic that is not there is waited for, not an error
     """
@@ -132,7 +133,7 @@ class Reader:
         decompressed_size_max: int = DECOMPRESSED_SIZE_MAX,
         await_topics: bool = False,
         fields: Iterable[str] | None = None,
-        chunk_count: int = COUNT_MAX,
+        chunk_count: int = CHUNK_COUNT,
         chunk_size: int = CHUNK_SIZE,
     ) -> None:
         if reset not in {None, "earliest", "latest"}:
@@ -422,7 +423,7 @@ class Reader:
             position.empty_to = -1
 
     def _decode(self, position: Position, offset: int, row: Any) -> Iterator[Chunk]:
-        """The answer's records in chunks of CHUNK_SIZE decompressed bytes or a little more."""
+        """The answer's records in chunks of chunk_count records or chunk_size bytes, or a little more."""
         aborted = self._aborted(row)
         target = position.offset
         while offset < target:

@@ -160,7 +160,7 @@ class BatchReader:
 
     @property
     def size(self) -> int:
-        """Bytes of keys and values read and not yet taken."""
+        """Bytes of keys, values and headers read and not yet taken."""
         return self._builder.size
 
     def read(

@@ -68,6 +68,7 @@ cdef enum:
     FREE_ITEMS = 65536          # array items of no bytes that a message may have beyond its size
     RECORDS_PER_BYTE = 64       # records inside records that a message may have, likewise
     ROOM_MIN = 64
+    LENGTH_MAX = 2147483646     # values of a column: one below what an int32 offset of a list can say
 
 FAILURES = (
     "", "it ends too early", "a number has too many bytes", "a length is negative", "an int does not fit 32 bits",
@@ -84,9 +85,9 @@ FAILURES = (
 
 cdef int column_grow(Column* c) noexcept nogil:
     """Makes room for one more value."""
-    cdef int64_t room = c.room * 2 if c.room else ROOM_MIN
+    cdef int64_t room = min(c.room * 2, <int64_t>LENGTH_MAX) if c.room else ROOM_MIN
     cdef void* moved
-    if c.length >= INT32_MAX - 1:
+    if c.length >= LENGTH_MAX:
         return FAILURE_SIZE
     moved = realloc(c.valid, <size_t>room)
     if moved == NULL:

@@ -620,8 +620,8 @@ cdef class ColumnBuilder:
 
     @property
     def size(self):
-        """Bytes of keys and values collected."""
-        return self.keys.data.size + self.values.data.size
+        """Bytes of keys, values and headers collected."""
+        return self.bytes_collected()
 
     def add(
         self, BatchInfo info not None, const unsigned char[::1] records not None, int64_t first_offset=INT64_MIN,
@@ -695,7 +695,11 @@ cdef class ColumnBuilder:
         return position, offset
 
     cdef bint is_full(self, int64_t count_max, int64_t size_max) noexcept nogil:
-        return self.count >= count_max or <int64_t>(self.keys.data.size + self.values.data.size) >= size_max
+        return self.count >= count_max or <int64_t>self.bytes_collected() >= size_max
+
+    cdef size_t bytes_collected(self) noexcept nogil:
+        return (self.keys.data.size + self.values.data.size
+                + self.header_keys.data.size + self.header_values.data.size)
 
     cdef Status take_old(
         self, const unsigned char* entry, Py_ssize_t left, bint check_crcs, int64_t end_offset, int64_t* offset,

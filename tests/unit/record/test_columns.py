@@ -275,6 +275,18 @@ def test_decompressing_stops_at_the_size_asked_for() -> None:
     assert seen == [list(range(10)), list(range(10, 20)), list(range(20, 30))]
 
 
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_headers_count_among_the_bytes_that_are_asked_for(codec: Codec) -> None:
+    record = Record(-1, 0, None, b"", (("h", bytes(1000)),))
+    columns = RecordColumns.from_records([record])
+    packed = b"".join(encode_batch(columns, base_offset=base, codec=codec)[0] for base in range(6))
+    with BatchReader() as reader:
+        assert reader.read(packed, 0, size_max=2000) == 2
+        assert reader.size == 2 * (1 + 1000)
+    with BatchReader(fields=["values"]) as reader:
+        assert reader.read(packed, 0, size_max=2000) == 6
+
+
 def test_whole_batches_positions() -> None:
     raw = run_of(1, 2, 3)
     found = [(position, info.base_offset) for position, info in whole_batches(raw + raw[:30])]
