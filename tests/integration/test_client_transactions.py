@@ -276,3 +276,16 @@ def test_a_commit_during_which_the_broker_is_killed(tmp_path: Path) -> None:
                 assert writer._manager.state == State.READY
         seen = wait_until(lambda: read(client, "t"), TIMEOUT_S, "records")
         assert len(seen) == len(set(seen)) == done
+
+
+def test_batches_close_behind_the_first_one_of_a_transaction_keep_their_order(client: Client) -> None:
+    """A fresh log makes the broker's pool ask for the first, with those behind it on the pool already."""
+    for _ in range(12):
+        name = f"t-{uuid.uuid4().hex[:8]}"
+        client.admin.create_topic(name, 2)
+        with contextlib.closing(client.producer(transactional_id=name)) as producer:
+            producer.begin_transaction()
+            for number in range(4):
+                producer.send(name, 0, [b"%d" % number])
+            producer.commit_transaction()
+        assert read(client, name, committed=False) == [b"0", b"1", b"2", b"3"]

@@ -74,6 +74,7 @@ cdef class PendingPart:
     cdef bint wants_flush
     cdef bint waits                 # behind a batch of the same producer whose transaction is being admitted
     cdef object admission           # the Deferred answer to that, when it was asked for this part
+    cdef bint holds                 # the answer is there: batches wait behind this one until it is appended
     cdef int64_t admitted           # as LogCore.append takes it
     cdef int64_t producer_id(self) noexcept
     cdef int release(self) except -1
@@ -91,6 +92,7 @@ cdef class PendingProduce:
     cdef int start(self, Answer answer, object pool) except -1
     cdef int submit(self, int i) except -1
     cdef bint wait_behind(self, PendingPart part, int i) except -1
+    cdef int append_next(self, int i) except -1
     cdef int try_append(self, PendingPart part, int i) except -1
     cdef int part_done(self) except -1
     cdef int finish(self) except -1

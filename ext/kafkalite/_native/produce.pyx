@@ -12,8 +12,10 @@ The first batch of a transaction in a partition has to be admitted by the gate, 
                                         └─ Deferred: the part is parked; batches of that producer for that log which
                                            come meanwhile wait behind it (LogCore.admissions), others pass
 
-When the answer comes those parts go to the I/O pool in the order in which they arrived; a part that has to be asked for
-there waits in the same way, so that no thread of the pool waits for another.
+When the answer comes the part goes to the I/O pool, which appends those that wait right behind it, in the order in
+which they arrived; a part that has to be asked for there waits in the same way, so that no thread of the pool waits for
+another. Batches of that producer which are on the pool already when the part is put there again (the log had to make a
+file, say) find it waited for as long as it is not appended, and wait as well: none overtakes it.
 
 Versions: 3-13 (v9+ flexible, v13 topic ids in place of names). 0-2 are advertised but refused by the dispatcher
 (KAFKA-18659). Version 10's tagged leader fields are never written: a single node has nothing to say there.
@@ -354,16 +356,19 @@ cdef bint is_waited_for(LogCore log, int64_t producer_id) except -1:
     return log.admissions is not None and producer_id in log.admissions
 
 
-cdef int end_wait(LogCore log, int64_t producer_id, PendingProduce first, int i) except -1:
-    """The gate has answered: part i of `first` goes to the pool, unless that is None, and all that waited behind it."""
-    cdef PendingProduce pending
+cdef object take_waiting(LogCore log, int64_t producer_id):
+    """The (request, part) that wait behind a producer's batch, which from now on is not waited for."""
     cdef dict admissions = log.admissions
     waiting = admissions.pop(producer_id, ()) if admissions is not None else ()
     if not admissions:
         log.admissions = None
-    if first is not None:
-        first.submit(i)
-    for pending, j in waiting:
+    return waiting
+
+
+cdef int end_wait(LogCore log, int64_t producer_id) except -1:
+    """The batch that was asked for is not appended: what waits behind it goes to the pool."""
+    cdef PendingProduce pending
+    for pending, j in take_waiting(log, producer_id):
         pending.submit(j)
     return 0
 
@@ -477,8 +482,19 @@ cdef class PendingProduce:
         except RuntimeError:                    # the broker has stopped: whoever is still there may send it again
             part.log.deferred_appends -= 1
             part.state.error = ERROR_REQUEST_TIMED_OUT
+            if part.holds:
+                part.holds = False
+                end_wait(part.log, part.producer_id())
             part.release()
             self.part_done()
+        return 0
+
+    cdef int append_next(self, int i) except -1:
+        """Appends part i, which waited behind the one just appended, on that one's thread."""
+        cdef PendingPart part = self.parts[i]
+        part.waits = False
+        part.log.deferred_appends += 1
+        self.append_on_pool(i)
         return 0
 
     cdef bint wait_behind(self, PendingPart part, int i) except -1:
@@ -500,17 +516,20 @@ cdef class PendingProduce:
                 # The gate may have waited for the marker of the transaction before. One of this transaction would carry
                 # a higher epoch than the batch, which is enough to tell that the batch came too late.
                 part.admitted = part.log.admission()
-            end_wait(part.log, producer_id, self, i)
+            part.holds = True
+            self.submit(i)
             return
         part.state.error = error
         part.release()
-        end_wait(part.log, producer_id, None, 0)
+        end_wait(part.log, producer_id)
         self.part_done()
 
     def append_on_pool(self, int i):
         """The deferred append of part i, on the I/O pool."""
         cdef PendingPart part = self.parts[i]
+        cdef PendingProduce pending
         cdef LogCore log = part.log
+        cdef object waiting = ()
         try:
             self.try_append(part, i)
         except Exception:
@@ -522,11 +541,16 @@ cdef class PendingProduce:
             if part.admission is not None:
                 part.admission.then(AdmissionWaiter(self, i))
             return
+        if part.holds:
+            part.holds = False
+            waiting = take_waiting(log, part.producer_id())
         part.release()
         if part.state.error == 0 and (part.wants_flush or part.state.result.flush_due):
             log.flush_async(part.state.result.end_offset, FlushWaiter(self, i))
         else:
             self.part_done()
+        for pending, j in waiting:
+            pending.append_next(j)
 
     cdef int try_append(self, PendingPart part, int i) except -1:
         """Appends part i; its `error` is APPEND_WAIT when the gate has to answer first."""
@@ -619,4 +643,4 @@ cdef class AdmissionDropped:
         self.producer_id = producer_id
 
     def __call__(self, int error):
-        end_wait(self.log, self.producer_id, None, 0)
+        end_wait(self.log, self.producer_id)
