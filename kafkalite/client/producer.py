@@ -43,7 +43,7 @@ from kafkalite.client.errors import (
     ProtocolError,
     RequestTimeout,
 )
-from kafkalite.client.transactions import INIT_VERSION_MAX, State, Transactions
+from kafkalite.client.transactions import INIT_VERSION_MAX, Prepared, State, Transactions
 from kafkalite.errors import ErrorCode, KafkaError, ProducerFenced, error_class, error_for
 from kafkalite.model import TopicPartition
 from kafkalite.protocol.api import API_VERSIONS, INIT_PRODUCER_ID, PRODUCE
@@ -358,6 +358,25 @@ class Producer:
         """
         self._raise_failure()
         self._manager.send_offsets(offsets, group)
+
+    def prepare_transaction(self) -> Prepared:
+        """Delivers everything and leaves the transaction open, for `resume_transaction` in any process; close then.
+
+        It stays open until its time is over, or until a newer producer takes the transactional id.
+        """
+        self.flush()
+        prepared = self._manager.prepared
+        self._manager.leave()
+        return prepared
+
+    def resume_transaction(self, prepared: Prepared) -> None:
+        """Takes up a transaction that another producer of this transactional id prepared, to end it.
+
+        Nothing is asked: a transaction that is not open any more is refused at its end, ProducerFenced or
+        InvalidTxnState. What is sent before that may not go to partitions that it has written to already.
+        """
+        self._manager.resume(prepared)
+        self._forget_sequences()
 
     @property
     def _manager(self) -> Transactions:

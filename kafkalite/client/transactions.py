@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import time
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkalite.client.client import RETRY_BACKOFF_S_MAX, by_topic
 from kafkalite.client.coordinators import GROUP, TRANSACTION, WAITING, Coordinator
@@ -98,6 +98,15 @@ class State(Enum):
     FAILED = "failed"
 
 
+class Prepared(NamedTuple):
+    """An open transaction whose batches are all acknowledged: whoever has this can end it, in any process."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    second: bool
+
+
 class Transactions:
     """See the module: the transactions of one transactional id, one after the other."""
 
@@ -115,6 +124,8 @@ class Transactions:
         self._partitions: set[TopicPartition] = set()
         self._groups_added: set[str] = set()
         self._error: Exception | None = None
+        self._resumed = False
+        """Whether the open transaction was begun elsewhere, so that its partitions are not known here."""
 
     # --- life --------------------------------------------------------------------------------------------------------
 
@@ -145,6 +156,24 @@ class Transactions:
         self._partitions.clear()
         self._groups_added.clear()
         self._error = None
+        self.state = State.OPEN
+
+    @property
+    def prepared(self) -> Prepared:
+        """The open transaction, to be resumed elsewhere."""
+        self.require(State.OPEN)
+        return Prepared(self.transactional_id, self.producer_id, self.epoch, self.second)
+
+    def leave(self) -> None:
+        """Leaves the open transaction to whoever resumes it."""
+        self.require(State.OPEN)
+        self.state = State.READY
+
+    def resume(self, prepared: Prepared) -> None:
+        """Takes up a transaction that is open. Whether it still is, its end tells."""
+        self.require(State.NEW)
+        self.producer_id, self.epoch, self.second = prepared[1:]
+        self._resumed = True
         self.state = State.OPEN
 
     def require(self, *states: State) -> None:
@@ -288,7 +317,7 @@ class Transactions:
             self.require(State.OPEN, State.ABORT_ONLY, State.ABORTING)
         self.state = State.COMMITTING if commit else State.ABORTING
         before = (self.producer_id, self.epoch)
-        if self._partitions or self._groups_added:
+        if self._partitions or self._groups_added or self._resumed:
             request = EndTxnRequest(
                 transactional_id=self.transactional_id,
                 producer_id=self.producer_id,
@@ -303,6 +332,7 @@ class Transactions:
             answer = self._until_done(ask, self._coordinator, "the end of the transaction")
             if self.second and answer.producer_id >= 0:
                 self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+        self._resumed = False
         self.state = State.READY
         return (self.producer_id, self.epoch) != before
 

@@ -289,3 +289,40 @@ def test_batches_close_behind_the_first_one_of_a_transaction_keep_their_order(cl
                 producer.send(name, 0, [b"%d" % number])
             producer.commit_transaction()
         assert read(client, name, committed=False) == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_prepared_transaction_is_ended_elsewhere(client: Client, topic: str, bootstrap: str) -> None:
+    for number, ends in enumerate(("commit", "abort", "commit")):
+        with contextlib.closing(client.producer(transactional_id=topic)) as producer:
+            producer.begin_transaction()
+            producer.send(topic, 0, [b"%d" % number] * 10)
+            prepared = producer.prepare_transaction()
+        with Client(bootstrap) as other, contextlib.closing(other.producer(transactional_id=topic)) as producer:
+            producer.resume_transaction(prepared)
+            producer.send(topic, 1, [b"%d" % number])
+            getattr(producer, f"{ends}_transaction")()
+    end = client.end_offset(topic, 0)
+    found = [value for chunk in client.read(topic, 0, end=end, isolation=1) for value in chunk.columns.values]
+    assert found == [b"0"] * 10 + [b"2"] * 10
+    end = client.end_offset(topic, 1)
+    found = [value for chunk in client.read(topic, 1, end=end, isolation=1) for value in chunk.columns.values]
+    assert found == [b"0", b"2"]
+
+
+@pytest.mark.parametrize("ends", ["commit", "abort"])
+def test_a_prepared_transaction_is_over_when_a_newer_producer_is_there(client: Client, topic: str, ends: str) -> None:
+    with contextlib.closing(client.producer(transactional_id=topic)) as producer:
+        producer.begin_transaction()
+        producer.send(topic, 0, [b"old"])
+        prepared = producer.prepare_transaction()
+    with contextlib.closing(client.producer(transactional_id=topic)) as newer:
+        newer.begin_transaction()
+        newer.send(topic, 0, [b"new"])
+        with contextlib.closing(client.producer(transactional_id=topic)) as producer:
+            producer.resume_transaction(prepared)
+            with pytest.raises(ProducerFenced):
+                getattr(producer, f"{ends}_transaction")()
+        newer.commit_transaction()
+    end = client.end_offset(topic, 0)
+    found = [value for chunk in client.read(topic, 0, end=end, isolation=1) for value in chunk.columns.values]
+    assert found == [b"new"]
