@@ -3,7 +3,8 @@
     source.py     format("kafkalite"): topics as DataFrames; what PySpark calls
     ranges.py     what a query reads, planned and read: all of the source that is not PySpark
     stream_source.py, stream.py   the same two for streaming queries: micro-batches, limits, groups
-    sink.py, writing.py   the same two for writing
+    sink.py, writing.py   the same two for writing, at least once
+    exactly_once.py, markers.py   transactions that tasks prepare and the driver commits, and what tells what is written
     options.py, sink_options.py   the options of Spark's own Kafka connector, parsed
     offsets.py    which offsets they mean, and in how many pieces these are read
     avro.py       decode_avro, encode_avro, dead_letters: Avro columns of DataFrames

@@ -1,6 +1,7 @@
 """`write.format("kafkalite")` and `writeStream`: what PySpark calls to write rows to topics.
 
-    worker process    write: Arrow batches ─▶ kafkalite.spark.writing, or the task fails with one sentence
+    worker process    write: Arrow batches ─▶ kafkalite.spark.writing, or exactly_once; a failure is one sentence
+    driver's process  commit, abort: of the batches of a stream, exactly once
 
 Thread rule: a writer is pickled to the workers, so it holds options and nothing else.
 """
@@ -13,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from kafkalite.spark.exactly_once import Outcome, abort, commit, prepare
 from kafkalite.spark.writing import Task, write_all
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from kafkalite.spark.sink_options import SinkOptions
 
@@ -30,10 +32,12 @@ class Written(WriterCommitMessage):
     """What a task tells the driver."""
 
     rows: int
+    outcome: Outcome | None = None
+    """Of a task whose rows the driver commits."""
 
 
 class KafkaliteWriter(DataSourceArrowWriter):
-    """For batch queries: at least once."""
+    """For batch queries, at least once."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -51,7 +55,21 @@ class KafkaliteStreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """The rows of a task of a batch. SinkError."""
-        return Written(write_all(self._options, present_task(), iterator))
+        task = present_task()
+        if not self._options.exactly_once:
+            return Written(write_all(self._options, task, iterator))
+        outcome = prepare(self._options, task, iterator)
+        return Written(outcome.rows, outcome)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
+        """Every task is done. SinkError: the query fails, and does the batch again when it is restarted."""
+        outcomes = outcomes_of(messages)
+        if outcomes:
+            commit(self._options, outcomes)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
+        """A task failed, or `commit` did."""
+        abort(self._options, outcomes_of(messages))
 
 
 def present_task() -> Task:
@@ -60,3 +78,8 @@ def present_task() -> Task:
     assert context is not None, "rows are written by tasks"
     batch = context.getLocalProperty(BATCH)
     return Task(context.partitionId(), None if batch is None else int(batch), context.getLocalProperty(QUERY))
+
+
+def outcomes_of(messages: Sequence[WriterCommitMessage | None]) -> list[Outcome]:
+    """Of the tasks that the driver has to end something for."""
+    return [message.outcome for message in messages if isinstance(message, Written) and message.outcome is not None]

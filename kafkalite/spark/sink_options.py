@@ -30,6 +30,9 @@ TYPES = {
 }
 """What each column that is written may be, as Spark writes types; the order is that of messages."""
 ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
+AT_LEAST_ONCE, EXACTLY_ONCE = "at-least-once", "exactly-once"
+TRANSACTION_TIMEOUT_S = 300.0
+"""A transaction is open from the first row of a task until all tasks of the batch are done."""
 IN_FLIGHT_MAX = 5
 
 WITHOUT_EFFECT = ("includeHeaders", "kafka.linger.ms", "kafka.buffer.memory", "kafka.max.block.ms")
@@ -40,14 +43,15 @@ REFUSED = {
     "kafka.key.serializer": "keys are written as they are, string or binary",
     "kafka.value.serializer": "values are written as they are, string or binary",
     "kafka.interceptor.classes": "there are no interceptors here, and they could break the query",
-    "kafka.transactional.id": "rows are written at least once, in no transaction",
+    "kafka.transactional.id": "say delivery=exactly-once instead: each task of a query has an id of its own",
     "path": "rows go to topics: say option topic, or have a column topic",
 }
 """Name → why it is refused."""
 KNOWN = (
-    "topic", *WITHOUT_EFFECT, *OF_SPARK, "kafka.bootstrap.servers", "kafka.client.id",
+    "topic", "delivery", "failOnMarkerLoss", *WITHOUT_EFFECT, *OF_SPARK, "kafka.bootstrap.servers", "kafka.client.id",
     "kafka.security.protocol", *CLIENT_TIMES, "kafka.acks", "kafka.enable.idempotence", "kafka.compression.type",
     "kafka.batch.size", "kafka.delivery.timeout.ms", "kafka.max.in.flight.requests.per.connection",
+    "kafka.transaction.timeout.ms",
 )  # fmt: skip
 """As they are written in documents; they are compared without regard to case."""
 
@@ -63,6 +67,10 @@ class SinkOptions:
     """Arguments of Client."""
     producer: tuple[tuple[str, Any], ...] = ()
     """Arguments of Producer."""
+    exactly_once: bool = False
+    transaction_timeout_s: float = TRANSACTION_TIMEOUT_S
+    fail_on_marker_loss: bool = True
+    """Whether a query that has written before has to find its markers."""
 
     @classmethod
     def parse(
@@ -79,18 +87,32 @@ class SinkOptions:
         if topic is not None:
             require_topic("topic", topic)
         require_columns(columns, topic)
+        exactly_once = given.choice("delivery", (AT_LEAST_ONCE, EXACTLY_ONCE), AT_LEAST_ONCE) == EXACTLY_ONCE
+        if exactly_once and not streaming:
+            raise OptionError("option delivery: exactly-once is for streaming queries, whose batches have numbers")
         servers, client = servers_and_client(given)
-        parsed = cls(servers, topic, client, producer_settings(given))
+        timeout_ms = given.number("kafka.transaction.timeout.ms", 1, INT32_MAX)
+        parsed = cls(
+            servers,
+            topic,
+            client,
+            producer_settings(given, exactly_once=exactly_once),
+            exactly_once,
+            TRANSACTION_TIMEOUT_S if timeout_ms is None else timeout_ms / 1000,
+            given.flag("failOnMarkerLoss", True),
+        )
         given.require_all_known()
         return parsed
 
 
-def producer_settings(given: Given) -> tuple[tuple[str, Any], ...]:
+def producer_settings(given: Given, *, exactly_once: bool) -> tuple[tuple[str, Any], ...]:
     """Arguments of Producer, sorted. OptionError for those that contradict each other."""
     acks = ACKS[given.choice("kafka.acks", tuple(ACKS), "all")]
     idempotent = given.flag("kafka.enable.idempotence", acks == ACKS["all"])
     if idempotent and acks != ACKS["all"]:
         raise OptionError("option kafka.enable.idempotence: an idempotent producer needs kafka.acks=all")
+    if exactly_once and not idempotent:
+        raise OptionError("option delivery: exactly-once needs kafka.acks=all and an idempotent producer")
     names = tuple(codec.name.lower() for codec in Codec)
     settings: dict[str, Any] = {
         "acks": acks,

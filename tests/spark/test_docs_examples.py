@@ -14,6 +14,7 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
 
 def test_examples_run(spark, kafka_broker, tmp_path: Path) -> None:
     kafka_broker.create_topic("readings")
+    kafka_broker.create_topic("loud")
     with Client(kafka_broker.bootstrap_servers) as client:
         client.produce("readings", 0, [b"21.5", b"20.7", b"22.0"])
     examples = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)

@@ -1,5 +1,6 @@
-"""`write.format("kafkalite")` and `writeStream` in a real session: rows, options, refusals, a batch written twice."""
+"""`write.format("kafkalite")` and `writeStream` in a real session: rows, options, refusals, a batch done again."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -150,3 +151,31 @@ def test_a_stream_is_written_at_least_once(spark, kafka_broker: Broker, numbers:
     doubled = values_of(kafka_broker, target)
     assert set(doubled) == set(range(2500))
     assert len(doubled) == 3000, "the batch of 500 was written again"
+
+
+def test_a_stream_is_written_exactly_once(spark, kafka_broker: Broker, numbers: str, tmp_path: Path) -> None:
+    target = f"to-{numbers}"[:249]
+    kafka_broker.create_topic(target, 2)
+    once = {"delivery": "exactly-once", "kafka.compression.type": "lz4"}
+    copy(spark, kafka_broker, numbers, target, tmp_path, **once)
+    assert values_of(kafka_broker, target, committed=True) == list(range(2500))
+    lose_newest_commit(tmp_path)
+    copy(spark, kafka_broker, numbers, target, tmp_path, **once)
+    assert values_of(kafka_broker, target) == list(range(2500)), "nothing was even written"
+
+
+def test_a_batch_divided_otherwise_fails(spark, kafka_broker: Broker, numbers: str, tmp_path: Path) -> None:
+    target = f"to-{numbers}"[:249]
+    kafka_broker.create_topic(target, 2)
+    once = {"delivery": "exactly-once"}
+    copy(spark, kafka_broker, numbers, target, tmp_path, **once)
+    lose_newest_commit(tmp_path)
+    with Client(kafka_broker.bootstrap_servers) as client:
+        query = json.loads((tmp_path / "metadata").read_text())["id"]
+        records = records_of(kafka_broker, f"kafkalite.spark.{query}", committed=True)[0]
+        marker = json.loads(records[-1].value or b"")
+        changed = json.dumps({**marker, "rows": marker["rows"] + 1}).encode()
+        client.produce(f"kafkalite.spark.{query}", 0, [records[-1]._replace(offset=-1, value=changed)])
+    with pytest.raises(Exception, match=r"of batch 2: it has \d+ rows, others than the \d+ that it committed before"):
+        copy(spark, kafka_broker, numbers, target, tmp_path, **once)
+    assert values_of(kafka_broker, target, committed=True) == list(range(2500))

@@ -45,6 +45,17 @@ def test_settings_reach_the_producer() -> None:
     assert hash(options), "writers are kept by their options"
 
 
+def test_exactly_once_is_asked_for() -> None:
+    assert not parse().exactly_once
+    options = parse(delivery="Exactly-Once", **{"kafka.transaction.timeout.ms": "1500", "failOnMarkerLoss": "false"})
+    assert (options.exactly_once, options.transaction_timeout_s, options.fail_on_marker_loss) == (True, 1.5, False)
+    with pytest.raises(OptionError, match="option delivery: exactly-once is for streaming queries"):
+        parse(streaming=False, delivery="exactly-once")
+    for weak in ({"kafka.acks": "1"}, {"kafka.enable.idempotence": "false"}):
+        with pytest.raises(OptionError, match=r"option delivery: exactly-once needs kafka.acks=all"):
+            parse(delivery="exactly-once", **weak)
+
+
 @pytest.mark.parametrize("name", ["includeHeaders", "kafka.linger.ms", "checkpointLocation", "queryName"])
 def test_some_change_nothing(name: str) -> None:
     assert parse(**{name: "true"}) == parse()
@@ -64,6 +75,8 @@ def test_every_known_option_is_asked_for() -> None:
         "kafka.acks": "all",
         "kafka.enable.idempotence": "true",
         "kafka.compression.type": "none",
+        "delivery": "exactly-once",
+        "failOnMarkerLoss": "true",
     }
     asked = set()
 
@@ -95,6 +108,7 @@ def test_every_known_option_is_asked_for() -> None:
         ({"kafka.batch.size": "0"}, "a number from 1"),
         ({"kafka.max.in.flight.requests.per.connection": "6"}, "a number from 1 to 5"),
         ({"topic": "a b"}, "option topic: "),
+        ({"delivery": "twice"}, "it may be at-least-once or exactly-once"),
         ({"topc": "t"}, "is topic meant"),
         ({"subscribe": "t"}, "there is no option subscribe"),
         ({"kafka.security.protocol": "ssl"}, "only plaintext"),

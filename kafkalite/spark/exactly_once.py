@@ -1,0 +1,218 @@
+"""Batches of a streaming query to topics, exactly once: transactions that tasks prepare and the driver commits.
+
+    task      take the transactional id ─▶ markers ─▶ rows ─▶ all acknowledged, transaction left open ─┐
+                (QUERY, task): fences         └─ this batch is there already: count its rows, compare   │ Outcome
+                every older attempt                                                                     ▼
+    driver    every task is done ─▶ for each task: marker (batch, tasks, rows, checksum), then commit ──▶ checkpoint
+              a task failed      ─▶ abort all
+
+Why a batch that is done again is not doubled: the rows of a task and its marker are in one transaction. Who does a task
+again takes its transactional id first, and by that the coordinator ends what any older attempt or driver had open, for
+good; then it reads the markers. Either the older one committed before, so its marker is found and nothing is written,
+or it never will. So each (query, batch, task) is committed once, in whatever order drivers and workers die.
+
+Where some tasks of a batch were committed and others not, the batch has to be divided as before, or rows of one task
+would come back in another. That is checked: tasks compare rows and checksum, the driver the number of tasks, before
+anything is committed. What differs fails the query with a sentence, and doubles nothing.
+
+A reader of committed data sees each task's rows whole or not at all, those of a batch one task after the other.
+
+Thread rule: functions; connections live as long as a call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kafkalite.client.client import Client
+from kafkalite.client.column_writer import ColumnWriter
+from kafkalite.client.errors import ClientError
+from kafkalite.errors import InvalidProducerEpoch, InvalidTxnState, KafkaError, ProducerFenced
+from kafkalite.spark.markers import Marker, Markers, Tally
+from kafkalite.spark.writing import SinkError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from kafkalite.client.transactions import Prepared
+    from kafkalite.spark.sink_options import SinkOptions
+    from kafkalite.spark.writing import Task
+
+MARKER_WAIT_S = 60.0
+"""Besides the time a transaction has: how long a coordinator may take to end it."""
+TAKEN = (ProducerFenced, InvalidProducerEpoch, InvalidTxnState)
+"""What a transaction meets that was ended by somebody else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a task of a batch tells the driver."""
+
+    task: Task
+    rows: int
+    checksum: int
+    prepared: Prepared | None = None
+    """Its open transaction; None: it has no rows, or was committed before."""
+    committed: bool = False
+    tasks_before: int | None = None
+    """How many tasks the batch had when it was done before and some of them were committed."""
+
+
+# --- in a task --------------------------------------------------------------------------------------------------------
+
+
+def prepare(options: SinkOptions, task: Task, batches: Iterator[Any]) -> Outcome:
+    """Writes the rows of a task into a transaction that stays open, unless they were committed before. SinkError."""
+    try:
+        with client_of(options) as client:
+            markers = markers_of(options, client, task)
+            markers.create()
+            writer = ColumnWriter(
+                client,
+                options.topic,
+                transactional_id=markers.transactional_id(task.number),
+                transaction_timeout_s=options.transaction_timeout_s,
+                **dict(options.producer),
+            )
+            with contextlib.closing(writer):
+                writer.producer.init_transactions()
+                found = markers.load(options.transaction_timeout_s + MARKER_WAIT_S)
+                before = tasks_before(options, task, found)
+                mine = found.get(task.number)
+                if mine is not None and mine.batch == task.batch:
+                    return written_before(task, mine, batches)
+                return write_prepared(options, task, writer, batches, before)
+    except (KafkaError, ClientError, ValueError) as error:
+        raise SinkError(f"{task}: {reason(options, error)}") from None
+
+
+def tasks_before(options: SinkOptions, task: Task, found: Mapping[int, Marker]) -> int | None:
+    """How many tasks this batch had when some of it was committed; None: it was not. SinkError for what cannot be."""
+    assert task.batch is not None, "batches of streams have numbers"
+    newest = max((marker.batch for marker in found.values()), default=-1)
+    if newest > task.batch:
+        raise SinkError(
+            f"{task}: batch {newest} of the query was written already; its checkpoint is older than what it wrote"
+        )
+    if not found and task.batch > 0 and options.fail_on_marker_loss:
+        raise SinkError(
+            f"{task}: there are no markers of what the query has written, so nobody can tell whether it has written"
+            " this batch; failOnMarkerLoss=false writes it"
+        )
+    return next((marker.tasks for marker in found.values() if marker.batch == task.batch), None)
+
+
+def written_before(task: Task, marker: Marker, batches: Iterator[Any]) -> Outcome:
+    """Makes sure that the rows are those that were committed. SinkError."""
+    tally = Tally()
+    for batch in batches:
+        tally.add(batch)
+    if (tally.rows, tally.checksum) != (marker.rows, marker.checksum):
+        raise SinkError(
+            f"{task}: it has {tally.rows} rows, others than the {marker.rows} that it committed before; a batch that is"
+            " done again has to be divided among tasks as before"
+        )
+    return Outcome(task, tally.rows, tally.checksum, None, committed=True, tasks_before=marker.tasks)
+
+
+def write_prepared(
+    options: SinkOptions, task: Task, writer: ColumnWriter, batches: Iterator[Any], before: int | None
+) -> Outcome:
+    """The rows, all acknowledged. A transaction that goes wrong is aborted."""
+    tally = Tally()
+    producer = writer.producer
+    try:
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            if not tally.rows:
+                producer.begin_transaction()
+            tally.add(batch)
+            writer.write(batch, topic=options.topic)
+        prepared = producer.prepare_transaction() if tally.rows else None
+    except BaseException:
+        if tally.rows:
+            with contextlib.suppress(KafkaError, ClientError, RuntimeError):  # the next attempt ends it, or its time
+                producer.abort_transaction()
+        raise
+    return Outcome(task, tally.rows, tally.checksum, prepared, tasks_before=before)
+
+
+# --- in the driver ----------------------------------------------------------------------------------------------------
+
+
+def commit(options: SinkOptions, outcomes: Sequence[Outcome]) -> None:
+    """Commits a batch, whose tasks these are, all of them. SinkError: what is not committed is to be aborted."""
+    first = outcomes[0].task
+    batch = first.batch
+    assert batch is not None, "batches of streams have numbers"
+    count = len(outcomes)
+    for outcome in outcomes:
+        if outcome.tasks_before not in {None, count}:
+            raise SinkError(
+                f"batch {batch} has {count} tasks, and had {outcome.tasks_before} when a part of it was committed; a"
+                " batch that is done again has to be divided among tasks as before"
+            )
+    at = f"batch {batch}"
+    try:
+        with client_of(options) as client:
+            markers = markers_of(options, client, first)
+            for outcome in outcomes:
+                if outcome.prepared is not None:
+                    at = str(outcome.task)
+                    commit_one(client, markers, outcome, count)
+            if not any(outcome.prepared is not None or outcome.committed for outcome in outcomes):
+                with client.producer() as producer:
+                    markers.write(producer, first.number, Marker(batch, count, 0, 0))
+    except (KafkaError, ClientError) as error:
+        raise SinkError(f"{at}: {reason(options, error)}") from None
+
+
+def commit_one(client: Client, markers: Markers, outcome: Outcome, count: int) -> None:
+    """The marker of a task, and the end of its transaction."""
+    prepared, task = outcome.prepared, outcome.task
+    assert prepared is not None, "there is something to commit"
+    assert task.batch is not None, "batches of streams have numbers"
+    producer = client.producer(transactional_id=prepared.transactional_id)
+    with contextlib.closing(producer):
+        producer.resume_transaction(prepared)
+        named = (prepared.producer_id, prepared.epoch, prepared.second)
+        markers.write(producer, task.number, Marker(task.batch, count, outcome.rows, outcome.checksum, named))
+        producer.commit_transaction()
+
+
+def abort(options: SinkOptions, outcomes: Sequence[Outcome]) -> None:
+    """Aborts what of a batch is not committed, as far as brokers can be reached: the rest times out."""
+    if not any(outcome.prepared is not None for outcome in outcomes):
+        return
+    with client_of(options) as client:
+        markers = markers_of(options, client, outcomes[0].task)
+        for outcome in outcomes:
+            if outcome.prepared is not None:
+                markers.abort(outcome.prepared)
+
+
+def client_of(options: SinkOptions) -> Client:
+    """A Client of the query's settings."""
+    return Client(options.bootstrap_servers, **dict(options.client))
+
+
+def markers_of(options: SinkOptions, client: Client, task: Task) -> Markers:
+    """The markers of a task's query."""
+    assert task.query is not None, "streaming queries have ids"
+    return Markers(client, options.bootstrap_servers, task.query)
+
+
+def reason(options: SinkOptions, error: Exception) -> str:
+    """What went wrong, for people."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, TAKEN):
+            return (
+                "its transaction was ended meanwhile, by another attempt, or because the batch took longer than"
+                f" {options.transaction_timeout_s:g} s (kafka.transaction.timeout.ms)"
+            )
+        cause = cause.__cause__
+    return str(error)
