@@ -113,9 +113,13 @@ class ConsumerConnector:
     def commit_offsets(self) -> None:
         """Stores, for each owned partition, the offset behind the last message handed out. Failures are logged.
 
-        Nothing is stored while ZooKeeper is away: others may own the partitions when it is back.
+        Nothing is stored while ZooKeeper is away: others may own the partitions when it is back. Nor is anything once a
+        rebalance has begun meanwhile, which commits itself: the next owner may have stored more by then.
         """
-        for (topic, partition), position in list(self._positions.items()):
+        positions = self._positions
+        for (topic, partition), position in list(positions.items()):
+            if self._positions is not positions:
+                return
             if self._away():
                 logger.info("ZooKeeper is away, offsets are not stored", extra=fields(consumer=self.consumer_id))
                 return

@@ -247,6 +247,21 @@ def test_clean_end_hands_out_nothing_behind_the_last_commit(server, brokers, joi
     assert server.nodes["/consumers/g/offsets/t/0-0"][0] == b"%d" % len(encode_set(inner[:10]))
 
 
+def test_commit_that_a_rebalance_overtakes_stores_nothing_more(brokers, join, monkeypatch):
+    """The partitions may be another's by now, who has stored an offset behind ours."""
+    member = join("c1", auto_commit=False)
+    assert len(owned(member)) == 5
+    stored = []
+
+    def store(_topic, partition, _offset):
+        stored.append(partition)
+        member._positions = {}
+
+    monkeypatch.setattr(member, "_store", store)
+    member.commit_offsets()
+    assert len(stored) == 1
+
+
 def test_frozen_broker_is_not_waited_for_when_offsets_are_looked_up(server, join, monkeypatch):
     """It accepts connections and says nothing, as one that is stopped by a signal."""
     monkeypatch.setattr(ownership, "ASK_TIMEOUT_S", 0.05)
