@@ -35,6 +35,7 @@ COMMANDS = {
     "consume": "print the records of a topic",
     "mirror": "copy topics from another cluster, exactly once",
     "audit": "compare what producers have sent with what has arrived",
+    "load": "load topics into Parquet files with Spark, exactly once",
     "registry": "run a schema registry",
     "classic": "the tools of Kafka 0.7",
     "log": "look into segment files, without a broker",

@@ -8,6 +8,8 @@
     options.py, sink_options.py   the options of Spark's own Kafka connector, parsed
     offsets.py    which offsets they mean, and in how many pieces these are read
     avro.py       decode_avro, encode_avro, dead_letters: Avro columns of DataFrames
+    load.py       loads into Parquet by topic and hour, each record once; batches and streams
+    load_plan.py, parquet.py, manifest.py, compaction.py    its parts: what is read next, files, publishing, fewer files
     session.py    a Spark session that works out of the box
 
 Nothing here imports PySpark before it is used.

@@ -1,0 +1,373 @@
+"""Loads topics into Parquet files by topic and hour, each record exactly once: in batches, or as a stream.
+
+    load(spark, path, ...)      all that there is now, from where the manifests end: `kafkalite load`
+    stream_to(frame, path)      a streaming DataFrame, batch after batch, until it is stopped
+    files(path), read(spark, path), dataset(path)    what is loaded, by the manifests
+    compact(path)               few large files in place of many small ones
+
+What was read and how far are published by one rename (kafkalite.spark.manifest), so a load that is killed at any
+moment, and started again, goes on where the last change ended. `python -m kafkalite.spark.load` is `kafkalite load`.
+
+Thread rule: functions; several loads, streams and compactions of one directory take turns, whatever processes they
+are in.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import math
+import os
+import re
+import sys
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.model import TopicPartition
+from kafkalite.spark.compaction import compact
+from kafkalite.spark.load_plan import LoadPlan
+from kafkalite.spark.manifest import Change, DataFile, LoadError, State, Target
+from kafkalite.spark.options import Given, SourceOptions, offset_bound
+from kafkalite.spark.parquet import CODECS, FILE_SIZE, NEEDED, RESULT, Writing, folder_of, write
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+    from kafkalite.spark.load_plan import Round
+
+__all__ = [
+    "LoadError",
+    "Published",
+    "Summary",
+    "compact",
+    "dataset",
+    "files",
+    "load",
+    "positions",
+    "publisher",
+    "read",
+    "stream_to",
+]
+
+COMMIT_SIZE: Final = 1024 * 1024 * 1024
+"""Bytes on the wire, about, that a load publishes at a time."""
+TRIGGER_S: Final = 2.0
+CHECKPOINT: Final = "_checkpoint"
+OVERLAPS: Final = ("error", "skip")
+LOSSES: Final = ("fail", "skip")
+REASON: Final = re.compile(r"^kafkalite\.[\w.]*\.(?:LoadError|DataLoss|RangeUnavailable): (.*)$", re.MULTILINE)
+"""In a task's traceback: failures that need no traceback."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """A change that readers see from now on: the number of its manifest, and what it has added."""
+
+    number: int
+    files: Sequence[DataFile]
+    positions: Mapping[TopicPartition, int]
+
+    @property
+    def rows(self) -> int:
+        """Records."""
+        return sum(file.rows for file in self.files)
+
+    @property
+    def size(self) -> int:
+        """Bytes of files."""
+        return sum(file.size for file in self.files)
+
+
+@dataclass
+class Summary:
+    """What a load has done. `lag` counts the offsets that came behind its end meanwhile."""
+
+    topics: list[str]
+    rows: int = 0
+    size: int = 0
+    files: int = 0
+    commits: int = 0
+    seconds: float = 0.0
+    lag: int = 0
+    losses: list[str] = field(default_factory=list)
+    """What was skipped (on_data_loss="skip"), a sentence each."""
+
+    def add(self, published: Published) -> None:
+        """One more change."""
+        self.rows += published.rows
+        self.size += published.size
+        self.files += len(published.files)
+        self.commits += 1
+
+
+# --- loading ----------------------------------------------------------------------------------------------------------
+
+
+def load(
+    spark: SparkSession,
+    path: str | os.PathLike[str],
+    *,
+    bootstrap_servers: str,
+    topics: Sequence[str] = (),
+    pattern: str | None = None,
+    starting: str = "earliest",
+    options: Mapping[str, str] | None = None,
+    transform: Callable[[DataFrame], DataFrame] | None = None,
+    on_data_loss: str = "fail",
+    codec: str = "zstd",
+    file_size: int = FILE_SIZE,
+    commit_size: int = COMMIT_SIZE,
+    on_commit: Callable[[Published], None] | None = None,
+) -> Summary:
+    """Loads what the topics hold now and `path` does not.
+
+    `topics` or `pattern` (a regular expression for whole names) say what; a partition that was never loaded begins at
+    `starting` ("earliest", "latest", or offsets as in startingOffsets). `options` are further ones of the source.
+    `transform` may change the frame (decode Avro, leave out rows or columns), but not topic, partition, offset and
+    timestamp. About `commit_size` bytes are published at a time.
+
+    LoadError when it cannot go on, with `on_data_loss="skip"` not for records that are gone; OptionError, KafkaError.
+    """
+    require_settings(codec, file_size)
+    if on_data_loss not in LOSSES or commit_size < 1:
+        raise ValueError(f"on_data_loss is {on_data_loss!r} and may be {' or '.join(LOSSES)}; commit_size is above 0")
+    began = time.monotonic()
+    given = source_options(bootstrap_servers, topics, pattern, on_data_loss, options)
+    parsed = SourceOptions.parse({**given, "startingOffsets": "earliest"})
+    plan = LoadPlan(starting_at(parsed, given, starting), commit_size=commit_size)
+    target = Target(path)
+    summary = Summary(plan.topics, losses=plan.losses)
+    while True:
+        with target.writing() as staging:
+            corrections = plan.corrections(target.state)
+            if corrections is not None:
+                target.commit(corrections, {})
+            part = plan.following(target.state)
+            if part is None:
+                break
+            frame = frame_of(spark, given, part, file_size)
+            published = publish(
+                target,
+                frame if transform is None else transform(frame),
+                Writing(str(staging), prefix_of(target), codec, file_size, {}, skips=False),
+                Change("load", positions=part.ends),
+            )
+        summary.add(published)
+        if on_commit is not None:
+            on_commit(published)
+    summary.lag = plan.lag(target.state.positions)
+    summary.seconds = time.monotonic() - began
+    return summary
+
+
+def source_options(
+    bootstrap_servers: str,
+    topics: Sequence[str],
+    pattern: str | None,
+    on_data_loss: str,
+    options: Mapping[str, str] | None,
+) -> dict[str, str]:
+    """What the source is told, but for offsets. ValueError unless it is said what to load."""
+    if bool(topics) == (pattern is not None):
+        raise ValueError("one of topics and pattern says what to load")
+    subscription = {"subscribe": ",".join(topics)} if pattern is None else {"subscribePattern": pattern}
+    return {
+        "includeHeaders": "true",
+        **(options or {}),
+        **subscription,
+        "kafka.bootstrap.servers": bootstrap_servers,
+        "failOnDataLoss": "true" if on_data_loss == "fail" else "false",
+    }
+
+
+def starting_at(parsed: SourceOptions, given: Mapping[str, str], starting: str) -> SourceOptions:
+    """The options with a start for what was never loaded: the latest too, which a batch query cannot begin at."""
+    bound = offset_bound(Given({**given, "startingOffsets": starting}, {}), "startingOffsets", -2)
+    return replace(parsed, starting=bound)
+
+
+def frame_of(spark: SparkSession, given: Mapping[str, str], part: Round, file_size: int) -> DataFrame:
+    """The records of one round, in about as many tasks as are worth it: a task writes its own files."""
+    cores = spark.sparkContext.defaultParallelism
+    named = {name: text for name, text in given.items() if not name.startswith("subscribe")}
+    frame = spark.read.format("kafkalite").options(**named, **part.options()).load()
+    return frame.coalesce(max(cores, math.ceil(part.size / file_size)))
+
+
+def publish(target: Target, frame: DataFrame, writing: Writing, change: Change) -> Published:
+    """Writes a frame's rows into files and commits the change with them. Under the target's lock."""
+    added, staged = [], {}
+    for row in written(frame, writing):
+        file = DataFile.from_json(json.loads(row))
+        name = f"{folder_of(file.topic, file.date, file.hour)}/{Path(file.path).name}"
+        staged[name] = Path(file.path)
+        added.append(file._replace(path=name))
+    added.sort(key=lambda file: (file.topic, file.date or "", file.hour or 0, min(file.partitions.items())))
+    reached = dict(change.positions)
+    for file in added:
+        for partition, share in file.partitions.items():
+            key = TopicPartition(file.topic, partition)
+            reached[key] = max(reached.get(key, 0), share.last + 1)
+    number = target.commit(replace(change, added=added, positions=reached), staged)
+    return Published(number, added, reached)
+
+
+def written(frame: DataFrame, writing: Writing) -> list[str]:
+    """Runs the tasks. LoadError with the reason of a task that cannot go on."""
+    missing = [name for name in NEEDED if name not in frame.columns]
+    if missing:
+        raise LoadError(f"the rows have no column {' and no '.join(missing)}, so they cannot be loaded exactly once")
+    try:
+        rows = frame.mapInArrow(functools.partial(write, writing), RESULT).collect()
+    except Exception as error:
+        reason = re.search(
+            r"^kafkalite\.[\w.]*?(?:LoadError|DataLoss|RangeUnavailable): (.*)$", str(error), re.MULTILINE
+        )
+        if reason is None:
+            raise
+        raise LoadError(reason[1]) from error
+    return [row.file for row in rows]
+
+
+def prefix_of(target: Target) -> str:
+    """Of names of files: the number of the change that they come with."""
+    return f"part-{target.state.number + 1:08d}"
+
+
+def require_settings(codec: str, file_size: int) -> None:
+    """ValueError for what no file can be written with."""
+    if codec not in CODECS:
+        raise ValueError(f"codec is {codec!r}; it may be {', '.join(CODECS)}")
+    if file_size < 1:
+        raise ValueError(f"files of {file_size} bytes")
+
+
+# --- as a stream ------------------------------------------------------------------------------------------------------
+
+
+def stream_to(
+    frame: DataFrame,
+    path: str | os.PathLike[str],
+    *,
+    checkpoint: str | os.PathLike[str] | None = None,
+    trigger_s: float = TRIGGER_S,
+    available_now: bool = False,
+    name: str | None = None,
+    on_overlap: str = "error",
+    codec: str = "zstd",
+    file_size: int = FILE_SIZE,
+    on_commit: Callable[[Published], None] | None = None,
+) -> StreamingQuery:
+    """Starts a query that loads a streaming frame, a change each batch; `available_now` ends it with what is there.
+
+    The frame has topic, partition, offset and timestamp, and what else is wanted; its offsets of a partition rise. The
+    checkpoint (default: in `path`) belongs to this query. `on_overlap` as for `publisher`.
+    """
+    publish_batch = publisher(path, on_overlap=on_overlap, codec=codec, file_size=file_size, on_commit=on_commit)
+    writer = frame.writeStream.foreachBatch(publish_batch)
+    writer = writer.option("checkpointLocation", os.fspath(checkpoint or Path(path) / CHECKPOINT))
+    if name is not None:
+        writer = writer.queryName(name)
+    if available_now:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=f"{max(1, round(trigger_s * 1000))} milliseconds").start()
+
+
+def publisher(
+    path: str | os.PathLike[str],
+    *,
+    on_overlap: str = "error",
+    codec: str = "zstd",
+    file_size: int = FILE_SIZE,
+    on_commit: Callable[[Published], None] | None = None,
+) -> Callable[[DataFrame, int], None]:
+    """A function for foreachBatch that loads each batch once: one that is done again finds its number in the manifests.
+
+    A record below what the manifests say is loaded comes when the checkpoint was lost, or when the topic is another
+    one; `on_overlap` is "error", or "skip" to leave such records out.
+    """
+    require_settings(codec, file_size)
+    if on_overlap not in OVERLAPS:
+        raise ValueError(f"on_overlap is {on_overlap!r}; it may be {' or '.join(OVERLAPS)}")
+    target = Target(path)
+
+    def publish_batch(batch: DataFrame, number: int) -> None:
+        query = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        assert query, "foreachBatch runs in a streaming query"
+        with target.writing() as staging:
+            state = target.state
+            if number <= state.streams.get(query, -1):
+                return  # published before the checkpoint knew
+            loaded = {(key.topic, key.partition): offset for key, offset in state.positions.items()}
+            writing = Writing(str(staging), prefix_of(target), codec, file_size, loaded, skips=on_overlap == "skip")
+            frame = batch.coalesce(batch.sparkSession.sparkContext.defaultParallelism)
+            published = publish(target, frame, writing, Change("load", stream=(query, number)))
+        if on_commit is not None:
+            on_commit(published)
+
+    return publish_batch
+
+
+# --- what is loaded ---------------------------------------------------------------------------------------------------
+
+
+def state_of(path: str | os.PathLike[str]) -> State:
+    """What the manifests say now. LoadError where there are none."""
+    target = Target(path)
+    target.require()
+    return target.refresh()
+
+
+def files(path: str | os.PathLike[str], topic: str | None = None) -> list[DataFile]:
+    """The files that are loaded, of one topic or all; their paths are relative to `path`."""
+    return [file for file in state_of(path).files.values() if topic in (None, file.topic)]
+
+
+def positions(path: str | os.PathLike[str]) -> dict[TopicPartition, int]:
+    """The next offset of each partition that was loaded."""
+    return dict(state_of(path).positions)
+
+
+def dataset(path: str | os.PathLike[str], topic: str | None = None) -> Any:
+    """What is loaded as a pyarrow.dataset, with topic, date and hour as columns. LoadError when that is nothing."""
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+    places = pa.schema([pa.field("topic", pa.string()), pa.field("date", pa.date32()), pa.field("hour", pa.int32())])
+    return ds.dataset(
+        some_files(path, topic),
+        format="parquet",
+        partitioning=ds.partitioning(places, flavor="hive"),
+        partition_base_dir=str(Path(path).absolute()),
+    )
+
+
+def read(spark: SparkSession, path: str | os.PathLike[str], topic: str | None = None) -> DataFrame:
+    """What is loaded as a DataFrame, with topic, date and hour as columns. LoadError when that is nothing."""
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    found = some_files(path, topic)
+    reader = spark.read.option("basePath", str(Path(path).absolute()))
+    frame = reader.parquet(*found)
+    if frame.schema["topic"].dataType == StringType():
+        return frame
+    fields = [StructField("topic", StringType()) if field.name == "topic" else field for field in frame.schema.fields]
+    return reader.schema(StructType(fields)).parquet(*found)  # topics that are numbers stay what they are called
+
+
+def some_files(path: str | os.PathLike[str], topic: str | None) -> list[str]:
+    """Absolute paths. LoadError when there are none."""
+    found = [str(Path(path).absolute() / file.path) for file in files(path, topic)]
+    if not found:
+        raise LoadError(f"nothing is loaded in {Path(path).absolute()}{'' if topic is None else f' of {topic}'}")
+    return found
+
+
+if __name__ == "__main__":  # by name: the command line stands above, and is not known here
+    raise SystemExit(importlib.import_module("kafkalite.cli").main(["load", *sys.argv[1:]]))

@@ -1,0 +1,158 @@
+"""What a load reads next: from where the manifests end to where the topics ended when it began, some bytes at a time.
+
+    topics ─▶ ends, fixed at the first look
+    manifests' positions ─▶ starts ─▶ is it still there? ─▶ up to `commit_size` bytes ─▶ Spark's options for that batch
+
+A position whose records have aged out, or whose topic was made anew, ends the load (on_data_loss="fail"), or is moved
+to what is there ("skip"), and said in the summary.
+
+Thread rule: one thread at a time.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafkalite.client.column_reader import ISOLATIONS
+from kafkalite.client.splitting import split_by_size
+from kafkalite.errors import OffsetOutOfRange
+from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
+from kafkalite.spark.manifest import Change, LoadError
+from kafkalite.spark.offsets import cut_at_size, fair_shares, resolve, to_json
+from kafkalite.spark.ranges import Offsets, client_for, discover, partitions_of
+from kafkalite.spark.stream import ESTIMATE_PIECE, ids_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kafkalite.client.client import Client
+    from kafkalite.spark.manifest import State
+    from kafkalite.spark.options import SourceOptions
+
+REMEDY = 'on_data_loss="skip" (--on-data-loss skip) loads what is left'
+
+
+class Round(NamedTuple):
+    """One batch of a load: offsets from `starts` up to, not including, `ends`, and about its bytes on the wire."""
+
+    starts: dict[TopicPartition, int]
+    ends: dict[TopicPartition, int]
+    size: int
+
+    def options(self) -> dict[str, str]:
+        """How `format("kafkalite")` is told."""
+        topics: dict[str, list[int]] = {}
+        for key in sorted(self.ends):
+            topics.setdefault(key.topic, []).append(key.partition)
+        return {
+            "assign": json.dumps(topics),
+            "startingOffsets": json.dumps(to_json(self.starts)),
+            "endingOffsets": json.dumps(to_json(self.ends)),
+        }
+
+
+class LoadPlan:
+    """See the module. `losses` are sentences about what was skipped."""
+
+    def __init__(self, options: SourceOptions, *, commit_size: int) -> None:
+        self._options = options
+        self._commit_size = commit_size
+        self._isolation = ISOLATIONS[options.client.isolation_level]
+        topics = discover(self._client, options.subscription)
+        self._keys = partitions_of(options.subscription, topics)
+        self._topic_ids = ids_of(topics)
+        self._bounds = self._latest()
+        self.losses: list[str] = []
+
+    @property
+    def _client(self) -> Client:
+        return client_for(self._options.client)
+
+    @property
+    def topics(self) -> list[str]:
+        """What is loaded."""
+        return sorted({key.topic for key in self._keys})
+
+    def _latest(self) -> dict[TopicPartition, int]:
+        return Offsets(self._client, self._isolation)(dict.fromkeys(self._keys, OFFSET_LATEST))
+
+    def lag(self, positions: Mapping[TopicPartition, int]) -> int:
+        """Offsets between what is loaded and where the topics end now."""
+        return sum(max(0, end - positions.get(key, 0)) for key, end in self._latest().items())
+
+    def following(self, state: State) -> Round | None:
+        """What comes next; None when all is loaded. `state` has what `corrections` found."""
+        starts = {key: state.positions[key] for key in self._keys}
+        ends = {key: end for key, end in self._bounds.items() if starts[key] < end}
+        if not ends:
+            return None
+        ends, size = self._cut(starts, ends)
+        return Round({key: starts[key] for key in ends}, ends, size)
+
+    def corrections(self, state: State) -> Change | None:
+        """What the manifests have to say before anything is read: where new partitions begin, and where to go on when
+        what follows a position is gone. None when that is nothing. LoadError, OptionError.
+
+        It is published by itself, so that partitions of which nothing is read now have it too.
+        """
+        look_up = Offsets(self._client, self._isolation)
+        known = [key for key in self._keys if key in state.positions]
+        unknown = [key for key in self._keys if key not in state.positions]
+        found = self._first(unknown, look_up) if unknown else {}
+        earliest = look_up(dict.fromkeys(known, OFFSET_EARLIEST))
+        latest = look_up(dict.fromkeys(known, OFFSET_LATEST))
+        for key in known:
+            checked = self._checked(key, earliest[key], latest[key], state)
+            if checked != state.positions[key]:
+                found[key] = checked
+        ids = {name: text for name, text in self._topic_ids.items() if state.topic_ids.get(name) != text}
+        return Change("load", positions=found, topic_ids=ids) if found or ids else None
+
+    def _first(self, keys: list[TopicPartition], look_up: Offsets) -> dict[TopicPartition, int]:
+        starting = self._options.starting
+        if starting.offsets is not None:  # said when the load was new; a partition that came later has no say in it
+            given = {key: starting.offsets.get(key, OFFSET_EARLIEST) for key in keys}
+            markers = {key: offset for key, offset in given.items() if offset < 0}
+            return {**given, **look_up(markers)}
+        return resolve(starting, keys, look_up, missing=self._options.timestamp_strategy)
+
+    def _checked(self, key: TopicPartition, earliest: int, latest: int, state: State) -> int:
+        """A position, or where to go on when what follows it is gone."""
+        position = state.positions[key]
+        then, now = state.topic_ids.get(key.topic), self._topic_ids.get(key.topic)
+        if then is not None and now is not None and then != now:
+            self._lost(f"topic {key.topic} was deleted and made anew after {key} was loaded up to offset {position}")
+            return earliest
+        if position < earliest:
+            self._lost(
+                f"offsets {position} to {earliest} of {key} have aged out or were deleted before they were loaded"
+            )
+            return earliest
+        if position > latest:
+            self._lost(f"{key} ends at offset {latest}, and is loaded up to {position}: it lost records, or is new")
+            return latest
+        return position
+
+    def _lost(self, why: str) -> None:
+        if self._options.fail_on_data_loss:
+            raise LoadError(f"{why}; {REMEDY}")
+        if why not in self.losses:
+            self.losses.append(why)
+
+    def _cut(
+        self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    ) -> tuple[dict[TopicPartition, int], int]:
+        """Ends at which all ranges together have about `commit_size` bytes, and how many they have."""
+        target = max(self._commit_size // 16, ESTIMATE_PIECE)
+        found = {}
+        for key in sorted(ends):
+            try:
+                found[key] = split_by_size(self._client, key, starts[key], ends[key], target)
+            except OffsetOutOfRange as error:
+                message = f"offsets from {starts[key]} on of {key} aged out while they were planned; run it again"
+                raise LoadError(message) from error
+        sizes = {key: max(1, sum(piece.size for piece in pieces)) for key, pieces in found.items()}
+        shares = fair_shares(sizes, self._commit_size, sum(starts.values()))
+        cut = {key: cut_at_size(found[key], share) for key, share in shares.items()}
+        return cut, sum(shares.values())

@@ -1,0 +1,370 @@
+"""What is loaded into a directory: files and offsets, changed together by one rename.
+
+    target/
+      _manifests/00000000000000000007.json            what the 8th change added, removed, and how far offsets are
+      _manifests/00000000000000000049.snapshot.json   all changes up to it in one
+      _manifests/pending.json                         a change on its way: its files may be in their places already
+      _manifests/lock                                 one writer at a time (flock)
+      _staging/ID/...                                 files that are being written
+      topic=clicks/date=2026-11-21/hour=19/part-00000007-....parquet
+
+A change is: write pending.json, move the files to their places, rename pending.json to the next number. Whoever goes by
+manifests sees all of it or nothing. After a crash the next writer undoes what pending.json says, and empties _staging.
+Names that begin with "_" are left out by Spark, pyarrow and Hive, so they see data alone.
+
+Needs a file system with rename and flock: local, NFS 4 and the like, and no object store.
+
+Thread rule: an object belongs to one thread at a time; several, in as many processes, take turns by the lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import time
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kafkalite.spark.offsets import from_json, to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from kafkalite.model import TopicPartition
+
+FORMAT: Final = 1
+MANIFESTS, STAGING, PENDING, LOCK = "_manifests", "_staging", "pending.json", "lock"
+SNAPSHOT: Final = ".snapshot.json"
+SNAPSHOT_EVERY: Final = 50
+"""Changes between snapshots, which is also how many a reader has to look at, at most; twice as many are kept."""
+READ_ATTEMPTS: Final = 20
+"""Of a reader whose manifests were cleared away while it read them."""
+LOCK_TIMEOUT_S: Final = 600.0
+"""How long a writer waits for another one."""
+LOCK_POLL_S: Final = 0.05
+
+
+class LoadError(RuntimeError):
+    """A load cannot go on; the message is one sentence that says why, and what can be done."""
+
+
+class Share(NamedTuple):
+    """What a file has of a partition: how many records, and the first and last offset of them."""
+
+    rows: int
+    first: int
+    last: int
+
+
+class DataFile(NamedTuple):
+    """A file of a topic and hour. `path` is relative to the target; times in us since 1970, None without a record's."""
+
+    path: str
+    topic: str
+    date: str | None
+    """YYYY-MM-DD; it and `hour` (UTC) are None for records without a time that a calendar knows."""
+    hour: int | None
+    rows: int
+    size: int
+    partitions: dict[int, Share]
+    time_min: int | None
+    time_max: int | None
+
+    def to_json(self) -> dict[str, Any]:
+        """As a manifest has it."""
+        partitions = {str(number): list(share) for number, share in sorted(self.partitions.items())}
+        return {**self._asdict(), "partitions": partitions}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> DataFile:
+        """What `to_json` made."""
+        partitions = {int(number): Share(*share) for number, share in value["partitions"].items()}
+        return cls(**{**value, "partitions": partitions})
+
+
+@dataclass(frozen=True)
+class Change:
+    """What one manifest says. `positions` are the next offsets, of the partitions that moved."""
+
+    kind: str
+    """load or compaction."""
+    added: Sequence[DataFile] = ()
+    removed: Sequence[str] = ()
+    positions: Mapping[TopicPartition, int] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    stream: tuple[str, int] | None = None
+    """A streaming query's id and the number of its batch."""
+    keep_until_ms: int = 0
+    """Until then the removed files stay, for those who read them now."""
+
+    def to_json(self, number: int) -> dict[str, Any]:
+        """The manifest of this number."""
+        return {
+            "format": FORMAT,
+            "number": number,
+            "kind": self.kind,
+            "written_ms": now_ms(),
+            "add": [file.to_json() for file in self.added],
+            "remove": list(self.removed),
+            "positions": to_json(self.positions),
+            "topic_ids": dict(sorted(self.topic_ids.items())),
+            "stream": None if self.stream is None else list(self.stream),
+            "keep_until_ms": self.keep_until_ms,
+        }
+
+
+@dataclass
+class State:
+    """Everything that the manifests say together. `number` is the last one's, -1 when there is none."""
+
+    number: int = -1
+    files: dict[str, DataFile] = field(default_factory=dict)
+    """By path, as they came."""
+    positions: dict[TopicPartition, int] = field(default_factory=dict)
+    """The next offset of each partition."""
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    streams: dict[str, int] = field(default_factory=dict)
+    """Streaming query's id → its last batch here."""
+    doomed: dict[str, int] = field(default_factory=dict)
+    """Files that compaction replaced → when they may go, in ms since 1970."""
+
+    def copy(self) -> State:
+        """One that changes by itself."""
+        return State(
+            self.number,
+            dict(self.files),
+            dict(self.positions),
+            dict(self.topic_ids),
+            dict(self.streams),
+            dict(self.doomed),
+        )
+
+    def apply(self, value: Mapping[str, Any]) -> None:
+        """A manifest on top of what is known."""
+        added = [DataFile.from_json(row) for row in value["add"]]
+        for path in value["remove"]:
+            del self.files[path]
+            self.doomed[path] = value["keep_until_ms"]
+        self.files |= {file.path: file for file in added}
+        self.positions |= from_json(value["positions"])
+        self.topic_ids |= value["topic_ids"]
+        if value["stream"] is not None:
+            query, batch = value["stream"]
+            self.streams[query] = batch
+        self.number = value["number"]
+
+    def to_json(self) -> dict[str, Any]:
+        """A snapshot."""
+        return {
+            "format": FORMAT,
+            "number": self.number,
+            "files": [file.to_json() for file in self.files.values()],
+            "positions": to_json(self.positions),
+            "topic_ids": self.topic_ids,
+            "streams": self.streams,
+            "doomed": self.doomed,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> State:
+        """What `to_json` made."""
+        files = [DataFile.from_json(row) for row in value["files"]]
+        return cls(
+            value["number"],
+            {file.path: file for file in files},
+            from_json(value["positions"]),
+            dict(value["topic_ids"]),
+            dict(value["streams"]),
+            dict(value["doomed"]),
+        )
+
+
+class Target:
+    """See the module. `state` is as of the last `refresh`."""
+
+    def __init__(self, path: str | os.PathLike[str], *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> None:
+        if "://" in os.fspath(path):
+            raise LoadError(f"{os.fspath(path)} is a URL; a load needs a directory, on a file system with rename")
+        self.path = Path(path).absolute()
+        self.state = State()
+        self._manifests = self.path / MANIFESTS
+        self._lock_timeout_s = lock_timeout_s
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    @property
+    def exists(self) -> bool:
+        """Whether anything was ever loaded, or tried to."""
+        return self._manifests.is_dir()
+
+    def require(self) -> None:
+        """LoadError where nothing was ever loaded."""
+        if not self.exists:
+            raise LoadError(f"nothing was ever loaded into {self.path}")
+
+    def refresh(self) -> State:
+        """The state as it is now. LoadError for manifests that cannot be understood."""
+        for attempt in range(READ_ATTEMPTS):
+            try:
+                self.state = self._newer(self.state.copy() if attempt == 0 else State())
+            except FileNotFoundError:
+                continue  # cleared away between listing and reading, after a snapshot was written
+            return self.state
+        raise LoadError(f"{self._manifests}: manifests are missing")
+
+    def _newer(self, state: State) -> State:
+        names = sorted(os.listdir(self._manifests)) if self.exists else []
+        snapshots = [name for name in names if name.endswith(SNAPSHOT)]
+        newest = int(snapshots[-1].removesuffix(SNAPSHOT)) if snapshots else -1
+        if newest > state.number:
+            state = State.from_json(self._read(snapshots[-1]))
+        changes = [name for name in names if is_change(name) and int(name.removesuffix(".json")) > state.number]
+        for name in changes:
+            value = self._read(name)
+            if value["number"] != state.number + 1:
+                raise FileNotFoundError(name)
+            try:
+                state.apply(value)
+            except (ValueError, KeyError, TypeError) as error:
+                raise LoadError(f"{self._manifests / name} is damaged ({error!r})") from error
+        return state
+
+    def _read(self, name: str) -> dict[str, Any]:
+        text = (self._manifests / name).read_text(encoding="utf-8")
+        try:
+            value: dict[str, Any] = json.loads(text)
+            if value["format"] != FORMAT:
+                raise LoadError(f"{self._manifests / name} has format {value['format']!r}, and this knows {FORMAT}")
+        except (ValueError, KeyError, TypeError) as error:
+            raise LoadError(f"{self._manifests / name} is damaged ({error!r})") from error
+        return value
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[Path]:
+        """The turn to change the target: what a crash left is gone, `state` is fresh, and the value is a new directory
+        for files that are being written. LoadError when another writer does not end.
+        """
+        self._manifests.mkdir(parents=True, exist_ok=True)
+        with (self._manifests / LOCK).open("ab") as lock:
+            self._wait_for(lock.fileno())
+            self._recover()
+            staging = self.path / STAGING / uuid.uuid4().hex
+            staging.mkdir(parents=True)
+            try:
+                yield staging
+            finally:
+                shutil.rmtree(staging, ignore_errors=True)
+
+    def _wait_for(self, descriptor: int) -> None:
+        deadline = time.monotonic() + self._lock_timeout_s
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise LoadError(f"another load works on {self.path} and does not end") from None
+                time.sleep(LOCK_POLL_S)
+            else:
+                return
+
+    def _recover(self) -> None:
+        """Undoes a change that was not completed, and removes what nobody needs. Under the lock."""
+        shutil.rmtree(self.path / STAGING, ignore_errors=True)
+        state = self.refresh()
+        pending = self._manifests / PENDING
+        if pending.exists():
+            for row in self._read(PENDING)["add"]:
+                assert row["path"] not in state.files, "a change that is complete has no pending.json"
+                (self.path / row["path"]).unlink(missing_ok=True)
+            pending.unlink()
+        for leftover in self._manifests.glob("*.tmp"):
+            leftover.unlink()
+        self._remove_doomed()
+
+    def commit(self, change: Change, staged: Mapping[str, Path]) -> int:
+        """Publishes a change, whose files are at `staged` by their paths, and returns its number. Under the lock."""
+        number = self.state.number + 1
+        value = change.to_json(number)
+        write_durably(self._manifests / PENDING, value)
+        folders = set()
+        for file in change.added:
+            place = self.path / file.path
+            folders |= make_folders(place.parent, self.path)
+            staged[file.path].rename(place)
+        for folder in sorted(folders):
+            sync_folder(folder)
+        (self._manifests / PENDING).rename(self._manifests / f"{number:020d}.json")
+        sync_folder(self._manifests)
+        self.state.apply(value)
+        self._remove_doomed()
+        if (number + 1) % SNAPSHOT_EVERY == 0:
+            self._snapshot()
+        return number
+
+    def _remove_doomed(self) -> None:
+        now = now_ms()
+        for path, until in self.state.doomed.items():
+            if until <= now:
+                (self.path / path).unlink(missing_ok=True)
+
+    def _snapshot(self) -> None:
+        """All up to now in one file; manifests that neither it nor the one before needs are cleared away."""
+        now = now_ms()
+        self.state.doomed = {path: until for path, until in self.state.doomed.items() if until > now}
+        write_durably(self._manifests / f"{self.state.number:020d}{SNAPSHOT}", self.state.to_json())
+        before = self.state.number - SNAPSHOT_EVERY
+        for name in os.listdir(self._manifests):
+            if is_change(name) or name.endswith(SNAPSHOT):
+                number = int(name.partition(".")[0])
+                if number < before or (number == before and is_change(name)):
+                    (self._manifests / name).unlink()
+
+
+def is_change(name: str) -> bool:
+    """Whether a file of _manifests is a manifest."""
+    return name.endswith(".json") and name.removesuffix(".json").isdigit()
+
+
+def make_folders(folder: Path, top: Path) -> set[Path]:
+    """Makes a folder below `top`; returns those whose entries have to be synced for what is put into it to last."""
+    if folder.is_dir():
+        return {folder}
+    found = {folder}
+    above = folder
+    while above != top and not above.is_dir():
+        above = above.parent
+        found.add(above)
+    folder.mkdir(parents=True, exist_ok=True)
+    return found
+
+
+def write_durably(path: Path, value: object) -> None:
+    """JSON that is there whole or not at all, whatever happens."""
+    temporary = path.with_name(f"{path.name}.tmp")
+    with temporary.open("w", encoding="utf-8") as file:
+        json.dump(value, file, separators=(",", ":"))
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """The names in a folder are on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def now_ms() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,280 @@
+"""Writes record batches into Parquet files, one a topic and hour at a time, of bounded size: what a load's tasks run.
+
+    batches of a task ─▶ parts of one topic, partition and hour ─▶ buffers of ≤ 64 MiB ─▶ row groups ─▶ files
+                                                               └▶ a row a file: what a manifest says of it
+
+A task of Spark that is done again writes again, under other names; only the files of which the driver hears are
+published. Topic, date and hour are in a file's path and not in the file, as Hive has it.
+
+Thread rule: functions; a FileSet belongs to one task.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import itertools
+import json
+import os
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from kafkalite.spark.manifest import DataFile, LoadError, Share
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+CODECS: Final = ("zstd", "snappy", "gzip", "lz4", "none")
+FILE_SIZE: Final = 128 * 1024 * 1024
+"""Bytes of a file, at most, unless one row group has more."""
+ROW_GROUP_SIZE: Final = 16 * 1024 * 1024
+"""Bytes of a row group before compression, about; a quarter of a file's where that is less."""
+BUFFER_SIZE: Final = 64 * 1024 * 1024
+"""Bytes that a task keeps for row groups."""
+OPEN_MAX: Final = 32
+"""Files that a task has open; the largest is closed when one more is needed."""
+NEEDED: Final = ("topic", "partition", "offset", "timestamp")
+HOUR_US: Final = 3_600_000_000
+EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001  # calendars of UTC, without zones
+HOUR_MIN: Final = -17_259_888  # 0001-01-02
+HOUR_MAX: Final = 70_389_504  # 9999-12-31 begins
+NO_HOUR: Final = np.iinfo(np.int64).min
+NO_PLACE: Final = "__HIVE_DEFAULT_PARTITION__"
+"""Hive's name for a value that is not there."""
+RESULT: Final = "file string"
+"""The schema of what tasks tell the driver: a DataFile as JSON, its path being where it was written."""
+
+
+class Writing(NamedTuple):
+    """What every task of a load knows."""
+
+    staging: str
+    prefix: str
+    """Of the names of files."""
+    codec: str
+    file_size: int
+    loaded: Mapping[tuple[str, int], int]
+    """(topic, partition) → the offset up to which all is loaded; only what is to be looked at."""
+    skips: bool
+    """Whether records below that are left out, or an error."""
+
+
+class Part(NamedTuple):
+    """Rows of one topic, partition and hour, in order."""
+
+    topic: str
+    partition: int
+    hour: int
+    batch: Any
+
+
+def write(writing: Writing, batches: Iterator[Any]) -> Iterator[Any]:
+    """For mapInArrow: files, and a row for each."""
+    import pyarrow as pa
+
+    files = FileSet(writing)
+    try:
+        for batch in batches:
+            for part in parts_of(batch):
+                files.add(kept(part, writing))
+        written = files.close()
+    except BaseException:
+        files.abandon()
+        raise
+    rows = [json.dumps(file.to_json()) for file in written]
+    yield pa.RecordBatch.from_arrays([pa.array(rows, pa.string())], names=["file"])
+
+
+def parts_of(batch: Any) -> Iterator[Part]:
+    """A batch by topic, partition and hour. LoadError for a row without a place."""
+    if not batch.num_rows:
+        return
+    for name in NEEDED[:3]:
+        if batch.column(name).null_count:
+            raise LoadError(f"a row has no {name}, so it cannot be loaded exactly once")
+    topics = batch.column("topic").dictionary_encode()
+    codes = topics.indices.to_numpy()
+    partitions = batch.column("partition").to_numpy()
+    hours = hours_of(batch.column("timestamp"))
+    changes = (np.diff(codes) != 0) | (np.diff(partitions) != 0) | (np.diff(hours) != 0)
+    if changes.any():
+        order = np.lexsort((hours, partitions, codes))  # stable: offsets stay in order
+        codes, partitions, hours = codes[order], partitions[order], hours[order]
+        batch = batch.take(order)
+        changes = (np.diff(codes) != 0) | (np.diff(partitions) != 0) | (np.diff(hours) != 0)
+    cuts = [0, *(np.flatnonzero(changes) + 1).tolist(), batch.num_rows]
+    for first, last in itertools.pairwise(cuts):
+        topic = topics.dictionary[int(codes[first])].as_py()
+        yield Part(topic, int(partitions[first]), int(hours[first]), batch.slice(first, last - first))
+
+
+def hours_of(stamps: Any) -> Any:
+    """Hours since 1970 of a column of timestamps; NO_HOUR where there is none that a calendar knows."""
+    values = stamps.cast("int64").fill_null(NO_HOUR).to_numpy()
+    hours = np.floor_divide(values, HOUR_US)
+    return np.where((hours < HOUR_MIN) | (hours > HOUR_MAX), NO_HOUR, hours)
+
+
+def kept(part: Part, writing: Writing) -> Part:
+    """A part without what is loaded already, where that may be. LoadError where it may not."""
+    loaded = writing.loaded.get((part.topic, part.partition))
+    if loaded is None:
+        return part
+    offsets = part.batch.column("offset").to_numpy()
+    old = offsets < loaded
+    if not old.any():
+        return part
+    if not writing.skips:
+        raise LoadError(
+            f"offset {int(offsets[old][0])} of {part.topic}-{part.partition} came, and all below {loaded} is loaded: "
+            'the checkpoint or the topic is another one now (on_overlap="skip" leaves such records out)'
+        )
+    return part._replace(batch=part.batch.take(np.flatnonzero(~old)))
+
+
+class OpenFile:
+    """A file of one topic and hour, as far as it is written."""
+
+    def __init__(self, path: Path, topic: str, hour: int, codec: str, schema: Any) -> None:
+        import pyarrow.parquet as pq
+
+        self._place = place_of(hour)
+        self._path = path
+        self._sink = path.open("xb")
+        self._writer = pq.ParquetWriter(self._sink, schema, compression=codec)
+        self._waiting: list[Any] = []
+        self._topic = topic
+        self._rows = 0
+        self._partitions: dict[int, Share] = {}
+        self._times: tuple[int, int] | None = None
+        self.waiting_size = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes written, at most: what waits counts as it is before compression."""
+        return self._sink.tell() + self.waiting_size
+
+    def add(self, part: Part, batch: Any, size: int) -> None:
+        """Rows of a part, without the columns that are in the path."""
+        self._waiting.append(batch)
+        self.waiting_size += size
+        self._rows += batch.num_rows
+        offsets = part.batch.column("offset").to_numpy()
+        share = self._partitions.get(part.partition, Share(0, int(offsets.min()), -1))
+        self._partitions[part.partition] = Share(
+            share.rows + len(offsets), min(share.first, int(offsets.min())), max(share.last, int(offsets.max()))
+        )
+        if part.hour != NO_HOUR:
+            times = part.batch.column("timestamp").cast("int64").to_numpy()
+            first, last = self._times or (int(times[0]), int(times[0]))
+            self._times = min(first, int(times.min())), max(last, int(times.max()))
+
+    def flush(self) -> None:
+        """A row group of what waits."""
+        import pyarrow as pa
+
+        if self._waiting:
+            table = pa.Table.from_batches(self._waiting)
+            self._writer.write_table(table, row_group_size=table.num_rows)
+            self._waiting, self.waiting_size = [], 0
+
+    def close(self) -> DataFile:
+        """Whole, and on the disk."""
+        self.flush()
+        self._writer.close()
+        self._sink.flush()
+        os.fsync(self._sink.fileno())
+        size = self._sink.tell()
+        self._sink.close()
+        first, last = self._times or (None, None)
+        path = str(self._path)
+        return DataFile(path, self._topic, *self._place, self._rows, size, self._partitions, first, last)
+
+    def abandon(self) -> None:
+        """The task failed: the file is of no use."""
+        with contextlib.suppress(Exception):  # the disk may be full; the writer must not try again when it is collected
+            self._writer.close()
+        self._sink.close()
+        self._path.unlink(missing_ok=True)
+
+
+class FileSet:
+    """See the module."""
+
+    def __init__(self, writing: Writing) -> None:
+        self._writing = writing
+        self._group_size = max(1, min(ROW_GROUP_SIZE, writing.file_size // 4))
+        self._open: dict[tuple[str, int], OpenFile] = {}
+        self._done: list[DataFile] = []
+        self._waiting_size = 0
+
+    def add(self, part: Part) -> None:
+        """Rows for their file."""
+        whole = part.batch.select([name for name in part.batch.schema.names if name != "topic"])
+        if not whole.num_rows:
+            return
+        rows_each = max(1, whole.num_rows * self._group_size // max(whole.nbytes, 1))
+        for first in range(0, whole.num_rows, rows_each):
+            batch = whole.slice(first, rows_each)
+            size = batch.nbytes
+            file = self._file_for(part.topic, part.hour, size, whole.schema)
+            file.add(part._replace(batch=part.batch.slice(first, rows_each)), batch, size)
+            self._waiting_size += size
+            if file.waiting_size >= self._group_size:
+                self._flush(file)
+        while self._waiting_size > BUFFER_SIZE:
+            self._flush(max(self._open.values(), key=lambda file: file.waiting_size))
+
+    def _flush(self, file: OpenFile) -> None:
+        self._waiting_size -= file.waiting_size
+        file.flush()
+
+    def _file_for(self, topic: str, hour: int, size: int, schema: Any) -> OpenFile:
+        """The file that takes so many bytes more; a new one, when they would make it too large."""
+        found = self._open.get((topic, hour))
+        if found is not None and found.size + size > self._writing.file_size:
+            self._flush(found)  # what it is compressed to may leave room
+            if found.size + size > self._writing.file_size:
+                self._close((topic, hour))
+                found = None
+        if found is None:
+            if len(self._open) >= OPEN_MAX:
+                self._close(max(self._open, key=lambda key: self._open[key].size))
+            codec = self._writing.codec
+            name = f"{self._writing.prefix}-{uuid.uuid4().hex[:16]}.parquet"
+            path = Path(self._writing.staging, name)
+            found = self._open[topic, hour] = OpenFile(path, topic, hour, codec, schema)
+        return found
+
+    def _close(self, key: tuple[str, int]) -> None:
+        file = self._open[key]
+        self._waiting_size -= file.waiting_size
+        self._done.append(file.close())
+        del self._open[key]
+
+    def close(self) -> list[DataFile]:
+        """Every file that was written."""
+        for key in list(self._open):
+            self._close(key)
+        return self._done
+
+    def abandon(self) -> None:
+        """What is open is removed; what is done goes with the staging directory."""
+        for file in self._open.values():
+            file.abandon()
+
+
+def place_of(hour: int) -> tuple[str | None, int | None]:
+    """The date and hour of an hour since 1970."""
+    if hour == NO_HOUR:
+        return None, None
+    when = EPOCH + dt.timedelta(hours=hour)
+    return when.date().isoformat(), when.hour
+
+
+def folder_of(topic: str, date: str | None, hour: int | None) -> str:
+    """Where files of a topic and hour are, below the target."""
+    return f"topic={topic}/date={date or NO_PLACE}/hour={NO_PLACE if hour is None else f'{hour:02d}'}"

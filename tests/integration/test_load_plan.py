@@ -1,0 +1,113 @@
+"""What a load reads next, against a broker and without Spark: rounds by bytes, new partitions, what is gone."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from kafkalite.broker import Broker
+from kafkalite.client import Client
+from kafkalite.model import OFFSET_LATEST, TopicPartition
+from kafkalite.spark.load_plan import LoadPlan
+from kafkalite.spark.manifest import LoadError, State
+from kafkalite.spark.options import Bound, SourceOptions
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def client(kafka_broker: Broker) -> Iterator[Client]:
+    with Client(kafka_broker.bootstrap_servers, retry_timeout_s=30) as client:
+        yield client
+
+
+@pytest.fixture
+def topic(client: Client, kafka_topic: str) -> str:
+    """300 records of 1 kB in partition 0, in batches of ten; 50 in partition 1."""
+    client.admin.add_partitions(kafka_topic, 2)
+    for partition, batches in ((0, 30), (1, 5)):
+        for _ in range(batches):
+            client.produce(kafka_topic, partition, [b"x" * 1000] * 10)
+    return kafka_topic
+
+
+def plan(broker: Broker, topic: str, *, commit_size: int = 1 << 30, skips: bool = False, **changes: object) -> LoadPlan:
+    options = SourceOptions.parse(
+        {
+            "kafka.bootstrap.servers": broker.bootstrap_servers,
+            "subscribePattern": topic,
+            "failOnDataLoss": "false" if skips else "true",
+        }
+    )
+    return LoadPlan(replace(options, **changes), commit_size=commit_size)
+
+
+def correct(made: LoadPlan, state: State) -> dict[TopicPartition, int]:
+    """As the load does it: what is found is in the state from then on."""
+    change = made.corrections(state)
+    if change is None:
+        return {}
+    state.positions |= change.positions
+    state.topic_ids |= change.topic_ids
+    return dict(change.positions)
+
+
+def test_rounds_cover_everything_once(client: Client, kafka_broker: Broker, topic: str) -> None:
+    made = plan(kafka_broker, topic, commit_size=60_000)
+    client.produce(topic, 1, [b"later"])
+    state = State()
+    assert correct(made, state) == {TopicPartition(topic, 0): 0, TopicPartition(topic, 1): 0}
+    assert correct(made, state) == {}, "once is enough"
+    sizes = []
+    while (part := made.following(state)) is not None:
+        assert part.starts == {key: state.positions[key] for key in part.ends}
+        assert all(part.starts[key] < end for key, end in part.ends.items())
+        assert f'"{topic}": [' in part.options()["assign"]
+        state.positions |= part.ends
+        sizes.append(part.size)
+    assert state.positions == {TopicPartition(topic, 0): 300, TopicPartition(topic, 1): 50}, "what was there first"
+    assert len(sizes) >= 5
+    assert max(sizes) < 120_000
+    assert made.lag(state.positions) == 1
+
+
+def test_partitions_begin_where_it_is_said(kafka_broker: Broker, topic: str) -> None:
+    latest = plan(kafka_broker, topic, starting=Bound(everywhere=OFFSET_LATEST))
+    state = State()
+    assert correct(latest, state) == {TopicPartition(topic, 0): 300, TopicPartition(topic, 1): 50}
+    assert latest.following(state) is None
+    given = plan(kafka_broker, topic, starting=Bound(offsets={TopicPartition(topic, 0): 17}))
+    assert correct(given, State()) == {TopicPartition(topic, 0): 17, TopicPartition(topic, 1): 0}, "or at its first"
+
+
+def test_what_has_aged_out(client: Client, kafka_broker: Broker, topic: str) -> None:
+    state = State()
+    correct(plan(kafka_broker, topic), state)
+    client.admin.delete_records({TopicPartition(topic, 0): 100})
+    with pytest.raises(LoadError, match=r"offsets 0 to 100 of .*-0 have aged out .*on_data_loss=\"skip\""):
+        correct(plan(kafka_broker, topic), state)
+    made = plan(kafka_broker, topic, skips=True)
+    assert correct(made, state) == {TopicPartition(topic, 0): 100}
+    assert len(made.losses) == 1
+
+
+def test_a_topic_made_anew_begins_again_in_all_partitions(client: Client, kafka_broker: Broker, topic: str) -> None:
+    state = State()
+    correct(plan(kafka_broker, topic), state)
+    state.positions = {TopicPartition(topic, 0): 300, TopicPartition(topic, 1): 50}
+    client.admin.delete_topic(topic)
+    client.admin.create_topic(topic, 2)
+    with pytest.raises(LoadError, match="was deleted and made anew"):
+        correct(plan(kafka_broker, topic), state)
+    made = plan(kafka_broker, topic, skips=True)
+    assert correct(made, state) == {TopicPartition(topic, 0): 0, TopicPartition(topic, 1): 0}
+    assert correct(plan(kafka_broker, topic), state) == {}, "it is told once"
+
+
+def test_a_partition_that_ends_before_what_is_loaded(kafka_broker: Broker, topic: str) -> None:
+    state = State()
+    correct(plan(kafka_broker, topic), state)
+    state.positions[TopicPartition(topic, 1)] = 60
+    with pytest.raises(LoadError, match="ends at offset 50, and is loaded up to 60"):
+        correct(plan(kafka_broker, topic), state)
+    assert correct(plan(kafka_broker, topic, skips=True), state) == {TopicPartition(topic, 1): 50}

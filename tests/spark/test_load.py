@@ -1,0 +1,210 @@
+"""Loads in a real session against a real broker: each record once, in its hour, whatever was done before."""
+
+import datetime as dt
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pytest
+
+from kafkalite.broker import Broker
+from kafkalite.client import Client
+from kafkalite.model import TopicPartition
+from kafkalite.record.columns import Record, RecordColumns
+from kafkalite.spark import load
+
+pytestmark = [pytest.mark.spark, pytest.mark.integration]
+
+STAMP = 1_700_000_000_000
+"""2023-11-14 22:13:20."""
+TIMEOUT_S = 300
+
+
+@pytest.fixture
+def client(kafka_broker: Broker) -> Iterator[Client]:
+    with Client(kafka_broker.bootstrap_servers, retry_timeout_s=60) as client:
+        yield client
+
+
+@pytest.fixture
+def filled(client: Client, kafka_topic: str) -> str:
+    """1000 records in each of two partitions, ten seconds apart: from 22:13 to 1 o'clock of the next day."""
+    client.admin.add_partitions(kafka_topic, 2)
+    for partition in range(2):
+        sent = [Record(i, STAMP + i * 10_000, b"%d" % i, b"v" * 100, (("h", b"%d" % i),)) for i in range(1000)]
+        client.produce(kafka_topic, partition, RecordColumns.from_records(sent), batch_size=5_000)
+    return kafka_topic
+
+
+def offsets_of(path: Path, topic: str | None = None) -> list[tuple[str, int, int]]:
+    rows = load.dataset(path, topic).to_table(columns=["topic", "partition", "offset"])
+    return sorted(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+
+
+def test_everything_once_by_topic_and_hour(spark, kafka_broker, client, filled: str, tmp_path: Path) -> None:
+    commits: list[load.Published] = []
+
+    def run(**options: object) -> load.Summary:
+        servers = kafka_broker.bootstrap_servers
+        return load.load(
+            spark, tmp_path, bootstrap_servers=servers, topics=[filled], on_commit=commits.append, **options
+        )
+
+    summary = run(commit_size=50_000)
+    assert (summary.rows, summary.lag, summary.losses) == (2000, 0, [])
+    assert summary.commits == len(commits) > 1, "published in steps"
+    assert sum(commit.rows for commit in commits) == 2000
+    files = load.files(tmp_path)
+    assert summary.files == len(files)
+    assert summary.size == sum(file.size for file in files)
+    assert {(file.date, file.hour) for file in files} == {
+        ("2023-11-14", 22), ("2023-11-14", 23), ("2023-11-15", 0),
+    }  # fmt: skip
+    again = run()
+    assert (again.rows, again.files, again.commits) == (0, 0, 0)
+    client.produce(filled, 1, [b"late"])
+    assert run().rows == 1
+    wanted = [(filled, partition, offset) for partition in range(2) for offset in range(1000 + partition)]
+    assert offsets_of(tmp_path) == wanted
+    assert load.positions(tmp_path) == {TopicPartition(filled, 0): 1000, TopicPartition(filled, 1): 1001}
+    rows = load.read(spark, tmp_path, filled).where("partition = 0").orderBy("offset").collect()
+    for offset, row in enumerate(rows):
+        assert (bytes(row.key), bytes(row.value), row.topic) == (b"%d" % offset, b"v" * 100, filled)
+        assert [(header.key, bytes(header.value)) for header in row.headers] == [("h", b"%d" % offset)]
+        when = dt.datetime.fromtimestamp((STAMP + offset * 10_000) / 1000, dt.UTC)
+        assert (row.timestamp.astimezone(dt.UTC), row.date, row.hour) == (when, when.date(), when.hour)
+    assert spark.read.parquet(str(tmp_path)).count() == 2001, "plain Spark reads it"
+    assert ds.dataset(tmp_path, partitioning="hive").count_rows() == 2001, "and plain pyarrow"
+
+
+def test_what_is_gone_fails_the_load_or_is_left_out(spark, kafka_broker, client, filled: str, tmp_path: Path) -> None:
+    def run(**options: object) -> load.Summary:
+        servers = kafka_broker.bootstrap_servers
+        return load.load(spark, tmp_path, bootstrap_servers=servers, pattern=filled, **options)
+
+    run()
+    client.produce(filled, 0, [b"%d" % i for i in range(10)])
+    client.admin.delete_records({TopicPartition(filled, 0): 1004})
+    with pytest.raises(load.LoadError, match=r"offsets 1000 to 1004 of .*-0 have aged out.*on_data_loss"):
+        run()
+    summary = run(on_data_loss="skip")
+    assert (summary.rows, len(summary.losses)) == (6, 1)
+    client.admin.delete_topic(filled)
+    client.admin.create_topic(filled, 2)
+    client.produce(filled, 0, [b"new"])
+    with pytest.raises(load.LoadError, match="was deleted and made anew"):
+        run()
+    assert run(on_data_loss="skip").rows == 1
+    assert load.positions(tmp_path) == {TopicPartition(filled, 0): 1, TopicPartition(filled, 1): 0}
+    client.produce(filled, 1, [b"new"])
+    assert run().rows == 1, "the other partition is a new one too"
+
+
+def stream(spark, broker: Broker, topic: str, **options: object):
+    named = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": topic, "startingOffsets": "earliest"}
+    more = {name: str(value) for name, value in options.items()}
+    return spark.readStream.format("kafkalite").options(**named, **more).load()
+
+
+def ended(query) -> None:
+    try:
+        assert query.awaitTermination(TIMEOUT_S), "the query does not end"
+    finally:
+        query.stop()
+
+
+def test_a_stream_loads_each_batch_once(spark, kafka_broker, client, filled: str, tmp_path: Path) -> None:
+    """The newest commit of the checkpoint is removed: what a driver leaves that ends just before it."""
+    target, checkpoint = tmp_path / "loaded", tmp_path / "checkpoint"
+    rows: list[int] = []
+
+    def run(**options: object) -> None:
+        frame = stream(spark, kafka_broker, filled, maxOffsetsPerTrigger=800)
+        commit = {"on_commit": lambda published: rows.append(published.rows)}
+        ended(load.stream_to(frame, target, checkpoint=checkpoint, available_now=True, **commit, **options))
+
+    run()
+    assert rows == [800, 800, 400]
+    for leftover in (checkpoint / "commits").glob("*2*"):
+        leftover.unlink()
+    client.produce(filled, 0, [b"late"])
+    run()
+    assert rows == [800, 800, 400, 1], "the third batch was done before"
+    wanted = [(filled, partition, offset) for partition in range(2) for offset in range(1001 - partition)]
+    assert offsets_of(target) == wanted
+    load.compact(target)
+    assert offsets_of(target) == wanted
+    summary = load.load(spark, target, bootstrap_servers=kafka_broker.bootstrap_servers, topics=[filled])
+    assert summary.rows == 0, "a batch goes on where the stream was"
+    checkpoint.rename(tmp_path / "lost")
+    with pytest.raises(Exception, match=r"offset 0 of .*-[01] came, and all below 100[01] is loaded"):
+        run()
+    checkpoint.rename(tmp_path / "lost too")
+    client.produce(filled, 1, [b"later"])
+    run(on_overlap="skip")
+    assert offsets_of(target) == [*wanted, (filled, 1, 1000)]
+
+
+def test_a_stream_keeps_up(spark, kafka_broker, client, kafka_topic: str, tmp_path: Path) -> None:
+    """What arrives while the query runs is loaded while it runs."""
+    import threading
+
+    published = threading.Condition()
+    loaded = 0
+
+    def note(change: load.Published) -> None:
+        nonlocal loaded
+        with published:
+            loaded += change.rows
+            published.notify_all()
+
+    query = load.stream_to(stream(spark, kafka_broker, kafka_topic), tmp_path, trigger_s=0.1, on_commit=note)
+    try:
+        for count in (10, 20):
+            client.produce(kafka_topic, 0, [b"x"] * 10)
+            with published:
+                assert published.wait_for(lambda wanted=count: loaded == wanted, TIMEOUT_S)
+            assert len(offsets_of(tmp_path)) == count
+    finally:
+        query.stop()
+
+
+def test_a_frame_may_be_changed_but_needs_its_offsets(spark, kafka_broker, filled: str, tmp_path: Path) -> None:
+    def run(transform) -> load.Summary:
+        servers = kafka_broker.bootstrap_servers
+        return load.load(spark, tmp_path, bootstrap_servers=servers, topics=[filled], transform=transform)
+
+    with pytest.raises(load.LoadError, match="have no column offset"):
+        run(lambda frame: frame.drop("offset"))
+    summary = run(lambda frame: frame.where("partition = 1").selectExpr("*", "length(value) as size").drop("value"))
+    assert summary.rows == 1000
+    assert load.dataset(tmp_path).schema.names == [
+        "key", "partition", "offset", "timestamp", "timestampType", "headers", "size", "topic", "date", "hour",
+    ]  # fmt: skip
+    assert run(None).rows == 0, "what was left out counts as loaded"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"codec": "lzma"}, "codec is 'lzma'; it may be zstd"),
+        ({"file_size": 0}, "files of 0 bytes"),
+        ({"on_data_loss": "ignore"}, "on_data_loss is 'ignore'"),
+        ({"topics": []}, "one of topics and pattern"),
+        ({"starting": "now"}, "option startingOffsets"),
+    ],
+)
+def test_a_wrong_setting_is_said(spark, kafka_broker, kafka_topic: str, tmp_path: Path, options, message: str) -> None:
+    given = {"bootstrap_servers": kafka_broker.bootstrap_servers, "topics": [kafka_topic], **options}
+    with pytest.raises(ValueError, match=message):
+        load.load(spark, tmp_path, **given)
+
+
+def test_a_load_may_begin_at_the_end(spark, kafka_broker, client, filled: str, tmp_path: Path) -> None:
+    def run() -> load.Summary:
+        servers = kafka_broker.bootstrap_servers
+        return load.load(spark, tmp_path, bootstrap_servers=servers, topics=[filled], starting="latest")
+
+    assert run().rows == 0
+    client.produce(filled, 0, [b"new"])
+    assert run().rows == 1

@@ -1,0 +1,31 @@
+"""Fills the target of a load without Spark, by what a load's task and driver call."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+
+from kafkalite.spark.manifest import Change, DataFile, Target
+from kafkalite.spark.parquet import Writing, folder_of, write
+
+HOUR_US = 3_600_000_000
+
+
+def add(
+    path: Path, offsets: range, *, hour: int = 0, partition: int = 0, more: dict[str, list[object]] | None = None
+) -> None:
+    """One file of a topic, as a load's task and driver make it."""
+    count = len(offsets)
+    columns = {
+        "topic": pa.array(["t"] * count),
+        "partition": pa.array([partition] * count, pa.int32()),
+        "offset": pa.array(offsets, pa.int64()),
+        "timestamp": pa.array([hour * HOUR_US + n for n in range(count)], pa.timestamp("us", tz="UTC")),
+        **{name: pa.array(values) for name, values in (more or {}).items()},
+    }
+    target = Target(path)
+    with target.writing() as staging:
+        (told,) = write(Writing(str(staging), "part", "zstd", 1 << 30, {}, False), iter([pa.record_batch(columns)]))
+        file = DataFile.from_json(json.loads(told.column("file")[0].as_py()))
+        name = f"{folder_of(file.topic, file.date, file.hour)}/{Path(file.path).name}"
+        target.commit(Change("load", [file._replace(path=name)]), {name: Path(file.path)})

@@ -1,0 +1,61 @@
+"""`kafkalite load` without Spark: flags that cannot be meant, and compaction, which needs none."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kafkalite.cli import EXIT_FAILURE, EXIT_USAGE, main
+from tests.support.loaded import add
+
+
+def failed(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    status = main(["load", *arguments])
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("kafkalite: ")
+    assert err.count("\n") == 1, "one sentence"
+    return status, err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "--to"),
+        (["--to", "x"], "--topics says what to load"),
+        (["--to", "x", "--topics", "("], "--topics: '(' is no regular expression"),
+        (["--to", "x", "--topics", "t", "--exclude", "["], "--exclude: '[' is no regular expression"),
+        (["--to", "x", "--topics", "t", "--subject", "s"], "--subject goes with --avro"),
+        (["--to", "x", "--compact", "--follow", "1"], "cannot --follow"),
+        (["--to", "x", "--topics", "t", "--follow", "0"], "'0' is no number of seconds"),
+        (["--to", "x", "--topics", "t", "--codec", "lzma"], "invalid choice: 'lzma'"),
+        (["--to", "x", "--topics", "t", "--file-size", "0"], "'0' is no whole number"),
+        (["--to", "x", "--topics", "t", "-b", "host:port"], "--bootstrap-server"),
+    ],
+)
+def test_flags_that_cannot_be_meant(capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
+    status, err = failed(capsys, *arguments)
+    assert status == EXIT_USAGE
+    assert message in err
+
+
+def test_a_target_that_is_no_directory(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    status, err = failed(capsys, "--to", str(tmp_path / "file"), "--topics", "t")
+    assert status == EXIT_USAGE
+    assert "is no directory" in err
+
+
+def test_compaction_from_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert failed(capsys, "--to", str(tmp_path), "--compact")[0] == EXIT_FAILURE
+    for first in (0, 10):
+        add(tmp_path, range(first, first + 10))
+    assert main(["load", "--to", str(tmp_path), "--compact", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert {name: told[name] for name in ("files_before", "files_after", "rows")} == {
+        "files_before": 2,
+        "files_after": 1,
+        "rows": 20,
+    }
+    assert main(["load", "--to", str(tmp_path), "--compact"]) == 0
+    assert capsys.readouterr().out.startswith("0 files became 0: 0 records")
