@@ -67,7 +67,7 @@ def decode_avro(
         for batch in batches:
             decoded = decoder_of(registry_url, text, inner).decode(batch.column(column))
             ids = pa.array(decoded.schema_ids, pa.int64(), mask=decoded.schema_ids < 0)
-            columns = [*batch.columns, decoded.values.cast(made), ids, decoded.errors()]
+            columns = [*batch.columns, as_spark(decoded.values, made), ids, decoded.errors()]
             yield pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, DECODED, SCHEMA_ID, ERROR])
 
     more = [
@@ -162,6 +162,13 @@ def decoder_of(registry_url: str, schema: str, mode: str) -> AvroDecoder:
             _decoders.clear()
         found = _decoders[key] = AvroDecoder(RegistryClient(registry_url), schema, mode=mode)
     return found
+
+
+def as_spark(values: Any, made: Any) -> Any:
+    """Decoded values in the types of `spark_type`. Times are cut to the microsecond, and one that does not fit is
+    another time, rather than the end of the query: it is a value like any other to who wrote it.
+    """
+    return values.cast(made, safe=False)
 
 
 def spark_type(made: Any) -> Any:
