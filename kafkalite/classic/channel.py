@@ -135,7 +135,12 @@ class Channel:
         """A socket to the first of the host's addresses that takes one, OSError when none does."""
         failure = OSError("the host has no address")
         for family, kind, protocol, _, address in socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM):
-            self._connecting = made = socket.socket(family, kind, protocol)
+            try:
+                made = socket.socket(family, kind, protocol)
+            except OSError as error:  # a family that the kernel does not have
+                failure = error
+                continue
+            self._connecting = made
             try:
                 if self._interrupted.is_set():  # looked at once the socket is where `interrupt` finds it
                     raise OSError("interrupted")  # noqa: TRY301

@@ -12,6 +12,7 @@ from tests.support.process import free_port, wait_until
 
 WAIT_S = 30.0
 LONG_S = 600.0
+NO_FAMILY = 9999
 
 
 def interrupted(channel, ready):
@@ -83,6 +84,23 @@ def test_broker_that_takes_nothing_in_time():
         with pytest.raises(ConnectionFailed, match=r"took nothing for 0\.05 s"):
             channel.send(bytes(64 * 1024 * 1024))
         assert not channel.connected
+
+
+def test_address_of_a_family_that_the_kernel_does_not_have(monkeypatch):
+    """As a host's IPv6 address where IPv6 is switched off: the next one is tried."""
+    plain = socket.getaddrinfo
+
+    def with_another(*arguments, **options):
+        return [(NO_FAMILY, socket.SOCK_STREAM, 0, "", ("::1", 1)), *plain(*arguments, **options)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", with_another)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        channel = Channel("127.0.0.1", server.getsockname()[1], connect_timeout_s=WAIT_S)
+        channel.send(b"request")
+        other, _ = server.accept()
+        with other:
+            assert other.recv(100) == b"request"
+        channel.close()
 
 
 def test_answer_that_comes_in_pieces():
