@@ -198,11 +198,17 @@ def _recover(
     for i, segment in enumerate(segments):
         last = i + 1 == len(segments)
         behind = recovery.OFFSET_MAX if last else segments[i + 1].base_offset
-        if not last and behind <= flushed and not foreign:
+        summary = covered[i][1]
+        if (
+            not last
+            and behind <= flushed
+            and not foreign
+            and not recovery.may_end_in_zeros(segment, summary.covered_size if summary else -1)
+        ):
             segment.set_flushed(segment.size)
             end = behind
             continue
-        scan = _tail_scan(log, segment, covered[i][1])
+        scan = _tail_scan(log, segment, summary)
         from_position = scan.position
         tail = recovery.walk_tail(
             scan,
@@ -213,7 +219,9 @@ def _recover(
         )
         end = max(end, scan.next_offset)
         _take_scan(segment, scan, from_position)
-        if tail.cut_position is not None:
+        if tail.ahead:
+            segment.cut(scan.position)
+        elif tail.cut_position is not None:
             segments = _cut(log, segments, i, tail.cut_position)
             break
         if tail.quarantined:

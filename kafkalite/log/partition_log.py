@@ -284,6 +284,7 @@ class PartitionLog(LogCore):
         new = Segment(
             self.services.cache, self.format, self.directory, self.log_end_offset, map_reserve=self.segment_size_max
         )
+        old.trim_zeros()
         self._create_file_locked(new)
         old.mark_sealed()
         self._set_segments((*self.segments, new))

@@ -3,6 +3,7 @@
     at or above the flushed offset    nobody was promised them: the log is cut at the first bad byte
     below it                          quarantined: reported, left in place, reads inside answer CORRUPT_MESSAGE,
                                       batches behind them are served
+    zeros where nothing is missing    written ahead by a broker that did not stop cleanly: cut, as if never there
 
 The flushed offset is the recovery point of the last checkpoint, or the end of what a saved index covers, whichever is
 higher. A log that ends below it has lost records; their offsets are not given out again.
@@ -22,6 +23,8 @@ from kafkalite.logging import fields
 _LOG = logging.getLogger(__name__)
 
 OFFSET_MAX = (1 << 63) - 1
+ZEROS_CHUNK = 1 << 20
+BATCH_SIZE_MIN = 61
 
 
 class Tail(NamedTuple):
@@ -29,6 +32,7 @@ class Tail(NamedTuple):
 
     cut_position: int | None  # the first byte to cut, None when nothing is to be cut
     quarantined: bool  # the bytes at the end are bad and stay: nothing may be appended behind them
+    ahead: bool = False  # what is to be cut are zeros that were written ahead: no batch is missing
 
 
 def walk_tail(
@@ -49,6 +53,10 @@ def walk_tail(
     while not scan.run(end, verify=True, contiguous=contiguous, offset_limit=offset_limit):
         offset = scan.first_bad_offset()
         may_cut = offset >= flushed_offset
+        if (offset == offset_limit or (offset_limit == OFFSET_MAX and may_cut)) and ends_in_zeros(
+            segment, scan.position
+        ):
+            return Tail(scan.position, quarantined=False, ahead=True)
         if may_cut and not keep_valid:
             return Tail(scan.position, quarantined=False)
         following = scan.resync(end, offset_limit=offset_limit)
@@ -60,6 +68,23 @@ def walk_tail(
         quarantine(segment, scan.position, following[0], offset, following[1])
         scan.skip_to(*following)
     return Tail(None, quarantined=False)
+
+
+def ends_in_zeros(segment: Segment, position: int) -> bool:
+    """Whether every byte from `position` on is zero, and there is one."""
+    if position >= segment.size:
+        return False
+    for start in range(position, segment.size, ZEROS_CHUNK):
+        if segment.read_bytes(start, min(ZEROS_CHUNK, segment.size - start)).strip(b"\0"):
+            return False
+    return True
+
+
+def may_end_in_zeros(segment: Segment, covered_size: int) -> bool:
+    """Whether a segment that is on the disk has to be walked to know: not when its saved index covers all of it."""
+    if covered_size == segment.size or segment.format.positional:
+        return False
+    return ends_in_zeros(segment, max(0, segment.size - BATCH_SIZE_MIN))
 
 
 def quarantine(segment: Segment, position: int, end: int, offset: int, next_offset: int) -> None:

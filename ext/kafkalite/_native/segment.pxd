@@ -38,7 +38,9 @@ cdef class Segment:
     cdef const unsigned char* map
     cdef readonly int32_t pins
     # Private:
-    cdef int64_t allocated                  # blocks are reserved up to here
+    cdef int64_t written                    # the file's own size: zeros from `size` to here
+    cdef int64_t allocated                  # do not try to reserve blocks below
+    cdef int64_t reserved                   # blocks are reserved up to here
     cdef int64_t map_size
     cdef int64_t map_reserve                # address space to map
     cdef readonly int64_t bytes_since_entry
@@ -58,6 +60,7 @@ cdef class Segment:
     cdef int _close(self) except -1
     cdef int _ensure_map(self) except -1
     cdef int64_t write(self, const unsigned char* data, int64_t size, int64_t size_max, bint whole) noexcept nogil
+    cdef int64_t write_zeros(self, int64_t end) noexcept nogil
     cdef int advance(self, const BatchInfo* info, int64_t index_interval) except -1
     cdef bint is_verified(self, int64_t position, int64_t end) noexcept
     cdef int slice(self, int64_t offset, int64_t size_max, bint whole_first, int64_t upper_offset, int64_t size_limit,

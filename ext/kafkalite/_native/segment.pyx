@@ -1,12 +1,17 @@
 """One file of a log: its descriptor and map (lent out by pins), its size, its index, what of it is verified.
 
-    0                        verified, flushed ...                 size        allocated
-    |--- whole batches, readable ---------------------------------|- blocks ---|- address space of the map ---|
+    0                        verified, flushed ...           size   written    allocated
+    |--- whole batches, readable ---------------------------|- zeros -|- blocks ---|- address space of the map ---|
 
 Bytes up to `size` never change while the file lives and are never unmapped or cut while a pin is held. Writing is by
-`pwrite` at `size`, into blocks reserved ahead without growing the file, so that the file's own size stays the truth;
-reading is through a read-only map that reaches beyond the end of the file, so that it need not grow with it. Nobody
-reads the map at or above `size`.
+`pwrite` at `size`, into blocks reserved ahead without growing the file; reading is through a read-only map that goes
+beyond the end of the file, so that it need not grow with it. Nobody reads the map at or above `size`.
+
+Once a segment holds ZEROS_FROM bytes, small batches are written into zeros that were written before, up to
+ZEROS_STEP_MAX at once: the page cache then allocates its pages in large pieces (half the CPU of a batch of 10 KB), and
+fdatasync finds the file's size and blocks settled, with nothing for the file system's journal. So a file that was not
+closed cleanly may end in zeros, which recovery cuts (kafkalite/log/recovery.py). A roll and a clean stop cut them, so
+that a sealed file's size is the truth. Classic segments do without: their offsets are file positions.
 
 Bytes loaded from the disk are not trusted: their CRC is checked once, granule by granule (a granule lies between two
 index entries), before they are first served. What fails is quarantined: listed in `damage`, its bytes left in place.
@@ -56,10 +61,18 @@ cdef enum:
     ALLOCATE_STEP_MIN = 16 * 1024           # an idle partition reserves little
     ALLOCATE_STEP_MAX = 16 * 1024 * 1024    # and a busy one calls fallocate rarely
     PAGE = 4096
+    ZEROS_FROM = 16 * 1024                  # below, a segment's end is its file's: there are many small partitions
+    ZEROS_STEP_MIN = 16 * 1024
+    ZEROS_STEP_MAX = 128 * 1024             # twice as much made each write dearer: its cost grows with the page's size
+    ZEROS_BATCH_MAX = 64 * 1024             # a larger batch gets large pages by itself
+    ZEROS_SIZE_MAX = ZEROS_STEP_MAX + ZEROS_BATCH_MAX
 
     FOUND = 0
     PASSED_END = 1
     MET_INVALID = 2
+
+
+cdef unsigned char zeros[ZEROS_SIZE_MAX]
 
 
 cdef class FileCache:
@@ -157,7 +170,7 @@ cdef class Segment:
             self.has_file = True
             self.size = size
             self.unverified_size = size
-            self.allocated = size
+            self.allocated = self.reserved = self.written = size
         else:
             self.index = SegmentIndex()
 
@@ -336,21 +349,38 @@ cdef class Segment:
         """
         cdef int64_t end = self.size + size
         cdef int64_t step
-        cdef int64_t written
+        cdef int64_t result = 0
         if end > self.allocated:
             step = min(max(self.size, ALLOCATE_STEP_MIN), ALLOCATE_STEP_MAX)
             step = max(min(end + step, size_max), end) if not whole else max(size_max, end)
             step = (step + PAGE - 1) & ~<int64_t>(PAGE - 1)
             # Reserving is only about speed: where it is impossible the write itself says what is wrong.
             if file_allocate(self.fd, self.allocated, step - self.allocated) == 0:
-                self.allocated = step
+                self.allocated = self.reserved = step
             else:
                 self.allocated = end + ALLOCATE_STEP_MAX
-        written = file_pwrite(self.fd, data, size, self.size)
-        if written < 0:
+        if end > self.written and self.size >= ZEROS_FROM and size <= ZEROS_BATCH_MAX and not self.format.positional:
+            result = self.write_zeros(end)
+        if result >= 0:
+            result = file_pwrite(self.fd, data, size, self.size)
+        if result < 0:
             file_truncate(self.fd, self.size)
-            self.allocated = self.size
-        return written
+            self.allocated = self.reserved = self.written = self.size
+        elif end > self.written:
+            self.written = end
+        return result
+
+    cdef int64_t write_zeros(self, int64_t end) noexcept nogil:
+        """Makes the file reach beyond `end`, into reserved blocks only. 0 or more, or -errno."""
+        cdef int64_t step = ZEROS_STEP_MAX if self.size >= ZEROS_STEP_MAX else ZEROS_STEP_MIN
+        cdef int64_t until = min((end + step - 1) & ~(step - 1), self.reserved)
+        cdef int64_t result
+        if until <= end:
+            return 0
+        result = file_pwrite(self.fd, zeros, until - self.written, self.written)
+        if result >= 0:
+            self.written = until
+        return result
 
     cdef int advance(self, const BatchInfo* info, int64_t index_interval) except -1:
         """Makes the written batch readable and indexes it."""
@@ -398,7 +428,7 @@ cdef class Segment:
     def trim(self, *, bint unknown=False):
         """Gives back blocks reserved behind the end; `unknown`: maybe there are some, a process died. OSError."""
         cdef int result
-        if not self.has_file or (self.allocated <= self.size and not unknown):
+        if not self.has_file or (self.allocated <= self.size and self.written <= self.size and not unknown):
             return
         self.pin()
         try:
@@ -408,7 +438,14 @@ cdef class Segment:
             self.unpin()
         if result < 0:
             raise OSError(-result, _os.strerror(-result), self.path)
-        self.allocated = self.size
+        if self.written > self.size:
+            self.flushed_size = min(self.flushed_size, self.size - 1)   # the new size has to reach the disk too
+        self.allocated = self.reserved = self.written = self.size
+
+    def trim_zeros(self):
+        """Makes the file end where its batches do. OSError."""
+        if self.written > self.size:
+            self.trim()
 
     def mark_sealed(self):
         """No append comes any more."""
@@ -434,7 +471,7 @@ cdef class Segment:
         if result < 0:
             raise OSError(-result, _os.strerror(-result), self.path)
         self.size = size
-        self.allocated = size
+        self.allocated = self.reserved = self.written = size
         self.unverified_size = min(self.unverified_size, size)
         self.flushed_size = min(self.flushed_size, size)
 
