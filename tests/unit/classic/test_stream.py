@@ -1,5 +1,6 @@
 """Streams: what is handed out, what counts as consumed, clearing, ending, timeouts."""
 
+import itertools
 import threading
 
 import pytest
@@ -38,6 +39,21 @@ def test_consumed_moves_as_messages_are_handed_out():
     at.put(b"c")
     assert next(at.stream).message == b"c"
     assert at.position.consumed == 33
+
+
+def test_stream_and_its_iterators_take_from_the_same_place():
+    at = Fixture()
+    at.put(b"a", b"b", b"c", b"d")
+    first, second = iter(at.stream), iter(at.stream)
+    assert iter(first) is first
+    assert [next(first).message, next(at.stream).message, next(second).message] == [b"a", b"b", b"c"]
+    assert [item.message for item in itertools.islice(at.stream, 1)] == [b"d"]
+    with pytest.raises(ConsumerTimeout):
+        next(first)
+    at.put(b"e")
+    assert next(first).message == b"e"
+    at.queue.end()
+    assert list(second) == []
 
 
 def test_within_a_wrapper_consumed_stays_at_its_start():
