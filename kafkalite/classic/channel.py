@@ -43,7 +43,7 @@ class Channel:
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         socket_timeout_s: float = SOCKET_TIMEOUT_S,
         send_buffer_size: int = SOCKET_BUFFER_SIZE,
-        receive_buffer_size: int = SOCKET_BUFFER_SIZE,
+        receive_buffer_size: int | None = None,
     ) -> None:
         self.host = host
         self.port = port
@@ -128,7 +128,8 @@ class Channel:
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_size)
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_size)
+            if self._receive_buffer_size is not None:  # else the kernel makes it as large as the reader is fast
+                made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_size)
             return made
 
     def _open(self) -> socket.socket:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Self
 
-BUFFER_SIZE = 65_536
-
 
 class SimpleConsumer:
     """kafka.consumer.SimpleConsumer."""
@@ -33,9 +31,10 @@ class SimpleConsumer:
         port: int,
         *,
         socket_timeout_s: float = SOCKET_TIMEOUT_S,
-        buffer_size: int = BUFFER_SIZE,
+        buffer_size: int | None = None,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
     ) -> None:
+        """`buffer_size` is the socket's, in bytes; unset, the kernel's, which grows with what is read."""
         self._channel = Channel(
             host,
             port,
