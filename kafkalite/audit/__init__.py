@@ -12,7 +12,7 @@
     producers.py   AuditedProducer, AuditedWriter: kafkalite.client with a tally; librdkafka.py: confluent-kafka's
     events.py      the messages of the audit topic, and what they say together
     counts.py      which marks a stage has, how often
-    stages.py      stages read: brokers, and a mirror's word
+    stages.py      stages read: brokers, a mirror's word, loaded files
     judge.py       the comparison
 
 Names are imported when first used; confluent-kafka is not needed unless it is wrapped.
@@ -20,25 +20,19 @@ Names are imported when first used; confluent-kafka is not needed unless it is w
 
 from typing import TYPE_CHECKING
 
+from kafkalite.lazy import lazy_names
+
 if TYPE_CHECKING:
     from kafkalite.audit.librdkafka import AuditedConfluentProducer as AuditedConfluentProducer
     from kafkalite.audit.producers import AuditedProducer as AuditedProducer
     from kafkalite.audit.producers import AuditedWriter as AuditedWriter
 
 _WHERE = {
-    "AuditedConfluentProducer": "librdkafka",
-    "AuditedProducer": "producers",
-    "AuditedWriter": "producers",
+    "AuditedConfluentProducer": "kafkalite.audit.librdkafka",
+    "AuditedProducer": "kafkalite.audit.producers",
+    "AuditedWriter": "kafkalite.audit.producers",
 }
 
 __all__ = ["AuditedConfluentProducer", "AuditedProducer", "AuditedWriter"]
 
-
-def __getattr__(name: str) -> object:
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    value: object = getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__, __dir__ = lazy_names(__name__, _WHERE)

@@ -3,13 +3,14 @@
     1. increments      so that what is reported is there when a stage is read
     2. progress        the mirror's word, from the offline broker
     3. live, mirror    one reading of the live broker: all of it, and what lies below the progress
-    4. offline
+    4. offline, loaded
 
 Thread rule: one thread at a time, that of the Clients.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 import time
 from dataclasses import dataclass, field
@@ -18,10 +19,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from kafkalite.audit.counts import RANGES_MAX, Count
 from kafkalite.audit.events import AUDIT_TOPIC
 from kafkalite.audit.judge import Selection, Verdict, judge
-from kafkalite.audit.stages import count_broker, mirror_progress, read_increments
+from kafkalite.audit.stages import count_broker, count_loaded, loaded_files, mirror_progress, read_increments
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from kafkalite.audit.events import Reported
     from kafkalite.client.client import Client
@@ -37,6 +38,7 @@ class Plan:
     `mirror`      its name; its progress is in `offline`
     `counts`      the topic of producers' counts, in `live`
     `topics`      what a topic's whole name matches
+    `loaded`      directories of `kafkalite load`, by the name of their stage
     `since_ms`, `until_ms`   which windows
     `grace_s`     how long a window stays open after its end
     """
@@ -44,6 +46,7 @@ class Plan:
     live: Client
     offline: Client | None = None
     mirror: str | None = None
+    loaded: Mapping[str, str] = field(default_factory=dict)
     counts: str = AUDIT_TOPIC
     topics: re.Pattern[str] = field(default=re.compile(".*"))
     since_ms: int | None = None
@@ -77,7 +80,7 @@ class Report:
 def run_audit(plan: Plan, on_progress: Callable[[str, int], None] | None = None) -> Report:
     """Reads and compares. `on_progress` is called with a stage and the records read of it.
 
-    NothingToCompare when there is no topic of counts, or no such mirror.
+    NothingToCompare when there is no topic of counts, no such mirror, or nothing loaded.
     """
     closed_ms = round((time.time() - plan.grace_s) * 1000)
     reported = read_increments(plan.live, plan.counts)
@@ -101,13 +104,18 @@ def run_audit(plan: Plan, on_progress: Callable[[str, int], None] | None = None)
             since_ms=plan.since_ms,
             copied=progress,
             copied_count=None if progress is None else stages["mirror"],
-            on_progress=None if on_progress is None else lambda rows: on_progress(stage, rows),
+            on_progress=None if on_progress is None else functools.partial(on_progress, stage),
         )
         notes.extend(f"{stage}: {text}" for text in told)
 
     read_broker("live", plan.live, copied)
     if plan.offline is not None:
         read_broker("offline", plan.offline, None)
+    for stage, folder in plan.loaded.items():
+        counted = stages[stage] = Count(reported, since_ms=plan.since_ms)
+        heard = None if on_progress is None else functools.partial(on_progress, stage)
+        files = loaded_files(folder)
+        count_loaded(folder, files, topics, counted, since_ms=plan.since_ms, on_progress=heard)
     for stage, count in stages.items():
         notes += [f"{stage}: {rows} records of {topic} have no mark" for topic, rows in sorted(count.unmarked.items())]
     verdict = judge(reported, stages, Selection(frozenset(topics), closed_ms, plan.since_ms, plan.until_ms))

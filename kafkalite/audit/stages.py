@@ -1,21 +1,24 @@
-"""What stages have, read: the audit topic, the topics of brokers, and up to where a mirror says it has copied.
+"""What stages have, read: the audit topic, topics of brokers, up to where a mirror says it has copied, loaded files.
 
-Brokers are read committed; of records only headers are decoded.
+Brokers are read committed; of records, loaded ones too, only headers are decoded.
 
 Thread rule: one thread at a time, that of the Clients.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkalite.audit.events import Reported
+from kafkalite.client.arrow import headers_of
 from kafkalite.client.client import READ_COMMITTED
 from kafkalite.client.mirror_progress import Progress
 from kafkalite.client.reader import Reader
 from kafkalite.errors import UnknownTopicOrPartition
-from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
+from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, ZERO_UUID, TopicPartition
 from kafkalite.record.columns import HeaderColumns
+from kafkalite.spark.manifest import LoadError, Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from kafkalite.audit.counts import Count
     from kafkalite.client.client import Client
     from kafkalite.client.reader import Chunk
+    from kafkalite.spark.manifest import DataFile
 
 CHUNK_COUNT = 100_000
 
@@ -71,16 +75,19 @@ def ranges_of(
 def mirror_progress(source: Client, target: Client, name: str) -> dict[TopicPartition, int]:
     """Up to where each partition of `source` is copied, as the mirror of that name wrote it into `target`.
 
+    A topic that was made anew since then is not copied at all.
+
     NothingToCompare when no mirror of that name ever was.
     """
     source.refresh([])
     try:
-        progress = Progress(target, name, source.cluster_id or "")
-        return {key: reached.offset for key, reached in progress.load().items()}
+        reached = Progress(target, name, source.cluster_id or "").load()
     except UnknownTopicOrPartition as error:
         raise NothingToCompare(f"no mirror called {name} has ever copied to there") from error
     except ValueError as error:
         raise NothingToCompare(str(error)) from error
+    ids = {name: topic.topic_id for name, topic in source.topics().items()}
+    return {key: row.offset for key, row in reached.items() if row.topic_id in {ids.get(key.topic), ZERO_UUID}}
 
 
 def count_broker(
@@ -143,3 +150,45 @@ def first_of(headers: HeaderColumns, count: int) -> HeaderColumns:
     end = int(headers.record_ends[count - 1])
     starts, ends = headers.record_starts[:count], headers.record_ends[:count]
     return HeaderColumns(starts, ends, headers.keys[:end], headers.values[:end])
+
+
+# --- loaded files -----------------------------------------------------------------------------------------------------
+
+
+def loaded_files(folder: str) -> list[DataFile]:
+    """What `kafkalite load` has published there. NothingToCompare."""
+    target = Target(folder)
+    if not target.exists:
+        raise NothingToCompare(f"nothing was ever loaded into {folder}")
+    try:
+        return list(target.refresh().files.values())
+    except LoadError as error:
+        raise NothingToCompare(str(error)) from error
+
+
+def count_loaded(
+    folder: str,
+    files: Iterable[DataFile],
+    topics: Iterable[str],
+    count: Count,
+    *,
+    since_ms: int | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> None:
+    """Counts the records of loaded files. NothingToCompare for files without headers, and without pyarrow."""
+    try:
+        from pyarrow import parquet
+    except ImportError as error:
+        raise NothingToCompare("loaded files are read with pyarrow: pip install 'kafkalite[arrow]'") from error
+    wanted = set(topics)
+    for file in files:
+        late = since_ms is None or file.time_max is None or file.time_max >= since_ms * 1000
+        if file.topic not in wanted or not late:
+            continue
+        with parquet.ParquetFile(Path(folder, file.path)) as opened:
+            if "headers" not in opened.schema_arrow.names:
+                raise NothingToCompare(f"{file.path} was loaded without headers, where the audit's marks are")
+            for batch in opened.iter_batches(CHUNK_COUNT, columns=["headers"]):
+                count.add(file.topic, headers_of(batch.column(0), batch.num_rows), batch.num_rows)
+                if on_progress is not None:
+                    on_progress(count.record_count)

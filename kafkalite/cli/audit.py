@@ -1,7 +1,7 @@
-"""Compare what producers have sent with what brokers have: nothing missing, nothing twice.
+"""Compare what producers have sent with what brokers and loaded files have: nothing missing, nothing twice.
 
   kafkalite audit --live live:9092
-  kafkalite audit --live live:9092 --offline offline:9092 --mirror offline --since 2026-11-21
+  kafkalite audit --live live:9092 --offline offline:9092 --mirror offline --loaded /data/loaded --since 2026-11-21
 
 Producers of `kafkalite.audit` put a mark into a header of each message, and send counts to the topic kafkalite.audit,
 which is read from the live broker. Each stage that is named is compared with them, by topic, server, and window of the
@@ -27,6 +27,7 @@ from kafkalite.cli.common import Progress, print_json, print_table, seconds
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     from kafkalite.audit.judge import Difference
     from kafkalite.audit.run import Report
@@ -37,6 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--live", metavar="HOST:PORT", required=True, help="brokers that producers send to")
     parser.add_argument("--offline", metavar="HOST:PORT", help="brokers that a mirror copies to")
     parser.add_argument("--mirror", metavar="NAME", help="judge what this mirror says it has copied, too")
+    parser.add_argument(
+        "--loaded",
+        metavar="[NAME=]DIR",
+        action="append",
+        default=[],
+        help="files of `kafkalite load`, as a stage of this name (default: loaded); may be repeated",
+    )
     parser.add_argument(
         "--topics", metavar="REGEX", default=".*", help="what a topic's whole name matches (default: all)"
     )
@@ -82,6 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--topics: {error}") from error
     if arguments.mirror is not None and arguments.offline is None:
         raise UsageError("--mirror needs --offline, where a mirror keeps its progress")
+    loaded = loaded_stages(arguments.loaded)
     counts = arguments.counts or AUDIT_TOPIC
     shown = False if arguments.quiet else None
     lines: dict[str, Progress] = {}
@@ -100,6 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
                     live,
                     offline,
                     arguments.mirror,
+                    loaded,
                     counts,
                     pattern,
                     arguments.since,
@@ -112,6 +122,19 @@ def run(arguments: argparse.Namespace) -> int:
             raise UsageError(str(error)) from error
     show(report, as_json=arguments.json)
     return 0 if report.verdict.complete else 1
+
+
+def loaded_stages(texts: Sequence[str]) -> dict[str, str]:
+    """Directory by stage. UsageError for a name that another stage has."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, separator, folder = text.partition("=")
+        if not separator or "/" in name:
+            name, folder = "loaded", text
+        if name in found or name in {"", "live", "mirror", "offline"}:
+            raise UsageError(f"--loaded {text}: there is a stage {name!r} already, so give another NAME=DIR")
+        found[name] = folder
+    return found
 
 
 def open_client(flag: str, servers: str, arguments: argparse.Namespace) -> Client:
@@ -149,13 +172,19 @@ def show(report: Report, *, as_json: bool) -> None:
         texts = [f"missing {spans(named.missing)}"] if named.missing else []
         texts += [f"duplicated {spans([(one, one + 1) for one in named.duplicated])}"] if named.duplicated else []
         print(f"{named.stage}: {named.topic}, server {named.server}, run {named.run:016x}: {'; '.join(texts)}")
-    scope = f"{verdict.expected} messages of {len(verdict.topics)} topics in {verdict.window_count} windows"
+    messages, topics = counted(verdict.expected, "message"), counted(len(verdict.topics), "topic")
+    scope = f"{messages} of {topics} in {counted(verdict.window_count, 'window')}"
     stages = ", ".join(report.stages)
-    still = f"; {verdict.open_count} windows are open yet" if verdict.open_count else ""
+    still = f"; not judged yet: {counted(verdict.open_count, 'window')}" if verdict.open_count else ""
     if verdict.complete:
         print(f"complete: {scope}, each once in {stages}{still}")
     else:
-        print(f"{len(verdict.differences)} differences: {scope}, compared with {stages}{still}")
+        print(f"{counted(len(verdict.differences), 'difference')}: {scope}, compared with {stages}{still}")
+
+
+def counted(count: int, name: str) -> str:
+    """1 window, 2 windows."""
+    return f"{count} {name}{'' if count == 1 else 's'}"
 
 
 def cells(row: Difference) -> tuple[object, ...]:

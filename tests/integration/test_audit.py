@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -15,8 +16,11 @@ from kafkalite.audit.marks import HEADER, read_marks
 from kafkalite.audit.stages import read_increments
 from kafkalite.broker import Broker
 from kafkalite.cli import main
-from kafkalite.client import Client
+from kafkalite.client import Client, ColumnReader
 from kafkalite.record.columns import BytesColumn, Record, RecordColumns
+from kafkalite.spark.load import publish
+from kafkalite.spark.manifest import Change, Target
+from kafkalite.spark.parquet import Writing
 
 pytestmark = pytest.mark.integration
 
@@ -108,7 +112,7 @@ def test_a_loss_of_seven_and_three_doubled_in_one_window_are_found_and_nothing_e
     )
     text = capsys.readouterr().out
     assert "missing 700-706; duplicated 650-651, 900" in text.replace("650, 651", "650-651")
-    assert "1 differences: 6000 messages of 1 topics in 5 windows, compared with live, offline" in text
+    assert "1 difference: 6000 messages of 1 topic in 5 windows, compared with live, offline" in text
 
 
 def test_a_mirror_that_copies_everything_is_complete_as_far_as_it_says(
@@ -131,7 +135,7 @@ def test_a_mirror_that_copies_everything_is_complete_as_far_as_it_says(
     wanted = [("mirror", 40), ("offline", 40)]  # it has not come that far, and says so
     assert [(row["stage"], row["missing"]) for row in found["differences"]] == wanted
     assert main(["audit", "--live", live.bootstrap_servers, "--topics", "copied"]) == 0
-    assert capsys.readouterr().out.startswith("complete: 1540 messages of 1 topics in 3 windows, each once in live\n")
+    assert capsys.readouterr().out.startswith("complete: 1540 messages of 1 topic in 3 windows, each once in live\n")
 
 
 def test_columns_are_marked_and_keep_their_own_headers(live: Broker, client: Client) -> None:
@@ -219,6 +223,62 @@ def test_a_full_queue_takes_no_number_and_counts_wait(live: Broker, client: Clie
     assert producer.flush(60) == 0
     expected = read_increments(client, "kafkalite.audit").expected
     assert sum(expected["full", producer.tally.run].values()) == 3
+
+
+class Rows:
+    """As much of a DataFrame as a load asks of one: batches, and a function over them."""
+
+    def __init__(self, batches: list[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self.columns = batches[0].schema.names
+
+    def mapInArrow(self, function, schema: str):  # noqa: N802  # PySpark's name
+        assert schema == "file string"
+        rows = [text for batch in function(iter(self._batches)) for text in batch.column(0).to_pylist()]
+        return SimpleNamespace(collect=lambda: [SimpleNamespace(file=text) for text in rows])
+
+
+def load_into(folder: Path, client: Client, topic: str, rows: list[int], columns: list[str]) -> None:
+    """Loads these rows of partition 0, as `kafkalite load` publishes them."""
+    with ColumnReader(client, columns=columns) as reader:
+        table = pa.Table.from_batches(reader.read(topic, 0, 0, client.end_offset(topic, 0)), reader.schema)
+    target = Target(folder)
+    with target.writing() as staging:
+        writing = Writing(str(staging), "part", "zstd", 2**27, {}, skips=False)
+        publish(target, Rows(table.take(rows).to_batches()), writing, Change("load"))
+
+
+def test_loaded_files_are_stages_too(
+    live: Broker, client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client.admin.create_topic("loaded", 1)
+    with AuditedProducer(client, server="web1") as producer:
+        producer.send("loaded", 0, records(1500))
+    places = ["topic", "partition", "offset", "timestamp"]
+    load_into(tmp_path / "all", client, "loaded", list(range(1500)), [*places, "value", "headers"])
+    options = ["--topics", "loaded", "--loaded", str(tmp_path / "all")]
+    status, found = audit(live, capsys, *options)
+    assert (status, found["stages"]["loaded"]["records"]) == (0, 1500)
+    some = [*range(700), *range(707, 1500), 650, 651, 900]
+    load_into(tmp_path / "some", client, "loaded", some, [*places, "headers"])
+    status, found = audit(live, capsys, *options, "--loaded", f"other={tmp_path / 'some'}")
+    assert status == 1
+    assert [(row["stage"], row["window_ms"], row["missing"], row["duplicated"]) for row in found["differences"]] == [
+        ("other", STAMP + MINUTE, 7, 3)
+    ]
+    late = ["--since", str(STAMP + 2 * MINUTE)]
+    status, found = audit(live, capsys, "--topics", "loaded", "--loaded", str(tmp_path / "some"), *late)
+    assert (status, found["expected"]) == (0, 300)
+    load_into(tmp_path / "bare", client, "loaded", [0], places)
+    for folder, sentence in [
+        ([tmp_path / "bare"], "was loaded without headers"),
+        ([tmp_path / "never"], "nothing was ever loaded into"),
+        ([tmp_path / "all", tmp_path / "some"], "there is a stage 'loaded' already"),
+        ([f"live={tmp_path}"], "there is a stage 'live' already"),
+    ]:
+        named = [word for one in folder for word in ("--loaded", str(one))]
+        assert main(["audit", "--live", live.bootstrap_servers, "--topics", "loaded", *named]) == 2
+        assert sentence in capsys.readouterr().err
 
 
 def test_what_cannot_begin_says_so(live: Broker, offline: Broker, capsys: pytest.CaptureFixture[str]) -> None:
