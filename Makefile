@@ -11,12 +11,13 @@ PYTEST_ARGS ?=
 JOBS ?= 2
 BENCH_OUT ?= build/bench/head_to_head
 BENCH_ARGS ?=
+PIPELINE_ARGS ?=
 
 SOURCES := $(wildcard ext/c/* ext/kafkalite/*.pxd ext/kafkalite/_native/*.pyx ext/kafkalite/_native/*.pxd)
 BUILD := $(BIN)/python setup.py -q build_ext --inplace -j $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-all test-spark test-debug test-asan packages bench bench-packages bench-parts bench-spark clients lint format docs warnings build-check clean
+.PHONY: help run build pipeline test test-all test-spark test-debug test-asan packages bench bench-packages bench-parts bench-spark clients lint format docs warnings build-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 16
@@ -55,6 +56,13 @@ $(BIN)/python:
 $(VENV)/.spark: pyproject.toml | $(VENV)/.built
 	@$(BIN)/python tools/pip_install.py --extra spark
 	@touch $@
+
+$(VENV)/.pipeline: pyproject.toml | $(VENV)/.built
+	@$(BIN)/python tools/pip_install.py --extra pipeline
+	@touch $@
+
+pipeline: $(VENV)/.built $(VENV)/.pipeline  ## a data pipeline on Spark, end to end, and its report (needs Java 17)
+	@$(BIN)/python -m kafkalite.examples.pipeline $(PIPELINE_ARGS)
 
 packages:  ## install the programs that foreign-client tests run (kcat, librdkafka, Java, Maven, Node, strace)
 	@sh tools/test_packages.sh

@@ -205,11 +205,13 @@ def test_no_large_file_is_tracked() -> None:
     assert large == {}
 
 
-def test_only_the_command_line_prints() -> None:
+def test_only_commands_and_examples_print() -> None:
     found = [
         f"{name_of(path)}:{number}"
         for path, text in text_files()
-        if path.suffix == ".py" and name_of(path).startswith("kafkalite/") and "/cli/" not in name_of(path)
+        if path.suffix == ".py"
+        and name_of(path).startswith("kafkalite/")
+        and not name_of(path).startswith(("kafkalite/cli/", "kafkalite/examples/"))
         for number in prints(text)
     ]
     assert found == []

@@ -1,0 +1,1 @@
+"""Programs that show how the parts work together; each runs with `python -m`."""

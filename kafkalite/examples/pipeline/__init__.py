@@ -1,0 +1,18 @@
+"""A data pipeline on one machine, from web servers to loaded files, with real parts as processes of their own.
+
+    front_end ×2 ─Avro, marks─▶ live broker ─▶ kafkalite mirror ─▶ offline broker ─▶ stream ─▶ Parquet
+          │                          │                                   │                        │
+          └──▶ kafkalite registry ◀──┘                                   └──▶ kafkalite load ──▶ Parquet
+                                                                                                  │
+                              kafkalite audit: all five, message by message ◀────────────────────┘
+
+    __main__.py    python -m kafkalite.examples.pipeline
+    run.py         the order of things: start, wait, compare, stop
+    processes.py   parts as processes, none of which is left behind
+    front_end.py   a web server that logs visits
+    stream.py      the streaming load
+    report.py      what came out, as text, JSON and a plot
+    visits.py      the schemas of a visit, and the topic
+
+Needs the extra `pipeline` and Java 17.
+"""

@@ -1,0 +1,111 @@
+"""Run a whole data pipeline on this machine, and report: web servers, two brokers, mirror, loads, audit, plot.
+
+  python -m kafkalite.examples.pipeline
+  python -m kafkalite.examples.pipeline --out pipeline --rate 2000 --seconds 60
+
+Takes about two minutes, ports that are free, and a new directory. Exit status 0: everything arrived, everywhere, once;
+1: it did not, or a part failed; 2: it could not begin. Needs Java 17 and `pip install 'kafkalite[pipeline]'`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NEEDED = ("matplotlib", "pyarrow", "pyspark", "waitress")
+EXIT_FAILURE, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The flags."""
+    parser = argparse.ArgumentParser(
+        prog="python -m kafkalite.examples.pipeline",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="a new directory (default: a temporary one)")
+    parser.add_argument("--rate", type=positive, default=1000.0, help="visits a second, of each server (default: 1000)")
+    parser.add_argument("--seconds", type=positive, default=45.0, help="how long visits come (default: 45)")
+    parser.add_argument("--timeout", type=positive, help="of the whole run, in s (default: 240 more than --seconds)")
+    return parser.parse_args(arguments)
+
+
+def positive(text: str) -> float:
+    """A number above 0, for argparse."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    return value
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command."""
+    parsed = parse(arguments)
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        return fail(f"the pipeline needs {' and '.join(missing)}: pip install 'kafkalite[pipeline]'", EXIT_USAGE)
+    from kafkalite.spark.session import require_java
+
+    try:
+        require_java()
+        folder = new_folder(parsed.out)
+    except (RuntimeError, OSError) as error:
+        return fail(str(error), EXIT_USAGE)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # parts are ended then too
+    try:
+        return run(parsed, folder)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+
+def new_folder(wanted: Path | None) -> Path:
+    """An empty directory. FileExistsError for one that has something in it."""
+    if wanted is None:
+        return Path(tempfile.mkdtemp(prefix="kafkalite-pipeline-"))
+    wanted.mkdir(parents=True, exist_ok=True)
+    if any(wanted.iterdir()):
+        raise FileExistsError(f"{wanted} is not empty")
+    return wanted.absolute()
+
+
+def run(parsed: argparse.Namespace, folder: Path) -> int:
+    """The run and its report."""
+    from kafkalite.examples.pipeline.processes import PartFailed
+    from kafkalite.examples.pipeline.report import write_report
+    from kafkalite.examples.pipeline.run import Plan, run_pipeline
+
+    timeout_s = parsed.timeout or parsed.seconds + 240
+    try:
+        outcome = run_pipeline(Plan(folder, parsed.rate, parsed.seconds, timeout_s), say)
+    except PartFailed as error:
+        return fail(f"{error}\n(more in {folder / 'logs'})", EXIT_FAILURE)
+    report = write_report(outcome, folder)
+    print(report.text())
+    say(f"report and plot are in {folder}")
+    return 0 if report.complete else EXIT_FAILURE
+
+
+def say(text: str) -> None:
+    """Progress, for people."""
+    print(f"pipeline: {text}", file=sys.stderr, flush=True)
+
+
+def fail(text: str, status: int) -> int:
+    """What went wrong."""
+    print(f"pipeline: {text}", file=sys.stderr)
+    return status
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

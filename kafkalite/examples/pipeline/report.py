@@ -1,0 +1,193 @@
+"""What came out of a run: counts, the audit's verdict, latency from producer to loaded data; text, JSON and a plot.
+
+A visit's latency is the time from its timestamp, given where it was sent, to the moment from which readers of the
+loaded directory see it, on the same machine's clock.
+
+Pure but for the files that it reads and writes.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kafkalite.examples.pipeline.visits import WARM_UP
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from kafkalite.examples.pipeline.run import Outcome
+
+GOAL_S = 10.0
+"""The Kafka paper's: from producers in the live data centre to the offline cluster's loaded data."""
+WIDTH, HEIGHT, DPI = 8.0, 7.0, 85
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The figures, and whether they are as they should be."""
+
+    sent: dict[str, int]
+    loaded: dict[str, int]
+    """By form of the load."""
+    same_answer: bool
+    """Whether stream and batch say the same of visits a path and status."""
+    paths: dict[str, int]
+    latency: dict[str, float]
+    """mean, p50, p99 and max, in seconds, of visits after the warm-up."""
+    warm_up_s: float
+    """The mean before: Spark starts its workers for the first batch."""
+    commits: int
+    caught_up_s: float
+    audit: dict[str, Any]
+    seconds: float
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything arrived, everywhere, once."""
+        total = sum(self.sent.values())
+        return bool(self.audit["complete"]) and self.same_answer and set(self.loaded.values()) == {total}
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "complete": self.complete,
+            "sent": self.sent,
+            "loaded": self.loaded,
+            "same_answer": self.same_answer,
+            "visits_by_path": self.paths,
+            "latency_s": {name: round(value, 3) for name, value in self.latency.items()},
+            "latency_goal_s": GOAL_S,
+            "warm_up_s": round(self.warm_up_s, 3),
+            "commits": self.commits,
+            "caught_up_s": round(self.caught_up_s, 3),
+            "audit": self.audit,
+            "seconds": round(self.seconds, 1),
+        }
+
+    def text(self) -> str:
+        """For people, in Markdown."""
+        audit = self.audit
+        lines = ["# A pipeline's run", "", "| | visits |", "| --- | --- |"]
+        lines += [f"| sent by {server} | {count} |" for server, count in self.sent.items()]
+        lines += [f"| {stage}, counted by the audit | {row['records']} |" for stage, row in audit["stages"].items()]
+        verdict = "complete" if audit["complete"] else f"{len(audit['differences'])} differences"
+        scope = f"{audit['expected']} visits in {audit['windows']} windows"
+        lines += ["", f"Audit: **{verdict}** ({scope}, in {', '.join(audit['stages'])})."]
+        lines += [
+            f"- {row['stage']}, {row['window']}, {row['server']}: {row['missing']} missing, {row['duplicated']} "
+            f"duplicated, {row['unreported']} unreported of {row['expected']}"
+            for row in audit["differences"]
+        ]
+        same = "the same" if self.same_answer else "NOT the same"
+        lines += ["", f"Streaming and batch load give {same} counts by path and status."]
+        times = ", ".join(f"{name} {value:.2f} s" for name, value in self.latency.items())
+        met = "met" if self.latency["mean"] <= GOAL_S else "missed"
+        lines += [
+            "",
+            f"From producer to loaded data: **{times}** ({self.commits} commits; goal {GOAL_S:g} s mean: {met}).",
+        ]
+        lines += [f"The last one was loaded {self.caught_up_s:.1f} s after its server had ended."]
+        lines += [
+            f"The first {self.sent[WARM_UP]}, which are left out, took {self.warm_up_s:.1f} s: Spark starts then."
+        ]
+        lines += ["", "![latency](latency.svg)", "", "| path | visits |", "| --- | --- |"]
+        lines += [f"| {path} | {count} |" for path, count in self.paths.items()]
+        lines += ["", f"The whole run took {self.seconds:.0f} s.", ""]
+        return "\n".join(lines)
+
+
+def write_report(outcome: Outcome, folder: Path) -> Report:
+    """report.md, report.json, latency.svg and latency.png into `folder`."""
+    from kafkalite.spark.load import dataset
+
+    sent_at, latencies = latencies_of(outcome)
+    warm = int(np.searchsorted(sent_at, outcome.began_ms / 1000))
+    by_path = {name: answers(dataset(path)) for name, path in (("stream", outcome.stream), ("batch", outcome.batch))}
+    paths: dict[str, int] = {}
+    for (path, _), count in by_path["stream"].items():
+        paths[path] = paths.get(path, 0) + count
+    report = Report(
+        outcome.sent,
+        {name: sum(rows.values()) for name, rows in by_path.items()},
+        by_path["stream"] == by_path["batch"],
+        dict(sorted(paths.items(), key=lambda row: -row[1])),
+        figures(latencies[warm:]),
+        float(latencies[:warm].mean()),
+        len(outcome.commits),
+        outcome.caught_up_s,
+        outcome.audit,
+        outcome.seconds,
+    )
+    plot(sent_at[warm:], latencies[warm:], folder)
+    (folder / "report.json").write_text(json.dumps(report.document(), indent=1) + "\n", encoding="utf-8")
+    (folder / "report.md").write_text(report.text(), encoding="utf-8")
+    return report
+
+
+def latencies_of(outcome: Outcome) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """When each visit was sent (s since 1970), and how long it took until it was loaded (s); in the order sent."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    sent, took = [np.empty(0)], [np.empty(0)]
+    for commit in outcome.commits:
+        for name in commit["files"]:
+            column = parquet.read_table(outcome.stream / name, columns=["timestamp"], partitioning=None).column(0)
+            stamps = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_numpy() / 1e6
+            sent.append(stamps)
+            took.append(commit["published_ms"] / 1000 - stamps)
+    times, latencies = np.concatenate(sent), np.concatenate(took)
+    order = np.argsort(times, kind="stable")
+    return times[order], latencies[order]
+
+
+def figures(latencies: NDArray[np.float64]) -> dict[str, float]:
+    """mean, p50, p99 and max."""
+    p50, p99 = np.percentile(latencies, [50, 99])
+    return {"mean": float(latencies.mean()), "p50": float(p50), "p99": float(p99), "max": float(latencies.max())}
+
+
+def answers(loaded: Any) -> dict[tuple[str, int], int]:
+    """What somebody would ask the loaded data: visits by path and status."""
+    from pyarrow import compute
+
+    table = loaded.to_table(columns={name: compute.field("decoded", name) for name in ("path", "status")})
+    counted = table.group_by(["path", "status"]).aggregate([([], "count_all")]).to_pylist()
+    return {(row["path"], row["status"]): row["count_all"] for row in counted}
+
+
+def plot(sent_at: NDArray[np.float64], latencies: NDArray[np.float64], folder: Path) -> None:
+    """Latency over the time of sending, and its distribution, as SVG and PNG."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib.figure import Figure
+
+    mpl.rcParams.update({"svg.hashsalt": "kafkalite", "svg.fonttype": "none", "font.size": 9})
+    figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
+    above, below = figure.subplots(2, 1)
+    seconds = sent_at - sent_at[0]
+    whole = np.floor(seconds).astype(np.int64)
+    starts = np.flatnonzero(np.diff(whole, prepend=-1))
+    groups = np.split(latencies, starts[1:])
+    places = whole[starts]
+    above.plot(places, [group.mean() for group in groups], color="#d62728", label="mean")
+    above.plot(places, [np.percentile(group, 99) for group in groups], color="#1f77b4", linewidth=1, label="p99")
+    above.axhline(GOAL_S, color="#999999", linestyle=":", label=f"goal for the mean, {GOAL_S:g} s")
+    above.set(
+        xlabel="second in which a visit was sent", ylabel="s until loaded", title="From producer to loaded data", ylim=0
+    )
+    above.legend(fontsize=8)
+    above.grid(alpha=0.3)
+    shares = np.linspace(0, 100, 401)
+    below.plot(np.percentile(latencies, shares), shares, color="#d62728")
+    below.set(xlabel="s until loaded", ylabel="% of visits", xlim=0)
+    below.grid(alpha=0.3)
+    figure.savefig(folder / "latency.svg", metadata={"Date": None})
+    figure.savefig(folder / "latency.png", dpi=DPI)

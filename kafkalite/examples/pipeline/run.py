@@ -1,0 +1,170 @@
+"""The order of things in the example: parts are started, visits flow, everything is compared, parts are stopped.
+
+    brokers, registry, schemas, topic ─▶ mirror ─▶ streaming load ─▶ front ends ─▶ all arrived ─▶ batch load ─▶ audit
+
+Thread rule: one thread.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kafkalite.avro import RegistryClient
+from kafkalite.client import Client
+from kafkalite.errors import KafkaError
+from kafkalite.examples.pipeline.processes import Part, Parts
+from kafkalite.examples.pipeline.visits import (
+    JAVA_OPTIONS,
+    MASTER,
+    PARTITIONS,
+    SUBJECT,
+    TOPIC,
+    WARM_UP,
+    WINDOW_S,
+    schema,
+)
+from kafkalite.spark.manifest import Target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+PIPELINE = "kafkalite.examples.pipeline"
+MIRROR = "offline"
+SERVERS = ("web1", "web2")
+WARM_UP_RATE = 100.0
+"""Visits a second, for one second, before the others: the first batch of a query starts Spark's Python workers."""
+SPARK = ("--master", MASTER, "--conf", f"spark.driver.extraJavaOptions={JAVA_OPTIONS}")
+LOCAL = "kafka://127.0.0.1:0"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How large a run is.
+
+    `folder`      for everything: brokers' data, loaded files, output of the parts
+    `rate`        visits a second, of each server
+    `seconds`     how long they come
+    `timeout_s`   of the whole run
+    """
+
+    folder: Path
+    rate: float = 1000.0
+    seconds: float = 45.0
+    timeout_s: float = 300.0
+
+
+class Outcome(NamedTuple):
+    """What a run leaves behind."""
+
+    plan: Plan
+    sent: dict[str, int]
+    """By server."""
+    stream: Path
+    batch: Path
+    began_ms: int
+    """When the servers began; what is older was to warm up."""
+    commits: list[dict[str, Any]]
+    """Of the streaming load, as `stream` logged them."""
+    batch_summary: dict[str, Any]
+    audit: dict[str, Any]
+    caught_up_s: float
+    """From the last visit's being sent until the streaming load had everything."""
+    seconds: float
+
+
+def run_pipeline(plan: Plan, say: Callable[[str], None]) -> Outcome:
+    """Runs it. PartFailed when a part fails, or when time is over; no process is left either way."""
+    began = time.monotonic()
+    logs = plan.folder / "logs"
+    logs.mkdir()
+    stream, batch = plan.folder / "stream", plan.folder / "batch"
+    commits = plan.folder / "commits.jsonl"
+    commits.touch()
+    with Parts(logs, began + plan.timeout_s) as parts:
+        live, offline, registry = start_servers(parts, plan.folder)
+        say(f"live broker {live}, offline broker {offline}, registry {registry}")
+        parts.start("mirror", "kafkalite", "mirror", *mirror_options(live, offline))
+        parts.wait_for(lambda: has_topic(offline), "the mirror has made the topic")
+        options = ("--registry", registry, "--to", str(stream), "--log", str(commits))
+        parts.start_server("stream", f"{PIPELINE}.stream", "-b", offline, *options)
+        say("mirror and streaming load are ready")
+
+        def front_end(server: str, rate: float, seconds: float, *more: str) -> Part:
+            size = ("--server", server, "--rate", str(rate), "--seconds", str(seconds))
+            return parts.start(server, f"{PIPELINE}.front_end", "-b", live, "--registry", registry, *size, *more)
+
+        fronts = [front_end(WARM_UP, WARM_UP_RATE, 1.0)]
+        parts.wait_for(lambda: loaded_rows(stream) >= WARM_UP_RATE, "the first visits are loaded")
+        began_ms = time.time_ns() // 1_000_000
+        say("the first visits are loaded; now they come from two servers")
+        fronts += [front_end(SERVERS[0], plan.rate, plan.seconds, "--old")]
+        fronts += [front_end(server, plan.rate, plan.seconds) for server in SERVERS[1:]]
+        sent = {front.name: json.loads(parts.result(front))["sent"] for front in fronts}
+        total, ended = sum(sent.values()), time.monotonic()
+        say(f"{total} visits were sent")
+        parts.wait_for(lambda: loaded_rows(stream) >= total, f"{total} visits are loaded")
+        caught_up_s = time.monotonic() - ended
+        say(f"the streaming load had all of them {caught_up_s:.1f} s later")
+        topics = ("--topics", TOPIC)
+        decoding = ("--avro", registry, "--read-committed", "--json", "-q", *SPARK)
+        loading = parts.start("load", "kafkalite", "load", "-b", offline, *topics, "--to", str(batch), *decoding)
+        batch_summary = json.loads(parts.result(loading))
+        say(f"the batch load has {batch_summary['records']} too")
+        parts.wait_for(windows_are_closed(time.time()), "the last window is closed")
+        places = ("--loaded", f"stream={stream}", "--loaded", f"batch={batch}")
+        brokers = ("--live", live, "--offline", offline, "--mirror", MIRROR)
+        auditing = parts.start(
+            "audit", "kafkalite", "audit", *brokers, *places, *topics, "--grace", "0", "--json", "-q"
+        )
+        audit = json.loads(parts.result(auditing, statuses=(0, 1)))
+    rows = [json.loads(line) for line in commits.read_text(encoding="utf-8").splitlines()]
+    return Outcome(
+        plan, sent, stream, batch, began_ms, rows, batch_summary, audit, caught_up_s, time.monotonic() - began
+    )
+
+
+def start_servers(parts: Parts, folder: Path) -> tuple[str, str, str]:
+    """Addresses of live and offline broker, and the registry's URL; topic and schemas are there."""
+    addresses = [
+        parts.start_server(name, "kafkalite", "start", "--data-dir", str(folder / name), "--listeners", LOCAL)
+        for name in ("live", "offline")
+    ]
+    live, offline = addresses
+    registry = "http://" + parts.start_server("registry", "kafkalite", "registry", "-b", live, "--port", "0")
+    with Client(live) as client:
+        client.admin.create_topic(TOPIC, PARTITIONS)
+    with RegistryClient(registry) as schemas:
+        for old in (True, False):
+            schemas.register(SUBJECT, schema(old=old))
+    return live, offline, registry
+
+
+def mirror_options(live: str, offline: str) -> tuple[str, ...]:
+    """Of `kafkalite mirror`: short transactions, so that visits come quickly."""
+    brokers = ("--from", live, "--to", offline, "--name", MIRROR)
+    return (*brokers, "--topics", TOPIC, "--commit-interval", "0.5", "--refresh", "5", "-q")
+
+
+def has_topic(address: str) -> bool:
+    """Whether the visits' topic is there."""
+    with Client(address) as client:
+        try:
+            client.topic(TOPIC)
+        except KafkaError:
+            return False
+    return True
+
+
+def loaded_rows(path: Path) -> int:
+    """Records that readers of a loaded directory see now."""
+    return sum(file.rows for file in Target(path).refresh().files.values())
+
+
+def windows_are_closed(now_s: float) -> Callable[[], bool]:
+    """Whether the audit's windows that are open at `now_s` have ended."""
+    end = (now_s // WINDOW_S + 1) * WINDOW_S
+    return lambda: time.time() > end

@@ -1,0 +1,99 @@
+"""The report of the example pipeline: figures and verdict, from files such as a run leaves behind."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from kafkalite.examples.pipeline.report import write_report
+from kafkalite.examples.pipeline.run import Outcome, Plan
+from kafkalite.spark.load import publish
+from kafkalite.spark.manifest import Change, Target
+from kafkalite.spark.parquet import Writing
+
+BEGAN_MS = 1_700_000_000_000
+SENT = {"web0": 100, "web1": 1000}
+
+
+class Rows:
+    """As much of a DataFrame as a load asks of one."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self._batch = batch
+        self.columns = batch.schema.names
+
+    def mapInArrow(self, function: Any, _schema: str) -> Any:  # noqa: N802  # PySpark's name
+        (rows,) = function(iter([self._batch]))
+        return SimpleNamespace(collect=lambda: [SimpleNamespace(file=text) for text in rows.column(0).to_pylist()])
+
+
+def visits(sent_ms: list[int]) -> pa.RecordBatch:
+    count = len(sent_ms)
+    decoded = [{"path": "/" if at % 4 else "/search", "status": 200} for at in range(count)]
+    return pa.record_batch(
+        {
+            "topic": pa.array(["visits"] * count),
+            "partition": pa.array([0] * count, pa.int32()),
+            "offset": pa.array(range(count), pa.int64()),
+            "timestamp": pa.array(np.array(sent_ms) * 1000, pa.timestamp("us", tz="UTC")),
+            "decoded": pa.array(decoded),
+        }
+    )
+
+
+def load(folder: Path, sent_ms: list[int]) -> list[str]:
+    target = Target(folder)
+    with target.writing() as staging:
+        writing = Writing(str(staging), f"part-{target.state.number + 1}", "zstd", 2**27, {}, skips=False)
+        published = publish(target, Rows(visits(sent_ms)), writing, Change("load"))
+    return [file.path for file in published.files]
+
+
+def outcome(folder: Path, *, batch_count: int) -> Outcome:
+    """A hundred visits before, loaded after 20 s; then a thousand in a second, loaded half a second after it."""
+    warm = [BEGAN_MS - 20_000] * 100
+    steady = [BEGAN_MS + at for at in range(1000)]
+    commits = [
+        {"published_ms": BEGAN_MS, "files": load(folder / "stream", warm)},
+        {"published_ms": BEGAN_MS + 1500, "files": load(folder / "stream", steady)},
+    ]
+    load(folder / "batch", [*warm, *steady][:batch_count])
+    stage = {"records": 1100, "unmarked": 0, "missing": 0, "duplicated": 0, "unreported": 0}
+    audit = {"complete": True, "expected": 1100, "windows": 2, "stages": {"live": stage}, "differences": []}
+    return Outcome(
+        Plan(folder),
+        SENT,
+        folder / "stream",
+        folder / "batch",
+        BEGAN_MS,
+        commits,
+        {},
+        audit,
+        caught_up_s=0.5,
+        seconds=60,
+    )
+
+
+def test_latency_is_from_the_timestamp_to_the_commit_without_the_warm_up(tmp_path: Path) -> None:
+    report = write_report(outcome(tmp_path, batch_count=1100), tmp_path)
+    assert report.complete
+    written = json.loads((tmp_path / "report.json").read_text())
+    assert written["latency_s"] == {"mean": 1.0, "p50": 1.0, "p99": 1.49, "max": 1.5}
+    assert (written["warm_up_s"], written["commits"]) == (20.0, 2)
+    assert written["visits_by_path"] == {"/": 825, "/search": 275}
+    text = (tmp_path / "report.md").read_text()
+    assert "**mean 1.00 s, p50 1.00 s, p99 1.49 s, max 1.50 s** (2 commits; goal 10 s mean: met)" in text
+    assert "Audit: **complete** (1100 visits in 2 windows, in live)" in text
+    assert (tmp_path / "latency.png").stat().st_size > 1000
+    assert (tmp_path / "latency.svg").stat().st_size < 200_000
+
+
+@pytest.mark.parametrize("batch_count", [1099, 1000])
+def test_a_load_that_lacks_visits_makes_the_run_incomplete(tmp_path: Path, batch_count: int) -> None:
+    report = write_report(outcome(tmp_path, batch_count=batch_count), tmp_path)
+    assert not report.complete
+    assert "give NOT the same counts" in (tmp_path / "report.md").read_text()
