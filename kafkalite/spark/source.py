@@ -32,7 +32,7 @@ from pyspark.sql.types import (
 from kafkalite.client.arrow import COLUMNS
 from kafkalite.spark.options import OptionError, SourceOptions, StreamOptions, includes_headers
 from kafkalite.spark.pushdown import narrowed
-from kafkalite.spark.ranges import EVERYTHING, client_for, plan, read_task
+from kafkalite.spark.ranges import EVERYTHING, client_for, plan, read_task, settle
 from kafkalite.spark.sink_options import SinkOptions
 
 if TYPE_CHECKING:
@@ -110,6 +110,7 @@ class KafkaliteReader(DataSourceReader):
         """The record batches of a task; none for the one that Spark makes when there is nothing to read."""
         if partition.value is None:
             return iter(())
+        settle()
         return read_task(self._options, self._columns, partition.value)
 
 

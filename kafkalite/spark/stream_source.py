@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from kafkalite.spark.ranges import read_task
+from kafkalite.spark.ranges import read_task, settle
 from kafkalite.spark.stream import StreamPlanner
 
 if TYPE_CHECKING:
@@ -73,4 +73,5 @@ class KafkaliteStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """The record batches of a task."""
         if partition.value is None:
             return iter(())
+        settle()
         return read_task(self._options.source, self._columns, partition.value)

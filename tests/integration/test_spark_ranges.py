@@ -1,5 +1,7 @@
 """What a batch query of Spark plans and reads, without Spark: bounds, splitting, what is gone, old topics."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -16,6 +18,7 @@ from kafkalite.spark.pushdown import Narrowing
 from tests.support import classic_oracle as oracle
 from tests.support.classic_client import ClassicClient
 from tests.support.classic_oracle import HELLO_0
+from tests.support.process import REPOSITORY
 
 pytestmark = pytest.mark.integration
 
@@ -220,3 +223,18 @@ def test_filters_make_ranges_smaller(broker: Broker, client: Client, topic: str)
     assert narrowed(time_from_ms=STAMP + 299) == {0: [299]}
     assert narrowed(partitions=frozenset([0]), offset_from=5, offset_end=8) == {0: [5, 6, 7]}
     assert narrowed(topics=frozenset(["another"])) == {}
+
+
+def test_a_worker_is_settled_once() -> None:
+    """What PySpark's daemon would walk after each task is out of the collector's sight, and stays so."""
+    script = """
+import gc
+from kafkalite.spark.ranges import settle
+settle()
+frozen = gc.get_freeze_count()
+assert frozen > 10_000, frozen
+kept = [[] for _ in range(100_000)]
+settle()
+assert gc.get_freeze_count() <= frozen
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=REPOSITORY)
