@@ -76,6 +76,10 @@ class Count:
         """The length of a run's windows."""
         return self._reported.windows_ms.get(run, self._window_ms)
 
+    def may_take(self, newest_us: int | None) -> bool:
+        """Whether records up to this time (us since 1970; None: not known) can be among those that are counted."""
+        return self._since_ms is None or newest_us is None or newest_us >= self._since_ms * 1000
+
     def add(self, topic: str, headers: HeaderColumns | None, count: int) -> None:
         """`count` records of a topic, with their headers; None when none of them has any."""
         marks = read_marks(headers)

@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from kafkalite.audit.counts import RANGES_MAX, Count
 from kafkalite.audit.events import AUDIT_TOPIC
 from kafkalite.audit.judge import Selection, Verdict, judge
-from kafkalite.audit.stages import count_broker, count_loaded, loaded_files, mirror_progress, read_increments
+from kafkalite.audit.stages import (
+    NothingToCompare,
+    count_broker,
+    count_loaded,
+    loaded_files,
+    mirror_progress,
+    read_increments,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,6 +36,7 @@ if TYPE_CHECKING:
     from kafkalite.model import TopicPartition
 
 GRACE_S = 60.0
+LOADED_ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +120,26 @@ def run_audit(plan: Plan, on_progress: Callable[[str, int], None] | None = None)
     if plan.offline is not None:
         read_broker("offline", plan.offline, None)
     for stage, folder in plan.loaded.items():
-        counted = stages[stage] = Count(reported, since_ms=plan.since_ms)
         heard = None if on_progress is None else functools.partial(on_progress, stage)
-        files = loaded_files(folder)
-        count_loaded(folder, files, topics, counted, since_ms=plan.since_ms, on_progress=heard)
+        stages[stage] = read_loaded(folder, topics, lambda: Count(reported, since_ms=plan.since_ms), heard)
     for stage, count in stages.items():
         notes += [f"{stage}: {rows} records of {topic} have no mark" for topic, rows in sorted(count.unmarked.items())]
     verdict = judge(reported, stages, Selection(frozenset(topics), closed_ms, plan.since_ms, plan.until_ms))
     return Report(verdict, stages, named_messages(verdict, reported, stages), notes)
+
+
+def read_loaded(
+    folder: str, topics: list[str], new_count: Callable[[], Count], on_progress: Callable[[int], None] | None
+) -> Count:
+    """Counts what is loaded, again when compaction replaces files that are being read."""
+    for _ in range(LOADED_ATTEMPTS):
+        count = new_count()
+        try:
+            count_loaded(folder, loaded_files(folder), topics, count, on_progress=on_progress)
+        except FileNotFoundError:
+            continue
+        return count
+    raise NothingToCompare(f"files in {folder} were replaced again and again while they were read")
 
 
 def named_messages(verdict: Verdict, reported: Reported, stages: dict[str, Count]) -> list[Named]:

@@ -172,18 +172,19 @@ def count_loaded(
     topics: Iterable[str],
     count: Count,
     *,
-    since_ms: int | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> None:
-    """Counts the records of loaded files. NothingToCompare for files without headers, and without pyarrow."""
+    """Counts the records of loaded files. NothingToCompare for files without headers, and without pyarrow.
+
+    FileNotFoundError when compaction has replaced one meanwhile.
+    """
     try:
         from pyarrow import parquet
     except ImportError as error:
         raise NothingToCompare("loaded files are read with pyarrow: pip install 'kafkalite[arrow]'") from error
     wanted = set(topics)
     for file in files:
-        late = since_ms is None or file.time_max is None or file.time_max >= since_ms * 1000
-        if file.topic not in wanted or not late:
+        if file.topic not in wanted or not count.may_take(file.time_max):
             continue
         with parquet.ParquetFile(Path(folder, file.path)) as opened:
             if "headers" not in opened.schema_arrow.names:

@@ -12,15 +12,18 @@ import pytest
 from confluent_kafka import Producer as ConfluentProducer
 
 from kafkalite.audit import AuditedConfluentProducer, AuditedProducer, AuditedWriter
+from kafkalite.audit import run as run_module
 from kafkalite.audit.marks import HEADER, read_marks
-from kafkalite.audit.stages import read_increments
+from kafkalite.audit.stages import loaded_files, read_increments
 from kafkalite.broker import Broker
 from kafkalite.cli import main
 from kafkalite.client import Client, ColumnReader
 from kafkalite.record.columns import BytesColumn, Record, RecordColumns
+from kafkalite.spark.compaction import compact
 from kafkalite.spark.load import publish
-from kafkalite.spark.manifest import Change, Target
+from kafkalite.spark.manifest import Change, DataFile, Target
 from kafkalite.spark.parquet import Writing
+from tests.support.process import wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -59,6 +62,16 @@ def records(count: int, first: int = 0) -> list[Record]:
 def audit(live: Broker, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, dict]:  # type: ignore[type-arg]
     status = main(["audit", "--live", live.bootstrap_servers, "--json", "-q", "--grace", "0", *options])
     return status, json.loads(capsys.readouterr().out)
+
+
+def await_markers(client: Client, topic: str) -> None:
+    """A commit is answered before its markers are everywhere; until then its records are not read."""
+
+    def settled() -> bool:
+        parts = client.partitions(topic)
+        return all(client.end_offset(topic, part, isolation=1) == client.end_offset(topic, part) for part in parts)
+
+    wait_until(settled, 60, f"every transaction in {topic} is over")
 
 
 def copy(source: Client, target: Client, topic: str, *, leave_out: set[int], twice: set[int]) -> None:
@@ -126,6 +139,8 @@ def test_a_mirror_that_copies_everything_is_complete_as_far_as_it_says(
         producer.flush()
         assert main(["mirror", *both, "--name", "whole", "--topics", "copied", "-e", "-q"]) == 0
         capsys.readouterr()
+        with Client(offline.bootstrap_servers) as target:
+            await_markers(target, "copied")
         status, found = audit(live, capsys, *options)
         assert (status, found["complete"], found["expected"]) == (0, True, 1500)
         assert list(found["stages"]) == ["live", "mirror", "offline"]
@@ -172,6 +187,8 @@ def test_what_a_transaction_gave_up_is_not_counted(
         producer.abort_transaction()
         with producer.transaction():
             producer.send("given-up", 0, records(20))
+    for topic in ("given-up", "kafkalite.audit"):
+        await_markers(client, topic)
     status, found = audit(live, capsys, "--topics", "given-up")
     assert (status, found["expected"], found["stages"]["live"]["records"]) == (0, 30, 30)
 
@@ -319,3 +336,31 @@ def test_examples_of_the_documentation_run(live: Broker, capsys: pytest.CaptureF
     for example in examples:
         exec(compile(example, str(DOCUMENT), "exec"), {"bootstrap": live.bootstrap_servers})  # noqa: S102  # our own text
     assert audit(live, capsys, "--topics", "visits")[1]["stages"]["live"]["records"] == 3
+
+
+def test_files_that_compaction_replaces_while_they_are_read_are_looked_up_again(
+    live: Broker, client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.admin.create_topic("compacted-files", 1)
+    with AuditedProducer(client, server="web1") as producer:
+        producer.send("compacted-files", 0, records(100))
+    for first in (0, 50):
+        rows = list(range(first, first + 50))
+        load_into(tmp_path, client, "compacted-files", rows, ["topic", "partition", "offset", "timestamp", "headers"])
+    looked = []
+
+    def look_and_compact(folder: str) -> list[DataFile]:
+        found = loaded_files(folder)
+        looked.append(len(found))
+        if len(looked) == 1:
+            compact(folder)
+        return found
+
+    monkeypatch.setattr(run_module, "loaded_files", look_and_compact)
+    status, found = audit(live, capsys, "--topics", "compacted-files", "--loaded", str(tmp_path))
+    assert (status, found["stages"]["loaded"]["records"], looked) == (0, 100, [2, 1])
+    monkeypatch.setattr(run_module, "loaded_files", lambda _folder: [loaded_files(_folder)[0]._replace(path="gone")])
+    assert (
+        main(["audit", "--live", live.bootstrap_servers, "--topics", "compacted-files", "--loaded", str(tmp_path)]) == 2
+    )
+    assert "were replaced again and again" in capsys.readouterr().err
