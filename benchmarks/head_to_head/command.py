@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.head_to_head import plots, report
-from benchmarks.head_to_head.plan import SYSTEMS, profile
+from benchmarks.head_to_head.plan import SYSTEMS, only, profile
 from benchmarks.head_to_head.run import Runner, say
 from benchmarks.head_to_head.store import OtherRun, Store
 from benchmarks.head_to_head.system import DidNotStart, System
@@ -84,8 +84,15 @@ def make_runner(arguments: argparse.Namespace, store: Store) -> Runner:
         if arguments.repeats < 1:
             raise UsageError("--repeats has to be 1 or more")
         chosen = replace(chosen, repeat_count=arguments.repeats)
+    if arguments.only is not None:
+        try:
+            chosen = only(chosen, [name.strip() for name in arguments.only.split(",")])
+        except ValueError as error:
+            raise UsageError(f"--only: {error}") from error
     names = parse_systems(arguments.systems) or (["kafkalite"] if arguments.remote else list(SYSTEMS))
     options = {"systems": names, "repeats": chosen.repeat_count, "remote": arguments.remote or ""}
+    if arguments.only is not None:
+        options["only"] = arguments.only
     if not arguments.remote:
         return Runner(chosen, names, store, options, resume=arguments.resume)
     if len(names) != 1:

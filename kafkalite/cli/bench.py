@@ -4,6 +4,7 @@ kafkalite bench                          under 30 minutes: the paper's tests, la
 kafkalite bench --quick                  under 2 minutes, one repeat: to see that it works
 kafkalite bench --systems kafkalite,apache-kafka --out results
 kafkalite bench --full --resume --out results
+kafkalite bench --only produce-one-50,consume-bare       these cases
 kafkalite bench --show results           the tables of a run that is there
 
 Runs from a clone of the repository, where the load programs are. A system that is not installed is skipped by name;
@@ -33,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         size.add_argument(f"--{name}", dest="profile", action="store_const", const=name, default="default", help=what)
     parser.add_argument("--systems", metavar="NAME,...", help="only these (default: all that are installed)")
     parser.add_argument("--remote", metavar="HOST[:PORT]", help="drive the one system of --systems that runs there")
+    parser.add_argument("--only", metavar="CASE,...", help="only these cases, by the names progress shows")
     parser.add_argument("--repeats", metavar="N", type=int, help="how often everything is measured")
     parser.add_argument("--out", metavar="DIR", type=Path, help="where results go (build/bench/head_to_head)")
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out where it ended")

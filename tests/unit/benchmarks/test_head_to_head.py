@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.head_to_head import command, drive, drivers, plots, report, run
-from benchmarks.head_to_head.plan import SERIES, SYSTEMS, Case, Profile, produce, profile
+from benchmarks.head_to_head.plan import SERIES, SYSTEMS, Case, Profile, only, produce, profile
 from benchmarks.head_to_head.run import Runner
 from benchmarks.head_to_head.store import OtherRun, Store, load_rows, load_run
 from benchmarks.head_to_head.system import DidNotStart, System
@@ -268,6 +268,12 @@ def test_every_consume_case_reads_what_an_earlier_one_of_its_session_stored() ->
             assert len(before) == len(cases), "names are keys"
 
 
+def test_only_some_cases_and_what_they_read() -> None:
+    chosen = only(profile("default"), ["consume-bare", "produce-disk-1"])
+    assert [case.name for case in chosen.cases] == ["produce-one-50-bare", "consume-bare"]
+    assert [case.name for case in chosen.synchronous_cases] == ["produce-disk-1"]
+
+
 def test_every_driver_of_the_plan_is_there() -> None:
     named = {driver for series in SERIES.values() for names in series.values() for driver in names}
     known = set(drivers.DRIVERS)
@@ -283,6 +289,8 @@ def test_every_driver_of_the_plan_is_there() -> None:
     [
         (["--systems", "kafka8"], "there is no system kafka8; there are kafkalite"),
         (["--systems", ","], "--systems names none"),
+        (["--only", "produce-one-50,consume-all"], "--only: no case consume-all in this profile; there are produce-"),
+        (["--only", ""], "--only: no case "),
         (["--repeats", "0"], "--repeats has to be 1 or more"),
         (["--remote", "host:0"], "is no HOST or HOST:PORT"),
         (["--remote", "host", "--systems", "redis,nats"], "--remote drives one system"),
