@@ -20,8 +20,10 @@ KAFKA_07 = ROOT / "docs" / "kafka-0.7.md"
 BENCHMARKS = ROOT / "docs" / "benchmarks.md"
 RESULTS = ROOT / "benchmarks" / "results"
 HEAD_TO_HEAD = RESULTS / "head_to_head"
+BARE_SOCKET = RESULTS / "bare_socket"
 PARTS = "measured"
 COMPARISON = "head to head"
+BARE = "bare socket"
 
 SIDE_BY_SIDE = (
     ("throughput-produce", "produce-batch-50", "produce, 200 B messages, acks=1, batches of 50"),
@@ -120,6 +122,15 @@ def small_comparison() -> str:
     return "\n".join(["", *report.markdown_rows(report.small_table(results)), "", report.facts(results), "", ""])
 
 
+def bare_socket() -> str:
+    """The run without client libraries: its two tables, and what was measured."""
+    from benchmarks.head_to_head import report
+
+    results = report.Results.load(BARE_SOCKET)
+    tables = [report.bare_table(results), report.synchronous_table(results)]
+    return "\n".join(["", *(report.markdown(table) for table in tables), report.facts(results), "", ""])
+
+
 CLASSIC = (
     ("produce-batch-50", "produce, Producer in Python, batches of 50"),
     ("consume-stream", "consume, KafkaStream in Python"),
@@ -164,6 +175,8 @@ def tables() -> Iterator[tuple[Path, str, str]]:
     if (HEAD_TO_HEAD / "run.json").exists():
         yield README, COMPARISON, small_comparison()
         yield BENCHMARKS, COMPARISON, comparison()
+    if (BARE_SOCKET / "run.json").exists():
+        yield BENCHMARKS, BARE, bare_socket()
 
 
 def main(arguments: list[str]) -> int:
