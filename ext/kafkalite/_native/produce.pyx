@@ -490,10 +490,9 @@ cdef class PendingProduce:
         return 0
 
     cdef int append_next(self, int i) except -1:
-        """Appends part i, which waited behind the one just appended, on that one's thread."""
+        """Appends part i, which waited behind the one just appended and is counted, on that one's thread."""
         cdef PendingPart part = self.parts[i]
         part.waits = False
-        part.log.deferred_appends += 1
         self.append_on_pool(i)
         return 0
 
@@ -544,6 +543,7 @@ cdef class PendingProduce:
         if part.holds:
             part.holds = False
             waiting = take_waiting(log, part.producer_id())
+            log.deferred_appends += <int32_t>len(waiting)   # what comes while we answer stays behind them
         part.release()
         if part.state.error == 0 and (part.wants_flush or part.state.result.flush_due):
             log.flush_async(part.state.result.end_offset, FlushWaiter(self, i))

@@ -183,6 +183,39 @@ def test_batches_behind_a_later_answer_keep_their_order(gate, broker, connection
     assert produce(connection, batch(5)).base_offset == 6
 
 
+def test_batch_that_comes_while_the_first_one_is_answered_stays_behind_those_that_waited(
+    gate, broker, connection, monkeypatch
+):
+    broker.create_topic("f", 1, flush_messages=1)
+    log = broker.logs.topics["f"].partitions[0]
+    plain, answering, arrived = PartitionLog.flush_async, threading.Event(), threading.Event()
+
+    def flush_async(self, end_offset, callback):
+        if self is log and not answering.is_set():
+            answering.set()
+            arrived.wait(WAIT_S)
+        plain(self, end_offset, callback)
+
+    def send_next(sequence):
+        body = wire.produce_body("f", [(0, batch(sequence))], version=7, acks=1, transactional_id="job")
+        connection.send(wire.PRODUCE, 7, body)
+
+    monkeypatch.setattr(PartitionLog, "flush_async", flush_async)
+    gate.later = True
+    send_next(0)
+    send_next(1)
+    wait_until(lambda: len((log.admissions or {}).get(7, ())) == 1, WAIT_S, "the second to wait behind the first")
+    gate.waiting[0].complete(0)
+    assert answering.wait(WAIT_S)
+    kept = deferred_bytes_now()
+    send_next(2)
+    try:
+        wait_until(lambda: deferred_bytes_now() > kept, WAIT_S, "the third to be kept for the pool")
+    finally:
+        arrived.set()
+    assert [receive(connection) for _ in range(3)] == [(0, 0), (0, 1), (0, 2)]
+
+
 def test_each_batch_behind_a_refused_one_is_asked_about(gate, broker, connection):
     gate.later = True
     for sequence in range(3):
