@@ -10,6 +10,7 @@
     avro.py       decode_avro, encode_avro, dead_letters: Avro columns of DataFrames
     load.py       loads into Parquet by topic and hour, each record once; batches and streams
     load_plan.py, parquet.py, manifest.py, compaction.py    its parts: what is read next, files, publishing, fewer files
+    streams.py    counts in windows, joins with tables and of streams
     session.py    a Spark session that works out of the box
 
 Nothing here imports PySpark before it is used.

@@ -13,7 +13,8 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 @pytest.mark.parametrize(
-    ("name", "topics", "count"), [("spark.md", ("readings", "loud"), 3), ("load.md", ("clicks",), 2)]
+    ("name", "topics", "count"),
+    [("spark.md", ("readings", "loud"), 3), ("load.md", ("clicks",), 2), ("streams.md", ("visits",), 1)],
 )
 def test_examples_run(spark, kafka_broker, tmp_path: Path, name: str, topics: tuple[str, ...], count: int) -> None:
     for topic in topics:
