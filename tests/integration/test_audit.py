@@ -364,3 +364,15 @@ def test_files_that_compaction_replaces_while_they_are_read_are_looked_up_again(
         main(["audit", "--live", live.bootstrap_servers, "--topics", "compacted-files", "--loaded", str(tmp_path)]) == 2
     )
     assert "were replaced again and again" in capsys.readouterr().err
+
+
+def test_windows_go_by_the_producers_time_where_the_broker_gives_its_own(
+    live: Broker, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client.admin.create_topic("stamped", 1, configs={"message.timestamp.type": "LogAppendTime"})
+    with AuditedProducer(client, server="web1") as producer:
+        producer.send("stamped", 0, records(1500))
+    (chunk,) = client.read("stamped", 0)
+    assert chunk.columns.timestamps.min() > STAMP + 10 * MINUTE
+    status, found = audit(live, capsys, "--topics", "stamped")
+    assert (status, found["expected"], found["windows"]) == (0, 1500, 3)
