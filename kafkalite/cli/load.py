@@ -15,7 +15,6 @@ Needs PySpark and Java 17 (`pip install 'kafkalite[spark]'`), and works against 
 
 from __future__ import annotations
 
-import signal
 import sys
 import threading
 import time
@@ -33,6 +32,7 @@ from kafkalite.cli.common import (
     quantity,
     seconds,
 )
+from kafkalite.cli.ending import on_ending
 
 if TYPE_CHECKING:
     import argparse
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 FILE_SIZE_DEFAULT = 128 * 1024 * 1024
 COMMIT_SIZE_DEFAULT = 1024 * 1024 * 1024
-STOP_POLL_S = 0.2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -256,13 +255,7 @@ class Runs:
 def follow(arguments: argparse.Namespace, runs: Runs) -> None:
     """Loads again and again, with topics as they come, until a signal; a second one ends it at once."""
     stop = threading.Event()
-
-    def on_signal(number: int, _frame: object) -> None:
-        signal.signal(number, signal.default_int_handler)
-        stop.set()
-
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
+    with on_ending(stop.set):
         while not stop.is_set():
             due = time.monotonic() + arguments.follow
             topics = topics_of(arguments)
@@ -270,11 +263,7 @@ def follow(arguments: argparse.Namespace, runs: Runs) -> None:
                 raise CommandError(f"--avro decodes one topic, and {len(topics)} match now")
             if topics:
                 runs.load(topics)
-            while not stop.is_set() and time.monotonic() < due:
-                stop.wait(STOP_POLL_S)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+            stop.wait(max(0.0, due - time.monotonic()))
 
 
 def decoding(arguments: argparse.Namespace, topic: str) -> Callable[[DataFrame], DataFrame]:

@@ -1,11 +1,14 @@
 """`kafkalite load` without Spark: flags that cannot be meant, and compaction, which needs none."""
 
+import argparse
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
-from kafkalite.cli import EXIT_FAILURE, EXIT_USAGE, main
+from kafkalite.cli import EXIT_FAILURE, EXIT_USAGE, load, main
 from tests.support.loaded import add
 
 
@@ -59,3 +62,19 @@ def test_compaction_from_the_command_line(capsys: pytest.CaptureFixture[str], tm
     }
     assert main(["load", "--to", str(tmp_path), "--compact"]) == 0
     assert capsys.readouterr().out.startswith("0 files became 0: 0 records")
+
+
+def test_following_ends_behind_the_load_that_a_signal_meets(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[list[str]] = []
+
+    class Runs:
+        def load(self, topics: list[str]) -> None:
+            loaded.append(topics)
+            if len(loaded) == 3:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(load, "topics_of", lambda _: ["t"])
+    before = signal.getsignal(signal.SIGTERM)
+    load.follow(argparse.Namespace(follow=0.01, avro=None), Runs())
+    assert loaded[:3] == [["t"]] * 3
+    assert signal.getsignal(signal.SIGTERM) is before
