@@ -1,13 +1,20 @@
 """`spark.readStream.format("kafkalite")` in a real session: bounded runs, restarts, a batch done twice, groups."""
 
+import contextlib
 import json
+import warnings
 from pathlib import Path
 
 import pytest
 
 from kafkalite.broker import Broker
+from kafkalite.cli import main
 from kafkalite.client import Client
 from kafkalite.model import TopicPartition
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # its own use of deprecated standard library calls
+    from kafka.admin import KafkaAdminClient, OffsetSpec
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration]
 
@@ -42,7 +49,22 @@ def filled(kafka_broker: Broker, kafka_topic: str) -> str:
     return kafka_topic
 
 
-def test_a_bounded_run_and_its_restart(spark, kafka_broker: Broker, filled: str, tmp_path: Path) -> None:
+def lags(broker: Broker, group: str, capsys: pytest.CaptureFixture[str]) -> list[dict[TopicPartition, int]]:
+    """What lag tools say: `kafkalite groups describe`, and kafka-python's admin client."""
+    capsys.readouterr()
+    assert main(["groups", "describe", group, "--json", "-b", broker.bootstrap_servers]) == 0
+    (described,) = json.loads(capsys.readouterr().out)
+    ours = {TopicPartition(row["topic"], row["partition"]): row["lag"] for row in described["partitions"]}
+    with contextlib.closing(KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)) as admin:
+        committed = admin.list_group_offsets([group])[group]
+        ends = admin.list_partition_offsets(dict.fromkeys(committed, OffsetSpec.LATEST))
+    theirs = {TopicPartition(*key): ends[key].offset - row.offset for key, row in committed.items()}
+    return [ours, theirs]
+
+
+def test_a_bounded_run_and_its_restart(
+    spark, kafka_broker: Broker, filled: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     target = tmp_path / "out"
     options = {"maxOffsetsPerTrigger": 1500, "kafka.group.id": f"group-of-{filled}"}
 
@@ -61,15 +83,15 @@ def test_a_bounded_run_and_its_restart(spark, kafka_broker: Broker, filled: str,
     assert [batch.numInputRows for batch in progress] == [1500, 1500, 1000]
     assert json.loads(progress[-1].sources[0].endOffset)[filled] == {"0": 3000, "1": 1000}
     assert json.loads(progress[0].sources[0].latestOffset)[filled] == {"0": 3000, "1": 1000}
+    none_left = {TopicPartition(filled, 0): 0, TopicPartition(filled, 1): 0}
+    assert lags(kafka_broker, f"group-of-{filled}", capsys) == [none_left, none_left]
     with Client(kafka_broker.bootstrap_servers) as client:
-        committed = client.groups.committed(f"group-of-{filled}")
-        assert {key: row.offset for key, row in committed.items()} == {
-            TopicPartition(filled, 0): 3000,
-            TopicPartition(filled, 1): 1000,
-        }, "the lag is 0"
         assert [batch for batch in run().recentProgress if batch.numInputRows] == []
         client.produce(filled, 1, [b"1000", b"1001"])
+    two_left = {**none_left, TopicPartition(filled, 1): 2}
+    assert lags(kafka_broker, f"group-of-{filled}", capsys) == [two_left, two_left]
     run()
+    assert lags(kafka_broker, f"group-of-{filled}", capsys) == [none_left, none_left]
     assert rows() == [*wanted, (1, 1000, b"1000"), (1, 1001, b"1001")]
 
 
