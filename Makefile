@@ -73,8 +73,8 @@ test: $(VENV)/.built $(VENV)/.tested packages  ## everything but the slow tests
 test-all: $(VENV)/.built $(VENV)/.tested $(VENV)/.spark packages  ## the slow tests and Spark's too, at a release's counts
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-test-spark: $(VENV)/.built $(VENV)/.tested $(VENV)/.spark packages  ## the tests that need PySpark, which is large
-	$(BIN)/python -m pytest -m spark $(PYTEST_ARGS)
+test-spark: $(VENV)/.built $(VENV)/.tested $(VENV)/.spark packages  ## the tests that need PySpark, which is large, but the slow ones
+	$(BIN)/python -m pytest -m "spark and not slow" $(PYTEST_ARGS)
 
 # Both rebuild in place, and put the release build back whatever the tests say.
 test-debug: $(VENV)/.tested  ## the tests on the debug build: bounds checks and assertions on
