@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 
 FILE_SIZE_DEFAULT = 128 * 1024 * 1024
 COMMIT_SIZE_DEFAULT = 1024 * 1024 * 1024
+SPARK = ("pyspark", "py4j")
+"""Packages of whose errors the first line says enough."""
+LINE_END = "\n"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -106,6 +109,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(str(error)) from error
     except LoadError as error:
         raise CommandError(str(error)) from error
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in SPARK:
+            raise
+        raise CommandError(f"Spark failed: {str(error).strip().partition(LINE_END)[0]}") from error
 
 
 def check(arguments: argparse.Namespace) -> None:
@@ -181,8 +188,11 @@ class Runs:
     """Loads of this command, and what they have done together."""
 
     def __init__(self, arguments: argparse.Namespace, spark: SparkSession) -> None:
+        from kafkalite.spark.manifest import Target
+
         self._arguments = arguments
         self._spark = spark
+        self._target = Target(arguments.target)
         self._progress = Progress("loaded", shown=False if arguments.quiet else None)
         self._began = time.monotonic()
         self._last: Summary | None = None
@@ -201,7 +211,7 @@ class Runs:
         }
         self._last = load(
             self._spark,
-            given.target,
+            self._target,
             bootstrap_servers=given.bootstrap_server,
             topics=topics,
             starting=given.starting,

@@ -57,12 +57,14 @@ __all__ = [
 
 COMMIT_SIZE: Final = 1024 * 1024 * 1024
 """Bytes on the wire, about, that a load publishes at a time."""
+OWN_OPTIONS: Final = ("subscribe", "assign", "starting", "ending", "failondataloss", "kafka.bootstrap.servers")
+"""How options of the source begin that a load sets itself."""
 TRIGGER_S: Final = 2.0
 CHECKPOINT: Final = "_checkpoint"
 OVERLAPS: Final = ("error", "skip")
 LOSSES: Final = ("fail", "skip")
-REASON: Final = re.compile(r"^kafkalite\.[\w.]*\.(?:LoadError|DataLoss|RangeUnavailable): (.*)$", re.MULTILINE)
-"""In a task's traceback: failures that need no traceback."""
+REASON: Final = re.compile(r"^kafkalite\.[\w.]+: (.*)$", re.MULTILINE)
+"""In the traceback of a task or a plan: a failure of ours, which needs no traceback."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ class Summary:
 
 def load(
     spark: SparkSession,
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Target,
     *,
     bootstrap_servers: str,
     topics: Sequence[str] = (),
@@ -141,7 +143,7 @@ def load(
     given = source_options(bootstrap_servers, topics, pattern, on_data_loss, options)
     parsed = SourceOptions.parse({**given, "startingOffsets": "earliest"})
     plan = LoadPlan(starting_at(parsed, given, starting), commit_size=commit_size)
-    target = Target(path)
+    target = path if isinstance(path, Target) else Target(path)
     summary = Summary(plan.topics, losses=plan.losses)
     while True:
         with target.writing() as staging:
@@ -176,6 +178,9 @@ def source_options(
     """What the source is told, but for offsets. ValueError unless it is said what to load."""
     if bool(topics) == (pattern is not None):
         raise ValueError("one of topics and pattern says what to load")
+    for name in options or {}:
+        if name.lower().startswith(OWN_OPTIONS):
+            raise ValueError(f"option {name} is the load's own")
     subscription = {"subscribe": ",".join(topics)} if pattern is None else {"subscribePattern": pattern}
     return {
         "includeHeaders": "true",
@@ -226,9 +231,7 @@ def written(frame: DataFrame, writing: Writing) -> list[str]:
     try:
         rows = frame.mapInArrow(functools.partial(write, writing), RESULT).collect()
     except Exception as error:
-        reason = re.search(
-            r"^kafkalite\.[\w.]*?(?:LoadError|DataLoss|RangeUnavailable): (.*)$", str(error), re.MULTILINE
-        )
+        reason = REASON.search(str(error))
         if reason is None:
             raise
         raise LoadError(reason[1]) from error

@@ -310,14 +310,13 @@ class Target:
 
     def _remove_doomed(self) -> None:
         now = now_ms()
-        for path, until in self.state.doomed.items():
-            if until <= now:
-                (self.path / path).unlink(missing_ok=True)
+        due = [path for path, until in self.state.doomed.items() if until <= now]
+        for path in due:
+            (self.path / path).unlink(missing_ok=True)
+            del self.state.doomed[path]
 
     def _snapshot(self) -> None:
         """All up to now in one file; manifests that neither it nor the one before needs are cleared away."""
-        now = now_ms()
-        self.state.doomed = {path: until for path, until in self.state.doomed.items() if until > now}
         write_durably(self._manifests / f"{self.state.number:020d}{SNAPSHOT}", self.state.to_json())
         before = self.state.number - SNAPSHOT_EVERY
         for name in os.listdir(self._manifests):

@@ -1,6 +1,7 @@
 """Loads in a real session against a real broker: each record once, in its hour, whatever was done before."""
 
 import datetime as dt
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,9 +10,12 @@ import pytest
 
 from kafkalite.broker import Broker
 from kafkalite.client import Client
+from kafkalite.client.client import READ_COMMITTED
 from kafkalite.model import TopicPartition
 from kafkalite.record.columns import Record, RecordColumns
 from kafkalite.spark import load
+from tests.support.apache_kafka import ApacheKafka
+from tests.support.process import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration]
 
@@ -192,6 +196,8 @@ def test_a_frame_may_be_changed_but_needs_its_offsets(spark, kafka_broker, fille
         ({"on_data_loss": "ignore"}, "on_data_loss is 'ignore'"),
         ({"topics": []}, "one of topics and pattern"),
         ({"starting": "now"}, "option startingOffsets"),
+        ({"options": {"startingTimestamp": "5"}}, "option startingTimestamp is the load's own"),
+        ({"options": {"minPartitons": "5"}}, "is minPartitions meant"),
     ],
 )
 def test_a_wrong_setting_is_said(spark, kafka_broker, kafka_topic: str, tmp_path: Path, options, message: str) -> None:
@@ -208,3 +214,45 @@ def test_a_load_may_begin_at_the_end(spark, kafka_broker, client, filled: str, t
     assert run().rows == 0
     client.produce(filled, 0, [b"new"])
     assert run().rows == 1
+
+
+@pytest.mark.slow
+@pytest.mark.compat
+def test_apache_kafka_is_loaded_alike(spark, apache_kafka: ApacheKafka, tmp_path: Path) -> None:
+    """Two partitions, one with a committed and an aborted transaction, whose markers are offsets without records."""
+
+    def run(**options: object) -> load.Summary:
+        committed = {"kafka.isolation.level": "read_committed"}
+        servers = apache_kafka.bootstrap
+        return load.load(
+            spark,
+            tmp_path,
+            bootstrap_servers=servers,
+            topics=["loaded"],
+            options=committed,
+            commit_size=4_000,
+            **options,
+        )
+
+    with Client(apache_kafka.bootstrap) as client:
+        client.admin.create_topic("loaded", 2)
+        for _ in range(5):
+            client.produce("loaded", 0, [b"x" * 1000] * 3)
+        with client.producer(transactional_id="loads") as producer:
+            producer.init_transactions()
+            for commit in (True, False):
+                producer.begin_transaction()
+                producer.send("loaded", 1, [b"committed" if commit else b"aborted"])
+                producer.commit_transaction() if commit else producer.abort_transaction()
+        committed_end = functools.partial(client.end_offset, "loaded", 1, isolation=READ_COMMITTED)
+        wait_until(lambda: committed_end() == 4, TIMEOUT_S, "the markers, which come after the answer")
+        summary = run()
+        assert (summary.rows, summary.lag) == (16, 0)
+        assert summary.commits >= 2
+        assert load.positions(tmp_path) == {TopicPartition("loaded", 0): 15, TopicPartition("loaded", 1): 4}
+        assert run().rows == 0
+        client.produce("loaded", 1, [b"late"])
+        client.admin.delete_records({TopicPartition("loaded", 0): 15})
+        assert run().rows == 1
+    values = load.dataset(tmp_path).to_table(columns=["value"]).column("value").to_pylist()
+    assert sorted(values) == sorted([*[b"x" * 1000] * 15, b"committed", b"late"])

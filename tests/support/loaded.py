@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from kafkalite.model import TopicPartition
 from kafkalite.spark.manifest import Change, DataFile, Target
 from kafkalite.spark.parquet import Writing, folder_of, write
 
@@ -28,4 +29,5 @@ def add(
         (told,) = write(Writing(str(staging), "part", "zstd", 1 << 30, {}, False), iter([pa.record_batch(columns)]))
         file = DataFile.from_json(json.loads(told.column("file")[0].as_py()))
         name = f"{folder_of(file.topic, file.date, file.hour)}/{Path(file.path).name}"
-        target.commit(Change("load", [file._replace(path=name)]), {name: Path(file.path)})
+        reached = {TopicPartition("t", partition): offsets.stop}
+        target.commit(Change("load", [file._replace(path=name)], positions=reached), {name: Path(file.path)})

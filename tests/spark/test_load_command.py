@@ -1,0 +1,97 @@
+"""`kafkalite load` as an operator runs it, and `python -m kafkalite.spark.load`: a summary; until a signal comes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kafkalite.avro import AvroEncoder, RegistryClient
+from kafkalite.broker import Broker
+from kafkalite.client import Client
+from kafkalite.schemas.server import RegistryServer
+from kafkalite.spark import load
+from tests.spark.conftest import quick_python
+from tests.support.process import REPOSITORY, wait_until
+
+pytestmark = [pytest.mark.spark, pytest.mark.integration]
+
+TIMEOUT_S = 400
+SCHEMA = '{"type":"record","name":"R","fields":[{"name":"id","type":"long"}]}'
+
+
+@pytest.fixture
+def client(kafka_broker: Broker) -> Iterator[Client]:
+    with Client(kafka_broker.bootstrap_servers, retry_timeout_s=60) as client:
+        yield client
+
+
+def started(module: str, broker: Broker, folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    words = [sys.executable, "-m", *module.split(), "-b", broker.bootstrap_servers, "--to", str(folder / "loaded")]
+    words += ["--master", "local[2]", "--conf", "spark.driver.host=127.0.0.1", *arguments]
+    environment = {**os.environ, "PYSPARK_PYTHON": str(quick_python(folder)), "SPARK_LOCAL_IP": "127.0.0.1"}
+    with (folder / "errors").open("w") as errors:
+        return subprocess.Popen(
+            words, cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+
+
+def ended(process: subprocess.Popen[str], folder: Path) -> str:
+    try:
+        out, _ = process.communicate(timeout=TIMEOUT_S)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0, (folder / "errors").read_text()[-4000:]
+    return out
+
+
+def test_once_with_avro_and_a_summary(kafka_broker: Broker, client: Client, kafka_topic: str, tmp_path: Path) -> None:
+    topic = f"schemas-{kafka_topic}"[:249]
+    with RegistryServer(kafka_broker.bootstrap_servers, port=0, topic=topic) as registry:
+        with RegistryClient(registry.url) as schemas:
+            encoder = AvroEncoder(schemas, f"{kafka_topic}-value", SCHEMA)
+            import pyarrow as pa
+
+            values = encoder.encode(pa.RecordBatch.from_pylist([{"id": n} for n in range(100)])).to_pylist()
+        client.produce(kafka_topic, 0, [*values, b"garbage"])
+        arguments = ["--topics", kafka_topic, "--avro", registry.url, "--avro-mode", "permissive", "--json"]
+        told = json.loads(ended(started("kafkalite.spark.load", kafka_broker, tmp_path, *arguments), tmp_path))
+    assert {name: told[name] for name in ("topics", "records", "files", "commits", "lag", "losses")} == {
+        "topics": [kafka_topic],
+        "records": 101,
+        "files": 1,
+        "commits": 1,
+        "lag": 0,
+        "losses": [],
+    }
+    rows = load.dataset(tmp_path / "loaded").to_table(columns=["offset", "decoded", "value", "avro_error"]).to_pylist()
+    assert [(row["offset"], row["decoded"], row["value"]) for row in rows[:100]] == [
+        (n, {"id": n}, None) for n in range(100)
+    ]
+    assert (rows[100]["decoded"], rows[100]["value"]) == (None, b"garbage")
+    assert "schema id" in rows[100]["avro_error"]
+
+
+def test_followed_until_a_signal(kafka_broker: Broker, client: Client, kafka_topic: str, tmp_path: Path) -> None:
+    process = started("kafkalite load", kafka_broker, tmp_path, "--topics", f"{kafka_topic}.*", "--follow", "0.2")
+
+    def rows() -> int:
+        assert process.poll() is None, (tmp_path / "errors").read_text()[-4000:]
+        return sum(file.rows for file in load.files(tmp_path / "loaded")) if (tmp_path / "loaded").exists() else 0
+
+    try:
+        client.produce(kafka_topic, 0, [b"x"] * 10)
+        wait_until(lambda: rows() == 10, TIMEOUT_S, "the first rows")
+        kafka_broker.create_topic(f"{kafka_topic}-2")
+        client.produce(f"{kafka_topic}-2", 0, [b"x"] * 5)
+        wait_until(lambda: rows() == 15, TIMEOUT_S, "rows of a new topic")
+        process.send_signal(signal.SIGTERM)
+        assert ended(process, tmp_path).startswith("15 records in 2 files of ")
+    finally:
+        process.kill()
+        process.wait()
