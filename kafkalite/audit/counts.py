@@ -11,6 +11,7 @@ Thread rule: one thread at a time.
 
 from __future__ import annotations
 
+import bisect
 import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -136,30 +137,36 @@ class Count:
 
         With `since_ms` older ones are among them.
         """
+        pages = sorted(page for of_topic, of_run, page in self._pages if (of_topic, of_run) == (topic, run))
         open_range: tuple[int, int] | None = None
         for first, end in self._reported.spans(topic, run):
-            for page in range(first >> PAGE_BITS, ((end - 1) >> PAGE_BITS) + 1 if end > first else 0):
-                base = page << PAGE_BITS
-                left, right = max(first, base), min(end, base + PAGE_SIZE)
-                for start, stop in self._gaps((topic, run, page), left, right):
-                    if open_range is not None and open_range[1] == start:
-                        open_range = (open_range[0], stop)
-                        continue
-                    if open_range is not None:
-                        yield open_range
-                    open_range = (start, stop)
+            for start, stop in self._gaps(topic, run, first, end, pages):
+                if open_range is not None and open_range[1] == start:
+                    open_range = (open_range[0], stop)
+                    continue
+                if open_range is not None:
+                    yield open_range
+                open_range = (start, stop)
         if open_range is not None:
             yield open_range
 
-    def _gaps(self, key: tuple[str, int, int], left: int, right: int) -> list[tuple[int, int]]:
-        """Runs of clear bits of a page, as sequences."""
-        page = self._pages.get(key)
-        if page is None:
-            return [(left, right)]
-        base = key[2] << PAGE_BITS
-        clear = np.unpackbits(page, bitorder="little")[left - base : right - base] == 0
-        edges = np.flatnonzero(np.diff(clear.astype(np.int8), prepend=0, append=0))
-        return list(zip((left + edges[::2]).tolist(), (left + edges[1::2]).tolist(), strict=True))
+    def _gaps(self, topic: str, run: int, first: int, end: int, pages: list[int]) -> Iterator[tuple[int, int]]:
+        """What was not seen of a span, which may be of any length: only `pages`, where something was, are looked at."""
+        reached = first
+        for index in range(bisect.bisect_left(pages, first >> PAGE_BITS), len(pages)):
+            page = pages[index]
+            base = page << PAGE_BITS
+            if base >= end:
+                break
+            if base > reached:
+                yield reached, base
+            left, right = max(first, base), min(end, base + PAGE_SIZE)
+            clear = np.unpackbits(self._pages[topic, run, page], bitorder="little")[left - base : right - base] == 0
+            edges = np.flatnonzero(np.diff(clear.astype(np.int8), prepend=0, append=0))
+            yield from zip((left + edges[::2]).tolist(), (left + edges[1::2]).tolist(), strict=True)
+            reached = right
+        if reached < end:
+            yield reached, end
 
 
 def segments(runs: NDArray[np.uint64], sequences: NDArray[np.int64]) -> Iterator[tuple[int, int]]:

@@ -279,3 +279,16 @@ def test_a_process_that_was_forked_has_a_run_of_its_own(monkeypatch: pytest.Monk
 def test_a_window_needs_a_length() -> None:
     with pytest.raises(ValueError, match="too short"):
         Tally("web1", window_s=0.0001)
+
+
+def test_an_increment_of_any_length_is_looked_through_at_once() -> None:
+    reported = Reported()
+    reported.add(Increment(1, "s1", "t", MINUTE, 0, 2**63 - 1, 0, ((0, 1),)))
+    count = Count(reported)
+    part = [Sent(1, 5, 0), Sent(1, 3 * PAGE_SIZE, 0)]
+    count.add("t", headers_of(part), len(part))
+    assert list(count.missing_ranges("t", 1)) == [
+        (0, 5),
+        (6, 3 * PAGE_SIZE),
+        (3 * PAGE_SIZE + 1, 2**63 - 1),
+    ]
