@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 DELIVERY = ROOT / "docs" / "delivery.md"
 KAFKA_07 = ROOT / "docs" / "kafka-0.7.md"
+SPARK = ROOT / "docs" / "spark.md"
 BENCHMARKS = ROOT / "docs" / "benchmarks.md"
 RESULTS = ROOT / "benchmarks" / "results"
 HEAD_TO_HEAD = RESULTS / "head_to_head"
@@ -24,6 +25,7 @@ BARE_SOCKET = RESULTS / "bare_socket"
 PARTS = "measured"
 COMPARISON = "head to head"
 BARE = "bare socket"
+COLUMNS = "columns"
 
 SIDE_BY_SIDE = (
     ("throughput-produce", "produce-batch-50", "produce, 200 B messages, acks=1, batches of 50"),
@@ -161,6 +163,22 @@ def classic() -> str:
     return "\n".join([*rows, "", facts, "", ""])
 
 
+def spark() -> str:
+    """Reading into Spark, beside its own connector."""
+    from benchmarks.spark import report
+
+    result = load("spark")
+    return "\n".join(["", *report.sources(result["cases"]), "", report.versions(result), report.facts(result), "", ""])
+
+
+def columns() -> str:
+    """Reading to Arrow, without Spark."""
+    from benchmarks.spark import report
+
+    result = load("columns")
+    return "\n".join(["", *report.columns(result["cases"]), "", report.facts(result), "", ""])
+
+
 def _filled(text: str, name: str, content: str) -> str:
     """A page with its table of this name replaced."""
     block = re.compile(rf"(<!-- {name}: make docs -->\n).*?(<!-- /{name} -->)", re.DOTALL)
@@ -172,6 +190,9 @@ def tables() -> Iterator[tuple[Path, str, str]]:
     yield README, PARTS, table()
     yield DELIVERY, PARTS, guarantees()
     yield KAFKA_07, PARTS, classic()
+    if (RESULTS / "spark.json").exists():
+        yield SPARK, PARTS, spark()
+    yield SPARK, COLUMNS, columns()
     if (HEAD_TO_HEAD / "run.json").exists():
         yield README, COMPARISON, small_comparison()
         yield BENCHMARKS, COMPARISON, comparison()

@@ -23,7 +23,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ import numpy as np
 import psutil
 
 from benchmarks.path.harness import Kafkalite, Row, cpu_seconds, write_result
+from benchmarks.spark import report
 from benchmarks.spark.ready import DISTINCT_ROWS, ReadyDataSource, portion
 from kafkalite.client import Client, ColumnWriter
 from kafkalite.spark.session import session
@@ -178,23 +179,6 @@ def run(bench: Bench, say: Callable[[str], None]) -> list[Row]:
     return found
 
 
-def table(found: list[Row]) -> Iterator[str]:
-    """The medians, as docs/spark.md has them."""
-    rates = {(row["topic"], row["sink"], row["source"]): row["medians"]["rate_per_s"] for row in found}
-    yield "| topic, sink | source | rows/s | beside `ready` | beside `kafka` | cores busy | broker CPU s |"
-    yield "| --- | --- | --- | --- | --- | --- | --- |"
-    for row in found:
-        medians, where = row["medians"], (row["topic"], row["sink"])
-        beside = [
-            f"× {medians['rate_per_s'] / rates[*where, other]:.2f}" if (*where, other) in rates else ""
-            for other in ("ready", "kafka")
-        ]
-        yield (
-            f"| {', '.join(where)} | `{row['source']}` | {medians['rate_per_s']:,.0f} | {' | '.join(beside)} |"
-            f" {medians['cores_busy']:.2f} | {medians['broker_cpu_s']:.2f} |"
-        )
-
-
 def versions() -> dict[str, Any]:
     """What was compared."""
     import pyarrow as pa
@@ -202,6 +186,11 @@ def versions() -> dict[str, Any]:
 
     jars = list(spark_connector.connector_jars())
     return {"pyspark": pyspark.__version__, "pyarrow": pa.__version__, "connector": jars}
+
+
+def result_of(sizes: Sizes, found: list[Row]) -> Row:
+    """What is written down."""
+    return {"cases": found, "rows": sizes.rows, "repeat_count": sizes.repeat_count, "versions": versions()}
 
 
 def say(text: str) -> None:
@@ -239,7 +228,6 @@ def main() -> None:
             found = run(bench, say)
         finally:
             bench.stop()
-    result = {"cases": found, "rows": sizes.rows, "repeat_count": sizes.repeat_count, "versions": versions()}
-    write_result("spark", result)
-    for line in table(found):
+    write_result("spark", result_of(sizes, found))
+    for line in report.sources(found):
         say(line)
