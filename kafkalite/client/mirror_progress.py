@@ -46,7 +46,7 @@ class Progress:
 
     def __init__(self, target: Client, name: str, source_id: str) -> None:
         self.topic = f"{PREFIX}{name}"
-        wrong = topic_name_error(self.topic)
+        wrong = topic_name_error(self.topic) if name else "it needs a name"
         if wrong is not None:
             raise ValueError(f"no mirror can be called {name!r}: {wrong}")
         self._target = target

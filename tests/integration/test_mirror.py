@@ -319,6 +319,7 @@ def test_new_topics_are_found_while_running_and_a_second_mirror_fences_the_first
         (["--topics", "("], "no regular expression"),
         (["--exclude", "["], "no regular expression"),
         (["--name", "a/b"], "no mirror can be called 'a/b'"),
+        (["--name", ""], "no mirror can be called '': it needs a name"),
         (["--to", "SOURCE"], "the same cluster"),
         (["--to", "127.0.0.1:1"], "cannot connect"),
         (["--from", "host:99999"], "--from"),
