@@ -9,6 +9,7 @@ which says that a journal belongs here: without it the file may be Kafka's and i
 Everything here blocks; the manager's thread alone uses it.
 """
 
+import errno
 import fcntl
 import logging
 import os
@@ -69,7 +70,9 @@ def prepare(directory: str) -> None:
     try:
         os.makedirs(directory, exist_ok=True)
         if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
-            raise PermissionError(13, "permission denied")
+            read_only = os.statvfs(directory).f_flag & os.ST_RDONLY
+            code = errno.EROFS if read_only else errno.EACCES
+            raise OSError(code, os.strerror(code))  # noqa: TRY301
     except OSError as error:
         raise StartupError(f"log.dirs: {directory} cannot be used: {error.strerror}") from None
 

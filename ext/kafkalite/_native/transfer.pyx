@@ -16,6 +16,7 @@ from libc.string cimport memcpy
 from posix.types cimport off_t
 from posix.unistd cimport close, read, write
 
+import os as _os
 from collections import deque
 
 from kafkalite._native.cursor cimport store_i16, store_i32, store_i64, store_uvarint
@@ -168,7 +169,7 @@ cdef class Mailbox:
         self.sleeping = False
         self.wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)
         if self.wake_fd < 0:
-            raise OSError(errno, "eventfd")
+            raise OSError(errno, _os.strerror(errno))
 
     def __dealloc__(self):
         if self.wake_fd >= 0:
