@@ -215,7 +215,7 @@ class Broker:
         threading.Thread(target=warm_up, name="kafkalite-warm-up", daemon=True).start()
         logger.info(
             "serving %s from %s, %d partitions, after %.3f s",
-            self.bootstrap_servers,
+            self.bootstrap_servers or self.classic_endpoint,
             config.data_directory,
             sum(len(topic.partitions) for topic in logs.topics.values()),
             time.monotonic() - began,

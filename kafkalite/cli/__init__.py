@@ -45,7 +45,7 @@ COMMANDS = {
 }
 """Name → what it does, as --help shows them; each is the module of that name in this package."""
 
-STDOUT = 1
+STDOUT, STDERR = 1, 2
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
@@ -79,10 +79,10 @@ class Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit status."""
+    open_standard_streams()
     try:
         status = run(sys.argv[1:] if arguments is None else list(arguments))
-        if sys.stdout is not None:  # closed by whoever started us
-            sys.stdout.flush()
+        sys.stdout.flush()
     except CommandError as error:
         return fail(str(error), error.status)
     except StartupError as error:
@@ -99,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except OSError as error:
-        return fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", EXIT_FAILURE)
+        return fail(sentence(error), EXIT_FAILURE)
     return status
 
 
@@ -149,6 +149,22 @@ def fail(message: str, status: int) -> int:
     """One sentence on stderr."""
     print(f"kafkalite: {' '.join(message.split())}", file=sys.stderr)
     return status
+
+
+def sentence(error: OSError) -> str:
+    """What the system said, and about which file."""
+    return f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
+
+
+def open_standard_streams() -> None:
+    """Whatever of 0, 1 and 2 was closed by who started us leads to /dev/null: else a socket or a log would be opened
+    there, and be written to as if it were the terminal."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= STDERR:
+        pass
+    os.close(descriptor)
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115  # as long as the process
 
 
 def leave_broken_pipe() -> None:

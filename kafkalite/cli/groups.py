@@ -25,12 +25,18 @@ if TYPE_CHECKING:
     from kafkalite.client import Client
     from kafkalite.client.groups import GroupDescription
 
+STATES = (
+    *("Empty", "Stable", "PreparingRebalance", "CompletingRebalance"),
+    *("Assigning", "Reconciling", "NotReady", "Dead"),
+)
+"""Kafka's names, of all kinds of groups; a broker answers one that it does not know with an empty list."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
 
     listing = actions.add_parser("list", help="names and states of all groups")
-    listing.add_argument("--state", action="append", default=[], help="only groups in this state (Stable, Empty, ...)")
+    listing.add_argument("--state", action="append", default=[], choices=STATES, help="only groups in this state")
 
     describe = actions.add_parser("describe", help="state, members, committed offsets and lag")
     describe.add_argument("groups", metavar="GROUP", nargs="*", help="default: all")

@@ -136,11 +136,14 @@ def refuse_level(arguments: argparse.Namespace) -> None:
 
 def open_input(name: str) -> int:
     """A file descriptor; UsageError when the file cannot be read."""
+    import errno
     import os
 
     if name == "-":
         return STDIN
     try:
+        if os.path.isdir(name):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         return os.open(name, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise UsageError(f"{name}: {error.strerror}") from error

@@ -7,18 +7,19 @@ The file comes last and is complete when it is there, so whoever waits for it fi
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
-import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from kafkalite.cli import EXIT_FAILURE
+from kafkalite.cli import EXIT_FAILURE, UsageError, leave_broken_pipe, sentence
 from kafkalite.cli.ending import SIGNALS, Ending
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -51,20 +52,26 @@ def add_serving_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def serve(server: Serving, ready: Callable[[], Ready], ready_file: Path | None) -> int:
-    """Runs a server until it is told to end or fails; the exit status. `ready` is asked once it serves."""
+    """Runs a server until it is told to end or fails; the exit status. `ready` is asked once it serves.
+
+    UsageError, and nothing runs, when it cannot begin or its ready file cannot be written.
+    """
+    published = False
     with Ending() as ending:
-        server.start()
+        with beginning():
+            server.start()
         try:
             threading.Thread(target=_watch, args=(server, ending), name="failure-watch", daemon=True).start()
             address, line = ready()
-            print(line)
-            sys.stdout.flush()
-            if ready_file is not None:
-                _write(ready_file, address)
+            prepared = None if ready_file is None else _prepare(ready_file, address)
+            _say(line)
+            if ready_file is not None and prepared is not None:
+                prepared.replace(ready_file)
+                published = True
             reason = ending.wait()
         finally:
             server.stop()
-            if ready_file is not None:
+            if ready_file is not None and published:
                 ready_file.unlink(missing_ok=True)
     return 0 if reason in SIGNALS else EXIT_FAILURE
 
@@ -75,7 +82,30 @@ def _watch(server: Serving, ending: Ending) -> None:
     ending.failed()
 
 
-def _write(ready_file: Path, address: str) -> None:
+@contextlib.contextmanager
+def beginning() -> Iterator[None]:
+    """What the system refuses while a server is made and started is why it cannot begin: a UsageError."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"cannot start: {sentence(error)}") from error
+
+
+def _say(line: str) -> None:
+    """The line for people. Nobody may be there to read it; the server serves all the same."""
+    try:
+        print(line, flush=True)
+    except OSError:
+        leave_broken_pipe()
+
+
+def _prepare(ready_file: Path, address: str) -> Path:
+    """The ready file under another name beside it, to be renamed."""
     temporary = ready_file.with_name(f"{ready_file.name}.{os.getpid()}")
-    temporary.write_text(f"{address}\n", encoding="utf-8")
-    temporary.replace(ready_file)
+    try:
+        if ready_file.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        temporary.write_text(f"{address}\n", encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--ready-file {ready_file}: {error.strerror}") from error
+    return temporary

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkalite.cli import UsageError
-from kafkalite.cli.serving import Ready, add_serving_arguments, serve
+from kafkalite.cli.serving import Ready, add_serving_arguments, beginning, serve
 
 if TYPE_CHECKING:
     import argparse
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set", metavar="KEY=VALUE", action="append", default=[], dest="settings", help="one setting; may be repeated"
     )
-    parser.add_argument("--data-dir", metavar="DIR", type=Path, help="where the logs are kept (log.dirs)")
+    parser.add_argument("--data-dir", metavar="DIR", type=directory, help="where the logs are kept (log.dirs)")
     parser.add_argument(
         "--listeners", metavar="LIST", help="kafka://HOST:PORT,kafka07://HOST:PORT; port 0 takes a free one"
     )
@@ -49,16 +49,26 @@ def run(arguments: argparse.Namespace) -> int:
         config = BrokerConfig.load(arguments.config, {**overrides, "listeners": LISTENERS})
     from kafkalite.broker import Broker
 
-    broker = Broker(config)
+    with beginning():
+        broker = Broker(config)
 
     def ready() -> Ready:
-        classic = broker.classic_endpoint
-        also = "" if classic is None else f", Kafka 0.7 on {classic}"
-        servers = broker.bootstrap_servers
-        line = f"kafkalite is ready: bootstrap.servers={servers}{also}, data in {config.data_directory}"
-        return Ready(servers, line)
+        servers, classic = broker.bootstrap_servers, broker.classic_endpoint
+        where = [f"bootstrap.servers={servers}"] if servers else []
+        where += [f"Kafka 0.7 on {classic}"] if classic else []
+        line = f"kafkalite is ready: {', '.join(where)}, data in {config.data_directory}"
+        return Ready(servers or str(classic), line)
 
     return serve(broker, ready, arguments.ready_file)
+
+
+def directory(text: str) -> Path:
+    """A directory's name, for argparse: an empty one would be the current directory, which nobody means by it."""
+    import argparse
+
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty")
+    return Path(text)
 
 
 def overrides_from(arguments: argparse.Namespace) -> dict[str, object]:

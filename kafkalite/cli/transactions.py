@@ -22,12 +22,18 @@ if TYPE_CHECKING:
 
     from kafkalite.client import Client
 
+STATES = (
+    *("Empty", "Ongoing", "PrepareCommit", "PrepareAbort"),
+    *("CompleteCommit", "CompleteAbort", "PrepareEpochFence", "Dead"),
+)
+"""Kafka's names; a broker answers one that it does not know with an empty list."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
 
     listing = actions.add_parser("list", help="all transactional ids")
-    listing.add_argument("--state", action="append", default=[], help="only in this state (Ongoing, ...)")
+    listing.add_argument("--state", action="append", default=[], choices=STATES, help="only in this state")
     listing.add_argument("--older-than", metavar="MS", type=natural, help="only transactions open for longer")
 
     describe = actions.add_parser("describe", help="producer, state, timeout and partitions")

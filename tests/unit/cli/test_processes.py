@@ -98,6 +98,7 @@ def test_settings_from_file_and_command_line(tmp_path: Path) -> None:
         (["--listeners", "ftp://x"], "listeners"),
         (["--config", "/no/such/file"], "/no/such/file"),
         (["--log-level", "loud"], "loud"),
+        (["--data-dir", ""], "--data-dir: it is empty"),
         (["--frobnicate"], "--frobnicate"),
         (
             [
@@ -138,6 +139,53 @@ def test_a_port_in_use_is_refused(broker: Running, tmp_path: Path) -> None:
     assert result.returncode == 2
     assert broker.bootstrap.rpartition(":")[2] in result.stderr.decode()
     assert b"Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("place", ["missing/ready", "."])
+def test_a_ready_file_that_cannot_be_is_refused(tmp_path: Path, place: str) -> None:
+    ready = tmp_path / place
+    arguments = ("--listeners", "kafka://127.0.0.1:0", "--log-level", "error", "--ready-file", str(ready))
+    result = call("start", "--data-dir", str(tmp_path / "data"), *arguments)
+    assert (result.returncode, result.stdout) == (2, b"")
+    assert result.stderr.decode().startswith(f"kafkalite: --ready-file {ready}: ")
+    assert result.stderr.count(b"\n") == 1
+
+
+def test_a_start_without_descriptors_is_refused(tmp_path: Path) -> None:
+    command = (
+        f"ulimit -n 8; exec {' '.join(KAFKALITE)} start --data-dir {tmp_path / 'data'} --listeners kafka://127.0.0.1:0"
+    )
+    result = subprocess.run(["sh", "-c", command], capture_output=True, env=ENVIRONMENT, timeout=DEADLINE_S)
+    assert result.returncode == 2
+    assert result.stderr.decode().splitlines()[-1].startswith("kafkalite: cannot start: Too many open files")
+    assert b"Traceback" not in result.stderr
+
+
+def test_with_a_listener_for_old_clients_only_that_is_where_it_is(tmp_path: Path) -> None:
+    running = Running(tmp_path, "--listeners", "kafka07://127.0.0.1:0")
+    assert running.out.read_text() == f"kafkalite is ready: Kafka 0.7 on {running.bootstrap}, data in {running.data}\n"
+    assert f"serving {running.bootstrap} from" in running.err.read_text()
+    assert running.stop() == 0
+
+
+@pytest.mark.parametrize("redirected", ["", "<&- >&-", "<&- >&- 2>&-", ">/dev/full"])
+def test_a_broker_serves_though_nobody_reads_its_line(tmp_path: Path, redirected: str) -> None:
+    ready = tmp_path / "ready"
+    flags = f"--data-dir {tmp_path / 'data'} --listeners kafka://127.0.0.1:0 --ready-file {ready}"
+    command = f"exec {' '.join(KAFKALITE)} start {flags} {redirected}"
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = subprocess.Popen(["sh", "-c", command], stdout=writer, stderr=subprocess.DEVNULL, env=ENVIRONMENT)
+    os.close(writer)
+    try:
+        wait_until(lambda: ready.exists() or process.poll() is not None, DEADLINE_S, "the ready file")
+        assert process.poll() is None
+        assert call("topics", "create", "x", "-b", ready.read_text().strip()).returncode == 0
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE_S) == 0
+    finally:
+        process.kill()
+        process.wait()
 
 
 # --- pipes and signals ------------------------------------------------------------------------------------------------
@@ -280,6 +328,14 @@ def test_stdin_and_stdout_closed_is_no_traceback(broker: Running) -> None:
         line = f"{' '.join(KAFKALITE)} {command} -b {broker.bootstrap} <&- >&-"
         result = subprocess.run(["sh", "-c", line], stderr=subprocess.PIPE, env=ENVIRONMENT, timeout=DEADLINE_S)
         assert b"Traceback" not in result.stderr, command
+
+
+def test_with_stdout_closed_records_go_nowhere_and_not_into_a_socket(broker: Running) -> None:
+    call("produce", "-t", "x", "--create", "-b", broker.bootstrap, stdin=b"one\ntwo\n")
+    line = f"{' '.join(KAFKALITE)} consume -t x -o beginning -e -b {broker.bootstrap} <&- >&-"
+    result = subprocess.run(["sh", "-c", line], stderr=subprocess.PIPE, env=ENVIRONMENT, timeout=DEADLINE_S)
+    assert (result.returncode, result.stderr) == (0, b"")
+    assert "kafkalite.net" not in broker.err.read_text()  # which tells of requests that are none
 
 
 # --- log dump ---------------------------------------------------------------------------------------------------------
