@@ -1,8 +1,8 @@
 """What commands that serve share: start, say where, wait for a signal or a failure, stop; and the flags for it.
 
-    start ─▶ one line on stdout ─▶ the ready file ─▶ … SIGTERM, Ctrl-C or `failed` … ─▶ stop ─▶ the file is gone
+    start ─▶ the ready file ─▶ one line on stdout ─▶ … SIGTERM, Ctrl-C or `failed` … ─▶ stop ─▶ the file is gone
 
-The file comes last and is complete when it is there, so whoever waits for it finds the line too.
+The file is complete when it is there, and there when the line comes, so that whoever waits for the line finds it.
 """
 
 from __future__ import annotations
@@ -63,11 +63,10 @@ def serve(server: Serving, ready: Callable[[], Ready], ready_file: Path | None) 
         try:
             threading.Thread(target=_watch, args=(server, ending), name="failure-watch", daemon=True).start()
             address, line = ready()
-            prepared = None if ready_file is None else _prepare(ready_file, address)
-            _say(line)
-            if ready_file is not None and prepared is not None:
-                prepared.replace(ready_file)
+            if ready_file is not None:
+                _publish(ready_file, address)
                 published = True
+            _say(line)
             reason = ending.wait()
         finally:
             server.stop()
@@ -99,13 +98,13 @@ def _say(line: str) -> None:
         leave_broken_pipe()
 
 
-def _prepare(ready_file: Path, address: str) -> Path:
-    """The ready file under another name beside it, to be renamed."""
+def _publish(ready_file: Path, address: str) -> None:
+    """Complete when it is there."""
     temporary = ready_file.with_name(f"{ready_file.name}.{os.getpid()}")
     try:
         if ready_file.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         temporary.write_text(f"{address}\n", encoding="utf-8")
+        temporary.replace(ready_file)
     except OSError as error:
         raise UsageError(f"--ready-file {ready_file}: {error.strerror}") from error
-    return temporary

@@ -40,9 +40,12 @@ class Running:
         with self.out.open("wb") as out, self.err.open("wb") as err:
             command = [*KAFKALITE, "start", "--data-dir", str(self.data), "--ready-file", str(self.ready), *arguments]
             self.process = subprocess.Popen(command, stdout=out, stderr=err, env=ENVIRONMENT)
-        wait_until(lambda: self.ready.exists() or self.process.poll() is not None, DEADLINE_S, "the ready file")
+        wait_until(self.said_or_ended, DEADLINE_S, "the line, which comes after the ready file")
         assert self.process.poll() is None, self.err.read_text()
         self.bootstrap = self.ready.read_text().strip()
+
+    def said_or_ended(self) -> bool:
+        return "\n" in self.out.read_text() or self.process.poll() is not None
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
