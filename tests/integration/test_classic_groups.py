@@ -267,22 +267,20 @@ def test_connection_to_zookeeper_that_is_away(cluster, zookeeper, members):
     settled(lambda: len(member.owned) == 5)
 
 
-def test_shutdown_does_not_wait_for_a_zookeeper_that_is_silent(
-    cluster, zookeeper, server, members, client, monkeypatch
-):
+def test_shutdown_does_not_wait_for_a_zookeeper_that_is_silent(cluster, zookeeper, members, client, monkeypatch):
     # The session is long, so that whoever waited for an answer would do so for many seconds.
     monkeypatch.setattr(connector_module, "LEAVE_TIMEOUT_S", 0.1)
     member = members("c1", zk_session_timeout_ms=40_000)
     produce(zookeeper, 0, 20)
     settled(lambda: len(member.payloads) == 20)
-    server.pause()
+    zookeeper.pause()
     try:
         member.stop()  # returns, and the streams have ended
         assert not any(thread.is_alive() for thread in member.threads)
         leaving = [thread for thread in threading.enumerate() if thread.name == "kafkalite-classic-leave"]
         assert len(leaving) == 1, "the group was left without ZooKeeper's answer"
     finally:
-        server.resume()
+        zookeeper.resume()
     leaving[0].join(SETTLE_S)
     assert not leaving[0].is_alive()
     assert client.get_children("/consumers/g/ids") == []
