@@ -230,6 +230,7 @@ def kill_group(job: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_rounds_of_kills(killable: BrokerProcess, tmp_path: Path, dice: random.Random) -> None:
     places = Places(killable.bootstrap, "kills", str(tmp_path))
     with Client(killable.bootstrap) as client:
