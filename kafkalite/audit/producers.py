@@ -13,16 +13,14 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import time
 from typing import TYPE_CHECKING, Any
 
 from kafkalite.audit.events import AUDIT_TOPIC
 from kafkalite.audit.tally import REPORT_INTERVAL_S, WINDOW_S, Tally
 from kafkalite.client.column_writer import ColumnWriter
-from kafkalite.client.producer import Producer, columns_of
+from kafkalite.client.producer import Producer, stamped
 from kafkalite.client.transactions import State
 from kafkalite.errors import TopicAlreadyExists, UnknownTopicOrPartition
-from kafkalite.record.columns import RecordColumns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -70,8 +68,7 @@ class AuditedProducer(Producer):
     ) -> None:
         """As Producer.send. Records are counted when they are handed over: what is then not delivered is missing."""
         self._prepare(topic, partition)
-        now = int(time.time() * 1000) if timestamp is None else timestamp
-        columns = records if isinstance(records, RecordColumns) else columns_of(records, now)
+        columns, now = stamped(records, timestamp)
         marked = self.tally.mark_columns(topic, columns, now)
         super().send(topic, partition, marked, timestamp=now, codec=codec)
         if self.tally.due(self._report_interval_s):

@@ -8,7 +8,7 @@ Thread rule: one thread at a time, that of the Clients.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kafkalite.audit.events import Reported
 from kafkalite.client.arrow import headers_of
@@ -42,18 +42,18 @@ def read_increments(client: Client, topic: str) -> Reported:
         ranges = ranges_of(client, [topic])
     except UnknownTopicOrPartition as error:
         raise NothingToCompare(f"there is no topic {topic}, where producers' counts would be") from error
-    starts = {key: start for key, (start, _) in ranges.items()}
-    with Reader(
-        client,
-        starts,
-        ends={key: end for key, (_, end) in ranges.items()},
-        isolation=READ_COMMITTED,
-        fields=["values"],
-    ) as reader:
+    with committed(client, ranges, "values") as reader:
         for chunk in reader:
             for value in chunk.columns.values:
                 reported.add_message(value)
     return reported
+
+
+def committed(client: Client, ranges: Mapping[TopicPartition, tuple[int, int]], field: str, **options: Any) -> Reader:
+    """One column of what is committed in these ranges of offsets; `options` are Reader's."""
+    starts = {key: start for key, (start, _) in ranges.items()}
+    ends = {key: end for key, (_, end) in ranges.items()}
+    return Reader(client, starts, ends=ends, isolation=READ_COMMITTED, fields=[field], **options)
 
 
 def ranges_of(
@@ -117,15 +117,7 @@ def count_broker(
     if since_ms is None:
         begun = [(key, start) for key, (start, _) in ranges.items() if start]
         notes += [f"{key} begins at offset {start}: what was before is gone" for key, start in begun]
-    starts = {key: start for key, (start, _) in ranges.items()}
-    with Reader(
-        client,
-        starts,
-        ends={key: end for key, (_, end) in ranges.items()},
-        isolation=READ_COMMITTED,
-        fields=["headers"],
-        chunk_count=CHUNK_COUNT,
-    ) as reader:
+    with committed(client, ranges, "headers", chunk_count=CHUNK_COUNT) as reader:
         for chunk in reader:
             add_chunk(count, chunk)
             if copied_count is not None and copied is not None:

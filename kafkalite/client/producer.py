@@ -220,8 +220,7 @@ class Producer:
         DeliveryFailed when an earlier batch could not be delivered, or the broker refuses these.
         """
         key = self._prepare(topic, partition)
-        now = int(time.time() * 1000) if timestamp is None else timestamp
-        columns = records if isinstance(records, RecordColumns) else columns_of(records, now)
+        columns, now = stamped(records, timestamp)
         stream = self._streams.setdefault(key, Stream())
         chosen = self._codec if codec is None else codec
         first = 0
@@ -642,6 +641,12 @@ def receive_one(connection: Connection) -> tuple[int, str | None, int]:
         first = row.record_errors[0]
         message = f"record {first.batch_index} of the batch: {first.batch_index_error_message}"
     return row.error_code, message, row.base_offset
+
+
+def stamped(records: Sendable, timestamp: int | None) -> tuple[RecordColumns, int]:
+    """What is to be sent as columns, and the time, in ms, of records without one: `timestamp`, or now."""
+    now = int(time.time() * 1000) if timestamp is None else timestamp
+    return (records if isinstance(records, RecordColumns) else columns_of(records, now)), now
 
 
 def columns_of(records: Sequence[Record] | Sequence[bytes | None], now_ms: int) -> RecordColumns:
