@@ -15,31 +15,16 @@ from typing import Any
 import numpy as np
 
 from benchmarks.path.harness import Case, Kafkalite, Row, Server, run_suite
+from benchmarks.rows import KEY_SIZE, VALUE_SIZE, portion
 from kafkalite.client import Client, ColumnReader, ColumnWriter
 from kafkalite.record.compression import Codec
 
 ROWS = 10_000
-KEY_SIZE, VALUE_SIZE = 16, 200
 PROJECTIONS: dict[str, list[str] | None] = {
     "read-all-columns": None,
     "read-offset-and-value": ["offset", "value"],
     "read-offset": ["offset"],
 }
-
-
-def portion() -> Any:
-    """One record batch of keys and values, text-like bytes."""
-    import pyarrow as pa
-
-    letters = np.frombuffer(b"abcdefghijklmnop", np.uint8)
-    chance = np.random.default_rng(1)
-
-    def column(size: int) -> Any:
-        data = letters[chance.integers(0, len(letters), ROWS * size)].tobytes()
-        offsets = np.arange(0, (ROWS + 1) * size, size, dtype=np.int32)
-        return pa.Array.from_buffers(pa.binary(), ROWS, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
-
-    return pa.record_batch({"key": column(KEY_SIZE), "value": column(VALUE_SIZE)})
 
 
 def topic(codec: Codec, repeat: int) -> str:
@@ -48,7 +33,7 @@ def topic(codec: Codec, repeat: int) -> str:
 
 def write_case(count: int, codec: Codec) -> Case:
     def run(server: Server, repeat: int) -> Row:
-        batch = portion()
+        batch = portion(ROWS)
         partitions = np.zeros(ROWS, np.int32)
         with Client(f"127.0.0.1:{server.port}") as client:
             client.admin.create_topic(topic(codec, repeat), 1)

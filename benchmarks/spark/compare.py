@@ -33,7 +33,7 @@ import psutil
 
 from benchmarks.path.harness import Kafkalite, Row, cpu_seconds, write_result
 from benchmarks.spark import report
-from benchmarks.spark.ready import DISTINCT_ROWS, ReadyDataSource, portion
+from benchmarks.spark.ready import DISTINCT_ROWS, ReadyDataSource, distinct
 from kafkalite.client import Client, ColumnWriter
 from kafkalite.spark.session import session
 from tests.spark.conftest import quick_python
@@ -72,7 +72,7 @@ def fill(bootstrap: str, topic: str, rows: int, partitions: int, used: int) -> N
         client.admin.create_topic(topic, partitions)
         with ColumnWriter(client, topic, acks=1) as writer:
             for number, first in enumerate(range(0, rows, DISTINCT_ROWS)):
-                part = portion().slice(0, min(DISTINCT_ROWS, rows - first))
+                part = distinct().slice(0, min(DISTINCT_ROWS, rows - first))
                 where = np.full(part.num_rows, number % used, np.int32)
                 writer.write(part.append_column("partition", where))
             writer.flush()

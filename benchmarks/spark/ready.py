@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from benchmarks.rows import portion
 from kafkalite.client.arrow import schema_of
 from kafkalite.spark.source import KafkaliteDataSource
 
@@ -22,26 +23,15 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 BATCH_ROWS = 10_000
-KEY_SIZE, VALUE_SIZE = 16, 200
 DISTINCT_ROWS = 100_000
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 STAMP_MS = 1_700_000_000_000
 
 
 @functools.cache
-def portion(rows: int = DISTINCT_ROWS) -> Any:
-    """A record batch of keys and values: text-like bytes, the same at each call."""
-    import pyarrow as pa
-
-    letters = np.frombuffer(b"abcdefghijklmnop", np.uint8)
-    chance = np.random.default_rng(1)
-
-    def column(size: int) -> Any:
-        data = letters[chance.integers(0, len(letters), rows * size)].tobytes()
-        offsets = np.arange(0, (rows + 1) * size, size, dtype=np.int32)
-        return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
-
-    return pa.record_batch({"key": column(KEY_SIZE), "value": column(VALUE_SIZE)})
+def distinct() -> Any:
+    """The keys and values, made once a process."""
+    return portion(DISTINCT_ROWS)
 
 
 @functools.cache
@@ -61,7 +51,7 @@ def batches(partition: int, start: int, end: int) -> Iterator[Any]:
     """Rows `start` to `end` of a partition."""
     import pyarrow as pa
 
-    source = portion()
+    source = distinct()
     schema = schema_of(COLUMNS)
     fixed = constants(partition)
     for first in range(start, end, BATCH_ROWS):
