@@ -72,7 +72,7 @@ def prepare(directory: str) -> None:
         if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
             read_only = os.statvfs(directory).f_flag & os.ST_RDONLY
             code = errno.EROFS if read_only else errno.EACCES
-            raise OSError(code, os.strerror(code))  # noqa: TRY301
+            raise OSError(code, os.strerror(code))  # noqa: TRY301 - one handler, whoever refuses it
     except OSError as error:
         raise StartupError(f"log.dirs: {directory} cannot be used: {error.strerror}") from None
 

@@ -61,13 +61,13 @@ class KafkaliteStreamWriter(DataSourceStreamArrowWriter):
         outcome = prepare(self._options, task, iterator)
         return Written(outcome.rows, outcome)
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803  # PySpark's names
         """Every task is done. SinkError: the query fails, and does the batch again when it is restarted."""
         outcomes = outcomes_of(messages)
         if outcomes:
             commit(self._options, outcomes)
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803  # PySpark's names
         """A task failed, or `commit` did."""
         abort(self._options, outcomes_of(messages))
 

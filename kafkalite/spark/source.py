@@ -85,7 +85,7 @@ class KafkaliteDataSource(DataSource):
 
         return KafkaliteWriter(SinkOptions.parse(self.options, types_of(schema), streaming=False, overwrite=overwrite))
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  # PySpark's name
         """For a streaming query."""
         from kafkalite.spark.sink import KafkaliteStreamWriter
 

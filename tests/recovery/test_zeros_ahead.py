@@ -38,6 +38,12 @@ def fill(log: PartitionLog, model: PlainLog, count: int = COUNT, value_size: int
         model.append(log.append(batch).base_offset, batch)
 
 
+def blank_from(path: Path, kept: int) -> None:
+    """The file is as long as it was, with zeros behind so many bytes."""
+    content = path.read_bytes()
+    path.write_bytes(content[:kept] + bytes(len(content) - kept))
+
+
 def size_of(log: PartitionLog, number: int = -1) -> tuple[int, int]:
     """(bytes of batches, bytes of the file) of a segment."""
     segment = log.segments[number]
@@ -158,10 +164,7 @@ def test_zeros_in_place_of_flushed_batches_are_damage(tmp_path: Path) -> None:
     fill(log, model)
     size, _ = size_of(log)
     release(log)
-    path = harness.files()[0]
-    content = path.read_bytes()
-    kept = size // 2
-    path.write_bytes(content[:kept] + bytes(len(content) - kept))
+    blank_from(harness.files()[0], size // 2)
     log = harness.open(clean=False, recovery_point=model.end)
     assert log.log_end_offset == model.end, "no offset is given twice"
     ((first, after),) = damage_ranges(log)
@@ -175,10 +178,8 @@ def test_zeros_in_place_of_unflushed_batches_are_cut(tmp_path: Path) -> None:
     fill(log, model)
     size, _ = size_of(log)
     release(log)
-    path = harness.files()[0]
-    content = path.read_bytes()
     batch_size = size // COUNT
-    path.write_bytes(content[: 10 * batch_size + 5] + bytes(len(content) - 10 * batch_size - 5))
+    blank_from(harness.files()[0], 10 * batch_size + 5)
     model.cut(10)
     log = harness.open(clean=False, recovery_point=10)
     assert read_all(log) == model.batches
