@@ -13,6 +13,8 @@ PROSE = [
     "README.md",
     "ARCHITECTURE.md",
     "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
     *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
 ]
 
@@ -32,11 +34,17 @@ def test_relative_links_lead_somewhere(name: str) -> None:
     assert [target for target in targets if not (path.parent / target).exists()] == []
 
 
-@pytest.mark.parametrize("name", ["README.md", "ARCHITECTURE.md"])
+@pytest.mark.parametrize("name", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"])
 def test_paths_named_in_prose_exist(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
     named = re.findall(r"`((?:kafkalite|ext|tests|tools|benchmarks|docs)/[\w./-]*)`", text)
     assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_the_index_of_documents_leads_to_each_of_them() -> None:
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert {page for page in pages if f"]({page})" not in index} == set()
 
 
 def test_make_targets_named_in_prose_exist() -> None:
