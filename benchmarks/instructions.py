@@ -1,0 +1,115 @@
+"""How many instructions does the broker execute for a request? `python -m benchmarks.instructions [TREE]...`
+
+The broker runs under callgrind; a C client sends a case's requests twice, and those of the second time are counted,
+whatever else the machine does. With several trees (checkouts with a built `.venv`) each figure is printed with its
+ratio to the first tree's. Two runs of one tree differ by 0.3 %; with acks=all by 10 %, since the clock decides how many
+requests share a flush.
+
+Requests are five in flight: a worker that waits for the only one in flight turns as often as the clock decides.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.pairs import broker_of, commit_of
+from benchmarks.path.harness import ROOT, client
+
+READY_TIMEOUT_S = 600
+FETCHED_SIZE = 20_000_000
+
+Load = Callable[[int, int], None]  # (port, count of requests)
+
+
+def produce(records: int, acks: int = 1) -> Load:
+    """Requests of one batch of so many records of 200 bytes."""
+
+    def load(port: int, count: int) -> None:
+        options = ["--count", count, "--size", 200, "--records", records, "--in-flight", 5, "--acks", acks]
+        client("raw_bench", "produce", "--port", port, "--topic", f"counted-{records}-{acks + 1}", *options)
+
+    return load
+
+
+def fetch(port: int, count: int) -> None:
+    """Answers of up to 1 MiB, of what the produce case with 500 records wrote: the same bytes each time."""
+    for _ in range(max(1, count // (FETCHED_SIZE >> 20))):
+        client("raw_bench", "fetch", "--port", port, "--topic", "counted-500-2", "--count", FETCHED_SIZE)
+
+
+CASES: dict[str, tuple[Load, int]] = {
+    "produce 1 record": (produce(1), 10_000),
+    "produce 50 records": (produce(50), 5_000),
+    "produce 500 records": (produce(500), 1_000),
+    "fetch": (fetch, 400),
+    "produce 1 record, acks=all": (produce(1, -1), 1_000),
+}
+
+
+class Counted:
+    """The broker of a checkout under callgrind."""
+
+    def __init__(self, tree: Path) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="kafkalite-instructions-"))
+        self._out = self.folder / "callgrind.out"
+        prefix = ("valgrind", "--tool=callgrind", f"--callgrind-out-file={self._out}", "--quiet")
+        self.broker = replace(broker_of(tree, self.folder), prefix=prefix)
+        self.broker.start(timeout_s=READY_TIMEOUT_S)
+
+    def close(self) -> None:
+        self.broker.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def per_request(self, load: Load, count: int) -> float:
+        """Instructions of the second of two equal loads."""
+        load(self.broker.port, count)
+        self._control("--zero")
+        load(self.broker.port, count)
+        before = set(self.folder.glob("callgrind.out.*"))
+        self._control("--dump")
+        (dump,) = set(self.folder.glob("callgrind.out.*")) - before
+        found = re.search(r"^totals: (\d+)", dump.read_text(), re.MULTILINE)
+        if found is None:
+            raise RuntimeError(f"{dump} has no total")
+        return int(found[1]) / count
+
+    def _control(self, what: str) -> None:
+        subprocess.run(["callgrind_control", what, str(self.broker.pid)], check=True, capture_output=True)
+
+
+def counts_of(tree: Path, names: list[str], scale: float) -> dict[str, float]:
+    counted = Counted(tree)
+    try:
+        return {name: counted.per_request(CASES[name][0], int(CASES[name][1] * scale)) for name in names}
+    finally:
+        counted.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="benchmarks.instructions", description=__doc__.split("\n\n")[0])
+    parser.add_argument("trees", nargs="*", type=Path, default=[ROOT], help="checkouts with a .venv (default: this)")
+    parser.add_argument("--only", help="cases, by semicolons")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the requests of each case")
+    arguments = parser.parse_args()
+    if shutil.which("valgrind") is None:
+        parser.error("valgrind is not installed")
+    names = arguments.only.split(";") if arguments.only else list(CASES)
+    if unknown := set(names) - set(CASES):
+        parser.error(f"unknown: {', '.join(sorted(unknown))} (of {', '.join(CASES)})")
+    yardstick: dict[str, float] = {}
+    for tree in arguments.trees:
+        for name, found in counts_of(tree.resolve(), names, arguments.scale).items():
+            ratio = f"  x {found / yardstick[name]:.4f}" if name in yardstick else ""
+            yardstick.setdefault(name, found)
+            print(f"{commit_of(tree):10} {name:28} {found:12,.0f} instructions a request{ratio}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
