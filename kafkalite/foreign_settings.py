@@ -29,7 +29,7 @@ _PREFIXES: dict[str, str] = {
     "super.users": "this release has no authoriser",
     "allow.everyone.if.no.acl.found": "this release has no authoriser",
     "connections.max.reauth.ms": "this release serves PLAINTEXT only",
-    "failed.authentication.delay.ms": "this release serves PLAINTEXT only",
+    "connection.failed.authentication.delay.ms": "this release serves PLAINTEXT only",
     "process.roles": "one process is broker and controller",
     "controller.": "one process is broker and controller",
     "initial.broker.registration.timeout.ms": "one process is broker and controller",

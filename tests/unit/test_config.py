@@ -106,6 +106,13 @@ def test_zookeeper_era_server_properties_is_taken_as_it_is(tmp_path: Path) -> No
     assert any(note.startswith("zookeeper.connection.timeout.ms is accepted and ignored") for note in config.notes)
 
 
+def test_the_delay_after_failed_authentication_has_kafkas_key() -> None:
+    config = BrokerConfig.load(overrides={"connection.failed.authentication.delay.ms": "250"})
+    assert any(note.startswith("connection.failed.authentication.delay.ms is accepted") for note in config.notes)
+    with pytest.raises(ConfigError, match="unknown setting"):
+        BrokerConfig.load(overrides={"failed.authentication.delay.ms": "250"})
+
+
 def test_overrides_win_over_the_file(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("num.partitions=3\nlog.retention.ms=5\n")
