@@ -6,6 +6,8 @@ this process, the POSIX lock also keeps out Apache Kafka. Both vanish with the p
 `meta.properties` is Kafka's (version, cluster.id, node.id, directory.id) with one line of ours, `kafkalite.format`,
 which says that a journal belongs here: without it the file may be Kafka's and its partitions are adopted.
 
+What is made in a data directory is for its owner alone: records, settings, and what clients prove who they are with.
+
 Everything here blocks; the manager's thread alone uses it.
 """
 
@@ -13,6 +15,7 @@ import errno
 import fcntl
 import logging
 import os
+import stat
 from dataclasses import dataclass
 
 from kafkalite._native import file_ops
@@ -35,7 +38,7 @@ class DirectoryLock:
 
     def __init__(self, directory: str) -> None:
         path = f"{directory}/{files.LOCK_NAME}"
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, file_ops.FILE_MODE)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -68,13 +71,21 @@ class Identity:
 def prepare(directory: str) -> None:
     """Makes the directory if need be; StartupError in words when it cannot be used."""
     try:
-        os.makedirs(directory, exist_ok=True)
+        os.makedirs(directory, mode=file_ops.DIRECTORY_MODE, exist_ok=True)
         if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
             read_only = os.statvfs(directory).f_flag & os.ST_RDONLY
             code = errno.EROFS if read_only else errno.EACCES
             raise OSError(code, os.strerror(code))  # noqa: TRY301 - one handler, whoever refuses it
     except OSError as error:
         raise StartupError(f"log.dirs: {directory} cannot be used: {error.strerror}") from None
+    mode = stat.S_IMODE(os.stat(directory).st_mode)
+    if mode & ~file_ops.DIRECTORY_MODE:
+        # It may be wide on purpose (a group that makes backups), so it is told and left.
+        _LOG.warning(
+            "the data directory is open to other users of this machine: chmod %o closes it",
+            file_ops.DIRECTORY_MODE,
+            extra=fields(path=directory, mode=f"{mode:04o}"),
+        )
 
 
 def read_identity(directory: str, node_id: int) -> Identity | None:

@@ -52,8 +52,12 @@ cdef enum:
 
 KINDS = ("write", "sync", "open", "rename", "truncate", "allocate", "unlink", "mkdir")
 
-FILE_MODE = 0o644
-DIRECTORY_MODE = 0o755
+cdef enum:
+    MODE_OF_FILES = 0o600
+    MODE_OF_DIRECTORIES = 0o700
+
+FILE_MODE = MODE_OF_FILES
+DIRECTORY_MODE = MODE_OF_DIRECTORIES
 
 cdef bint armed = False
 cdef unsigned int plan_kinds = 0
@@ -149,7 +153,7 @@ cdef int file_open(const char* path, int flags) noexcept nogil:
     if fault and fault != EINTR:
         return -fault
     while True:
-        fd = c_open(path, flags, 0o644)
+        fd = c_open(path, flags, <int>MODE_OF_FILES)
         if fd >= 0:
             return fd
         if errno != EINTR:
@@ -174,7 +178,7 @@ cdef int file_make_directory(const char* path) noexcept nogil:
     cdef int fault = _fault(MKDIR)
     if fault and fault != EINTR:
         return -fault
-    return 0 if c_mkdir(path, 0o755) == 0 else -errno
+    return 0 if c_mkdir(path, MODE_OF_DIRECTORIES) == 0 else -errno
 
 
 cdef int _check(int64_t result, object path) except -1:

@@ -4,6 +4,7 @@ import errno
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -201,6 +202,34 @@ def test_directory_has_one_owner(manager: LogManager) -> None:
     second = make_manager(Path(manager.directory))
     with pytest.raises(StartupError, match=rf"in use by another broker \(process {os.getpid()}\)"):
         second.open()
+
+
+def test_everything_in_a_data_directory_is_its_owners_alone(tmp_path: Path) -> None:
+    previous = os.umask(0)
+    try:
+        manager = make_manager(tmp_path / "data")
+        manager.open()
+        manager.create_topic("t", 1, {}).partitions[0].append(make_batch())
+        manager.close()
+    finally:
+        os.umask(previous)
+    paths = [tmp_path / "data", *(tmp_path / "data").rglob("*")]
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in paths}
+    assert {"data", "t-0", ".lock", "metadata.journal", "00000000000000000000.log"} <= modes.keys()
+    assert modes == {path.name: 0o700 if path.is_dir() else 0o600 for path in paths}
+
+
+def test_directory_that_others_may_read_is_told_once_and_left(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    open_to_all = tmp_path / "data"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o755)
+    manager = make_manager(open_to_all)
+    manager.open()
+    manager.create_topic("t", 1, {})
+    manager.close()
+    told = [record.getMessage() for record in caplog.records if "open to other users" in record.getMessage()]
+    assert told == ["the data directory is open to other users of this machine: chmod 700 closes it"]
+    assert stat.S_IMODE(open_to_all.stat().st_mode) == 0o755
 
 
 def test_failed_start_lets_the_next_one_in(tmp_path: Path) -> None:
