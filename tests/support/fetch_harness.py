@@ -94,14 +94,15 @@ class Worker:
 class Client:
     """One connection: sends fetches, receives what was answered."""
 
-    def __init__(self, harness: FetchHarness, worker: Worker) -> None:
+    def __init__(self, harness: FetchHarness, worker: Worker, listener: object, principal: object) -> None:
         self.harness, self.worker = harness, worker
         self.socket, server = socket.socketpair()
         for end in (self.socket, server):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         self.socket.settimeout(20)
         server.setblocking(False)
-        self.connection = Connection(worker.io, server, "127.0.0.1", 1, None)
+        self.connection = Connection(worker.io, server, "127.0.0.1", 1, listener)
+        self.connection.principal = principal
 
     def send(self, frame: bytes) -> None:
         """Sends a request and serves it."""
@@ -169,8 +170,8 @@ class FetchHarness:
         self.workers = [Worker(self.logs, self.pool, self.sessions, request_partitions_max) for _ in range(2)]
         self.clients: list[Client] = []
 
-    def client(self, worker: int = 0) -> Client:
-        self.clients.append(Client(self, self.workers[worker]))
+    def client(self, worker: int = 0, *, listener: object = None, principal: object = None) -> Client:
+        self.clients.append(Client(self, self.workers[worker], listener, principal))
         return self.clients[-1]
 
     def settle(self) -> None:

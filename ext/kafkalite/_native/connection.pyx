@@ -382,7 +382,8 @@ cdef class Connection:
 
     cdef int serve_fetch(self, int16_t version, int32_t correlation_id, unsigned char* body, Py_ssize_t size) except -1:
         cdef FetchServer server = self.io.fetch
-        cdef FetchPlan plan = server.parse(version, correlation_id, body, size, self.io.now)
+        cdef FetchPlan plan = server.parse(version, correlation_id, body, size, self.io.now, self.listener,
+                                           self.principal)
         cdef Answer answer
         cdef int result
         if plan is None:

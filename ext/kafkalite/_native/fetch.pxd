@@ -23,7 +23,7 @@ cdef class FetchServer:
     cdef int32_t response_size_max
     cdef Py_ssize_t copy_size_max
     cdef FetchPlan parse(self, int16_t version, int32_t correlation_id, const unsigned char* body, Py_ssize_t size,
-                         double now)
+                         double now, object listener, object principal)
 
 
 cdef class FetchPlan(FetchParts):

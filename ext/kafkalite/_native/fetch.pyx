@@ -74,7 +74,7 @@ cdef class FetchServer:
         self.copy_size_max = copy_size_max
 
     cdef FetchPlan parse(self, int16_t version, int32_t correlation_id, const unsigned char* body, Py_ssize_t size,
-                         double now):
+                         double now, object listener, object principal):
         """The request as a plan, or None when it does not follow its schema or passes a limit."""
         cdef FetchPlan plan = FetchPlan.__new__(FetchPlan)
         plan.server = self
@@ -82,6 +82,7 @@ cdef class FetchServer:
         plan.correlation_id = correlation_id
         plan.by_id = version >= TOPIC_IDS_FROM
         plan.now = now
+        plan.listener, plan.principal = listener, principal
         if not plan.parse_body(body, size):
             return None
         return plan
@@ -201,7 +202,7 @@ cdef class FetchPlan(FetchParts):
         cdef int error
         if self.session_epoch == EPOCH_INITIAL or self.session_epoch == EPOCH_FINAL:
             if self.session_id != SESSION_NONE:
-                sessions.close(self.session_id)
+                sessions.close(self)
             return 0
         error = sessions.advance(self, forgotten, self.now)
         if error != 0:

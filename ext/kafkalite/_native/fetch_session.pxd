@@ -55,6 +55,8 @@ cdef class FetchParts(LogListener):
     cdef int32_t session_id             # as requested, or 0
     cdef int32_t session_epoch
     cdef FetchSession session           # of an incremental fetch
+    cdef object listener                # whom the request came through, and who asks: a session is theirs alone
+    cdef object principal
 
 
 cdef class SessionTopic:
@@ -66,6 +68,8 @@ cdef class FetchSession:
     cdef int32_t id
     cdef int32_t epoch                  # of the next request
     cdef bint by_id
+    cdef object listener                # only requests that came through it
+    cdef object principal               # and from this one may go on with the session or close it
     cdef dict topics                    # key -> SessionTopic
     cdef tuple refs                     # the TopicRef of each, None after a change
     cdef SessionPart* parts
@@ -78,6 +82,7 @@ cdef class FetchSession:
     cdef double created_at, used_at     # monotonic seconds
     cdef FetchSession older, newer      # neighbours by last use
 
+    cdef bint belongs_to(self, FetchParts request) except -1
     cdef int32_t add(self, const FetchPart* part) except -2
     cdef int forget(self, bytes key, int32_t index) except -1
     cdef int32_t take_slot(self) except -1
@@ -99,7 +104,7 @@ cdef class FetchSessionCache:
 
     cdef int acquire(self) except -1
     cdef int32_t open(self, FetchParts request, double now) except -1
-    cdef int close(self, int32_t session_id) except -1
+    cdef int close(self, FetchParts request) except -1
     cdef int advance(self, FetchParts request, list forgotten, double now) except -1
     cdef bint settle(self, FetchParts request) except -1
     cdef int remove(self, FetchSession session) except -1

@@ -9,7 +9,8 @@ end, so that a full partition does not starve those behind it. For each it knows
 client was told last: a partition is answered only with records, an error, a diverging epoch, or when one of the two
 differs.
 
-A session belongs to the broker: a client may go on with it over another connection, which another worker serves. So a
+A session belongs to a principal and a listener: its client may go on with it over another connection, which another
+worker serves, while for anybody else there is no such session, whatever id and epoch he guesses or has overheard. So a
 request does not work in the session. It takes a copy of the partitions when it arrives (`advance`), is evaluated and
 parked with that, and brings back what it answered (`settle`), if no later request was served meanwhile.
 
@@ -36,7 +37,7 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
-import random
+import secrets
 
 from kafkalite._native.log_core cimport LogListener
 from kafkalite._native.request_parts cimport add_part
@@ -77,6 +78,9 @@ cdef class FetchSession:
 
     def __dealloc__(self):
         free(self.parts)
+
+    cdef bint belongs_to(self, FetchParts request) except -1:
+        return self.listener is request.listener and self.principal == request.principal
 
     cdef int32_t add(self, const FetchPart* part) except -2:
         """Adds a partition, or changes what is asked of it; its slot, or -1 when no topic can have that name."""
@@ -250,6 +254,7 @@ cdef class FetchSessionCache:
                 return SESSION_NONE
             session = FetchSession.__new__(FetchSession)
             session.by_id = request.by_id
+            session.listener, session.principal = request.listener, request.principal
             for i in range(request.part_count):
                 part = &request.parts[i]
                 if part.parts_of_topic == 0:
@@ -260,7 +265,7 @@ cdef class FetchSessionCache:
                 session.parts[slot].high_watermark = part.high_watermark
                 session.parts[slot].log_start_offset = part.log_start_offset
             while session.id == SESSION_NONE or session.id in self.sessions:
-                session.id = <int32_t>random.getrandbits(31)
+                session.id = <int32_t>secrets.randbits(31)
             session.created_at = now
             self.sessions[session.id] = session
             self.enlist(session, now)
@@ -268,13 +273,13 @@ cdef class FetchSessionCache:
         finally:
             PyThread_release_lock(self.lock)
 
-    cdef int close(self, int32_t session_id) except -1:
-        """Forgets a session, if there is such a one."""
+    cdef int close(self, FetchParts request) except -1:
+        """Forgets the session that a request names, if it is the asker's."""
         cdef FetchSession session
         self.acquire()
         try:
-            session = self.sessions.get(session_id)
-            if session is not None:
+            session = self.sessions.get(request.session_id)
+            if session is not None and session.belongs_to(request):
                 self.remove(session)
         finally:
             PyThread_release_lock(self.lock)
@@ -291,7 +296,7 @@ cdef class FetchSessionCache:
         self.acquire()
         try:
             session = self.sessions.get(request.session_id)
-            if session is None:
+            if session is None or not session.belongs_to(request):
                 return ERROR_FETCH_SESSION_ID_NOT_FOUND
             if session.epoch != request.session_epoch:
                 return ERROR_INVALID_FETCH_SESSION_EPOCH

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -160,6 +161,40 @@ def test_unknown_session_is_an_error_and_never_an_empty_answer(
 ) -> None:
     answer = client.fetch(version, session, *all_of(harness, version))
     assert (answer.error_code, answer.session_id, answer.responses) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0, [])
+
+
+@pytest.mark.parametrize("epoch", [1, 0, -1])
+@pytest.mark.parametrize(
+    ("listener", "principal"),
+    [("inside", "User:bob"), ("outside", "User:alice"), ("inside", None)],
+    ids=["another principal", "another listener", "nobody in particular"],
+)
+def test_session_is_for_its_principal_and_listener_alone(
+    harness: FetchHarness, listener: str, principal: str | None, epoch: int
+) -> None:
+    owner = harness.client(listener="inside", principal="User:alice")
+    session = opened(harness, owner, 12, "a")
+    answer = harness.client(listener=listener, principal=principal).fetch(12, (session, epoch), Wanted(("b", 0)))
+    if epoch == 1:
+        assert (answer.error_code, answer.session_id) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, NONE)
+        assert answer.responses == []
+    else:
+        assert (answer.error_code, errors_of(answer)) == (0, {("b", 0): 0})
+    # The owner notices nothing, from whichever connection he goes on.
+    produce(harness, "a", 1)
+    owner = harness.client(1, listener="inside", principal="User:alice")
+    answer = owner.fetch(12, (session, 1))
+    assert (answer.session_id, errors_of(answer)) == (session, {("a", 1): 0})
+
+
+def test_session_ids_cannot_be_foretold(harness: FetchHarness, client: Client) -> None:
+    given = []
+    for _ in range(2):
+        random.seed(1)
+        given.append(opened(harness, client, 12))
+    assert given[0] != given[1]
+    random.seed(1)
+    assert given[0] != random.getrandbits(31)
 
 
 def test_wrong_epoch_is_an_error_and_leaves_the_session_as_it_was(harness: FetchHarness, client: Client) -> None:
