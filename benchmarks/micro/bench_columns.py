@@ -9,7 +9,7 @@ import pytest
 from kafkalite._native import lines
 from kafkalite._native.columns import AbortedTransactions
 from kafkalite._native.crc32c import crc32c
-from kafkalite.client.arrow import COLUMNS, FIELDS, ArrowExporter
+from kafkalite.client.columns.arrow import COLUMNS, FIELDS, ArrowExporter
 from kafkalite.model import TopicPartition
 from kafkalite.record import batches
 from kafkalite.record.columns import Record, RecordColumns

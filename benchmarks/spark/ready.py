@@ -16,7 +16,7 @@ import numpy as np
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from benchmarks.rows import portion
-from kafkalite.client.arrow import schema_of
+from kafkalite.client.columns.arrow import schema_of
 from kafkalite.spark.source import KafkaliteDataSource
 
 if TYPE_CHECKING:

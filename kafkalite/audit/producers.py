@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalite.audit.events import AUDIT_TOPIC
 from kafkalite.audit.tally import REPORT_INTERVAL_S, WINDOW_S, Tally
-from kafkalite.client.column_writer import ColumnWriter
-from kafkalite.client.producer import Producer, stamped
-from kafkalite.client.transactions import State
+from kafkalite.client.columns.column_writer import ColumnWriter
+from kafkalite.client.write.producer import Producer, stamped
+from kafkalite.client.write.transactions import State
 from kafkalite.errors import TopicAlreadyExists, UnknownTopicOrPartition
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from kafkalite.client.client import Client
-    from kafkalite.client.producer import Sendable
+    from kafkalite.client.write.producer import Sendable
 
 
 class AuditedProducer(Producer):

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kafkalite.audit.events import Reported
-from kafkalite.client.arrow import headers_of
 from kafkalite.client.client import READ_COMMITTED
+from kafkalite.client.columns.arrow import headers_of
 from kafkalite.client.mirror_progress import Progress
-from kafkalite.client.reader import Reader
+from kafkalite.client.read.reader import Reader
 from kafkalite.errors import UnknownTopicOrPartition
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, ZERO_UUID, TopicPartition
 from kafkalite.record.columns import HeaderColumns
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from kafkalite.audit.counts import Count
     from kafkalite.client.client import Client
-    from kafkalite.client.reader import Chunk
+    from kafkalite.client.read.reader import Chunk
     from kafkalite.spark.manifest import DataFile
 
 CHUNK_COUNT = 100_000

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import argparse
 
     from kafkalite.client import Client
-    from kafkalite.client.admin import ConfigEntry
+    from kafkalite.client.admin.admin import ConfigEntry
 
 DEFAULT_SOURCE = "default"
 SECRET = "(hidden)"  # noqa: S105  # what is shown in place of one

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kafkalite.client import Client
-    from kafkalite.client.groups import GroupDescription
+    from kafkalite.client.admin.groups import GroupDescription
 
 STATES = (
     *("Empty", "Stable", "PreparingRebalance", "CompletingRebalance"),

@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
     refuse_level(arguments)
     refuse_half_transactions(arguments)
     inputs = [open_input(name) for name in arguments.files or ["-"]]
-    from kafkalite.client.producer import TRANSACTION_TIMEOUT_S
+    from kafkalite.client.write.producer import TRANSACTION_TIMEOUT_S
     from kafkalite.record.compression import Codec
 
     with open_client(arguments) as client:

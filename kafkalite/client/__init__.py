@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING
 from kafkalite.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from kafkalite.client.admin import Admin as Admin
+    from kafkalite.client.admin.admin import Admin as Admin
     from kafkalite.client.client import Client as Client
-    from kafkalite.client.column_reader import ColumnReader as ColumnReader
-    from kafkalite.client.column_writer import ColumnWriter as ColumnWriter
+    from kafkalite.client.columns.column_reader import ColumnReader as ColumnReader
+    from kafkalite.client.columns.column_writer import ColumnWriter as ColumnWriter
     from kafkalite.client.errors import BrokerUnreachable as BrokerUnreachable
     from kafkalite.client.errors import ClientError as ClientError
     from kafkalite.client.errors import CommitFailed as CommitFailed
@@ -44,32 +44,32 @@ if TYPE_CHECKING:
     from kafkalite.client.errors import TransactionAborted as TransactionAborted
     from kafkalite.client.errors import UnsendableRequest as UnsendableRequest
     from kafkalite.client.errors import UnsupportedApi as UnsupportedApi
-    from kafkalite.client.group_reader import GroupMetadata as GroupMetadata
-    from kafkalite.client.group_reader import GroupReader as GroupReader
-    from kafkalite.client.producer import Producer as Producer
-    from kafkalite.client.reader import Chunk as Chunk
-    from kafkalite.client.reader import Reader as Reader
-    from kafkalite.client.splitting import OffsetRange as OffsetRange
+    from kafkalite.client.group.group_reader import GroupMetadata as GroupMetadata
+    from kafkalite.client.group.group_reader import GroupReader as GroupReader
+    from kafkalite.client.read.reader import Chunk as Chunk
+    from kafkalite.client.read.reader import Reader as Reader
+    from kafkalite.client.read.splitting import OffsetRange as OffsetRange
+    from kafkalite.client.write.producer import Producer as Producer
 
 _WHERE = {
-    "Admin": "kafkalite.client.admin",
+    "Admin": "kafkalite.client.admin.admin",
     "BrokerUnreachable": "kafkalite.client.errors",
-    "Chunk": "kafkalite.client.reader",
+    "Chunk": "kafkalite.client.read.reader",
     "Client": "kafkalite.client.client",
     "ClientError": "kafkalite.client.errors",
-    "ColumnReader": "kafkalite.client.column_reader",
-    "ColumnWriter": "kafkalite.client.column_writer",
+    "ColumnReader": "kafkalite.client.columns.column_reader",
+    "ColumnWriter": "kafkalite.client.columns.column_writer",
     "CommitFailed": "kafkalite.client.errors",
     "ConnectionLost": "kafkalite.client.errors",
     "DeliveryFailed": "kafkalite.client.errors",
-    "GroupMetadata": "kafkalite.client.group_reader",
-    "GroupReader": "kafkalite.client.group_reader",
+    "GroupMetadata": "kafkalite.client.group.group_reader",
+    "GroupReader": "kafkalite.client.group.group_reader",
     "NoOffset": "kafkalite.client.errors",
-    "OffsetRange": "kafkalite.client.splitting",
-    "Producer": "kafkalite.client.producer",
+    "OffsetRange": "kafkalite.client.read.splitting",
+    "Producer": "kafkalite.client.write.producer",
     "ProtocolError": "kafkalite.client.errors",
     "RangeUnavailable": "kafkalite.client.errors",
-    "Reader": "kafkalite.client.reader",
+    "Reader": "kafkalite.client.read.reader",
     "ReaderClosed": "kafkalite.client.errors",
     "RequestTimeout": "kafkalite.client.errors",
     "TransactionAborted": "kafkalite.client.errors",

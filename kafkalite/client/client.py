@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from re import Pattern
 
-    from kafkalite.client.admin import Admin
-    from kafkalite.client.group_reader import GroupReader
-    from kafkalite.client.groups import Groups
-    from kafkalite.client.producer import Delivery, Producer
-    from kafkalite.client.reader import Chunk, Reader
-    from kafkalite.client.transaction_admin import TransactionAdmin
+    from kafkalite.client.admin.admin import Admin
+    from kafkalite.client.admin.groups import Groups
+    from kafkalite.client.admin.transactions import TransactionAdmin
+    from kafkalite.client.group.group_reader import GroupReader
+    from kafkalite.client.read.reader import Chunk, Reader
+    from kafkalite.client.write.producer import Delivery, Producer
     from kafkalite.record.columns import Record, RecordColumns
 
 DEFAULT_PORT = 9092
@@ -154,21 +154,21 @@ class Client:
     @property
     def admin(self) -> Admin:
         """Topics, configurations and the rest of administration."""
-        from kafkalite.client.admin import Admin
+        from kafkalite.client.admin.admin import Admin
 
         return Admin(self)
 
     @property
     def groups(self) -> Groups:
         """Consumer groups and their committed offsets."""
-        from kafkalite.client.groups import Groups
+        from kafkalite.client.admin.groups import Groups
 
         return Groups(self)
 
     @property
     def transactions(self) -> TransactionAdmin:
         """Transactional ids and what is open in partitions; for writing in transactions see `producer`."""
-        from kafkalite.client.transaction_admin import TransactionAdmin
+        from kafkalite.client.admin.transactions import TransactionAdmin
 
         return TransactionAdmin(self)
 
@@ -264,7 +264,7 @@ class Client:
 
     def reader(self, starts: Mapping[TopicPartition, int], **options: Any) -> Reader:
         """A Reader from these offsets on; its options are documented there."""
-        from kafkalite.client.reader import Reader
+        from kafkalite.client.read.reader import Reader
 
         return Reader(self, starts, **options)
 
@@ -280,13 +280,13 @@ class Client:
 
     def group_reader(self, group_id: str, topics: Iterable[str] | str | Pattern[str], **options: Any) -> GroupReader:
         """A GroupReader of topics, or of those whose whole name a pattern matches; its options are documented there."""
-        from kafkalite.client.group_reader import GroupReader
+        from kafkalite.client.group.group_reader import GroupReader
 
         return GroupReader(self, group_id, topics, **options)
 
     def producer(self, **options: Any) -> Producer:
         """A Producer; its options are documented there."""
-        from kafkalite.client.producer import Producer
+        from kafkalite.client.write.producer import Producer
 
         return Producer(self, **options)
 

@@ -27,8 +27,8 @@ from kafkalite.client.client import READ_COMMITTED
 from kafkalite.client.errors import TransactionAborted
 from kafkalite.client.mirror_progress import Progress, Reached
 from kafkalite.client.mirror_topics import TargetTopics, TopicFilter
-from kafkalite.client.producer import TRANSACTION_TIMEOUT_S
-from kafkalite.client.reader import FETCH_SIZE, Reader
+from kafkalite.client.read.reader import FETCH_SIZE, Reader
+from kafkalite.client.write.producer import TRANSACTION_TIMEOUT_S
 from kafkalite.errors import ErrorCode, OffsetOutOfRange, error_for
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, ZERO_UUID, TopicPartition
 from kafkalite.record.batches import BatchReader, next_whole
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from kafkalite._native.batch import BatchInfo
     from kafkalite._native.columns import AbortedTransactions
     from kafkalite.client.client import Client, TopicDescription
-    from kafkalite.client.producer import Producer
-    from kafkalite.client.reader import Position
+    from kafkalite.client.read.reader import Position
+    from kafkalite.client.write.producer import Producer
 
 COMMIT_INTERVAL_S = 1.0
 COMMIT_SIZE = 64 * 1024 * 1024

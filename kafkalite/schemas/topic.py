@@ -38,8 +38,8 @@ from kafkalite.schemas.state import State
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kafkalite.client.producer import Producer
-    from kafkalite.client.reader import Chunk, Reader
+    from kafkalite.client.read.reader import Chunk, Reader
+    from kafkalite.client.write.producer import Producer
     from kafkalite.schemas.records import TopicRecord
 
 T = TypeVar("T")

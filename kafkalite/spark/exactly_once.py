@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kafkalite.client.client import Client
-from kafkalite.client.column_writer import ColumnWriter
+from kafkalite.client.columns.column_writer import ColumnWriter
 from kafkalite.client.errors import ClientError
 from kafkalite.errors import InvalidProducerEpoch, InvalidTxnState, KafkaError, ProducerFenced
 from kafkalite.spark.markers import Marker, Markers, Tally
@@ -36,7 +36,7 @@ from kafkalite.spark.writing import SinkError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from kafkalite.client.transactions import Prepared
+    from kafkalite.client.write.transactions import Prepared
     from kafkalite.spark.sink_options import SinkOptions
     from kafkalite.spark.writing import Task
 

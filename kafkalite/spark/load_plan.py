@@ -14,8 +14,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkalite.client.column_reader import ISOLATIONS
-from kafkalite.client.splitting import split_by_size
+from kafkalite.client.columns.column_reader import ISOLATIONS
+from kafkalite.client.read.splitting import split_by_size
 from kafkalite.errors import OffsetOutOfRange
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 from kafkalite.spark.manifest import Change, LoadError

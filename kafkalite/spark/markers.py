@@ -29,11 +29,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from kafkalite._native.lines import partitions_of
-from kafkalite.client.arrow import rows_of
 from kafkalite.client.client import READ_COMMITTED
-from kafkalite.client.column_reader import ColumnReader
+from kafkalite.client.columns.arrow import rows_of
+from kafkalite.client.columns.column_reader import ColumnReader
 from kafkalite.client.errors import ClientError
-from kafkalite.client.transactions import Prepared
+from kafkalite.client.write.transactions import Prepared
 from kafkalite.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
 from kafkalite.model import topic_name_error
 from kafkalite.record.columns import Record
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from kafkalite.client.client import Client
-    from kafkalite.client.producer import Producer
+    from kafkalite.client.write.producer import Producer
     from kafkalite.record.columns import BytesColumn
 
 PREFIX = "kafkalite.spark."

@@ -19,10 +19,10 @@ import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkalite.client.client import Client
-from kafkalite.client.column_reader import ISOLATIONS, ColumnReader
+from kafkalite.client.columns.column_reader import ISOLATIONS, ColumnReader
 from kafkalite.client.errors import RangeUnavailable
-from kafkalite.client.reader import FETCH_SIZE
-from kafkalite.client.splitting import split_by_size
+from kafkalite.client.read.reader import FETCH_SIZE
+from kafkalite.client.read.splitting import split_by_size
 from kafkalite.errors import InconsistentTopicId, OffsetOutOfRange, UnknownTopicOrPartition
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, ZERO_UUID, TopicPartition
 from kafkalite.spark.offsets import REMEDY, DataLoss, Piece, checked_ranges, cut_to, resolve

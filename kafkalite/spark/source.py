@@ -29,7 +29,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from kafkalite.client.arrow import COLUMNS
+from kafkalite.client.columns.arrow import COLUMNS
 from kafkalite.spark.options import OptionError, SourceOptions, StreamOptions, includes_headers
 from kafkalite.spark.pushdown import narrowed
 from kafkalite.spark.ranges import EVERYTHING, client_for, plan, read_task, settle

@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkalite.client.client import Client
-from kafkalite.client.column_writer import ColumnWriter
+from kafkalite.client.columns.column_writer import ColumnWriter
 from kafkalite.client.errors import ClientError
 from kafkalite.errors import KafkaError
 

@@ -13,7 +13,7 @@ import pytest
 from kafkalite.broker import Broker
 from kafkalite.client import Client, DeliveryFailed, Producer, TransactionAborted
 from kafkalite.client.client import READ_COMMITTED
-from kafkalite.client.transactions import State
+from kafkalite.client.write.transactions import State
 from kafkalite.errors import (
     InvalidTransactionTimeout,
     InvalidTxnState,

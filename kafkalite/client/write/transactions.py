@@ -23,6 +23,7 @@ import time
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kafkalite.client.admin.groups import CommittedOffset
 from kafkalite.client.client import RETRY_BACKOFF_S_MAX, by_topic
 from kafkalite.client.coordinators import GROUP, TRANSACTION, WAITING, Coordinator
 from kafkalite.client.errors import (
@@ -32,7 +33,6 @@ from kafkalite.client.errors import (
     TransactionAborted,
     UnsupportedApi,
 )
-from kafkalite.client.groups import CommittedOffset
 from kafkalite.errors import ErrorCode, InvalidTxnState, KafkaError, ProducerFenced, error_class, error_for
 from kafkalite.model import TopicPartition
 from kafkalite.protocol.api import (
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
     from kafkalite.client.client import Client
     from kafkalite.client.connection import Connection
-    from kafkalite.client.group_reader import GroupMetadata
+    from kafkalite.client.group.group_reader import GroupMetadata
 
 FEATURE = "transaction.version"
 INIT_VERSION_MAX = 5

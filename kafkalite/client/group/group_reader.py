@@ -24,14 +24,14 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from kafkalite.client.assignors import ASSIGNORS
+from kafkalite.client.admin.groups import CommittedOffset
 from kafkalite.client.client import READ_UNCOMMITTED
-from kafkalite.client.commits import PASSING, UNREACHED, Commits
-from kafkalite.client.consumer_protocol import NO_GENERATION
 from kafkalite.client.errors import CommitFailed, NoOffset, ReaderClosed
-from kafkalite.client.groups import CommittedOffset
-from kafkalite.client.membership import MemberSettings, Membership, Phase
-from kafkalite.client.reader import FETCH_SIZE, MAX_WAIT_MS, Reader
+from kafkalite.client.group.assignors import ASSIGNORS
+from kafkalite.client.group.commits import PASSING, UNREACHED, Commits
+from kafkalite.client.group.consumer_protocol import NO_GENERATION
+from kafkalite.client.group.membership import MemberSettings, Membership, Phase
+from kafkalite.client.read.reader import FETCH_SIZE, MAX_WAIT_MS, Reader
 from kafkalite.errors import KafkaError, UnknownTopicOrPartition, UnstableOffsetCommit
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from re import Pattern
 
-    from kafkalite.client.assignors import Assignor
     from kafkalite.client.client import Client
-    from kafkalite.client.commits import Callback, Offsets
-    from kafkalite.client.reader import Chunk
+    from kafkalite.client.group.assignors import Assignor
+    from kafkalite.client.group.commits import Callback, Offsets
+    from kafkalite.client.read.reader import Chunk
 
     OnPartitions = Callable[[list[TopicPartition]], None]
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from kafkalite.client import Client, DeliveryFailed, GroupMetadata, TransactionAborted
-from kafkalite.client.producer import Producer
+from kafkalite.client.write.producer import Producer
 from kafkalite.errors import (
     InvalidTxnState,
     ProducerFenced,

@@ -16,10 +16,10 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kafkalite.client.admin.groups import OFFSET_COMMIT_VERSION_MAX, OFFSET_FETCH_VERSION_MAX, CommittedOffset
 from kafkalite.client.client import RETRY_BACKOFF_S_MAX, by_topic
 from kafkalite.client.coordinators import WAITING, Coordinator
 from kafkalite.client.errors import BrokerUnreachable, ClientError, CommitFailed, ConnectionLost, RequestTimeout
-from kafkalite.client.groups import OFFSET_COMMIT_VERSION_MAX, OFFSET_FETCH_VERSION_MAX, CommittedOffset
 from kafkalite.errors import ErrorCode, KafkaError, error_for
 from kafkalite.model import TopicPartition
 from kafkalite.protocol.api import OFFSET_COMMIT, OFFSET_FETCH
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from kafkalite.client.client import Client
     from kafkalite.client.connection import Connection
-    from kafkalite.client.membership import Identity
+    from kafkalite.client.group.membership import Identity
 
     Offsets = Mapping[TopicPartition, int | CommittedOffset]
     Callback = Callable[[dict[TopicPartition, CommittedOffset], Exception | None], None]

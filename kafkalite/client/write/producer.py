@@ -10,7 +10,7 @@ twice is stored once, and order holds whatever fails. Without, a failure on the 
 several in flight out of order. acks=0 hears of no failure but a lost connection; flush then asks something else behind
 the batches and waits for that answer, since a broker may drop what it has not read when the connection closes.
 
-With a `transactional_id` everything is part of a transaction (`kafkalite.client.transactions`):
+With a `transactional_id` everything is part of a transaction (`kafkalite.client.write.transactions`):
 
     with producer.transaction():
         producer.send("out", 0, records)
@@ -43,7 +43,7 @@ from kafkalite.client.errors import (
     ProtocolError,
     RequestTimeout,
 )
-from kafkalite.client.transactions import INIT_VERSION_MAX, Prepared, State, Transactions
+from kafkalite.client.write.transactions import INIT_VERSION_MAX, Prepared, State, Transactions
 from kafkalite.errors import ErrorCode, KafkaError, ProducerFenced, error_class, error_for
 from kafkalite.model import TopicPartition
 from kafkalite.protocol.api import API_VERSIONS, INIT_PRODUCER_ID, PRODUCE
@@ -60,10 +60,10 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
+    from kafkalite.client.admin.groups import CommittedOffset
     from kafkalite.client.client import Client
     from kafkalite.client.connection import Connection
-    from kafkalite.client.group_reader import GroupMetadata
-    from kafkalite.client.groups import CommittedOffset
+    from kafkalite.client.group.group_reader import GroupMetadata
 
     Sendable = RecordColumns | Sequence[Record] | Sequence[bytes | None]
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalite.client.assignors import ASSIGNORS, CooperativeStickyAssignor, RangeAssignor, sticky
-from kafkalite.client.consumer_protocol import (
+from kafkalite.client.group.assignors import ASSIGNORS, CooperativeStickyAssignor, RangeAssignor, sticky
+from kafkalite.client.group.consumer_protocol import (
     Subscription,
     decode_assignment,
     decode_subscription,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kafkalite.client import Client, CommitFailed, NoOffset, ReaderClosed
-from kafkalite.client.group_reader import GroupReader
+from kafkalite.client.group.group_reader import GroupReader
 from kafkalite.errors import FencedInstanceId, GroupMaxSizeReached, InconsistentGroupProtocol
 from kafkalite.model import TopicPartition
 from tests.support.fake_cluster import (

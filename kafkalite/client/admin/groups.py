@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkalite.client.client import by_topic, raise_for
-from kafkalite.client.consumer_protocol import decode_assignment
+from kafkalite.client.group.consumer_protocol import decode_assignment
 from kafkalite.errors import ErrorCode
 from kafkalite.model import TopicPartition
 from kafkalite.protocol import api

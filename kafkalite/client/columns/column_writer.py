@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from kafkalite._native.lines import partitions_of
-from kafkalite.client.arrow import pyarrow, rows_of
 from kafkalite.client.client import Client
-from kafkalite.client.producer import Producer
+from kafkalite.client.columns.arrow import pyarrow, rows_of
+from kafkalite.client.write.producer import Producer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from kafkalite.client.arrow import Rows
+    from kafkalite.client.columns.arrow import Rows
     from kafkalite.record.columns import RecordColumns
 
 

@@ -17,11 +17,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Self
 
-from kafkalite.client.arrow import COLUMNS, FIELDS, ArrowExporter, require_columns, schema_of
 from kafkalite.client.client import READ_COMMITTED, READ_UNCOMMITTED, Client
+from kafkalite.client.columns.arrow import COLUMNS, FIELDS, ArrowExporter, require_columns, schema_of
 from kafkalite.client.errors import RangeUnavailable
-from kafkalite.client.reader import FETCH_SIZE, Reader
-from kafkalite.client.splitting import OffsetRange, split_by_size
+from kafkalite.client.read.reader import FETCH_SIZE, Reader
+from kafkalite.client.read.splitting import OffsetRange, split_by_size
 from kafkalite.errors import ErrorCode, error_for
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition, uuid_text
 from kafkalite.record.compression import DECOMPRESSED_SIZE_MAX
@@ -29,7 +29,7 @@ from kafkalite.record.compression import DECOMPRESSED_SIZE_MAX
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from kafkalite.client.reader import Chunk
+    from kafkalite.client.read.reader import Chunk
     from kafkalite.record.columns import RecordColumns
 
 ROWS_MAX = 10_000

@@ -29,16 +29,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kafkalite.client.assignors import ASSIGNORS, user_data
 from kafkalite.client.client import RETRY_BACKOFF_S_MAX
-from kafkalite.client.consumer_protocol import (
-    NO_GENERATION,
-    Subscription,
-    decode_assignment,
-    decode_subscription,
-    encode_assignment,
-    encode_subscription,
-)
 from kafkalite.client.coordinators import WAITING, Coordinator
 from kafkalite.client.errors import (
     BrokerUnreachable,
@@ -46,6 +37,15 @@ from kafkalite.client.errors import (
     ConnectionLost,
     ProtocolError,
     RequestTimeout,
+)
+from kafkalite.client.group.assignors import ASSIGNORS, user_data
+from kafkalite.client.group.consumer_protocol import (
+    NO_GENERATION,
+    Subscription,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
 )
 from kafkalite.errors import ErrorCode, KafkaError, error_class, error_for
 from kafkalite.protocol.api import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from re import Pattern
 
-    from kafkalite.client.assignors import Assignor
     from kafkalite.client.client import Client
+    from kafkalite.client.group.assignors import Assignor
     from kafkalite.model import TopicPartition
 
 PROTOCOL_TYPE = "consumer"

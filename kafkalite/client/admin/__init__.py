@@ -1,0 +1,6 @@
+"""Administration of a cluster.
+
+admin.py          Admin: topics, partitions, configurations, DeleteRecords
+groups.py         Groups: consumer groups and their committed offsets
+transactions.py   TransactionAdmin: transactional ids, and what is open in partitions
+"""
