@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from kafkalite.audit.events import Reported
 from kafkalite.client.client import READ_COMMITTED
 from kafkalite.client.columns.arrow import headers_of
-from kafkalite.client.mirror_progress import Progress
 from kafkalite.client.read.reader import Reader
 from kafkalite.errors import UnknownTopicOrPartition
+from kafkalite.mirror import Progress
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, ZERO_UUID, TopicPartition
 from kafkalite.record.columns import HeaderColumns
 from kafkalite.spark.manifest import LoadError, Target

@@ -117,7 +117,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def check(arguments: argparse.Namespace) -> None:
     """UsageError for flags that do not go together."""
-    from kafkalite.client.mirror_topics import compiled
+    from kafkalite.mirror.topics import compiled
 
     if arguments.compact:
         if arguments.follow is not None:
@@ -177,7 +177,7 @@ def run_load(arguments: argparse.Namespace) -> int:
 
 def topics_of(arguments: argparse.Namespace) -> list[str]:
     """The topics that are there and match."""
-    from kafkalite.client.mirror_topics import TopicFilter
+    from kafkalite.mirror import TopicFilter
 
     wanted = TopicFilter(arguments.topics, arguments.exclude)
     with open_client(arguments) as client:

@@ -24,7 +24,7 @@ from kafkalite.cli.ending import on_ending
 if TYPE_CHECKING:
     import argparse
 
-    from kafkalite.client.mirror import Copied
+    from kafkalite.mirror import Copied
 
 CLIENT_ID = "kafkalite-mirror"
 
@@ -53,8 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from kafkalite.client.mirror import Mirror
-    from kafkalite.client.mirror_topics import TopicFilter
+    from kafkalite.mirror import Mirror, TopicFilter
 
     try:
         topics = TopicFilter(arguments.topics, arguments.exclude)

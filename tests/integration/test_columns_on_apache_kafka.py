@@ -9,8 +9,7 @@ import pytest
 
 from kafkalite.broker import Broker
 from kafkalite.client import Client, ColumnReader, ColumnWriter, RangeUnavailable
-from kafkalite.client.mirror import Mirror
-from kafkalite.client.mirror_topics import TopicFilter
+from kafkalite.mirror import Mirror, TopicFilter
 from kafkalite.model import TopicPartition
 from kafkalite.record.columns import Record, RecordColumns
 from kafkalite.record.compression import Codec

@@ -16,9 +16,8 @@ import pytest
 from kafkalite.broker import Broker
 from kafkalite.cli import main
 from kafkalite.client import Client, Producer, TransactionAborted
-from kafkalite.client.mirror import Mirror
-from kafkalite.client.mirror_topics import TopicFilter
 from kafkalite.errors import ProducerFenced
+from kafkalite.mirror import Mirror, TopicFilter
 from kafkalite.model import TopicPartition
 from kafkalite.record.batches import no_items
 from kafkalite.record.columns import BytesColumn, Record, RecordColumns
@@ -242,8 +241,8 @@ def test_a_record_that_the_target_never_takes_is_not_tried_for_ever(
     one.admin.create_topic("refused", 1)
     two.admin.create_topic("refused", 1, configs={"max.message.bytes": "1000"})
     one.produce("refused", 0, [b"v" * 5000])
-    monkeypatch.setattr("kafkalite.client.mirror.GIVE_UP_S", 0.5)
-    monkeypatch.setattr("kafkalite.client.mirror.RETRY_PAUSE_S", 0.05)
+    monkeypatch.setattr("kafkalite.mirror.mirror.GIVE_UP_S", 0.5)
+    monkeypatch.setattr("kafkalite.mirror.mirror.RETRY_PAUSE_S", 0.05)
     stop = threading.Event()
     given_up = threading.Timer(READY_S, stop.set)
     given_up.start()

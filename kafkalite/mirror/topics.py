@@ -14,8 +14,8 @@ import contextlib
 import re
 from typing import TYPE_CHECKING
 
-from kafkalite.client.mirror_progress import PREFIX
 from kafkalite.errors import InvalidPartitions, TopicAlreadyExists
+from kafkalite.mirror.progress import PREFIX
 from kafkalite.model import INTERNAL_TOPICS
 
 if TYPE_CHECKING:

@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from kafkalite._native.batch import BatchError, crc_matches
 from kafkalite.client.client import READ_COMMITTED
 from kafkalite.client.errors import TransactionAborted
-from kafkalite.client.mirror_progress import Progress, Reached
-from kafkalite.client.mirror_topics import TargetTopics, TopicFilter
 from kafkalite.client.read.reader import FETCH_SIZE, Reader
 from kafkalite.client.write.producer import TRANSACTION_TIMEOUT_S
 from kafkalite.errors import ErrorCode, OffsetOutOfRange, error_for
+from kafkalite.mirror.progress import Progress, Reached
+from kafkalite.mirror.topics import TargetTopics, TopicFilter
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, ZERO_UUID, TopicPartition
 from kafkalite.record.batches import BatchReader, next_whole
 from kafkalite.record.compression import CompressionError
