@@ -7,8 +7,7 @@ import os
 import signal
 import sys
 
-from kafkalite.client import Client
-from kafkalite.client.client import READ_COMMITTED
+from kafkalite.client import READ_COMMITTED, Client
 
 
 def main(bootstrap: str) -> None:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalite.audit.events import AUDIT_TOPIC
 from kafkalite.audit.tally import REPORT_INTERVAL_S, WINDOW_S, Tally
-from kafkalite.client.columns.column_writer import ColumnWriter
-from kafkalite.client.write.producer import Producer, stamped
+from kafkalite.client import Admin, ColumnWriter, Producer
+from kafkalite.client.write.producer import stamped
 from kafkalite.client.write.transactions import State
 from kafkalite.errors import TopicAlreadyExists, UnknownTopicOrPartition
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from kafkalite.client.client import Client
+    from kafkalite.client import Client
     from kafkalite.client.write.producer import Sendable
 
 
@@ -104,7 +104,7 @@ class AuditedProducer(Producer):
             self._client.topic(self._audit_topic)
         except UnknownTopicOrPartition:
             with contextlib.suppress(TopicAlreadyExists):
-                self._client.admin.create_topic(self._audit_topic, 1)
+                Admin(self._client).create_topic(self._audit_topic, 1)
         self._audit_topic_known = True
 
 

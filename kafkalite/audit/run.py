@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kafkalite.audit.events import Reported
-    from kafkalite.client.client import Client
+    from kafkalite.client import Client
     from kafkalite.model import TopicPartition
 
 GRACE_S = 60.0

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kafkalite.audit.events import Reported
-from kafkalite.client.client import READ_COMMITTED
+from kafkalite.client import READ_COMMITTED, Reader
 from kafkalite.client.columns.arrow import headers_of
-from kafkalite.client.read.reader import Reader
 from kafkalite.errors import UnknownTopicOrPartition
 from kafkalite.mirror import Progress
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, ZERO_UUID, TopicPartition
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from kafkalite.audit.counts import Count
-    from kafkalite.client.client import Client
-    from kafkalite.client.read.reader import Chunk
+    from kafkalite.client import Chunk, Client
     from kafkalite.spark.manifest import DataFile
 
 CHUNK_COUNT = 100_000

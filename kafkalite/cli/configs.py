@@ -18,8 +18,7 @@ from kafkalite.cli.common import add_client_arguments, assignments, open_client,
 if TYPE_CHECKING:
     import argparse
 
-    from kafkalite.client import Client
-    from kafkalite.client.admin.admin import ConfigEntry
+    from kafkalite.client import Client, ConfigEntry
 
 DEFAULT_SOURCE = "default"
 SECRET = "(hidden)"  # noqa: S105  # what is shown in place of one

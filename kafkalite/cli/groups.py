@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
-    from kafkalite.client import Client
-    from kafkalite.client.admin.groups import GroupDescription
+    from kafkalite.client import Client, GroupDescription
 
 STATES = (
     *("Empty", "Stable", "PreparingRebalance", "CompletingRebalance"),

@@ -30,8 +30,7 @@ from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition, uuid
 if TYPE_CHECKING:
     import argparse
 
-    from kafkalite.client import Client
-    from kafkalite.client.client import TopicDescription
+    from kafkalite.client import Client, TopicDescription
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,14 +1,16 @@
 """A columnar client: metadata, offsets, fetch to arrays, produce from arrays, administration. Needs no broker code.
 
-    client.py       Client: the front door; look-ups and the way to a leader, with retries
-    column_reader.py, column_writer.py   Arrow record batches, through arrow.py; splitting.py cuts ranges by bytes
-    reader.py       ranges of partitions as columns, the next fetch under way while one is decoded
-    group_reader.py the same as a member of a consumer group, with membership.py, commits.py and assignors.py
-    producer.py     batches from columns, several in flight, idempotent, split and sent again when need be
-    transactions.py what makes a producer transactional
-    admin.py        topics, partitions, configurations, DeleteRecords
-    connection.py   one socket to one broker, versions negotiated
-    errors.py       what goes wrong without an error code from a broker
+    columns/          ColumnReader, ColumnWriter: ranges and tables, as Arrow record batches or NumPy columns
+    client.py         Client: the front door, which makes what stands below it
+    admin/            topics, configurations, groups, transactional ids
+    group/            GroupReader: reading as a member of a consumer group
+    read/   write/    Reader: ranges of partitions as columns    Producer: columns to partitions, transactions
+    coordinators.py   the way to the broker that keeps a group or a transactional id
+    cluster.py        brokers, leaders, offsets; asking again when something moved
+    connection.py     one socket to one broker, versions negotiated
+    errors.py         what goes wrong without an error code from a broker
+
+Each uses only what stands below it.
 
     from kafkalite.client import Client
 
@@ -28,7 +30,15 @@ from kafkalite.lazy import lazy_names
 
 if TYPE_CHECKING:
     from kafkalite.client.admin.admin import Admin as Admin
+    from kafkalite.client.admin.admin import ConfigEntry as ConfigEntry
+    from kafkalite.client.admin.groups import CommittedOffset as CommittedOffset
+    from kafkalite.client.admin.groups import GroupDescription as GroupDescription
     from kafkalite.client.client import Client as Client
+    from kafkalite.client.cluster import ISOLATIONS as ISOLATIONS
+    from kafkalite.client.cluster import READ_COMMITTED as READ_COMMITTED
+    from kafkalite.client.cluster import READ_UNCOMMITTED as READ_UNCOMMITTED
+    from kafkalite.client.cluster import TopicDescription as TopicDescription
+    from kafkalite.client.cluster import parse_bootstrap as parse_bootstrap
     from kafkalite.client.columns.column_reader import ColumnReader as ColumnReader
     from kafkalite.client.columns.column_writer import ColumnWriter as ColumnWriter
     from kafkalite.client.errors import BrokerUnreachable as BrokerUnreachable
@@ -49,7 +59,10 @@ if TYPE_CHECKING:
     from kafkalite.client.read.reader import Chunk as Chunk
     from kafkalite.client.read.reader import Reader as Reader
     from kafkalite.client.read.splitting import OffsetRange as OffsetRange
+    from kafkalite.client.read.splitting import split_by_size as split_by_size
+    from kafkalite.client.write.producer import Delivery as Delivery
     from kafkalite.client.write.producer import Producer as Producer
+    from kafkalite.client.write.transactions import Prepared as Prepared
 
 _WHERE = {
     "Admin": "kafkalite.client.admin.admin",
@@ -60,47 +73,34 @@ _WHERE = {
     "ColumnReader": "kafkalite.client.columns.column_reader",
     "ColumnWriter": "kafkalite.client.columns.column_writer",
     "CommitFailed": "kafkalite.client.errors",
+    "CommittedOffset": "kafkalite.client.admin.groups",
+    "ConfigEntry": "kafkalite.client.admin.admin",
     "ConnectionLost": "kafkalite.client.errors",
+    "Delivery": "kafkalite.client.write.producer",
     "DeliveryFailed": "kafkalite.client.errors",
+    "GroupDescription": "kafkalite.client.admin.groups",
     "GroupMetadata": "kafkalite.client.group.group_reader",
     "GroupReader": "kafkalite.client.group.group_reader",
+    "ISOLATIONS": "kafkalite.client.cluster",
     "NoOffset": "kafkalite.client.errors",
     "OffsetRange": "kafkalite.client.read.splitting",
+    "Prepared": "kafkalite.client.write.transactions",
     "Producer": "kafkalite.client.write.producer",
     "ProtocolError": "kafkalite.client.errors",
+    "READ_COMMITTED": "kafkalite.client.cluster",
+    "READ_UNCOMMITTED": "kafkalite.client.cluster",
     "RangeUnavailable": "kafkalite.client.errors",
     "Reader": "kafkalite.client.read.reader",
     "ReaderClosed": "kafkalite.client.errors",
     "RequestTimeout": "kafkalite.client.errors",
+    "TopicDescription": "kafkalite.client.cluster",
     "TransactionAborted": "kafkalite.client.errors",
     "UnsendableRequest": "kafkalite.client.errors",
     "UnsupportedApi": "kafkalite.client.errors",
+    "parse_bootstrap": "kafkalite.client.cluster",
+    "split_by_size": "kafkalite.client.read.splitting",
 }
 
-__all__ = [
-    "Admin",
-    "BrokerUnreachable",
-    "Chunk",
-    "Client",
-    "ClientError",
-    "ColumnReader",
-    "ColumnWriter",
-    "CommitFailed",
-    "ConnectionLost",
-    "DeliveryFailed",
-    "GroupMetadata",
-    "GroupReader",
-    "NoOffset",
-    "OffsetRange",
-    "Producer",
-    "ProtocolError",
-    "RangeUnavailable",
-    "Reader",
-    "ReaderClosed",
-    "RequestTimeout",
-    "TransactionAborted",
-    "UnsendableRequest",
-    "UnsupportedApi",
-]
+__all__ = list(_WHERE)
 
 __getattr__, __dir__ = lazy_names(__name__, _WHERE)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafkalite.client.client import SHARED, raise_for
+from kafkalite.client.cluster import SHARED, raise_for
 from kafkalite.errors import ErrorCode
 from kafkalite.protocol.api import FIND_COORDINATOR
 from kafkalite.protocol.messages.find_coordinator import FindCoordinatorRequest
 
 if TYPE_CHECKING:
-    from kafkalite.client.client import Client
+    from kafkalite.client.cluster import Cluster
     from kafkalite.client.connection import Connection
 
 COORDINATOR_VERSION_MAX = 3
@@ -31,7 +31,7 @@ WAITING = MOVED | {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 class Coordinator:
     """See the module. `lane` as in Client: connections of its own, or the shared ones."""
 
-    def __init__(self, client: Client, key: str, kind: int = GROUP, lane: str = SHARED) -> None:
+    def __init__(self, client: Cluster, key: str, kind: int = GROUP, lane: str = SHARED) -> None:
         self._client = client
         self._key = key
         self._kind = kind

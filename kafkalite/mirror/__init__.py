@@ -24,6 +24,6 @@ _WHERE = {
     "TopicFilter": "kafkalite.mirror.topics",
 }
 
-__all__ = ["Copied", "Mirror", "Progress", "TopicFilter"]
+__all__ = list(_WHERE)
 
 __getattr__, __dir__ = lazy_names(__name__, _WHERE)

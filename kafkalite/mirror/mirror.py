@@ -23,9 +23,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from kafkalite._native.batch import BatchError, crc_matches
-from kafkalite.client.client import READ_COMMITTED
-from kafkalite.client.errors import TransactionAborted
-from kafkalite.client.read.reader import FETCH_SIZE, Reader
+from kafkalite.client import READ_COMMITTED, Reader, TransactionAborted
+from kafkalite.client.read.reader import FETCH_SIZE
 from kafkalite.client.write.producer import TRANSACTION_TIMEOUT_S
 from kafkalite.errors import ErrorCode, OffsetOutOfRange, error_for
 from kafkalite.mirror.progress import Progress, Reached
@@ -40,9 +39,8 @@ if TYPE_CHECKING:
 
     from kafkalite._native.batch import BatchInfo
     from kafkalite._native.columns import AbortedTransactions
-    from kafkalite.client.client import Client, TopicDescription
+    from kafkalite.client import Client, Producer, TopicDescription
     from kafkalite.client.read.reader import Position
-    from kafkalite.client.write.producer import Producer
 
 COMMIT_INTERVAL_S = 1.0
 COMMIT_SIZE = 64 * 1024 * 1024

@@ -18,7 +18,7 @@ import contextlib
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkalite.client.columns.column_reader import ColumnReader
+from kafkalite.client import ColumnReader
 from kafkalite.errors import TopicAlreadyExists, UnknownTopicOrPartition
 from kafkalite.model import TopicPartition, topic_name_error, uuid_bytes, uuid_text
 from kafkalite.record.columns import Record
@@ -26,8 +26,7 @@ from kafkalite.record.columns import Record
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kafkalite.client.client import Client
-    from kafkalite.client.write.producer import Producer
+    from kafkalite.client import Client, Producer
 
 PREFIX = "kafkalite.mirror."
 """Topics of this prefix are mirrors' own and are not mirrored."""

@@ -19,7 +19,7 @@ from kafkalite.mirror.progress import PREFIX
 from kafkalite.model import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
-    from kafkalite.client.client import Client, TopicDescription
+    from kafkalite.client import Client, TopicDescription
 
 NOT_COPIED = frozenset(
     {

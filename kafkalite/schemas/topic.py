@@ -25,8 +25,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from kafkalite.client.client import READ_COMMITTED, Client
-from kafkalite.client.errors import ClientError, TransactionAborted
+from kafkalite.client import READ_COMMITTED, Client, ClientError, TransactionAborted
 from kafkalite.errors import ErrorCode, InvalidTxnState, KafkaError, OffsetOutOfRange, ProducerFenced, StartupError
 from kafkalite.logging import fields
 from kafkalite.model import TopicPartition
@@ -38,8 +37,7 @@ from kafkalite.schemas.state import State
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kafkalite.client.read.reader import Chunk, Reader
-    from kafkalite.client.write.producer import Producer
+    from kafkalite.client import Chunk, Producer, Reader
     from kafkalite.schemas.records import TopicRecord
 
 T = TypeVar("T")

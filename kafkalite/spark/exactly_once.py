@@ -26,9 +26,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kafkalite.client.client import Client
-from kafkalite.client.columns.column_writer import ColumnWriter
-from kafkalite.client.errors import ClientError
+from kafkalite.client import Client, ClientError, ColumnWriter
 from kafkalite.errors import InvalidProducerEpoch, InvalidTxnState, KafkaError, ProducerFenced
 from kafkalite.spark.markers import Marker, Markers, Tally
 from kafkalite.spark.writing import SinkError
@@ -36,7 +34,7 @@ from kafkalite.spark.writing import SinkError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from kafkalite.client.write.transactions import Prepared
+    from kafkalite.client import Prepared
     from kafkalite.spark.sink_options import SinkOptions
     from kafkalite.spark.writing import Task
 

@@ -14,8 +14,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkalite.client.columns.column_reader import ISOLATIONS
-from kafkalite.client.read.splitting import split_by_size
+from kafkalite.client import ISOLATIONS, split_by_size
 from kafkalite.errors import OffsetOutOfRange
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 from kafkalite.spark.manifest import Change, LoadError
@@ -26,7 +25,7 @@ from kafkalite.spark.stream import ESTIMATE_PIECE, ids_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kafkalite.client.client import Client
+    from kafkalite.client import Client
     from kafkalite.spark.manifest import State
     from kafkalite.spark.options import SourceOptions
 

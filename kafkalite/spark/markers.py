@@ -29,11 +29,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from kafkalite._native.lines import partitions_of
-from kafkalite.client.client import READ_COMMITTED
+from kafkalite.client import READ_COMMITTED, ClientError, ColumnReader, Prepared
 from kafkalite.client.columns.arrow import rows_of
-from kafkalite.client.columns.column_reader import ColumnReader
-from kafkalite.client.errors import ClientError
-from kafkalite.client.write.transactions import Prepared
 from kafkalite.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
 from kafkalite.model import topic_name_error
 from kafkalite.record.columns import Record
@@ -41,8 +38,7 @@ from kafkalite.record.columns import Record
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from kafkalite.client.client import Client
-    from kafkalite.client.write.producer import Producer
+    from kafkalite.client import Client, Producer
     from kafkalite.record.columns import BytesColumn
 
 PREFIX = "kafkalite.spark."

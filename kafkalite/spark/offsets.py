@@ -21,7 +21,7 @@ from kafkalite.spark.options import INT32_MAX, OptionError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from kafkalite.client.read.splitting import OffsetRange
+    from kafkalite.client import OffsetRange
     from kafkalite.spark.options import Bound
 
     Positions = Mapping[TopicPartition, int]

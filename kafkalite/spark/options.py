@@ -17,7 +17,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kafkalite.client.client import parse_bootstrap
+from kafkalite.client import parse_bootstrap
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition, topic_name_error
 
 if TYPE_CHECKING:

@@ -18,11 +18,8 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kafkalite.client.client import Client
-from kafkalite.client.columns.column_reader import ISOLATIONS, ColumnReader
-from kafkalite.client.errors import RangeUnavailable
+from kafkalite.client import ISOLATIONS, Client, ColumnReader, RangeUnavailable, split_by_size
 from kafkalite.client.read.reader import FETCH_SIZE
-from kafkalite.client.read.splitting import split_by_size
 from kafkalite.errors import InconsistentTopicId, OffsetOutOfRange, UnknownTopicOrPartition
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, ZERO_UUID, TopicPartition
 from kafkalite.spark.offsets import REMEDY, DataLoss, Piece, checked_ranges, cut_to, resolve
@@ -32,7 +29,7 @@ from kafkalite.spark.pushdown import Narrowing
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from kafkalite.client.client import TopicDescription
+    from kafkalite.client import TopicDescription
     from kafkalite.spark.offsets import Positions
     from kafkalite.spark.options import ClientSettings, SourceOptions, Subscription
 

@@ -18,10 +18,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kafkalite.client.client import Client
-from kafkalite.client.columns.column_reader import ISOLATIONS
-from kafkalite.client.errors import ClientError
-from kafkalite.client.read.splitting import split_by_size
+from kafkalite.client import ISOLATIONS, Client, ClientError, split_by_size
 from kafkalite.errors import KafkaError, OffsetOutOfRange
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, ZERO_UUID, TopicPartition, uuid_bytes, uuid_text
 from kafkalite.spark.offsets import (

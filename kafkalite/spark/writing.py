@@ -15,9 +15,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kafkalite.client.client import Client
-from kafkalite.client.columns.column_writer import ColumnWriter
-from kafkalite.client.errors import ClientError
+from kafkalite.client import Client, ClientError, ColumnWriter
 from kafkalite.errors import KafkaError
 
 if TYPE_CHECKING:

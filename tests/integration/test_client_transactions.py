@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from kafkalite.broker import Broker
-from kafkalite.client import Client, DeliveryFailed, Producer, TransactionAborted
-from kafkalite.client.client import READ_COMMITTED
+from kafkalite.client import READ_COMMITTED, Client, DeliveryFailed, Producer, TransactionAborted
 from kafkalite.client.write.transactions import State
 from kafkalite.errors import (
     InvalidTransactionTimeout,

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from kafkalite.broker import Broker
-from kafkalite.client import Client
-from kafkalite.client.client import READ_COMMITTED, READ_UNCOMMITTED
+from kafkalite.client import READ_COMMITTED, READ_UNCOMMITTED, Client
 from kafkalite.record.columns import Record
 from tests.support.process import REPOSITORY, wait_until
 

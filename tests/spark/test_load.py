@@ -9,8 +9,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from kafkalite.broker import Broker
-from kafkalite.client import Client
-from kafkalite.client.client import READ_COMMITTED
+from kafkalite.client import READ_COMMITTED, Client
 from kafkalite.model import TopicPartition
 from kafkalite.record.columns import Record, RecordColumns
 from kafkalite.spark import load

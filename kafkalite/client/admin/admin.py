@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kafkalite.client.client import RETRY_BACKOFF_S_MAX, by_topic, raise_for, raise_from_leader, require_answers
+from kafkalite.client.cluster import RETRY_BACKOFF_S_MAX, by_topic, raise_for, raise_from_leader, require_answers
 from kafkalite.client.errors import ProtocolError
 from kafkalite.errors import ErrorCode, KafkaError
 from kafkalite.model import TopicPartition
@@ -35,7 +35,7 @@ from kafkalite.protocol.messages.incremental_alter_configs import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from kafkalite.client.client import Client, TopicDescription
+    from kafkalite.client.cluster import Cluster, TopicDescription
     from kafkalite.client.connection import Connection
 
 RESOURCE_TOPIC, RESOURCE_BROKER = 2, 4
@@ -82,7 +82,7 @@ class ConfigEntry(NamedTuple):
 class Admin:
     """See the module; `Client.admin` gives one."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Cluster) -> None:
         self._client = client
 
     def create_topic(

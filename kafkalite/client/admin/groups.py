@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kafkalite.client.client import by_topic, raise_for
+from kafkalite.client.cluster import by_topic, raise_for
 from kafkalite.client.group.consumer_protocol import decode_assignment
 from kafkalite.errors import ErrorCode
 from kafkalite.model import TopicPartition
@@ -29,7 +29,7 @@ from kafkalite.protocol.messages.offset_fetch import OffsetFetchRequest
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from kafkalite.client.client import Client
+    from kafkalite.client.cluster import Cluster
     from kafkalite.client.connection import Connection
 
 COORDINATOR_VERSION_MAX = 3
@@ -84,7 +84,7 @@ class CommittedOffset(NamedTuple):
 class Groups:
     """See the module; `Client.groups` gives one."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Cluster) -> None:
         self._client = client
 
     def list(self, states: Iterable[str] = ()) -> list[GroupListing]:

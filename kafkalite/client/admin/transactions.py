@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkalite.client.client import raise_for
+from kafkalite.client.cluster import raise_for
 from kafkalite.client.coordinators import TRANSACTION, Coordinator
 from kafkalite.errors import ErrorCode, error_for
 from kafkalite.model import TopicPartition
@@ -27,7 +27,7 @@ from kafkalite.protocol.messages.write_txn_markers import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kafkalite.client.client import Client
+    from kafkalite.client.cluster import Cluster
 
 
 class TransactionListing(NamedTuple):
@@ -63,7 +63,7 @@ class OpenTransaction(NamedTuple):
 class TransactionAdmin:
     """See the module; `Client.transactions` gives one."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Cluster) -> None:
         self._client = client
 
     def list(self, states: Iterable[str] = (), older_than_ms: int = -1) -> list[TransactionListing]:

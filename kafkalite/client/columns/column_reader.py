@@ -17,7 +17,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Self
 
-from kafkalite.client.client import READ_COMMITTED, READ_UNCOMMITTED, Client
+from kafkalite.client.client import Client
+from kafkalite.client.cluster import ISOLATIONS, READ_COMMITTED
 from kafkalite.client.columns.arrow import COLUMNS, FIELDS, ArrowExporter, require_columns, schema_of
 from kafkalite.client.errors import RangeUnavailable
 from kafkalite.client.read.reader import FETCH_SIZE, Reader
@@ -37,7 +38,6 @@ ROWS_MAX = 10_000
 SIZE_MAX = 4 * 1024 * 1024
 """Bytes of keys and values of a record batch; a record that is larger comes alone."""
 POLL_S = 1.0
-ISOLATIONS = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
 
 
 class ColumnReader:

@@ -17,7 +17,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkalite.client.admin.groups import OFFSET_COMMIT_VERSION_MAX, OFFSET_FETCH_VERSION_MAX, CommittedOffset
-from kafkalite.client.client import RETRY_BACKOFF_S_MAX, by_topic
+from kafkalite.client.cluster import RETRY_BACKOFF_S_MAX, by_topic
 from kafkalite.client.coordinators import WAITING, Coordinator
 from kafkalite.client.errors import BrokerUnreachable, ClientError, CommitFailed, ConnectionLost, RequestTimeout
 from kafkalite.errors import ErrorCode, KafkaError, error_for
@@ -33,7 +33,7 @@ from kafkalite.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetF
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from kafkalite.client.client import Client
+    from kafkalite.client.cluster import Cluster
     from kafkalite.client.connection import Connection
     from kafkalite.client.group.membership import Identity
 
@@ -66,7 +66,7 @@ class UnderWay(NamedTuple):
 class Commits:
     """See the module."""
 
-    def __init__(self, client: Client, group_id: str, instance_id: str | None) -> None:
+    def __init__(self, client: Cluster, group_id: str, instance_id: str | None) -> None:
         self._client = client
         self._group_id = group_id
         self._instance_id = instance_id

@@ -25,7 +25,7 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from kafkalite.client.admin.groups import CommittedOffset
-from kafkalite.client.client import READ_UNCOMMITTED
+from kafkalite.client.cluster import READ_UNCOMMITTED
 from kafkalite.client.errors import CommitFailed, NoOffset, ReaderClosed
 from kafkalite.client.group.assignors import ASSIGNORS
 from kafkalite.client.group.commits import PASSING, UNREACHED, Commits
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from re import Pattern
 
-    from kafkalite.client.client import Client
+    from kafkalite.client.cluster import Cluster
     from kafkalite.client.group.assignors import Assignor
     from kafkalite.client.group.commits import Callback, Offsets
     from kafkalite.client.read.reader import Chunk
@@ -84,7 +84,7 @@ class GroupReader:
 
     def __init__(
         self,
-        client: Client,
+        client: Cluster,
         group_id: str,
         topics: Iterable[str] | str | Pattern[str],
         *,

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kafkalite.client.client import RETRY_BACKOFF_S_MAX
+from kafkalite.client.cluster import RETRY_BACKOFF_S_MAX
 from kafkalite.client.coordinators import WAITING, Coordinator
 from kafkalite.client.errors import (
     BrokerUnreachable,
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from re import Pattern
 
-    from kafkalite.client.client import Client
+    from kafkalite.client.cluster import Cluster
     from kafkalite.client.group.assignors import Assignor
     from kafkalite.model import TopicPartition
 
@@ -122,7 +122,7 @@ class Identity(NamedTuple):
 class Membership:
     """See the module. `notify` is called, without a lock, after each change that the owner should look at."""
 
-    def __init__(self, client: Client, settings: MemberSettings, notify: Callable[[], None]) -> None:
+    def __init__(self, client: Cluster, settings: MemberSettings, notify: Callable[[], None]) -> None:
         self._settings = settings
         self._notify = notify
         self._client = client.twin()

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from kafkalite._native.batch import BatchError
 from kafkalite._native.columns import AbortedTransactions, following_offset
-from kafkalite.client.client import READ_COMMITTED, READ_UNCOMMITTED, RETRY_BACKOFF_S_MAX, by_topic
+from kafkalite.client.cluster import READ_COMMITTED, READ_UNCOMMITTED, RETRY_BACKOFF_S_MAX, by_topic
 from kafkalite.client.errors import BrokerUnreachable, ConnectionLost, RequestTimeout
 from kafkalite.errors import ErrorCode, KafkaError, UnknownTopicOrPartition, error_for
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Iterable, Iterator, Mapping
 
-    from kafkalite.client.client import Client
+    from kafkalite.client.cluster import Cluster
     from kafkalite.client.connection import Connection
     from kafkalite.record.columns import Record, RecordColumns
 
@@ -121,7 +121,7 @@ class Reader:
 
     def __init__(
         self,
-        client: Client,
+        client: Cluster,
         starts: Mapping[TopicPartition, int],
         *,
         ends: Mapping[TopicPartition, int] | None = None,

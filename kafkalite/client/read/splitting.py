@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalite._native.batch import BatchError
 from kafkalite._native.columns import following_offset
-from kafkalite.client.client import raise_from_leader
+from kafkalite.client.cluster import raise_from_leader
 from kafkalite.errors import ErrorCode, error_for
 from kafkalite.protocol.api import FETCH
 from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -28,7 +28,7 @@ from kafkalite.record.batches import next_whole
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kafkalite.client.client import Client
+    from kafkalite.client.cluster import Cluster
     from kafkalite.model import TopicPartition
 
 FETCH_VERSION_MAX = 12
@@ -69,7 +69,7 @@ class Stretch(NamedTuple):
     density: float
 
 
-def split_by_size(client: Client, key: TopicPartition, start: int, end: int, size_target: int) -> list[OffsetRange]:
+def split_by_size(client: Cluster, key: TopicPartition, start: int, end: int, size_target: int) -> list[OffsetRange]:
     """See the module. ValueError for a target below 1 and a range that is none; OffsetOutOfRange as on reading."""
     if size_target < 1:
         raise ValueError(f"pieces of {size_target} bytes")
@@ -100,7 +100,7 @@ def split_by_size(client: Client, key: TopicPartition, start: int, end: int, siz
 class Profile:
     """How dense a range is, as far as it was looked at."""
 
-    def __init__(self, client: Client, key: TopicPartition, start: int, end: int) -> None:
+    def __init__(self, client: Cluster, key: TopicPartition, start: int, end: int) -> None:
         self._client = client
         self._key = key
         self._start = start
@@ -189,13 +189,13 @@ def size_between(stretches: Sequence[Stretch], start: int, end: int) -> float:
     return sum(max(0, min(stretch.end, end) - max(stretch.start, start)) * stretch.density for stretch in stretches)
 
 
-def batch_start(client: Client, key: TopicPartition, offset: int) -> int | None:
+def batch_start(client: Cluster, key: TopicPartition, offset: int) -> int | None:
     """Where the batch begins that holds this offset, or the next one; None behind the last."""
     seen = probe(client, key, offset)
     return None if seen is None else seen.base
 
 
-def probe(client: Client, key: TopicPartition, offset: int) -> Probe | None:
+def probe(client: Cluster, key: TopicPartition, offset: int) -> Probe | None:
     """Looks at the batch that holds an offset, or the next one where there is none; None behind the last."""
 
     def ask() -> Probe | None:

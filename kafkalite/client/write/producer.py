@@ -34,7 +34,7 @@ import numpy as np
 
 from kafkalite._native.batch import read_info
 from kafkalite._native.columns import adopt
-from kafkalite.client.client import RETRY_BACKOFF_S_MAX
+from kafkalite.client.cluster import RETRY_BACKOFF_S_MAX
 from kafkalite.client.errors import (
     BrokerUnreachable,
     ClientError,
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from kafkalite.client.admin.groups import CommittedOffset
-    from kafkalite.client.client import Client
+    from kafkalite.client.cluster import Cluster
     from kafkalite.client.connection import Connection
     from kafkalite.client.group.group_reader import GroupMetadata
 
@@ -129,7 +129,7 @@ class Producer:
 
     def __init__(
         self,
-        client: Client,
+        client: Cluster,
         *,
         acks: int = ACKS_ALL,
         codec: int = Codec.NONE,

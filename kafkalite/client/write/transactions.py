@@ -24,7 +24,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkalite.client.admin.groups import CommittedOffset
-from kafkalite.client.client import RETRY_BACKOFF_S_MAX, by_topic
+from kafkalite.client.cluster import RETRY_BACKOFF_S_MAX, by_topic
 from kafkalite.client.coordinators import GROUP, TRANSACTION, WAITING, Coordinator
 from kafkalite.client.errors import (
     BrokerUnreachable,
@@ -56,7 +56,7 @@ from kafkalite.protocol.messages.txn_offset_commit import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from kafkalite.client.client import Client
+    from kafkalite.client.cluster import Cluster
     from kafkalite.client.connection import Connection
     from kafkalite.client.group.group_reader import GroupMetadata
 
@@ -110,7 +110,7 @@ class Prepared(NamedTuple):
 class Transactions:
     """See the module: the transactions of one transactional id, one after the other."""
 
-    def __init__(self, client: Client, transactional_id: str, timeout_s: float) -> None:
+    def __init__(self, client: Cluster, transactional_id: str, timeout_s: float) -> None:
         self._client = client
         self.transactional_id = transactional_id
         self._timeout_ms = int(timeout_s * 1000)

@@ -11,12 +11,12 @@ from kafkalite.client import (
     Client,
     ClientError,
     DeliveryFailed,
+    ProtocolError,
     RequestTimeout,
     UnsupportedApi,
+    parse_bootstrap,
 )
-from kafkalite.client.client import parse_bootstrap
 from kafkalite.client.connection import Connection
-from kafkalite.client.errors import ProtocolError
 from kafkalite.errors import (
     CorruptMessage,
     InvalidTopic,

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafkalite.client import Client, ClientError, GroupMetadata
-from kafkalite.client.errors import ProtocolError
+from kafkalite.client import Client, ClientError, GroupMetadata, ProtocolError
 from kafkalite.errors import KafkaError
 from kafkalite.model import OFFSET_EARLIEST, TopicPartition
 from tests.support.fake_cluster import HANDLERS, FakeCluster

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalite.client.read.splitting import OffsetRange
+from kafkalite.client import OffsetRange
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 from kafkalite.spark.offsets import (
     DataLoss,

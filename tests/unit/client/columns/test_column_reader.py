@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalite.client import Client, ColumnReader, RangeUnavailable
+from kafkalite.client import Client, ColumnReader, OffsetRange, RangeUnavailable
 from kafkalite.client.columns.arrow import COLUMNS, ArrowExporter, microseconds, pieces, schema_of
-from kafkalite.client.read.splitting import OffsetRange
 from kafkalite.errors import CorruptMessage, InconsistentTopicId, OffsetOutOfRange, UnknownTopicOrPartition
 from kafkalite.model import TopicPartition
 from kafkalite.record.batches import decode, encode_batch

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from kafkalite.client import Client, CommitFailed, NoOffset, ReaderClosed
-from kafkalite.client.group.group_reader import GroupReader
+from kafkalite.client import Client, CommitFailed, GroupReader, NoOffset, ReaderClosed
 from kafkalite.errors import FencedInstanceId, GroupMaxSizeReached, InconsistentGroupProtocol
 from kafkalite.model import TopicPartition
 from tests.support.fake_cluster import (

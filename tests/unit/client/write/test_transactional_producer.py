@@ -10,8 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafkalite.client import Client, DeliveryFailed, GroupMetadata, TransactionAborted
-from kafkalite.client.write.producer import Producer
+from kafkalite.client import Client, DeliveryFailed, GroupMetadata, Producer, TransactionAborted
 from kafkalite.errors import (
     InvalidTxnState,
     ProducerFenced,
