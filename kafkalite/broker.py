@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from kafkalite.clock import Clock
     from kafkalite.listeners import Listener
     from kafkalite.model import Endpoint
-    from kafkalite.registry.broker import BrokerRegistration
+    from kafkalite.zookeeper.broker import BrokerRegistration
 
 logger = logging.getLogger("kafkalite.broker")
 
@@ -327,7 +327,7 @@ class Broker:
         if endpoint is None:
             logger.warning("zookeeper.connect has no effect without a kafka07:// listener")
             return None
-        from kafkalite.registry.broker import BrokerRegistration
+        from kafkalite.zookeeper.broker import BrokerRegistration
 
         session_timeout_s = config.zk_sessiontimeout_ms / 1000
         connection_timeout_ms = config.zk_connectiontimeout_ms or config.zk_sessiontimeout_ms

@@ -23,7 +23,7 @@ from kafkalite.classic.fetcher import Fetcher
 from kafkalite.classic.handlers import DefaultDecoder
 from kafkalite.classic.stream import ChunkQueue, KafkaStream, Position
 from kafkalite.classic.wire import LATEST
-from kafkalite.registry.nodes import BrokerNode, BrokerPartition
+from kafkalite.zookeeper.nodes import BrokerNode, BrokerPartition
 
 FETCH_SIZE = 1 << 20
 OVERHEAD = 10

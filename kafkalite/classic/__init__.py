@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     from kafkalite.classic.stream import KafkaStream as KafkaStream
     from kafkalite.classic.stream import MessageAndMetadata as MessageAndMetadata
     from kafkalite.classic.wire import FetchRequest as FetchRequest
-    from kafkalite.registry.topic_filter import Blacklist as Blacklist
-    from kafkalite.registry.topic_filter import Whitelist as Whitelist
+    from kafkalite.zookeeper.topic_filter import Blacklist as Blacklist
+    from kafkalite.zookeeper.topic_filter import Whitelist as Whitelist
 
 _WHERE = {
-    "Blacklist": "kafkalite.registry.topic_filter",
+    "Blacklist": "kafkalite.zookeeper.topic_filter",
     "CallbackHandler": "kafkalite.classic.handlers",
     "ClassicError": "kafkalite.classic.errors",
     "ConnectionFailed": "kafkalite.classic.errors",
@@ -82,7 +82,7 @@ _WHERE = {
     "SimpleConsumer": "kafkalite.classic.simple_consumer",
     "StringDecoder": "kafkalite.classic.handlers",
     "StringEncoder": "kafkalite.classic.handlers",
-    "Whitelist": "kafkalite.registry.topic_filter",
+    "Whitelist": "kafkalite.zookeeper.topic_filter",
 }
 
 __all__ = sorted(_WHERE)  # noqa: PLE0605 - names, all of them

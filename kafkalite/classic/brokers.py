@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kafkalite.classic.errors import InvalidConfig, NoBrokersForPartition
 from kafkalite.classic.wire import ANY_PARTITION
-from kafkalite.registry import group, zookeeper
-from kafkalite.registry.nodes import BrokerPartition
-from kafkalite.registry.zookeeper import SessionState, ZooKeeperError
+from kafkalite.zookeeper import group
+from kafkalite.zookeeper import session as zookeeper
+from kafkalite.zookeeper.nodes import BrokerPartition
+from kafkalite.zookeeper.session import SessionState, ZooKeeperError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -30,10 +30,10 @@ from kafkalite.classic.fetcher import Fetcher
 from kafkalite.classic.handlers import DefaultDecoder
 from kafkalite.classic.stream import ChunkQueue, KafkaStream, Position
 from kafkalite.logging import fields
-from kafkalite.registry import group as nodes
-from kafkalite.registry import zookeeper
-from kafkalite.registry.nodes import FilterCounts, GroupPaths, NodeError, TopicCounts
-from kafkalite.registry.zookeeper import NodeConflict, SessionState, ZooKeeperError
+from kafkalite.zookeeper import group as nodes
+from kafkalite.zookeeper import session as zookeeper
+from kafkalite.zookeeper.nodes import FilterCounts, GroupPaths, NodeError, TopicCounts
+from kafkalite.zookeeper.session import NodeConflict, SessionState, ZooKeeperError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
     from kafkalite.classic.config import ConsumerConfig
     from kafkalite.classic.handlers import Decoder
-    from kafkalite.registry.nodes import BrokerPartition, Subscription
-    from kafkalite.registry.topic_filter import TopicFilter
+    from kafkalite.zookeeper.nodes import BrokerPartition, Subscription
+    from kafkalite.zookeeper.topic_filter import TopicFilter
 
 logger = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from kafkalite.classic.config import ConsumerConfig
     from kafkalite.classic.stream import Position
-    from kafkalite.registry.nodes import BrokerNode
+    from kafkalite.zookeeper.nodes import BrokerNode
 
 logger = logging.getLogger(__name__)
 

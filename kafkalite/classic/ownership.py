@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Final
 from kafkalite.classic.errors import ClassicError, ConnectionFailed, RebalanceFailed
 from kafkalite.classic.fetcher import reset_offset
 from kafkalite.classic.simple_consumer import SimpleConsumer
-from kafkalite.registry import group as nodes
-from kafkalite.registry import zookeeper
-from kafkalite.registry.assignment import assign, thread_ids
-from kafkalite.registry.nodes import topic_path
+from kafkalite.zookeeper import group as nodes
+from kafkalite.zookeeper import session as zookeeper
+from kafkalite.zookeeper.assignment import assign, thread_ids
+from kafkalite.zookeeper.nodes import topic_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
     from kafkalite.classic.config import ConsumerConfig
-    from kafkalite.registry.nodes import BrokerNode, BrokerPartition, GroupPaths
+    from kafkalite.zookeeper.nodes import BrokerNode, BrokerPartition, GroupPaths
 
 UNKNOWN_OFFSET: Final = -1
 """Where a partition starts whose broker could not be asked: out of range at the first fetch, and reset there."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kafkalite.classic.brokers import Address
     from kafkalite.classic.handlers import Encoder, EventHandler
     from kafkalite.classic.partitioner import Partitioner
-    from kafkalite.registry.nodes import BrokerPartition
+    from kafkalite.zookeeper.nodes import BrokerPartition
 
 
 @dataclass(frozen=True, slots=True)

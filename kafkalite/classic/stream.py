@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from kafkalite.classic.handlers import Decoder
     from kafkalite.classic.messages import Message
-    from kafkalite.registry.nodes import BrokerPartition
+    from kafkalite.zookeeper.nodes import BrokerPartition
 
 __all__ = ["Chunk", "ChunkQueue", "KafkaStream", "MessageAndMetadata", "Position"]
 

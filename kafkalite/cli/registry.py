@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     from kafkalite import logging
 
     logging.configure(level=arguments.log_level, json_lines=arguments.log_format == "json")
-    from kafkalite.schemas.server import RegistryServer
+    from kafkalite.schema_registry.server import RegistryServer
 
     try:
         server = RegistryServer(

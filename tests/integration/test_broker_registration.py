@@ -8,7 +8,7 @@ from kazoo.exceptions import KazooException, NodeExistsError
 
 from kafkalite.clock import SystemClock
 from kafkalite.errors import StartupError
-from kafkalite.registry.broker import BrokerRegistration
+from kafkalite.zookeeper.broker import BrokerRegistration
 from tests.support.process import wait_until
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.integration]

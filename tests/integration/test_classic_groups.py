@@ -11,7 +11,7 @@ from kafkalite.classic.consumer import Consumer
 from kafkalite.classic.errors import ClassicError, ConsumerTimeout, InvalidConfig, RebalanceFailed
 from kafkalite.classic.handlers import StringDecoder
 from kafkalite.classic.producer import Producer, ProducerData
-from kafkalite.registry.topic_filter import Whitelist
+from kafkalite.zookeeper.topic_filter import Whitelist
 from tests.support.classic_broker import ClassicBroker
 from tests.support.process import wait_until
 

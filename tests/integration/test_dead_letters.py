@@ -10,7 +10,7 @@ from kafkalite.avro.dead_letters import dead_letters, headers_of, restore
 from kafkalite.client import Client
 from kafkalite.model import TopicPartition
 from kafkalite.record.columns import BytesColumn, HeaderColumns, RecordColumns
-from kafkalite.schemas.server import RegistryServer
+from kafkalite.schema_registry.server import RegistryServer
 
 pytestmark = pytest.mark.integration
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite.schemas.server import RegistryServer
+from kafkalite.schema_registry.server import RegistryServer
 from tests.support.schema_registry import call
 
 pytestmark = pytest.mark.integration

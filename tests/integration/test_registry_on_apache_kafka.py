@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafkalite.schemas.server import RegistryServer
+from kafkalite.schema_registry.server import RegistryServer
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.schema_registry import call
 

@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from kafkalite.client import Client
-from kafkalite.schemas.rest import BODY_SIZE_MAX
-from kafkalite.schemas.server import RegistryServer
+from kafkalite.schema_registry.rest import BODY_SIZE_MAX
+from kafkalite.schema_registry.server import RegistryServer
 from tests.support.process import REPOSITORY, STOP_TIMEOUT_S, wait_until
 from tests.support.schema_registry import JSON, RegistryProcess, call
 

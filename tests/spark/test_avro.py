@@ -3,7 +3,7 @@
 import pytest
 
 from kafkalite.avro import AvroEncoder, RegistryClient
-from kafkalite.schemas.server import RegistryServer
+from kafkalite.schema_registry.server import RegistryServer
 from kafkalite.spark.avro import dead_letters, decode_avro, encode_avro
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration]

@@ -13,7 +13,7 @@ import pytest
 from kafkalite.avro import AvroEncoder, RegistryClient
 from kafkalite.broker import Broker
 from kafkalite.client import Client
-from kafkalite.schemas.server import RegistryServer
+from kafkalite.schema_registry.server import RegistryServer
 from kafkalite.spark import load
 from tests.spark.conftest import quick_python
 from tests.support.process import REPOSITORY, wait_until

@@ -22,7 +22,7 @@ from kafkalite.classic import Consumer, ConsumerConfig
 from kafkalite.classic.errors import ClassicError
 from kafkalite.classic.handlers import PayloadDecoder
 from kafkalite.errors import StartupError
-from kafkalite.registry.zookeeper import ZooKeeperError
+from kafkalite.zookeeper.session import ZooKeeperError
 
 TICK_S = 0.02
 STALL_S = 0.1

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from kafkalite.avro.client import SCHEMA_NOT_FOUND, RegisteredSchema, RegistryRefused
 from kafkalite.avro.schema import Schema, parse
-from kafkalite.schemas.records import TopicRecord, read
-from kafkalite.schemas.state import State
+from kafkalite.schema_registry.records import TopicRecord, read
+from kafkalite.schema_registry.state import State
 from tests.support.process import READY_TIMEOUT_S, REPOSITORY, STOP_TIMEOUT_S, wait_until
 
 JSON = "application/vnd.schemaregistry.v1+json"

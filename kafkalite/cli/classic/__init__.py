@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from kafkalite.classic.errors import ClassicError, InvalidConfig
 from kafkalite.cli import CommandError, Formatter, Parser, UsageError
-from kafkalite.registry.zookeeper import ZooKeeperError
+from kafkalite.zookeeper.session import ZooKeeperError
 
 if TYPE_CHECKING:
     from types import ModuleType

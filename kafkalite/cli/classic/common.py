@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalite.classic.config import CODECS
 from kafkalite.cli import UsageError
-from kafkalite.registry import zookeeper
+from kafkalite.zookeeper import session as zookeeper
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,16 +17,16 @@ from kafkalite.cli import UsageError
 from kafkalite.cli.classic.common import session
 from kafkalite.cli.common import assignments, count
 from kafkalite.cli.ending import on_ending
-from kafkalite.registry.nodes import GroupPaths
-from kafkalite.registry.topic_filter import Blacklist, Whitelist
-from kafkalite.registry.zookeeper import delete_tree
+from kafkalite.zookeeper.nodes import GroupPaths
+from kafkalite.zookeeper.session import delete_tree
+from kafkalite.zookeeper.topic_filter import Blacklist, Whitelist
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
     from kafkalite.classic.connector import ConsumerConnector
-    from kafkalite.registry.topic_filter import TopicFilter
+    from kafkalite.zookeeper.topic_filter import TopicFilter
 
 logger = logging.getLogger(__name__)
 

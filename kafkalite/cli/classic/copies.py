@@ -17,9 +17,9 @@ from kafkalite.cli import CommandError, UsageError
 from kafkalite.cli.classic.common import ZOOKEEPER_DEFAULT, broker_info, codec, session
 from kafkalite.cli.common import count, natural
 from kafkalite.cli.ending import Ending
-from kafkalite.registry.nodes import GroupPaths
-from kafkalite.registry.topic_filter import Blacklist, Whitelist
-from kafkalite.registry.zookeeper import delete_tree
+from kafkalite.zookeeper.nodes import GroupPaths
+from kafkalite.zookeeper.session import delete_tree
+from kafkalite.zookeeper.topic_filter import Blacklist, Whitelist
 
 if TYPE_CHECKING:
     import argparse

@@ -14,17 +14,17 @@ from kafkalite.classic.simple_consumer import SimpleConsumer
 from kafkalite.cli import CommandError, UsageError
 from kafkalite.cli.classic.common import ZOOKEEPER_DEFAULT, server, session
 from kafkalite.cli.common import count, natural
-from kafkalite.registry import group as nodes
-from kafkalite.registry import zookeeper
-from kafkalite.registry.assignment import java_order
-from kafkalite.registry.nodes import CONSUMERS, BrokerPartition, GroupPaths, NodeError, decode_offset
+from kafkalite.zookeeper import group as nodes
+from kafkalite.zookeeper import session as zookeeper
+from kafkalite.zookeeper.assignment import java_order
+from kafkalite.zookeeper.nodes import CONSUMERS, BrokerPartition, GroupPaths, NodeError, decode_offset
 
 if TYPE_CHECKING:
     import argparse
 
     from kazoo.client import KazooClient
 
-    from kafkalite.registry.nodes import BrokerNode
+    from kafkalite.zookeeper.nodes import BrokerNode
 
 LABEL_WIDTH = 20
 GIB = 1 << 30

@@ -20,7 +20,7 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerialize
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from kafkalite.avro import AvroDecoder, RegistryClient
-from kafkalite.schemas.server import RegistryServer
+from kafkalite.schema_registry.server import RegistryServer
 
 ORDER = json.dumps(
     {

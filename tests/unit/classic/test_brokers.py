@@ -7,8 +7,8 @@ from kazoo.exceptions import ConnectionLoss
 from kafkalite.classic.brokers import Address, ZooKeeperBrokers
 from kafkalite.classic.config import ProducerConfig
 from kafkalite.classic.errors import NoBrokersForPartition
-from kafkalite.registry import zookeeper
-from kafkalite.registry.nodes import BrokerPartition
+from kafkalite.zookeeper import session as zookeeper
+from kafkalite.zookeeper.nodes import BrokerPartition
 from tests.support.fake_zookeeper import FakeServer, call
 
 

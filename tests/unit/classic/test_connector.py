@@ -13,7 +13,7 @@ from kafkalite.classic.config import ConsumerConfig
 from kafkalite.classic.connector import ConsumerConnector
 from kafkalite.classic.errors import ConsumerTimeout
 from kafkalite.classic.handlers import PayloadDecoder
-from kafkalite.registry import zookeeper
+from kafkalite.zookeeper import session as zookeeper
 from tests.support.classic_broker import ClassicBroker
 from tests.support.classic_oracle import OracleMessage, encode_set, gzip_wrapper
 from tests.support.fake_zookeeper import FakeServer

@@ -11,7 +11,7 @@ from kafkalite.classic.handlers import DefaultDecoder, PayloadDecoder
 from kafkalite.classic.messages import Message, encode_message_set
 from kafkalite.classic.stream import Chunk, ChunkQueue, KafkaStream, Position
 from kafkalite.record.message_set import wrap
-from kafkalite.registry.nodes import BrokerPartition
+from kafkalite.zookeeper.nodes import BrokerPartition
 
 
 class Fixture:

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from kafkalite.client import Client
 from kafkalite.errors import StartupError
-from kafkalite.schemas.registry import Registry
-from kafkalite.schemas.rest import BODY_SIZE_MAX, Application
-from kafkalite.schemas.topic import TOPIC, TopicStore
+from kafkalite.schema_registry.registry import Registry
+from kafkalite.schema_registry.rest import BODY_SIZE_MAX, Application
+from kafkalite.schema_registry.topic import TOPIC, TopicStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

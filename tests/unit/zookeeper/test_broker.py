@@ -3,8 +3,8 @@
 import pytest
 
 from kafkalite.clock import SystemClock
-from kafkalite.registry import zookeeper
-from kafkalite.registry.broker import BrokerRegistration
+from kafkalite.zookeeper import session as zookeeper
+from kafkalite.zookeeper.broker import BrokerRegistration
 from tests.support.fake_zookeeper import FakeServer
 from tests.support.process import wait_until
 

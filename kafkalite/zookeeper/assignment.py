@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from kafkalite.registry.nodes import BrokerPartition
+    from kafkalite.zookeeper.nodes import BrokerPartition
 
 
 def java_order(text: str) -> bytes:

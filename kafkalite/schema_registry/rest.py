@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import parse_qs, unquote
 
 from kafkalite import __version__
-from kafkalite.schemas import errors
-from kafkalite.schemas.records import AVRO, ID_MAX, Reference, SchemaVersion, dumps
-from kafkalite.schemas.registry import LATEST, Offered, Registry
+from kafkalite.schema_registry import errors
+from kafkalite.schema_registry.records import AVRO, ID_MAX, Reference, SchemaVersion, dumps
+from kafkalite.schema_registry.registry import LATEST, Offered, Registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

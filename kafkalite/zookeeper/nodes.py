@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kafkalite.registry.topic_filter import filter_of
+from kafkalite.zookeeper.topic_filter import filter_of
 
 BROKER_IDS = "/brokers/ids"
 BROKER_TOPICS = "/brokers/topics"

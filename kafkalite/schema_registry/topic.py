@@ -30,15 +30,15 @@ from kafkalite.errors import ErrorCode, InvalidTxnState, KafkaError, OffsetOutOf
 from kafkalite.logging import fields
 from kafkalite.model import TopicPartition
 from kafkalite.record.columns import Record
-from kafkalite.schemas import errors
-from kafkalite.schemas.records import RecordError, read
-from kafkalite.schemas.state import State
+from kafkalite.schema_registry import errors
+from kafkalite.schema_registry.records import RecordError, read
+from kafkalite.schema_registry.state import State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kafkalite.client import Chunk, Producer, Reader
-    from kafkalite.schemas.records import TopicRecord
+    from kafkalite.schema_registry.records import TopicRecord
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalite.registry.nodes import (
+from kafkalite.zookeeper.nodes import (
     BrokerNode,
     BrokerPartition,
     FilterCounts,

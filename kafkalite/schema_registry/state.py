@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafkalite.avro.schema import Schema, SchemaError, parse
-from kafkalite.schemas.records import (
+from kafkalite.schema_registry.records import (
     AVRO,
     CONFIG,
     Change,

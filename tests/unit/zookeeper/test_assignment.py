@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalite.registry.assignment import assign, java_order, share, thread_ids
-from kafkalite.registry.nodes import BrokerPartition
+from kafkalite.zookeeper.assignment import assign, java_order, share, thread_ids
+from kafkalite.zookeeper.nodes import BrokerPartition
 
 PARTITIONS = [
     BrokerPartition(0, 0),

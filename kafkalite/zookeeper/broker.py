@@ -24,9 +24,9 @@ from kazoo.client import KazooState
 
 from kafkalite.errors import StartupError
 from kafkalite.logging import fields
-from kafkalite.registry import zookeeper
-from kafkalite.registry.nodes import BrokerNode, NodeError, topic_broker_path
-from kafkalite.registry.zookeeper import NodeConflict, ZooKeeperError
+from kafkalite.zookeeper import session as zookeeper
+from kafkalite.zookeeper.nodes import BrokerNode, NodeError, topic_broker_path
+from kafkalite.zookeeper.session import NodeConflict, ZooKeeperError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

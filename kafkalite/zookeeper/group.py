@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from kafkalite.registry import zookeeper
-from kafkalite.registry.assignment import thread_ids
-from kafkalite.registry.nodes import (
+from kafkalite.zookeeper import session as zookeeper
+from kafkalite.zookeeper.assignment import thread_ids
+from kafkalite.zookeeper.nodes import (
     BROKER_IDS,
     BROKER_TOPICS,
     BrokerNode,

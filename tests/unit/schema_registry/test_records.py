@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from kafkalite.schemas import records
-from kafkalite.schemas.records import (
+from kafkalite.schema_registry import records
+from kafkalite.schema_registry.records import (
     Noop,
     RecordError,
     Reference,
@@ -15,7 +15,7 @@ from kafkalite.schemas.records import (
     SubjectDeletion,
     read,
 )
-from kafkalite.schemas.state import State
+from kafkalite.schema_registry.state import State
 
 SCHEMA_KEY = b'{"keytype":"SCHEMA","subject":"s","version":1,"magic":1}'
 SCHEMA_VALUE = b'{"subject":"s","version":1,"id":25,"schema":"\\"string\\"","deleted":false}'

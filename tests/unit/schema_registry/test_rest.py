@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalite.avro.schema import parse
-from kafkalite.schemas.registry import SCHEMA_SIZE_MAX, Registry
-from kafkalite.schemas.rest import CONTENT_TYPE, Application
+from kafkalite.schema_registry.registry import SCHEMA_SIZE_MAX, Registry
+from kafkalite.schema_registry.rest import CONTENT_TYPE, Application
 from tests.support.schema_registry import MemoryStore
 
 A = '{"type":"record","name":"R","fields":[{"name":"a","type":"int"}]}'
@@ -307,7 +307,9 @@ def test_references(call: Caller) -> None:
 
 def test_what_is_referred_to_by_many_is_parsed_once(call: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     parsed = []
-    monkeypatch.setattr("kafkalite.schemas.state.parse", lambda text, named: parsed.append(text) or parse(text, named))
+    monkeypatch.setattr(
+        "kafkalite.schema_registry.state.parse", lambda text, named: parsed.append(text) or parse(text, named)
+    )
     call.register("t0", '{"type":"record","name":"N0","fields":[]}')
     for level in range(1, 11):
         text = f'{{"type":"record","name":"N{level}","fields":[{{"name":"a","type":"N{level - 1}"}}]}}'

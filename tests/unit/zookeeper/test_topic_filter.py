@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafkalite.registry.topic_filter import Blacklist, Whitelist, filter_of
+from kafkalite.zookeeper.topic_filter import Blacklist, Whitelist, filter_of
 
 
 def test_whitelist_takes_the_whole_name():

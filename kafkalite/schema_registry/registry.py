@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from kafkalite.avro.compatibility import LEVELS, check
 from kafkalite.avro.schema import SchemaError, parse
-from kafkalite.schemas import errors
-from kafkalite.schemas.records import (
+from kafkalite.schema_registry import errors
+from kafkalite.schema_registry.records import (
     AVRO,
     CONFIG,
     ID_MAX,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kafkalite.avro.schema import Schema
-    from kafkalite.schemas.state import State
+    from kafkalite.schema_registry.state import State
 
 T = TypeVar("T")
 
