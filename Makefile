@@ -17,7 +17,7 @@ SOURCES := $(wildcard ext/c/* ext/kafkalite/*.pxd ext/kafkalite/_native/*.pyx ex
 BUILD := $(BIN)/python setup.py -q build_ext --inplace -j $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help run build pipeline test test-all test-spark test-debug test-asan packages bench bench-packages bench-parts bench-spark clients lint format docs warnings build-check clean
+.PHONY: help run build pipeline test test-all test-spark test-debug test-asan packages bench bench-packages bench-parts bench-spark clients lint format generated docs warnings build-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 16
@@ -118,6 +118,10 @@ lint: $(VENV)/.built $(VENV)/.tested  ## style, types, layers, spelling
 format: $(VENV)/.tested  ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+generated: $(VENV)/.tested  ## write again what tools write: messages, error codes
+	$(BIN)/python -m tools.generate_messages
+	$(BIN)/python -m tools.generate_error_codes
 
 docs: $(VENV)/.built  ## regenerate docs/configuration.md, docs/clients.md's table and the README's table of measurements
 	$(BIN)/python -m tools.generate_config_docs

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 NATIVE = ROOT / "ext" / "kafkalite" / "_native"
 
 RANKS = [
-    {"status", "cursor"},
+    {"status", "error_codes", "cursor"},
     {"crc32", "crc32c", "file_ops"},
     {
         "message_set",

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from kafkalite.errors import ErrorCode
+
 ROOT = Path(__file__).resolve().parent.parent
 NATIVE_SOURCES = ROOT / "ext" / "kafkalite" / "_native"
 STUBS = ROOT / "kafkalite" / "_native"
@@ -159,6 +161,18 @@ def class_members(text: str) -> dict[str, set[str]]:
     return found
 
 
+def numbered(names: Iterable[str]) -> re.Pattern[str]:
+    """A line that gives one of these names, or an older spelling of it, a number."""
+    return re.compile(rf"^\s*(?:ERROR_|CODE_)?(?:{'|'.join(names)})\s*(?::[^=]*)?=\s*-?\d")
+
+
+def product_files() -> Iterator[tuple[str, str]]:
+    """Python, Cython and C of the product."""
+    for path, text in text_files():
+        if name_of(path).startswith(("kafkalite/", "ext/")):
+            yield name_of(path), text
+
+
 def test_nothing_is_left_unfinished() -> None:
     files = ((name_of(path), text) for path, text in text_files() if path.name != "LICENSE")
     assert found_lines(LEFTOVERS, files) == []
@@ -254,7 +268,24 @@ def test_stub_tells_what_the_built_module_has(name: str) -> None:
         assert built - members - inherited == set(), f"the stub's {class_name} is silent about members"
 
 
+ERROR_CODES = numbered(code.name for code in ErrorCode if code != ErrorCode.NONE)
+
+
+def test_error_codes_have_their_numbers_in_one_table() -> None:
+    """In kafkalite/errors.py, and in what is generated from it for native code."""
+    own = {"kafkalite/errors.py", "ext/kafkalite/_native/error_codes.pxd"}
+    assert found_lines(ERROR_CODES, ((name, text) for name, text in product_files() if name not in own)) == []
+
+
 class TestTheChecksThemselves:
+    @pytest.mark.parametrize(
+        "line",
+        ["    ERROR_CORRUPT_MESSAGE = 2", "    INVALID_RECORD = 87  # a batch", "UNKNOWN_TOPIC_ID: Final = 100"],
+    )
+    def test_a_second_number_of_an_error_is_found(self, line: str) -> None:
+        assert ERROR_CODES.search(line)
+        assert not ERROR_CODES.search(line.replace("=", "=="))
+
     def test_leftovers_are_found(self) -> None:
         text = "x = 1\n# TO~DO later\nraise Not~ImplementedError\n".replace("~", "")
         assert found_lines(LEFTOVERS, [("a.py", text)]) == [

@@ -1,17 +1,19 @@
 """What goes wrong in the 0.7 API: a class for each error code of its protocol, and for each exception of its clients.
 
--1 UnknownError · 1 OffsetOutOfRange · 2 InvalidMessage · 3 InvalidPartition · 4 InvalidMessageSize
+The codes of 0.7's protocol are the first of today's table, some under another name.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
 
+from kafkalite.errors import ErrorCode
+
 
 class ClassicError(Exception):
     """Whatever the 0.7 API raises, apart from wrong arguments and operating system errors."""
 
-    code: ClassVar[int] = -1
+    code: ClassVar[int] = ErrorCode.UNKNOWN_SERVER_ERROR
     """The protocol's error code."""
 
 
@@ -22,25 +24,25 @@ class UnknownError(ClassicError):
 class OffsetOutOfRange(ClassicError):
     """The offset is below the log's start or above its flushed end (kafka.common.OffsetOutOfRangeException)."""
 
-    code = 1
+    code = ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 class InvalidMessage(ClassicError):
     """A message's checksum is wrong (kafka.message.InvalidMessageException)."""
 
-    code = 2
+    code = ErrorCode.CORRUPT_MESSAGE
 
 
 class InvalidPartition(ClassicError):
     """The topic has no such partition on this broker (kafka.common.InvalidPartitionException)."""
 
-    code = 3
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class InvalidMessageSize(ClassicError):
     """A message is larger than what was fetched, or its size is nonsense (kafka.common.InvalidMessageSizeException)."""
 
-    code = 4
+    code = ErrorCode.INVALID_FETCH_SIZE
 
 
 class InvalidConfig(ClassicError):

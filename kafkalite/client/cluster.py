@@ -412,5 +412,4 @@ def raise_from_leader(code: int, key: TopicPartition) -> None:
 def raise_for(code: int, what: str, message: str | None = None) -> None:
     """The error of a code, with what it is about; nothing for 0."""
     if code:
-        error = error_for(code, message)
-        raise type(error)(f"{what}: {error.message}")
+        raise error_for(code, f"{what}: {error_for(code, message).message}")

@@ -25,10 +25,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("kafkalite.classic")
 
-UNKNOWN = -1
-NONE = 0
-OFFSET_OUT_OF_RANGE = 1
-WRONG_PARTITION = 3
+WRONG_PARTITION = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+"""0.7's name of code 3. All of its codes are the first of today's table, some under another name."""
 ANY_PARTITION = -1
 
 
@@ -53,8 +51,8 @@ class ClassicHost:
         """FETCH of a topic that is not there: nothing yet where it could be, whatever the offset."""
         topic = _text(name)
         if topic is None or topic_name_error(topic) is not None:
-            return UNKNOWN
-        return NONE if 0 <= partition < self._logs.config.classic_partition_count(topic) else WRONG_PARTITION
+            return ErrorCode.UNKNOWN_SERVER_ERROR
+        return ErrorCode.NONE if 0 <= partition < self._logs.config.classic_partition_count(topic) else WRONG_PARTITION
 
     def append(self, name: bytes, partition: int, data: bytes) -> tuple[ClassicLog, int] | None:
         """Appends a set, making the topic where need be; (log, end offset) where its flush has to be waited for."""
@@ -98,15 +96,16 @@ class ClassicHost:
             return WRONG_PARTITION, None
         error, found = log.range_blocking(offset, size_max)
         if error:
-            return (OFFSET_OUT_OF_RANGE if error == ErrorCode.OFFSET_OUT_OF_RANGE else UNKNOWN), None
-        return NONE, found
+            known = error == ErrorCode.OFFSET_OUT_OF_RANGE
+            return (ErrorCode.OFFSET_OUT_OF_RANGE if known else ErrorCode.UNKNOWN_SERVER_ERROR), None
+        return ErrorCode.NONE, found
 
     def offsets_before(self, name: bytes, partition: int, time_ms: int, count_max: int) -> list[int]:
         """The offsets that OFFSETS answers."""
         topic = self._logs.table.get(name)
         if topic is not None:
             return _log_of(topic, partition).offsets_before(time_ms, count_max)
-        if self.code_without_log(name, partition) != NONE:
+        if self.code_without_log(name, partition) != ErrorCode.NONE:
             raise ValueError(f"OFFSETS of partition {partition} of topic {name!r:.300}, which there is not")
         return [0] if time_ms in {OFFSETS_LATEST, OFFSETS_EARLIEST} else []
 

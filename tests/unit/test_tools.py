@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import generate_config_docs, make_venv, native_warnings, pip_install, whitespace
+from tools import generate_config_docs, generate_error_codes, make_venv, native_warnings, pip_install, whitespace
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -53,6 +53,20 @@ def test_check_finds_a_stale_reference(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert generate_config_docs.main(["--check"]) == 0
     target.write_text("old")
     assert generate_config_docs.main(["--check"]) == 1
+
+
+def test_native_error_codes_are_fresh() -> None:
+    assert generate_error_codes.main(["--check"]) == 0, "run `make generated`"
+
+
+def test_check_finds_stale_error_codes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    target = tmp_path / "error_codes.pxd"
+    monkeypatch.setattr(generate_error_codes, "TARGET", target)
+    assert generate_error_codes.main(["--check"]) == 1
+    assert generate_error_codes.main([]) == 0
+    assert generate_error_codes.main(["--check"]) == 0
+    target.write_text(target.read_text().replace("CORRUPT_MESSAGE = 2", "CORRUPT_MESSAGE = 3"))
+    assert generate_error_codes.main(["--check"]) == 1
 
 
 def test_reference_reads_round_numbers_in_large_units() -> None:

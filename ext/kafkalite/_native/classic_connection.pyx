@@ -23,7 +23,7 @@ from libc.stdlib cimport free
 import logging
 import os
 
-from kafkalite._native.classic_log cimport ERROR_MESSAGE_TOO_LARGE, SetAppend, append_set, read_range
+from kafkalite._native.classic_log cimport SetAppend, append_set, read_range
 from kafkalite._native.connection cimport Connection
 from kafkalite._native.cursor cimport (
     Cursor,
@@ -35,6 +35,13 @@ from kafkalite._native.cursor cimport (
     read_raw,
     read_string,
     remaining,
+)
+from kafkalite._native.error_codes cimport (
+    MESSAGE_TOO_LARGE,
+    NONE,
+    OFFSET_OUT_OF_RANGE,
+    UNKNOWN_SERVER_ERROR,
+    UNKNOWN_TOPIC_OR_PARTITION,
 )
 from kafkalite._native.log_core cimport APPEND_DEFER, LogCore, LogSlice
 from kafkalite._native.request_parts cimport add_part
@@ -52,10 +59,6 @@ cdef enum:
     TYPE_MULTIPRODUCE = 3
     TYPE_OFFSETS = 4
 
-    CODE_UNKNOWN = -1
-    CODE_NONE = 0
-    CODE_OFFSET_OUT_OF_RANGE = 1
-    CODE_WRONG_PARTITION = 3
     CODE_BLOCKED = -1000                # never sent
 
     ANY_PARTITION = -1
@@ -163,7 +166,7 @@ cdef class ClassicServer:
         error = append_set(self.log, part.data, part.data_size, False, &done)
         if error == APPEND_DEFER:
             return PART_DEFERS
-        if error == ERROR_MESSAGE_TOO_LARGE:
+        if error == MESSAGE_TOO_LARGE:
             self.host.dropped(self.log)
             return PART_DONE
         if error != 0:
@@ -182,7 +185,7 @@ cdef class ClassicServer:
             code[0] = self.host.code_without_log(
                 PyBytes_FromStringAndSize(<const char*>part.topic, part.topic_size), part.partition)
             return None
-        code[0] = CODE_WRONG_PARTITION
+        code[0] = UNKNOWN_TOPIC_OR_PARTITION
         if part.partition < 0 or part.partition >= len(<tuple>topic.partitions):
             return None
         log = <LogCore>(<tuple>topic.partitions)[part.partition]
@@ -196,8 +199,8 @@ cdef class ClassicServer:
 cdef int code_of(int error) noexcept:
     """0.7's error code for one of Kafka's of today."""
     if error == 0:
-        return CODE_NONE
-    return CODE_OFFSET_OUT_OF_RANGE if error == 1 else CODE_UNKNOWN
+        return NONE
+    return OFFSET_OUT_OF_RANGE if error == OFFSET_OUT_OF_RANGE else UNKNOWN_SERVER_ERROR
 
 
 @cython.final
@@ -356,7 +359,7 @@ cdef class ClassicConnection(Connection):
         cdef ClassicPart* part
         cdef int32_t i
         cdef int64_t size = 0
-        cdef int code = CODE_NONE
+        cdef int code = NONE
         cdef list codes = []
         cdef list pieces = []
         if not server.read_fetch_parts(c, count):
@@ -431,7 +434,7 @@ cdef class ClassicConnection(Connection):
             offsets = self.server.host.offsets_before(topic, partition, time_ms, count_max)
             out = OutBuffer.__new__(OutBuffer)
             out.put_i32(<int32_t>(PART_HEADER_SIZE + 8 * len(offsets)))
-            out.put_i16(CODE_NONE)
+            out.put_i16(NONE)
             out.put_i32(<int32_t>len(offsets))
             for offset in offsets:
                 out.put_i64(offset)
@@ -452,7 +455,7 @@ cdef int encode_ranges(OutBuffer out, list codes, list pieces, int64_t size, bin
     cdef Py_ssize_t count = len(codes)
     if multi:
         out.put_i32(<int32_t>(2 + count * PART_HEADER_SIZE + size))
-        out.put_i16(CODE_NONE)
+        out.put_i16(NONE)
     for i in range(count):
         piece = pieces[i]
         out.put_i32(<int32_t>(2 + (0 if piece is None else piece.size)))

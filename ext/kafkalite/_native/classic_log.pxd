@@ -5,10 +5,6 @@ from libc.stdint cimport int64_t
 from kafkalite._native.log_core cimport LogCore, LogSlice
 from kafkalite._native.record_format cimport RecordFormat
 
-cdef enum:
-    ERROR_CORRUPT_MESSAGE = 2       # Kafka's codes, as every append has them
-    ERROR_MESSAGE_TOO_LARGE = 10
-
 cdef struct SetAppend:
     int64_t base_offset             # -1 when nothing was appended
     int64_t end_offset              # what a flush must reach for the set to be visible

@@ -16,6 +16,13 @@ from libc.string cimport memcpy, memset
 
 from kafkalite._native.crc32c cimport crc32c
 from kafkalite._native.cursor cimport store_i16, store_i32, store_i64, store_u32, store_varint
+from kafkalite._native.error_codes cimport (
+    CORRUPT_MESSAGE,
+    KAFKA_STORAGE_ERROR,
+    MESSAGE_TOO_LARGE,
+    OFFSET_OUT_OF_RANGE,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from kafkalite._native.log_core cimport APPEND_DEFER, LogCore, LogSlice, make_slice
 from kafkalite._native.message_set cimport (
     ENTRY_GOOD,
@@ -39,9 +46,6 @@ from kafkalite._native.record_format cimport (
 from kafkalite._native.segment cimport READ_DEFER, Segment
 
 cdef enum:
-    ERROR_OFFSET_OUT_OF_RANGE = 1
-    ERROR_UNKNOWN_TOPIC_OR_PARTITION = 3
-    ERROR_KAFKA_STORAGE_ERROR = 56
     ENTRY_SIZE_MIN = 9
     RECORD_OVERHEAD_MAX = 5 + 1 + 1 + 5 + 1 + 5 + 1    # length, attributes, time, offset, key, size, headers
     WITHOUT_GIL_SIZE = 16 * 1024    # bytes from which a set is checked without the GIL
@@ -129,9 +133,9 @@ cdef int check_set(const unsigned char* data, int64_t size, int64_t payload_size
     cdef int error = 0
     walk_set(data, size, True, found)
     if found.fault != ENTRY_GOOD:
-        error = ERROR_CORRUPT_MESSAGE
+        error = CORRUPT_MESSAGE
         walk_set(data, size, False, found)      # a message too large may stand behind the fault
-    return ERROR_MESSAGE_TOO_LARGE if found.payload_size_max > payload_size_max else error
+    return MESSAGE_TOO_LARGE if found.payload_size_max > payload_size_max else error
 
 
 cdef int _append_checked(LogCore log, const unsigned char* data, const SetFindings* found, bint may_block,
@@ -162,19 +166,19 @@ cdef int _append_locked(LogCore log, const unsigned char* data, BatchInfo* info,
     cdef int64_t size_max = log.segment_size_max
     cdef bint whole = log.preallocate
     if log.deleted:
-        return ERROR_UNKNOWN_TOPIC_OR_PARTITION
+        return UNKNOWN_TOPIC_OR_PARTITION
     if log.offline:
-        return ERROR_KAFKA_STORAGE_ERROR
+        return KAFKA_STORAGE_ERROR
     segment = log._writable_locked(info, may_block, log.now_ms())
     if segment is None:
-        return ERROR_KAFKA_STORAGE_ERROR if may_block else APPEND_DEFER
+        return KAFKA_STORAGE_ERROR if may_block else APPEND_DEFER
     segment.pin()
     try:
         with nogil:
             written = segment.write(data, info.size, size_max, whole)
         if written < 0:
             log._write_failed_locked(<int>-written)
-            return ERROR_KAFKA_STORAGE_ERROR
+            return KAFKA_STORAGE_ERROR
         if log.storage_full:
             log._storage_recovered_locked()
         segment.advance(info, log.index_interval)
@@ -201,15 +205,15 @@ cdef LogSlice read_range(LogCore log, int64_t offset, int64_t size_max, int* err
     cdef int64_t visible = log.flushed_offset
     error[0] = 0
     if log.deleted:
-        error[0] = ERROR_UNKNOWN_TOPIC_OR_PARTITION
+        error[0] = UNKNOWN_TOPIC_OR_PARTITION
         return None
     if log.offline:
-        error[0] = ERROR_KAFKA_STORAGE_ERROR
+        error[0] = KAFKA_STORAGE_ERROR
         return None
     if not log.active.has_file and log.log_end_offset == 0:
         return None                             # nothing was ever written: whatever the offset
     if offset < log.log_start_offset or offset > visible:
-        error[0] = ERROR_OFFSET_OUT_OF_RANGE
+        error[0] = OFFSET_OUT_OF_RANGE
         return None
     if offset == visible or size_max <= 0:
         return None
@@ -217,7 +221,7 @@ cdef LogSlice read_range(LogCore log, int64_t offset, int64_t size_max, int* err
     position = offset - segment.base_offset
     end = min(segment.size, visible - segment.base_offset)
     if position >= end:
-        error[0] = ERROR_KAFKA_STORAGE_ERROR    # bytes that were flushed once and are gone
+        error[0] = KAFKA_STORAGE_ERROR          # bytes that were flushed once and are gone
         return None
     end = position + min(end - position, size_max)
     if not segment.try_pin():

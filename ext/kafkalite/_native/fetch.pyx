@@ -26,6 +26,14 @@ from kafkalite._native.cursor cimport (
     Cursor, cursor_init, read_compact_count, read_count, read_i8, read_i32, read_i64, read_raw, read_string,
     skip_tags, store_i32,
 )
+from kafkalite._native.error_codes cimport (
+    FENCED_LEADER_EPOCH,
+    INVALID_FETCH_SESSION_EPOCH,
+    KAFKA_STORAGE_ERROR,
+    OFFSET_OUT_OF_RANGE,
+    UNKNOWN_LEADER_EPOCH,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from kafkalite._native.fetch_session cimport (
     EPOCH_FINAL, EPOCH_INITIAL, SESSION_NONE, FetchPart, FetchParts, FetchSessionCache,
 )
@@ -43,12 +51,6 @@ cdef enum:
     TOPIC_IDS_FROM = 13
     SESSIONS_FROM = 7
     REPLICA_STATE_FROM = 15     # the replica's id and epoch, in a tag that only followers send
-    ERROR_OFFSET_OUT_OF_RANGE = 1
-    ERROR_UNKNOWN_TOPIC_OR_PARTITION = 3
-    ERROR_KAFKA_STORAGE_ERROR = 56
-    ERROR_INVALID_FETCH_SESSION_EPOCH = 71
-    ERROR_FENCED_LEADER_EPOCH = 74
-    ERROR_UNKNOWN_LEADER_EPOCH = 75
     PARTS_AT_FIRST = 4
     PARTITION_SIZE_MIN = 16     # index, offset and size limit: what every version has
     TOPIC_SIZE_MIN = 2
@@ -226,7 +228,7 @@ cdef class FetchPlan(FetchParts):
         self.settled = True
         if self.session is not None:
             if not self.server.sessions.settle(self):
-                return self.fail(ERROR_INVALID_FETCH_SESSION_EPOCH, self.session_id)
+                return self.fail(INVALID_FETCH_SESSION_EPOCH, self.session_id)
             self.session_answered = self.session_id
             self.regroup()
         elif self.session_epoch == EPOCH_INITIAL:
@@ -308,20 +310,20 @@ cdef class FetchPlan(FetchParts):
         if self.logs[i] is not log:
             self.watch(i, log)
         if part.current_leader_epoch >= 0 and part.current_leader_epoch != log.leader_epoch:
-            part.error = (ERROR_FENCED_LEADER_EPOCH if part.current_leader_epoch < log.leader_epoch
-                          else ERROR_UNKNOWN_LEADER_EPOCH)
+            part.error = (FENCED_LEADER_EPOCH if part.current_leader_epoch < log.leader_epoch
+                          else UNKNOWN_LEADER_EPOCH)
             return FETCH_READY
         if part.last_fetched_epoch >= 0:
             epoch, end_offset = log.epoch_end(part.last_fetched_epoch)
             if epoch < 0:
-                part.error = ERROR_OFFSET_OUT_OF_RANGE
+                part.error = OFFSET_OUT_OF_RANGE
                 return FETCH_READY
             if epoch < part.last_fetched_epoch or end_offset < part.offset:
                 part.diverging_epoch, part.diverging_end_offset = epoch, end_offset
         if log.producers is None and not log.offline and not log.deleted:
             if part.rounds < LOAD_ROUNDS_MAX:
                 return FETCH_BLOCKED
-            part.error = ERROR_KAFKA_STORAGE_ERROR
+            part.error = KAFKA_STORAGE_ERROR
             return FETCH_READY
         part.high_watermark = log.high_watermark
         part.last_stable_offset = min(log.last_stable_offset, part.high_watermark)
@@ -336,7 +338,7 @@ cdef class FetchPlan(FetchParts):
         if error == READ_DEFER:
             if part.rounds < ROUNDS_MAX:
                 return FETCH_BLOCKED
-            error = ERROR_KAFKA_STORAGE_ERROR
+            error = KAFKA_STORAGE_ERROR
         if error != 0:
             part.error = error
             part.high_watermark = part.last_stable_offset = part.log_start_offset = -1
@@ -356,11 +358,11 @@ cdef class FetchPlan(FetchParts):
         cdef int error = 0
         part.last_stable_offset = upper
         if log.deleted:
-            error = ERROR_UNKNOWN_TOPIC_OR_PARTITION
+            error = UNKNOWN_TOPIC_OR_PARTITION
         elif log.offline:
-            error = ERROR_KAFKA_STORAGE_ERROR
+            error = KAFKA_STORAGE_ERROR
         elif part.offset < log.log_start_offset or part.offset > upper:
-            error = ERROR_OFFSET_OUT_OF_RANGE
+            error = OFFSET_OUT_OF_RANGE
         elif part.offset == upper:
             return FETCH_READY
         elif made is None or made[0] != part.offset or (made[1] != upper and not made[3] and made[2] == 0):
@@ -559,7 +561,7 @@ cdef class FetchPlan(FetchParts):
                     log.verify_blocking(offset, min(size_max, self.size_max))
             except Exception:
                 if log.format.positional:
-                    self.converted[i] = (offset, upper, ERROR_KAFKA_STORAGE_ERROR, b"")
+                    self.converted[i] = (offset, upper, KAFKA_STORAGE_ERROR, b"")
                 logger.exception("verifying %s-%d at offset %d failed", log.topic, log.partition, offset)
         self.blocked = False
         self.posted = True

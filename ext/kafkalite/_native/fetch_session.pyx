@@ -39,14 +39,16 @@ from libc.string cimport memset
 
 import secrets
 
+from kafkalite._native.error_codes cimport (
+    FETCH_SESSION_ID_NOT_FOUND,
+    FETCH_SESSION_TOPIC_ID_ERROR,
+    INVALID_FETCH_SESSION_EPOCH,
+)
 from kafkalite._native.log_core cimport LogListener
 from kafkalite._native.request_parts cimport add_part
 from kafkalite._native.topic_table cimport TopicRef
 
 cdef enum:
-    ERROR_FETCH_SESSION_ID_NOT_FOUND = 70
-    ERROR_INVALID_FETCH_SESSION_EPOCH = 71
-    ERROR_FETCH_SESSION_TOPIC_ID_ERROR = 106
     INT32_MAX = 0x7FFFFFFF
     TOPIC_NAME_SIZE_MAX = 249
     PARTS_AT_FIRST = 8
@@ -297,11 +299,11 @@ cdef class FetchSessionCache:
         try:
             session = self.sessions.get(request.session_id)
             if session is None or not session.belongs_to(request):
-                return ERROR_FETCH_SESSION_ID_NOT_FOUND
+                return FETCH_SESSION_ID_NOT_FOUND
             if session.epoch != request.session_epoch:
-                return ERROR_INVALID_FETCH_SESSION_EPOCH
+                return INVALID_FETCH_SESSION_EPOCH
             if session.by_id != request.by_id:
-                return ERROR_FETCH_SESSION_TOPIC_ID_ERROR
+                return FETCH_SESSION_TOPIC_ID_ERROR
             for i in range(request.part_count):
                 kept = kept and (request.parts[i].parts_of_topic == 0 or session.add(&request.parts[i]) >= 0)
             if forgotten is not None:
@@ -315,7 +317,7 @@ cdef class FetchSessionCache:
             if not kept or self.partition_count > self.partitions_max:
                 # The client starts anew with a full fetch, whose session is kept or declined like any other.
                 self.remove(session)
-                return ERROR_FETCH_SESSION_ID_NOT_FOUND
+                return FETCH_SESSION_ID_NOT_FOUND
             session.epoch = next_epoch(session.epoch)
             session.load(request)
             request.session = session

@@ -30,6 +30,14 @@ from cpython.pythread cimport (
 )
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t
 
+from kafkalite._native.error_codes cimport (
+    CORRUPT_MESSAGE,
+    INVALID_RECORD,
+    KAFKA_STORAGE_ERROR,
+    OFFSET_OUT_OF_RANGE,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    UNSUPPORTED_FOR_MESSAGE_FORMAT,
+)
 from kafkalite._native.producers cimport (
     CHECK_ASK,
     CHECK_DUPLICATE,
@@ -61,13 +69,6 @@ cdef extern from "<time.h>" nogil:
     int CLOCK_REALTIME
 
 cdef enum:
-    OFFSET_OUT_OF_RANGE = 1
-    CORRUPT_MESSAGE = 2
-    UNKNOWN_TOPIC_OR_PARTITION = 3
-    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
-    KAFKA_STORAGE_ERROR = 56
-    INVALID_RECORD = 87
-
     # Below this a CRC takes less than giving the GIL away and back would cost another thread.
     CRC_WITHOUT_GIL_MIN = 16 * 1024
 

@@ -33,6 +33,16 @@ from kafkalite._native.cursor cimport (
     Cursor, cursor_init, load_i16, load_i64, read_compact_count, read_count, read_i16, read_i32, read_raw, read_string,
     read_uvarint, skip_tags,
 )
+from kafkalite._native.error_codes cimport (
+    INVALID_RECORD,
+    INVALID_REQUIRED_ACKS,
+    REQUEST_TIMED_OUT,
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    UNKNOWN_SERVER_ERROR,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    UNSUPPORTED_COMPRESSION_TYPE,
+)
 from kafkalite._native.log_core cimport APPEND_ASK, APPEND_DEFER, LogCore
 from kafkalite._native.producers cimport FROM_CLIENT, FROM_CLIENT_V2, NOT_ADMITTED, AppendOrigin
 from kafkalite._native.request_parts cimport add_part, put_topic, read_topic
@@ -45,14 +55,6 @@ cdef object logger = logging.getLogger("kafkalite.produce")
 cdef enum:
     FLEXIBLE_FROM = 9
     TOPIC_IDS_FROM = 13
-    ERROR_UNKNOWN_SERVER = -1
-    ERROR_UNKNOWN_TOPIC_OR_PARTITION = 3
-    ERROR_REQUEST_TIMED_OUT = 7
-    ERROR_INVALID_REQUIRED_ACKS = 21
-    ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
-    ERROR_UNSUPPORTED_COMPRESSION_TYPE = 76
-    ERROR_INVALID_RECORD = 87
-    ERROR_UNKNOWN_TOPIC_ID = 100
     MAGIC_AT = 16               # of a batch
     MAGIC_V2 = 2
     ATTRIBUTES_AT = 22          # the lower byte, which has all the bits
@@ -82,7 +84,7 @@ cdef inline int refusal(const unsigned char* batch, Py_ssize_t size, int16_t ver
         return 0                                                # the log says what is wrong with it
     attributes = batch[ATTRIBUTES_AT]
     if version < ZSTD_FROM and (attributes & ATTRIBUTE_CODEC) == CODEC_ZSTD:
-        return ERROR_UNSUPPORTED_COMPRESSION_TYPE
+        return UNSUPPORTED_COMPRESSION_TYPE
     return 0
 
 
@@ -190,9 +192,9 @@ cdef class ProduceServer:
             part.result.log_start_offset = -1
             log = None
             if self.transactional and self.ask is None:
-                part.error = ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED    # as Kafka, for the request as a whole
+                part.error = TRANSACTIONAL_ID_AUTHORIZATION_FAILED      # as Kafka, for the request as a whole
             elif acks < -1 or acks > 1:
-                part.error = ERROR_INVALID_REQUIRED_ACKS
+                part.error = INVALID_REQUIRED_ACKS
             else:
                 log = self.append_part(part, version)
             if part.error <= APPEND_DEFER or (part.error == 0 and (part.result.flush_due or flush)):
@@ -230,11 +232,11 @@ cdef class ProduceServer:
         else:
             topic = self.table.find(part.topic, part.topic_size)
         if topic is None and version >= TOPIC_IDS_FROM:
-            part.error = ERROR_UNKNOWN_TOPIC_ID
+            part.error = UNKNOWN_TOPIC_ID
         elif topic is None or part.index < 0 or part.index >= len(<tuple>topic.partitions):
-            part.error = ERROR_UNKNOWN_TOPIC_OR_PARTITION
+            part.error = UNKNOWN_TOPIC_OR_PARTITION
         elif part.records_size <= 0:
-            part.error = ERROR_INVALID_RECORD
+            part.error = INVALID_RECORD
         else:
             part.error = refusal(part.records, part.records_size, version)
         if part.error != 0:
@@ -244,7 +246,7 @@ cdef class ProduceServer:
             part.error = self.append_transactional(part, log)
         else:
             part.error = log.append(part.records, part.records_size, False, &part.result)
-        if part.error == ERROR_INVALID_RECORD:
+        if part.error == INVALID_RECORD:
             part.record_error_index = part.result.record_error_index
         return log
 
@@ -253,7 +255,7 @@ cdef class ProduceServer:
         if self.transactional and self.ask.deferred is not None:
             self.ask.deferred.then(AdmissionDropped(log, load_i64(part.records + PRODUCER_ID_AT)))
             self.ask.deferred = None
-        part.error = ERROR_REQUEST_TIMED_OUT
+        part.error = REQUEST_TIMED_OUT
         return 0
 
     cdef bint prepare_ask(self, int16_t version) except -1:
@@ -387,7 +389,7 @@ cdef class Ask:
                 self.transactional_id, producer_id, producer_epoch, log.topic, log.partition, self.version)
         except Exception:
             logger.exception("the gate failed for producer %d on %s-%d", producer_id, log.topic, log.partition)
-            return ERROR_UNKNOWN_SERVER
+            return UNKNOWN_SERVER_ERROR
         if not isinstance(answer, int):
             if not answer.done:
                 self.deferred = answer
@@ -481,7 +483,7 @@ cdef class PendingProduce:
             self.pool.submit_ordered(part.log, self.append_on_pool, i)
         except RuntimeError:                    # the broker has stopped: whoever is still there may send it again
             part.log.deferred_appends -= 1
-            part.state.error = ERROR_REQUEST_TIMED_OUT
+            part.state.error = REQUEST_TIMED_OUT
             if part.holds:
                 part.holds = False
                 end_wait(part.log, part.producer_id())
@@ -533,7 +535,7 @@ cdef class PendingProduce:
             self.try_append(part, i)
         except Exception:
             logger.exception("append to %s-%d failed", log.topic, log.partition)
-            part.state.error = ERROR_UNKNOWN_SERVER
+            part.state.error = UNKNOWN_SERVER_ERROR
         finally:
             log.deferred_appends -= 1
         if part.state.error == APPEND_WAIT:
@@ -567,7 +569,7 @@ cdef class PendingProduce:
             part.admitted = self.ask.admitted
             if part.state.error == 0:
                 part.state.error = log.append(&view[0], view.shape[0], True, &part.state.result, origin, part.admitted)
-        if part.state.error == ERROR_INVALID_RECORD:
+        if part.state.error == INVALID_RECORD:
             part.state.record_error_index = part.state.result.record_error_index
         return 0
 

@@ -21,6 +21,12 @@ from libc.string cimport memcpy, memmove
 from kafkalite._native.aborted cimport AbortedTransactions
 from kafkalite._native.batch cimport OK, RecordView, next_record
 from kafkalite._native.cursor cimport Cursor, cursor_init, load_i16, load_i32
+from kafkalite._native.error_codes cimport (
+    INVALID_PRODUCER_EPOCH,
+    INVALID_TXN_STATE,
+    OUT_OF_ORDER_SEQUENCE_NUMBER,
+    TRANSACTION_COORDINATOR_FENCED,
+)
 from kafkalite._native.record_format cimport (
     ATTRIBUTE_CODEC,
     ATTRIBUTE_TRANSACTIONAL,
@@ -29,10 +35,6 @@ from kafkalite._native.record_format cimport (
 )
 
 cdef enum:
-    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
-    INVALID_PRODUCER_EPOCH = 47
-    INVALID_TXN_STATE = 48
-    TRANSACTION_COORDINATOR_FENCED = 52
     SEQUENCE_MAX = 0x7FFFFFFF
     COUNT_MAX = 50000
     OPENED_CAPACITY_MIN = 64

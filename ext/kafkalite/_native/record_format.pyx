@@ -27,15 +27,15 @@ from kafkalite._native.batch cimport (
 )
 from kafkalite._native.crc32c cimport crc32c
 from kafkalite._native.cursor cimport load_i16, load_i32, load_i64, load_u32, store_i16, store_i32, store_i64, store_u32
+from kafkalite._native.error_codes cimport (
+    CORRUPT_MESSAGE,
+    INVALID_RECORD,
+    INVALID_TIMESTAMP,
+    MESSAGE_TOO_LARGE,
+    UNSUPPORTED_COMPRESSION_TYPE,
+)
 
 cdef enum:
-    # Kafka error codes that a header alone can earn.
-    CORRUPT_MESSAGE = 2
-    MESSAGE_TOO_LARGE = 10
-    INVALID_TIMESTAMP = 32
-    UNSUPPORTED_COMPRESSION_TYPE = 76
-    INVALID_RECORD = 87
-
     CODEC_MAX = 4
 
     MAGIC_AT = 16

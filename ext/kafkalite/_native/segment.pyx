@@ -25,6 +25,7 @@ from libc.errno cimport errno
 from libc.stdint cimport INT64_MAX, int64_t
 from libc.string cimport memchr
 
+from kafkalite._native.error_codes cimport CORRUPT_MESSAGE
 from kafkalite._native.file_ops cimport (
     file_allocate,
     file_datasync,
@@ -57,7 +58,6 @@ cdef extern from "<fcntl.h>" nogil:
     int sync_file_range(int fd, int64_t position, int64_t size, unsigned int flags)
 
 cdef enum:
-    CORRUPT_MESSAGE = 2
     ALLOCATE_STEP_MIN = 16 * 1024           # an idle partition reserves little
     ALLOCATE_STEP_MAX = 16 * 1024 * 1024    # and a busy one calls fallocate rarely
     PAGE = 4096

@@ -8,10 +8,7 @@ cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t
 
-cdef enum:
-    ERROR_UNKNOWN_TOPIC_OR_PARTITION = 3
-    ERROR_UNKNOWN_TOPIC_ID = 100
-    ERROR_INCONSISTENT_TOPIC_ID = 103
+from kafkalite._native.error_codes cimport INCONSISTENT_TOPIC_ID, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
 
 
 cdef class Topic:
@@ -104,22 +101,22 @@ cdef class TopicRef:
         self.seen = table.generation
         if not self.by_id:
             self.topic = table.by_name.get(self.key)
-            self.error = ERROR_UNKNOWN_TOPIC_OR_PARTITION
+            self.error = UNKNOWN_TOPIC_OR_PARTITION
             return self.topic
         self.topic = table.by_id.get(self.key)
         if self.topic is not None:
             self.name = self.topic.name_utf8
-            self.error = ERROR_UNKNOWN_TOPIC_OR_PARTITION
+            self.error = UNKNOWN_TOPIC_OR_PARTITION
         elif self.name is None:
-            self.error = ERROR_UNKNOWN_TOPIC_ID
+            self.error = UNKNOWN_TOPIC_ID
         else:
             namesake = table.by_name.get(self.name)
             self.namesake_size = 0 if namesake is None else len(<tuple>namesake.partitions)
-            self.error = ERROR_UNKNOWN_TOPIC_OR_PARTITION if namesake is None else ERROR_INCONSISTENT_TOPIC_ID
+            self.error = UNKNOWN_TOPIC_OR_PARTITION if namesake is None else INCONSISTENT_TOPIC_ID
         return self.topic
 
     cdef int error_of(self, int32_t partition) noexcept:
         """The error code of a partition that the last resolve() did not find."""
-        if self.error == ERROR_INCONSISTENT_TOPIC_ID and not 0 <= partition < self.namesake_size:
-            return ERROR_UNKNOWN_TOPIC_OR_PARTITION
+        if self.error == INCONSISTENT_TOPIC_ID and not 0 <= partition < self.namesake_size:
+            return UNKNOWN_TOPIC_OR_PARTITION
         return self.error

@@ -47,7 +47,7 @@ from kafkalite.client.group.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from kafkalite.errors import ErrorCode, KafkaError, error_class, error_for
+from kafkalite.errors import ErrorCode, KafkaError, error_for
 from kafkalite.protocol.api import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 from kafkalite.protocol.messages.heartbeat import HeartbeatRequest
 from kafkalite.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -320,7 +320,7 @@ class Membership:
                 if self._owned:
                     self._become(Phase.LOST)
                 self._pause(self._client.retry_backoff_s)
-            elif code in WAITING or (code and error_class(code).retriable):
+            elif code in WAITING or (code and error_for(code).retriable):
                 self._pause(backoff_s)
                 backoff_s = min(2 * backoff_s, RETRY_BACKOFF_S_MAX)
             elif code and code not in {ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.REBALANCE_IN_PROGRESS}:
@@ -435,7 +435,7 @@ class Membership:
                 self._become(Phase.REBALANCING)
         elif code in {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}:
             self._lose(forget_id=True)
-        elif code in WAITING or (code and error_class(code).retriable):
+        elif code in WAITING or (code and error_for(code).retriable):
             self._beat_at = time.monotonic() + min(self._settings.heartbeat_interval_s, RETRY_BACKOFF_S_MAX)
         elif code:
             raise error_for(code, f"group {self._settings.group_id}: {error_for(code).message}")

@@ -44,7 +44,7 @@ from kafkalite.client.errors import (
     RequestTimeout,
 )
 from kafkalite.client.write.transactions import INIT_VERSION_MAX, Prepared, State, Transactions
-from kafkalite.errors import ErrorCode, KafkaError, ProducerFenced, error_class, error_for
+from kafkalite.errors import ErrorCode, KafkaError, ProducerFenced, error_for
 from kafkalite.model import TopicPartition
 from kafkalite.protocol.api import API_VERSIONS, INIT_PRODUCER_ID, PRODUCE
 from kafkalite.protocol.messages.api_versions import ApiVersionsRequest
@@ -526,7 +526,7 @@ class Producer:
             again[:1] = self._halves(batch)
             self._put_back(deque(again))
             return
-        if error_class(code).retriable and batch.deadline > time.monotonic():
+        if error_for(code).retriable and batch.deadline > time.monotonic():
             self._put_back(deque(again))
             self._client.forget(batch.partition.topic)
             self._pause()
@@ -625,7 +625,7 @@ class Producer:
 
 def is_worth_repeating(code: int) -> bool:
     """Whether a batch refused with this code may be taken later, whole or in halves."""
-    return code == ErrorCode.MESSAGE_TOO_LARGE or error_class(code).retriable
+    return code == ErrorCode.MESSAGE_TOO_LARGE or error_for(code).retriable
 
 
 def receive_one(connection: Connection) -> tuple[int, str | None, int]:

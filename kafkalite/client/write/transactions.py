@@ -33,7 +33,7 @@ from kafkalite.client.errors import (
     TransactionAborted,
     UnsupportedApi,
 )
-from kafkalite.errors import ErrorCode, InvalidTxnState, KafkaError, ProducerFenced, error_class, error_for
+from kafkalite.errors import ErrorCode, InvalidTxnState, KafkaError, ProducerFenced, error_for
 from kafkalite.model import TopicPartition
 from kafkalite.protocol.api import (
     ADD_OFFSETS_TO_TXN,
@@ -363,7 +363,7 @@ class Transactions:
                 self.state = State.FAILED
                 self._error = missing
                 raise
-            passing = not isinstance(error, KafkaError) or error.code in WAITING or error_class(error.code).retriable
+            passing = not isinstance(error, KafkaError) or error.code in WAITING or error.retriable
             if not passing:
                 raise self.spoil(error)
             if time.monotonic() + backoff_s > deadline:

@@ -1,0 +1,43 @@
+"""Writes ext/kafkalite/_native/error_codes.pxd, the protocol's error codes for native code, from kafkalite/errors.py.
+
+python -m tools.generate_error_codes            write the file
+python -m tools.generate_error_codes --check    exit 1 when it is stale
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from kafkalite.errors import ErrorCode
+
+ROOT = Path(__file__).resolve().parent.parent
+TARGET = ROOT / "ext" / "kafkalite" / "_native" / "error_codes.pxd"
+
+HEAD = '''"""Kafka's error codes as they stand on the wire: written by tools/generate_error_codes.py, do not edit.
+
+The table is `ErrorCode` in kafkalite/errors.py; change it there, then `make generated`.
+"""
+
+cdef enum:
+'''
+
+
+def document() -> str:
+    """The whole file."""
+    return HEAD + "".join(f"    {code.name} = {code.value}\n" for code in ErrorCode)
+
+
+def main(arguments: list[str]) -> int:
+    """Writes the file, or with --check says whether it is fresh."""
+    if "--check" in arguments:
+        fresh = TARGET.exists() and TARGET.read_text(encoding="utf-8") == document()
+        if not fresh:
+            print(f"{TARGET.name} is stale: run `make generated`")
+        return 0 if fresh else 1
+    TARGET.write_text(document(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
