@@ -33,6 +33,7 @@ from kafkalite.coordinator.groups import GroupCoordinator
 from kafkalite.coordinator.producer_ids import ProducerIds
 from kafkalite.coordinator.transactions import TransactionCoordinator
 from kafkalite.dispatch import BrokerServices, ClusterView, Dispatcher
+from kafkalite.handlers.table import native_apis
 from kafkalite.log.manager import LogManager, open_segments_max
 from kafkalite.net.acceptor import Acceptor, BoundListener, bind
 from kafkalite.net.worker import Worker
@@ -278,6 +279,7 @@ class Broker:
                 dispatcher,
                 on_interest,
                 on_close,
+                native_apis(),
                 request_size_max=config.socket_request_max_bytes,
                 output_bytes_max=config.connection_output_buffer_max_bytes,
                 in_flight_max=config.connection_max_in_flight_requests,

@@ -277,7 +277,28 @@ def test_error_codes_have_their_numbers_in_one_table() -> None:
     assert found_lines(ERROR_CODES, ((name, text) for name, text in product_files() if name not in own)) == []
 
 
+NATIVE_VERSIONS = re.compile(
+    r"^\s*(?:API_)?(?:PRODUCE|FETCH)(?:_(?:MIN|MAX|OLDEST|NEWEST))?\s*(?::[^=]*)?=\s*\d"
+    r"|\b(?i:produce|fetch|versions?):? \d+ ?[-–] ?\d"
+)
+
+
+def test_versions_of_produce_and_fetch_are_said_by_the_handler_table_alone() -> None:
+    """The connection is given them; docs/protocol.md is held to the table, and the table to the messages."""
+    own = ("kafkalite/handlers/table.py", "kafkalite/protocol/api.py", "kafkalite/protocol/messages/")
+    serving = ("ext/", "kafkalite/broker.py", "kafkalite/dispatch.py", "kafkalite/handlers/", "kafkalite/protocol/")
+    files = ((name, text) for name, text in product_files() if name.startswith(serving) and not name.startswith(own))
+    assert found_lines(NATIVE_VERSIONS, files) == []
+
+
 class TestTheChecksThemselves:
+    @pytest.mark.parametrize(
+        "line",
+        ["    PRODUCE_MIN = 3", "    API_FETCH = 1", "Versions: 3-13 (v9+ flexible)", '"""Serving Fetch 4-17."""'],
+    )
+    def test_a_second_word_on_versions_is_found(self, line: str) -> None:
+        assert NATIVE_VERSIONS.search(line)
+
     @pytest.mark.parametrize(
         "line",
         ["    ERROR_CORRUPT_MESSAGE = 2", "    INVALID_RECORD = 87  # a batch", "UNKNOWN_TOPIC_ID: Final = 100"],

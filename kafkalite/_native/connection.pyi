@@ -1,10 +1,13 @@
 import socket as sockets
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 from kafkalite._native.fetch import FetchServer
 from kafkalite._native.produce import ProduceServer
 from kafkalite._native.transfer import Answer, Mailbox, OutBuffer
+
+NativeApi: TypeAlias = tuple[int, int, int, int]
+"""Key, oldest and newest version served, first flexible version."""
 
 @final
 class WorkerIo:
@@ -19,6 +22,7 @@ class WorkerIo:
         dispatch: Callable[[Connection, int, int, int, bytes | None, bytes], bytes | None],
         on_interest: Callable[[Connection, int], None],
         on_close: Callable[[Connection], None],
+        apis: tuple[NativeApi, NativeApi],
         *,
         request_size_max: int,
         output_bytes_max: int,

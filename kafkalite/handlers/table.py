@@ -2,7 +2,7 @@
 
 `advertised` is the range clients are told, `oldest` the first version really served. They differ for Produce alone:
 librdkafka before 2.11.1 turns compression off unless the range begins at 0 (KAFKA-18659), while Kafka 4 and this broker
-refuse 0 to 2. Produce and Fetch are served in C by the connection; their rows are here to be advertised.
+refuse 0 to 2. Produce and Fetch are served in C by the connection, which is given their rows (`native_apis`).
 
 Blocking is True, False, or "module:function" of (context, request) that decides for one request. Handlers are imported
 when first called, so that starting loads none of them.
@@ -22,6 +22,7 @@ from kafkalite.protocol import api
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kafkalite._native.connection import NativeApi
     from kafkalite.dispatch import RequestContext
 
 API_VERSIONS_KEY: Final = api.API_VERSIONS
@@ -136,6 +137,15 @@ _BY_KEY: Final[dict[int, Row]] = {row.key: row for row in ROWS}
 def find(key: int) -> Row | None:
     """The row of an API key, None when it is not served."""
     return _BY_KEY.get(key)
+
+
+def native_apis() -> tuple[NativeApi, NativeApi]:
+    """Produce and Fetch, for the connections that serve them in C: these versions they serve, others come here."""
+    return _native_api(api.PRODUCE), _native_api(api.FETCH)
+
+
+def _native_api(key: int) -> NativeApi:
+    return key, _BY_KEY[key].oldest, _BY_KEY[key].newest, api.APIS[key].flexible_from
 
 
 def unsupported_api_versions(correlation_id: int) -> bytes:

@@ -22,6 +22,7 @@ from kafkalite._native.produce import ProduceServer
 from kafkalite._native.transfer import Mailbox, OutBuffer
 from kafkalite.clock import SystemClock
 from kafkalite.config import BrokerConfig
+from kafkalite.handlers.table import native_apis
 from kafkalite.log.manager import LogManager
 from kafkalite.protocol import api, header
 from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
@@ -85,6 +86,7 @@ class Worker:
             lambda *_: None,
             lambda *_: None,
             self.closed.append,
+            native_apis(),
             request_size_max=1 << 26,
             output_bytes_max=1 << 26,
             in_flight_max=100,

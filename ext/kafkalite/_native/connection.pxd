@@ -6,6 +6,14 @@ from kafkalite._native.produce cimport ProduceServer
 from kafkalite._native.transfer cimport Answer, Mailbox, OutBuffer
 
 
+# An API that connections serve by themselves, as the handler table says it.
+cdef struct NativeApi:
+    int16_t key
+    int16_t oldest
+    int16_t newest
+    int16_t flexible_from
+
+
 cdef class WorkerIo:
     """What the connections of one worker share. Owner: that worker's thread."""
     cdef readonly Mailbox mailbox
@@ -14,6 +22,8 @@ cdef class WorkerIo:
     cdef Py_ssize_t receive_capacity
     cdef ProduceServer produce
     cdef FetchServer fetch
+    cdef NativeApi produce_api
+    cdef NativeApi fetch_api
     cdef public object classic              # the ClassicServer, where there is a kafka07 listener
     cdef object dispatch                    # (connection, key, version, correlation id, client id, body) -> bytes
     cdef object on_interest                 # (connection, events): changes the selector registration

@@ -26,8 +26,10 @@ import logging
 from collections import deque
 
 from kafkalite._native.cursor cimport Cursor, cursor_init, load_i16, load_i32, read_string, skip_tags
-from kafkalite._native.fetch cimport FETCH_READY, FetchPlan, FetchServer
-from kafkalite._native.produce cimport MALFORMED, PARKED, SERVED, PendingProduce, ProduceServer
+from kafkalite._native.fetch cimport FETCH_FLEXIBLE_FROM, FETCH_READY, FetchPlan, FetchServer
+from kafkalite._native.produce cimport (
+    MALFORMED, PARKED, PRODUCE_FLEXIBLE_FROM, SERVED, PendingProduce, ProduceServer,
+)
 from kafkalite._native.status cimport OK
 from kafkalite._native.transfer cimport Answer, Mailbox, OutBuffer
 
@@ -63,14 +65,6 @@ cdef enum:
 cdef enum:
     EVENT_READ = 1                      # selectors.EVENT_READ and EVENT_WRITE
     EVENT_WRITE = 2
-    API_PRODUCE = 0
-    API_FETCH = 1
-    PRODUCE_MIN = 3
-    PRODUCE_MAX = 13
-    PRODUCE_FLEXIBLE_FROM = 9
-    FETCH_MIN = 4
-    FETCH_MAX = 17
-    FETCH_FLEXIBLE_FROM = 12
     HEADER_SIZE_MIN = 10                # key, version, correlation id and the length of the client id
     RECEIVE_CAPACITY = 262144
     PENDING_CAPACITY_MIN = 4096
@@ -80,17 +74,28 @@ cdef enum:
     TIMERS_PURGE_MIN = 256
 
 
+cdef NativeApi native_api(tuple row, int flexible_from) except *:
+    """A row of the handler table; ValueError where it contradicts the code that reads the API's requests."""
+    cdef NativeApi api
+    api.key, api.oldest, api.newest, api.flexible_from = row
+    if api.flexible_from != flexible_from:
+        raise ValueError(f"API {api.key}: flexible from {api.flexible_from}, but it is read so from {flexible_from}")
+    return api
+
+
 @cython.final
 cdef class WorkerIo:
     """Buffers, servers and limits that the connections of one worker share."""
 
     def __cinit__(self, Mailbox mailbox not None, OutBuffer out not None, ProduceServer produce not None,
-                  FetchServer fetch not None, dispatch, on_interest, on_close, *, int request_size_max,
+                  FetchServer fetch not None, dispatch, on_interest, on_close, apis, *, int request_size_max,
                   int64_t output_bytes_max, int in_flight_max):
         self.mailbox = mailbox
         self.out = out
         self.produce = produce
         self.fetch = fetch
+        self.produce_api = native_api(apis[0], PRODUCE_FLEXIBLE_FROM)
+        self.fetch_api = native_api(apis[1], FETCH_FLEXIBLE_FROM)
         self.dispatch = dispatch
         self.on_interest = on_interest
         self.on_close = on_close
@@ -343,16 +348,18 @@ cdef class Connection:
         cdef int32_t correlation_id = load_i32(frame + 4)
         cdef const unsigned char* client_id
         cdef Py_ssize_t client_id_size
+        cdef const NativeApi* produce = &self.io.produce_api
+        cdef const NativeApi* fetch = &self.io.fetch_api
         self.io.requests += 1
         cursor_init(&c, frame + 8, size - 8)
         client_id = read_string(&c, False, &client_id_size)
-        if c.status == OK and key == API_PRODUCE and PRODUCE_MIN <= version <= PRODUCE_MAX:
-            if version >= PRODUCE_FLEXIBLE_FROM:
+        if c.status == OK and key == produce.key and produce.oldest <= version <= produce.newest:
+            if version >= produce.flexible_from:
                 skip_tags(&c)
             if c.status == OK:
                 return self.serve_produce(version, correlation_id, <unsigned char*>c.pos, c.end - c.pos)
-        elif c.status == OK and key == API_FETCH and FETCH_MIN <= version <= FETCH_MAX:
-            if version >= FETCH_FLEXIBLE_FROM:
+        elif c.status == OK and key == fetch.key and fetch.oldest <= version <= fetch.newest:
+            if version >= fetch.flexible_from:
                 skip_tags(&c)
             if c.status == OK:
                 return self.serve_fetch(version, correlation_id, <unsigned char*>c.pos, c.end - c.pos)

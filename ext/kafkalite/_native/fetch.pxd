@@ -1,4 +1,4 @@
-"""Serving Fetch 4-17: evaluate, park, answer with copies or file ranges."""
+"""Serving Fetch: evaluate, park, answer with copies or file ranges."""
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
 from kafkalite._native.cursor cimport Cursor
@@ -6,6 +6,9 @@ from kafkalite._native.fetch_session cimport FetchPart, FetchParts, FetchSession
 from kafkalite._native.log_core cimport LogCore, LogSlice
 from kafkalite._native.topic_table cimport TopicTable
 from kafkalite._native.transfer cimport Answer, Mailbox, OutBuffer
+
+cdef enum:
+    FETCH_FLEXIBLE_FROM = 12        # version
 
 cdef enum FetchResult:
     FETCH_READY = 0         # evaluated: answer now

@@ -11,8 +11,9 @@ Up to `copy_size_max` bytes of records are copied into the response and leave in
 An incremental fetch (KIP-227, see fetch_session.pyx) is evaluated over all partitions of its session as they were when
 it arrived, and answered with those that have news.
 
-Versions: 4-17 (v12 flexible, v13 topic ids in place of names). The node endpoints of v16 are never written: a single
-node has nothing to say there. Thread rule: a FetchPlan belongs to its worker; `on_advance` only counts and posts.
+Which versions come here is the handler table's to say (kafkalite/handlers/table.py); the constants below say since
+which of them a request has what. The node endpoints of version 16 are never written: a single node has nothing to say
+there. Thread rule: a FetchPlan belongs to its worker; `on_advance` only counts and posts.
 """
 
 cimport cython
@@ -47,7 +48,6 @@ from kafkalite._native.transfer cimport Answer, Mailbox, OutBuffer, copy_records
 cdef object logger = logging.getLogger("kafkalite.fetch")
 
 cdef enum:
-    FLEXIBLE_FROM = 12
     TOPIC_IDS_FROM = 13
     SESSIONS_FROM = 7
     REPLICA_STATE_FROM = 15     # the replica's id and epoch, in a tag that only followers send
@@ -101,7 +101,7 @@ cdef class FetchPlan(FetchParts):
     cdef int parse_body(self, const unsigned char* body, Py_ssize_t size) except -1:
         """1 when the request follows its schema."""
         cdef Cursor c
-        cdef bint flexible = self.version >= FLEXIBLE_FROM
+        cdef bint flexible = self.version >= FETCH_FLEXIBLE_FROM
         cdef list forgotten = None
         cdef Py_ssize_t ignored
         cursor_init(&c, body, size)
@@ -131,7 +131,7 @@ cdef class FetchPlan(FetchParts):
         return 1
 
     cdef int parse_topics(self, Cursor* c) except -1:
-        cdef bint flexible = self.version >= FLEXIBLE_FROM
+        cdef bint flexible = self.version >= FETCH_FLEXIBLE_FROM
         cdef const unsigned char* key
         cdef Py_ssize_t key_size
         cdef int32_t _i, j, count
@@ -176,7 +176,7 @@ cdef class FetchPlan(FetchParts):
 
     cdef list parse_forgotten(self, Cursor* c):
         """(topic key, partition) of what a session is to forget; None for nothing, or when the cursor fails."""
-        cdef bint flexible = self.version >= FLEXIBLE_FROM
+        cdef bint flexible = self.version >= FETCH_FLEXIBLE_FROM
         cdef int32_t _i, _j, inner, count
         cdef const unsigned char* key
         cdef Py_ssize_t key_size
@@ -392,7 +392,7 @@ cdef class FetchPlan(FetchParts):
 
     cdef int encode(self, OutBuffer out, bint copy, list cuts) except -1:
         """Writes the response frame; with `copy` the records too, else `cuts` gets the place of each range."""
-        cdef bint flexible = self.version >= FLEXIBLE_FROM
+        cdef bint flexible = self.version >= FETCH_FLEXIBLE_FROM
         cdef Py_ssize_t start = out.begin_frame(self.correlation_id, flexible)
         cdef FetchPart* part
         cdef TopicRef topic
@@ -626,7 +626,7 @@ cdef int encode_part_head(OutBuffer out, int16_t version, FetchPart* part) excep
 
 cdef int encode_aborted(OutBuffer out, int16_t version, bint asked, list aborted) except -1:
     """PartitionData from the aborted transactions, null unless asked for, up to the records field."""
-    cdef bint flexible = version >= FLEXIBLE_FROM
+    cdef bint flexible = version >= FETCH_FLEXIBLE_FROM
     if not asked:
         out.put_array_size(-1, flexible)
     elif aborted is None:

@@ -1,9 +1,12 @@
-"""Serving Produce 3-13 without a Python object per request."""
+"""Serving Produce without a Python object per request."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 from kafkalite._native.log_core cimport AppendResult, LogCore
 from kafkalite._native.topic_table cimport TopicTable
 from kafkalite._native.transfer cimport Answer, OutBuffer
+
+cdef enum:
+    PRODUCE_FLEXIBLE_FROM = 9       # version
 
 cdef enum ServeResult:
     SERVED = 0          # the response frame is in the out buffer

@@ -17,8 +17,9 @@ which they arrived; a part that has to be asked for there waits in the same way,
 another. Batches of that producer which are on the pool already when the part is put there again (the log had to make a
 file, say) find it waited for as long as it is not appended, and wait as well: none overtakes it.
 
-Versions: 3-13 (v9+ flexible, v13 topic ids in place of names). 0-2 are advertised but refused by the dispatcher
-(KAFKA-18659). Version 10's tagged leader fields are never written: a single node has nothing to say there.
+Which versions come here is the handler table's to say (kafkalite/handlers/table.py); the constants below say since
+which of them a request has what. Version 10's tagged leader fields are never written: a single node has nothing to say
+there.
 """
 
 cimport cython
@@ -53,7 +54,6 @@ from kafkalite._native.transfer cimport Answer, OutBuffer
 cdef object logger = logging.getLogger("kafkalite.produce")
 
 cdef enum:
-    FLEXIBLE_FROM = 9
     TOPIC_IDS_FROM = 13
     MAGIC_AT = 16               # of a batch
     MAGIC_V2 = 2
@@ -118,7 +118,7 @@ cdef class ProduceServer:
     cdef int parse(self, int16_t version, unsigned char* body, Py_ssize_t size, int16_t* acks) except -1:
         """Fills `parts`; 0 when the request does not follow its schema or passes a limit."""
         cdef Cursor c
-        cdef bint flexible = version >= FLEXIBLE_FROM
+        cdef bint flexible = version >= PRODUCE_FLEXIBLE_FROM
         cdef int32_t _topic_index, partition_index, partition_count
         cdef const unsigned char* topic
         cdef Py_ssize_t topic_size
@@ -128,7 +128,7 @@ cdef class ProduceServer:
         cursor_init(&c, body, size)
         self.transactional_id = read_string(&c, flexible, &self.transactional_id_size)
         acks[0] = read_i16(&c)
-        read_i32(&c)                                            # timeout_ms: the disk answers or fails, see D6
+        read_i32(&c)                                            # timeout_ms: the disk answers or fails
         self.topic_count = read_compact_count(&c, TOPIC_SIZE_MIN) if flexible else read_count(&c, TOPIC_SIZE_MIN)
         if c.status != OK or self.topic_count < 0:
             return 0
@@ -299,16 +299,16 @@ cdef class ProduceServer:
 
 
 cdef Py_ssize_t begin_response(OutBuffer out, int16_t version, int32_t correlation_id, int32_t topic_count) except -1:
-    cdef Py_ssize_t start = out.begin_frame(correlation_id, version >= FLEXIBLE_FROM)
-    out.put_array_size(topic_count, version >= FLEXIBLE_FROM)
+    cdef Py_ssize_t start = out.begin_frame(correlation_id, version >= PRODUCE_FLEXIBLE_FROM)
+    out.put_array_size(topic_count, version >= PRODUCE_FLEXIBLE_FROM)
     return start
 
 
 cdef int end_response(OutBuffer out, int16_t version, Py_ssize_t start, Py_ssize_t part_count) except -1:
-    if part_count > 0 and version >= FLEXIBLE_FROM:
+    if part_count > 0 and version >= PRODUCE_FLEXIBLE_FROM:
         out.put_i8(0)                                           # tags of the last topic
     out.put_i32(0)                                              # throttle_time_ms, last in this API
-    if version >= FLEXIBLE_FROM:
+    if version >= PRODUCE_FLEXIBLE_FROM:
         out.put_i8(0)
     out.end_frame(start)
     return 0
@@ -316,7 +316,7 @@ cdef int end_response(OutBuffer out, int16_t version, Py_ssize_t start, Py_ssize
 
 cdef int encode_part(OutBuffer out, int16_t version, ProducePart* part, bint first) except -1:
     """One PartitionProduceResponse, its topic's head before it where it is the topic's first."""
-    cdef bint flexible = version >= FLEXIBLE_FROM
+    cdef bint flexible = version >= PRODUCE_FLEXIBLE_FROM
     cdef bint failed = part.error != 0
     cdef bytes text
     if part.first_of_topic:

@@ -12,6 +12,7 @@ from kafkalite._native.fetch_session import FetchSessionCache
 from kafkalite._native.produce import ProduceServer
 from kafkalite._native.topic_table import TopicTable
 from kafkalite._native.transfer import Mailbox, OutBuffer
+from kafkalite.handlers.table import native_apis
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 ECHO, PARK, BIG, FAIL = 100, 101, 102, 103
@@ -24,14 +25,11 @@ REQUEST_MAX = 1_000_000
 class Harness:
     """A connection with a dispatcher that echoes, parks or answers at length, and the client's end of its socket."""
 
-    def __init__(self):
+    def __init__(self, apis=None):
         self.interest = READ
         self.closed = 0
         self.parked = []
         self.served = []
-        self.client, server = socket.socketpair()
-        server.setblocking(False)
-        self.client.settimeout(20.0)
         out, self.mailbox, table = OutBuffer(), Mailbox(), TopicTable()
         self.io = WorkerIo(
             self.mailbox,
@@ -50,10 +48,14 @@ class Harness:
             self.dispatch,
             self.on_interest,
             self.on_close,
+            apis or native_apis(),
             request_size_max=REQUEST_MAX,
             output_bytes_max=OUTPUT_MAX,
             in_flight_max=IN_FLIGHT_MAX,
         )
+        self.client, server = socket.socketpair()
+        server.setblocking(False)
+        self.client.settimeout(20.0)
         self.connection = Connection(self.io, server, "127.0.0.1", 1, None)
 
     def dispatch(self, connection, key, version, correlation_id, client_id, body):
@@ -120,13 +122,39 @@ def harness():
     harness.client.close()
 
 
-def request(key, correlation_id, body=b"", client_id=b"me"):
-    frame = struct.pack(">hhih", key, 0, correlation_id, len(client_id)) + client_id + body
+def request(key, correlation_id, body=b"", client_id=b"me", version=0):
+    frame = struct.pack(">hhih", key, version, correlation_id, len(client_id)) + client_id + body
     return struct.pack(">i", len(frame)) + frame
 
 
 def answer(correlation_id, body):
     return struct.pack(">ii", 4 + len(body), correlation_id) + body
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["Produce", "Fetch"])
+def test_connection_serves_the_versions_that_it_was_given_and_no_others(place):
+    """What the dispatcher is left with here is answered by an echo; what the connection takes up itself it closes for,
+    since no body follows."""
+    rows = list(native_apis())
+    key, oldest, newest, flexible_from = rows[place]
+    rows[place] = (key, oldest + 1, newest - 1, flexible_from)
+    for version, own in ((oldest, False), (oldest + 1, True), (newest - 1, True), (newest, False)):
+        harness = Harness(tuple(rows))
+        harness.client.sendall(request(key, 1, version=version))
+        harness.turn()
+        assert harness.connection.closed is own
+        assert harness.served == ([] if own else [1])
+        harness.connection.close()
+        harness.client.close()
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["Produce", "Fetch"])
+def test_a_table_that_contradicts_the_native_codec_is_refused(place):
+    rows = list(native_apis())
+    key, oldest, newest, flexible_from = rows[place]
+    rows[place] = (key, oldest, newest, flexible_from + 1)
+    with pytest.raises(ValueError, match=f"API {key}: flexible from {flexible_from + 1}"):
+        Harness(tuple(rows))
 
 
 def test_request_cut_at_every_byte_is_served_once_and_whole(harness):
