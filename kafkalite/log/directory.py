@@ -11,6 +11,7 @@ What is made in a data directory is for its owner alone: records, settings, and 
 Everything here blocks; the manager's thread alone uses it.
 """
 
+import contextlib
 import errno
 import fcntl
 import logging
@@ -69,9 +70,9 @@ class Identity:
 
 
 def prepare(directory: str) -> None:
-    """Makes the directory if need be; StartupError in words when it cannot be used."""
+    """Makes the directory if need be, durably; StartupError in words when it cannot be used."""
     try:
-        os.makedirs(directory, mode=file_ops.DIRECTORY_MODE, exist_ok=True)
+        _make(os.path.abspath(directory))
         if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
             read_only = os.statvfs(directory).f_flag & os.ST_RDONLY
             code = errno.EROFS if read_only else errno.EACCES
@@ -86,6 +87,24 @@ def prepare(directory: str) -> None:
             file_ops.DIRECTORY_MODE,
             extra=fields(path=directory, mode=f"{mode:04o}"),
         )
+
+
+def _make(path: str) -> None:
+    """Makes a directory and those above it that are missing; puts their names on the disk.
+
+    So for one that is there and was never used: a process may have died between making it and syncing its name.
+    """
+    unsynced = []
+    above = path
+    while not os.path.isdir(above) and above != os.path.dirname(above):
+        unsynced.append(above)
+        above = os.path.dirname(above)
+    os.makedirs(path, mode=file_ops.DIRECTORY_MODE, exist_ok=True)
+    if not unsynced and not os.path.exists(f"{path}/{files.META_PROPERTIES_NAME}"):
+        unsynced.append(path)
+    for made in unsynced:
+        with contextlib.suppress(PermissionError):  # one that was there, in a directory that is not ours to read
+            file_ops.sync_directory(os.path.dirname(made))
 
 
 def read_identity(directory: str, node_id: int) -> Identity | None:

@@ -4,10 +4,13 @@
     otherwise       everything behind the flushed offset is walked and its CRCs are checked; the tail is cut where it
                     stops being batches, damage below the flushed offset is quarantined (see recovery)
 
-The flushed offset is the recovery point of the last checkpoint or the end of what a saved index covers, whichever is
-higher: both are written only after the bytes were synced. Offsets once flushed are never given out again, even if the
-records are gone. A directory that Kafka wrote to last (its index files lie beside the active segment) has an end that
-our recovery point knows nothing of: there nothing is missing, and nothing with intact batches behind it is cut.
+The flushed offset is the recovery point of the last checkpoint or, from there on without a gap, the end of what saved
+indexes cover, whichever is higher: both are written only after the bytes were synced. Offsets once flushed are never
+given out again, even if the records are gone. A saved index says nothing of names, though: what is durable after an
+unclean stop, and may be answered as such without a flush, ends at the recovery point.
+
+A directory that Kafka wrote to last (its index files lie beside the active segment) has an end that our recovery point
+knows nothing of: there nothing is missing, and nothing with intact batches behind it is cut.
 
 May block; different directories may be loaded by different threads at once.
 """
@@ -45,6 +48,7 @@ class LoadPlan:
     recovery_point: int | None  # None: never checkpointed
     log_start: int | None
     leader_epoch: int
+    adopted: bool = False  # put there from elsewhere: nobody knows whether its names are on the disk
 
 
 @dataclass(slots=True)
@@ -66,6 +70,8 @@ def load(plan: LoadPlan, services: LogServices) -> PartitionLog:
         topic_id=plan.topic_id,
         config=plan.config,
     )
+    if (plan.adopted or not plan.clean) and os.path.isdir(plan.directory):
+        log.entries.doubted()
     swap.finish(plan.directory, log.format, services.cache)
     listing = list_directory(plan.directory, log.format.suffix)
     start = max(plan.log_start or 0, 0)
@@ -92,7 +98,11 @@ def load(plan: LoadPlan, services: LogServices) -> PartitionLog:
         segment.mark_sealed()
     if log.format.positional:
         make_visible(segments)
+        if not plan.clean:
+            file_ops.sync_directory(plan.directory)  # what can be seen is on the disk, its name too
         flushed = log_end
+    elif not plan.clean:
+        flushed = min(flushed, plan.recovery_point or 0)
     _open_at(log, plan, segments, start, flushed, log_end)
     for segment in segments:
         segment.close()
@@ -191,7 +201,7 @@ def _recover(
 ) -> tuple[tuple[Segment, ...], int, int]:
     """Walks everything that is not known to be on the disk."""
     covered = [_covered_end(plan, segment) for segment in segments]
-    flushed = max([start, 0 if foreign else plan.recovery_point or 0, *(end for end, _ in covered)])
+    flushed = _flushed_end(segments, covered, max(start, 0 if foreign else plan.recovery_point or 0))
     if log.format.positional:
         flushed = max(flushed, segments[-1].base_offset)  # a roll puts all before it on the disk
     end = segments[0].base_offset
@@ -241,6 +251,20 @@ def _recover(
     _remove_snapshots_above(plan.directory, end)
     transaction_index.cut(plan.directory, active.base_offset, end)
     return segments, end, min(flushed, end)
+
+
+def _flushed_end(
+    segments: tuple[Segment, ...], covered: list[tuple[int, index_file.IndexSummary | None]], known: int
+) -> int:
+    """How far the log is on the disk, which it is up to `known`, by what saved indexes add to that.
+
+    An index tells of its own segment alone: one before it may have been recovered, and not synced since.
+    """
+    known = max(known, segments[0].base_offset)
+    for segment, (end, _) in zip(segments, covered, strict=True):
+        if segment.base_offset <= known:
+            known = max(known, end)
+    return known
 
 
 def _covered_end(plan: LoadPlan, segment: Segment) -> tuple[int, index_file.IndexSummary | None]:

@@ -17,7 +17,7 @@ import os
 import queue
 import resource
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from kafkalite._native import file_ops
@@ -171,8 +171,12 @@ class LogManager:
             found.record(*(journal.topic_change(topic) for topic in changed))
         for path in (*deleted, *leftovers):
             files.remove_tree(path)
+        if changed or deleted or leftovers or not self.clean_start:
+            # Once for all partitions: whose directory's name an earlier process left unsynced, or somebody copied here.
+            # And what is removed must not come back once the journal forgets its id.
+            self.services.sync_root()
         self.cleaner.load()
-        self._load_all()
+        self._load_all({topic.name for topic in changed})
         found.compact()
 
     def _take_broker_overrides(self, overrides: Mapping[str, str]) -> None:
@@ -181,14 +185,14 @@ class LogManager:
         except ConfigError as error:
             raise StartupError(f"a setting changed earlier while running is no longer valid: {error}") from None
 
-    def _load_all(self) -> None:
+    def _load_all(self, adopted: Container[str] = ()) -> None:
         assert self._journal is not None, "the journal is read before the logs"
         points = checkpoints.read_offsets(f"{self.directory}/{files.RECOVERY_POINTS_NAME}") or {}
         starts = checkpoints.read_offsets(f"{self.directory}/{files.LOG_STARTS_NAME}") or {}
         plans: list[LoadPlan] = []
         for state in self._journal.state.topics.values():
             config = self._resolve(state.overrides, state.name)
-            plans += [self._plan(state, config, i, points, starts) for i in range(len(state.epoch_bases))]
+            plans += [self._plan(state, config, i, points, starts, adopted) for i in range(len(state.epoch_bases))]
         if self.clean_start:
             logs = [self._load(plan) for plan in plans]
         else:
@@ -207,6 +211,7 @@ class LogManager:
         partition: int,
         points: Mapping[tuple[str, int], int],
         starts: Mapping[tuple[str, int], int],
+        adopted: Container[str] = (),
     ) -> LoadPlan:
         assert self._journal is not None, "plans come from the journal"
         key = (state.name, partition)
@@ -220,6 +225,7 @@ class LogManager:
             recovery_point=points.get(key),
             log_start=starts.get(key),
             leader_epoch=max(0, self._journal.state.unclean_count - state.epoch_bases[partition]),
+            adopted=state.name in adopted,
         )
 
     def _load(self, plan: LoadPlan) -> PartitionLog:
@@ -273,10 +279,10 @@ class LogManager:
 
     def _close_logs(self) -> bool:
         """Whether every log is closed cleanly."""
-        dirty = list(self.dirty_logs)
+        logs = list(self.logs())
+        dirty = [log for log in logs if log in self.dirty_logs or log.entries.dirty]
         if len(dirty) >= BULK_FLUSH_COUNT_MIN:
             flush_together(dirty, self.directory)
-        logs = list(self.logs())
         if len(logs) < BULK_FLUSH_COUNT_MIN:
             closed = [self._close_log(log) for log in logs]
         else:

@@ -42,6 +42,7 @@ from kafkalite.errors import (
     error_for,
 )
 from kafkalite.log import checkpoints, files, index_file, recovery
+from kafkalite.log.entries import DirectoryEntries
 from kafkalite.log.markers import marker_batch
 from kafkalite.log.producer_state import Captured, ProducerState, load_or_report
 from kafkalite.log.retention import RetentionPolicy, SegmentAge, SizeRetention, StartRetention, TimeRetention
@@ -115,20 +116,18 @@ class BulkFlush(NamedTuple):
     log: "PartitionLog"
     target: int
     sizes: list[tuple[Segment, int]]
-    directory_dirty: bool
-    root_dirty: bool
+    entries_mark: int
 
 
 class PartitionLog(LogCore):
     """The log of one partition. Made by `loading`; closed by the manager."""
 
     __slots__ = (
-        "_directory_dirty",
         "_epochs",
         "_flush_lock",
-        "_root_dirty",
         "config",
         "directory",
+        "entries",
         "full_reason",
         "producer_state",
         "services",
@@ -154,8 +153,7 @@ class PartitionLog(LogCore):
         self.topic_id = topic_id
         self.dirty_logs = services.dirty_logs
         self._flush_lock = threading.Lock()
-        self._directory_dirty = False  # new names in the directory, or new epochs, are not on the disk yet
-        self._root_dirty = False  # nor is the directory's own name
+        self.entries = DirectoryEntries(directory, services.sync_root)
         self._epochs: list[tuple[int, int]] = []
         self.producer_state = ProducerState(self)
         self.configure(config)
@@ -269,10 +267,10 @@ class PartitionLog(LogCore):
         if not os.path.exists(f"{self.directory}/{files.PARTITION_METADATA_NAME}"):
             if not os.path.isdir(self.directory):
                 file_ops.make_directory(self.directory)
-            self._root_dirty = True
             checkpoints.write_partition_topic_id(self.directory, self.topic_id)
+            self.entries.directory_made()
         segment.create_file(self.clock.time_ms())
-        self._directory_dirty = True
+        self.entries.name_changed()
         if self.producers is None and self.log_end_offset == self.segments[0].base_offset:
             self._set_producers(ProducerTable(self.services.producer_count_max))
 
@@ -309,7 +307,7 @@ class PartitionLog(LogCore):
             entries.append((self.leader_epoch, self.log_end_offset))
             checkpoints.write_epochs(f"{self.directory}/{files.EPOCHS_NAME}", entries)
             self._epochs = entries
-            self._directory_dirty = True
+            self.entries.epochs_written()
         self._set_epoch(self.leader_epoch, True)
 
     def set_epochs(self, entries: list[tuple[int, int]], leader_epoch: int) -> None:
@@ -436,13 +434,7 @@ class PartitionLog(LogCore):
                             break  # above it, recovered segments may still wait behind one that was sealed since
                     else:
                         self._sync_unless_deleted(segment)
-                if self._directory_dirty:
-                    self._directory_dirty = False
-                    files.sync_path(f"{self.directory}/{files.EPOCHS_NAME}")
-                    file_ops.sync_directory(self.directory)
-                if self._root_dirty:
-                    self._root_dirty = False
-                    self.services.sync_root()
+                self.entries.sync()
             except OSError as error:
                 if self.deleted:
                     raise UnknownTopicOrPartition(f"{self.name} was deleted") from error
@@ -461,17 +453,13 @@ class PartitionLog(LogCore):
 
     def begin_bulk_flush(self) -> "BulkFlush":
         """The first half of a flush whose sync covers many logs at once (see flush_together)."""
-        self._directory_dirty, directory_dirty = False, self._directory_dirty
-        self._root_dirty, root_dirty = False, self._root_dirty
         target, segments = self._begin_flush()
         sizes = [(segment, segment.size) for segment in segments if segment.flushed_size < segment.size]
-        return BulkFlush(self, target, sizes, directory_dirty, root_dirty)
+        return BulkFlush(self, target, sizes, self.entries.mark())
 
     def end_bulk_flush(self, state: "BulkFlush", *, synced: bool) -> None:
         """The second half: takes in that the sync succeeded, or flushes this log alone. KafkaError."""
         if not synced:
-            self._directory_dirty |= state.directory_dirty
-            self._root_dirty |= state.root_dirty
             self.flush()
             return
         with self._flush_lock:
@@ -479,6 +467,7 @@ class PartitionLog(LogCore):
                 raise StorageError(f"{self.name} is offline")
             for segment, size in state.sizes:
                 segment.set_flushed(max(size, segment.flushed_size))
+            self.entries.synced(state.entries_mark)
             self._set_flushed(state.target)
 
     def _flush_due(self, end_offset: int) -> None:
@@ -571,7 +560,7 @@ class PartitionLog(LogCore):
         """Clean stop: everything on the disk, blocks given back, index and producers saved. Appends must have ended."""
         if self.offline or self.deleted:
             return
-        if self.flushed_offset < self.log_end_offset or self._directory_dirty:
+        if self.flushed_offset < self.log_end_offset or self.entries.dirty:
             self.flush()
         segment = self.active
         try:
