@@ -15,7 +15,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from kafkalite.classic.channel import RESPONSE_SIZE_MAX
 from kafkalite.classic.errors import InvalidConfig
+from kafkalite.classic.wire import CODE_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 INT32_MAX = 2**31 - 1
+FETCH_SIZE_MAX = 64 * 1024 * 1024
+"""Default of fetch.size.max, a key of ours: up to here a message larger than fetch.size is fetched again."""
 CODECS = (0, 1, 2)
 """none, gzip, snappy."""
 SMALLEST = "smallest"
@@ -143,6 +147,7 @@ class ConsumerConfig(ZooKeeperSettings):
     socket_timeout_ms: int = _setting("socket.timeout.ms", 30_000, low=1)
     socket_buffer_size: int = _setting("socket.buffersize", 65_536, low=1)
     fetch_size: int = _setting("fetch.size", 1_048_576, low=1)
+    fetch_size_max: int = _setting("fetch.size.max", FETCH_SIZE_MAX, low=1, high=RESPONSE_SIZE_MAX - CODE_SIZE)
     fetcher_backoff_ms: int = _setting("fetcher.backoff.ms", 1000, low=0)
     auto_commit: bool = _setting("autocommit.enable", default=True)
     auto_commit_interval_ms: int = _setting("autocommit.interval.ms", 10_000, low=1)
@@ -159,6 +164,11 @@ class ConsumerConfig(ZooKeeperSettings):
             raise InvalidConfig("a consumer needs groupid")
         if "/" in self.groupid:
             raise InvalidConfig(f"groupid is a node's name in ZooKeeper and holds no slash: {self.groupid!r}")
+
+    @property
+    def fetch_size_limit(self) -> int:
+        """The most that is fetched for one message, bytes: fetch.size where that is larger than fetch.size.max."""
+        return max(self.fetch_size, self.fetch_size_max)
 
     @property
     def rebalance_backoff_s(self) -> float:

@@ -3,9 +3,10 @@
     MULTIFETCH of every partition ─▶ chunk for each that has something ─▶ queue of its stream (waits for room)
              └─ nothing anywhere ─▶ fetcher.backoff.ms
 
-An offset out of range is reset as autooffset.reset says, and stored. Any other error of a partition is put into its
-stream, and the thread ends, as in 0.7. A lost connection is tried again after the back-off, which 0.7 left to the next
-rebalance. Source: kafka-0.7.md section 5.
+An offset out of range is reset as autooffset.reset says, and stored. A message larger than fetch.size is fetched again,
+alone, each time with twice the size, up to fetch.size.max: what 0.7's design document says, and its code leaves out. Any
+other error of a partition is put into its stream, and the partition is left alone until the next rebalance; the others
+are read on. A lost connection is tried again after the back-off. Source: kafka-0.7.md section 5.
 
 Thread rule: its own thread; `stop` from any other, which returns when the thread has ended.
 """
@@ -18,8 +19,15 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalite.classic import wire
 from kafkalite.classic.config import LARGEST, SMALLEST
-from kafkalite.classic.errors import ClassicError, ConnectionFailed, InvalidConfig, OffsetOutOfRange, UnknownError
-from kafkalite.classic.messages import valid_size
+from kafkalite.classic.errors import (
+    ClassicError,
+    ConnectionFailed,
+    InvalidConfig,
+    InvalidMessageSize,
+    OffsetOutOfRange,
+    UnknownError,
+)
+from kafkalite.classic.messages import whole_size
 from kafkalite.classic.simple_consumer import SimpleConsumer
 from kafkalite.classic.stream import Chunk
 from kafkalite.classic.wire import FetchRequest
@@ -88,7 +96,7 @@ class Fetcher:
 
     def _run(self) -> None:
         try:
-            while not self._stopping.is_set():
+            while self._positions and not self._stopping.is_set():
                 if not self._turn():
                     self._stopping.wait(self._config.fetcher_backoff_ms / 1000)
         except ClassicError as error:
@@ -111,24 +119,56 @@ class Fetcher:
                 logger.warning("%s", error, extra=fields(broker=self._broker.broker_id))
             return False
         found = False
-        for position, answer in zip(self._positions, answers, strict=True):
+        for position, answer in zip(list(self._positions), answers, strict=True):
             if self._stopping.is_set():
                 break
             try:
                 if isinstance(answer, ClassicError):
                     raise answer
-                size = valid_size(answer.data)
-                if size:
-                    found = True
-                    self._put(Chunk(answer.data[:size], position.fetched, position))
-                    position.fetched += size
+                found = self._take(position, answer.data) or found
+            except ConnectionFailed as error:
+                logger.warning("%s", error, extra=fields(broker=self._broker.broker_id))
+                return found
             except ClassicError as error:
                 if isinstance(error, OffsetOutOfRange) and self._config.auto_offset_reset in RESET_TIMES:
                     found = self._reset(position) or found
-                    continue
-                self._put(Chunk(memoryview(b""), position.fetched, position, error))
-                raise
+                else:
+                    self._give_up(position, error)
         return found
+
+    def _take(self, position: Position, data: memoryview) -> bool:
+        """Hands on the whole messages of what was fetched; whether there were any."""
+        size = whole_size(data)
+        if not size and len(data):
+            data = self._fetch_larger(position)
+            size = whole_size(data)
+        if size:
+            self._put(Chunk(data[:size], position.fetched, position))
+            position.fetched += size
+        return size > 0
+
+    def _fetch_larger(self, position: Position) -> memoryview:
+        """What begins with a message that fetch.size has no room for; InvalidMessageSize beyond fetch.size.max."""
+        size_max, limit = self._config.fetch_size, self._config.fetch_size_limit
+        while size_max < limit:
+            size_max = min(2 * size_max, limit)
+            partition = position.partition.partition
+            data = self._consumer.fetch(position.topic, partition, position.fetched, size_max).data
+            if not len(data) or whole_size(data):
+                return data
+        raise InvalidMessageSize(
+            f"the message at offset {position.fetched} of {position.topic}-{position.partition} is larger than"
+            f" fetch.size.max, {limit} bytes, or corrupt"
+        )
+
+    def _give_up(self, position: Position, error: ClassicError) -> None:
+        """The application is told; what else this thread reads goes on."""
+        logger.warning(
+            "%s-%s is not read on: %s", position.topic, position.partition, error,
+            extra=fields(broker=self._broker.broker_id),
+        )  # fmt: skip
+        self._positions.remove(position)
+        self._put(Chunk(memoryview(b""), position.fetched, position, error))
 
     def _put(self, chunk: Chunk) -> None:
         if not chunk.position.queue.put(chunk, self._generations[id(chunk.position)]):

@@ -20,7 +20,15 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-__all__ = ["Message", "MessageAndOffset", "MessageIterator", "MessageSet", "encode_message_set", "valid_size"]
+__all__ = [
+    "Message",
+    "MessageAndOffset",
+    "MessageIterator",
+    "MessageSet",
+    "encode_message_set",
+    "valid_size",
+    "whole_size",
+]
 
 
 class MessageAndOffset(NamedTuple):
@@ -39,6 +47,14 @@ def valid_size(data: Buffer) -> int:
     """Bytes of the whole outer entries of a fetched set; InvalidMessageSize when not even the first one is whole."""
     size, _, _, _, fault = native.check(data, verify=False)
     if fault:
+        raise _fault(fault, size)
+    return size
+
+
+def whole_size(data: Buffer) -> int:
+    """As valid_size, but 0 when the first entry is not whole: more of it has to be fetched."""
+    size, _, _, _, fault = native.check(data, verify=False)
+    if fault and fault != native.PARTIAL:
         raise _fault(fault, size)
     return size
 
