@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING
 from kafkalite.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from kafkalite.classic.async_producer import AsyncProducer as AsyncProducer
+    from kafkalite.classic.config import AsyncProducerConfig as AsyncProducerConfig
     from kafkalite.classic.config import ConsumerConfig as ConsumerConfig
     from kafkalite.classic.config import ProducerConfig as ProducerConfig
+    from kafkalite.classic.config import SyncProducerConfig as SyncProducerConfig
     from kafkalite.classic.connector import ConsumerConnector as ConsumerConnector
     from kafkalite.classic.consumer import Consumer as Consumer
     from kafkalite.classic.errors import ClassicError as ClassicError
@@ -43,12 +46,22 @@ if TYPE_CHECKING:
     from kafkalite.classic.simple_consumer import SimpleConsumer as SimpleConsumer
     from kafkalite.classic.stream import KafkaStream as KafkaStream
     from kafkalite.classic.stream import MessageAndMetadata as MessageAndMetadata
+    from kafkalite.classic.sync_producer import SyncProducer as SyncProducer
+    from kafkalite.classic.wire import EARLIEST as EARLIEST
+    from kafkalite.classic.wire import LATEST as LATEST
     from kafkalite.classic.wire import FetchRequest as FetchRequest
+    from kafkalite.classic.wire import ProduceRequest as ProduceRequest
+    from kafkalite.zookeeper.nodes import BrokerPartition as BrokerPartition
     from kafkalite.zookeeper.topic_filter import Blacklist as Blacklist
     from kafkalite.zookeeper.topic_filter import Whitelist as Whitelist
 
 _WHERE = {
+    "EARLIEST": "kafkalite.classic.wire",
+    "LATEST": "kafkalite.classic.wire",
+    "AsyncProducer": "kafkalite.classic.async_producer",
+    "AsyncProducerConfig": "kafkalite.classic.config",
     "Blacklist": "kafkalite.zookeeper.topic_filter",
+    "BrokerPartition": "kafkalite.zookeeper.nodes",
     "CallbackHandler": "kafkalite.classic.handlers",
     "ClassicError": "kafkalite.classic.errors",
     "ConnectionFailed": "kafkalite.classic.errors",
@@ -72,6 +85,7 @@ _WHERE = {
     "NoBrokersForPartition": "kafkalite.classic.errors",
     "OffsetOutOfRange": "kafkalite.classic.errors",
     "PayloadDecoder": "kafkalite.classic.handlers",
+    "ProduceRequest": "kafkalite.classic.wire",
     "Producer": "kafkalite.classic.producer",
     "ProducerConfig": "kafkalite.classic.config",
     "ProducerData": "kafkalite.classic.producer",
@@ -82,6 +96,8 @@ _WHERE = {
     "SimpleConsumer": "kafkalite.classic.simple_consumer",
     "StringDecoder": "kafkalite.classic.handlers",
     "StringEncoder": "kafkalite.classic.handlers",
+    "SyncProducer": "kafkalite.classic.sync_producer",
+    "SyncProducerConfig": "kafkalite.classic.config",
     "Whitelist": "kafkalite.zookeeper.topic_filter",
 }
 

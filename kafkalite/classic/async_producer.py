@@ -16,13 +16,19 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
+from kafkalite.classic import named
+from kafkalite.classic.config import AsyncProducerConfig
 from kafkalite.classic.errors import QueueClosed, QueueFull
 from kafkalite.classic.handlers import QueueItem
+from kafkalite.classic.sync_producer import SyncProducer
+from kafkalite.classic.wire import ANY_PARTITION
 
 if TYPE_CHECKING:
-    from kafkalite.classic.config import ProducerConfig
+    from collections.abc import Mapping
+    from typing import Any, Self
+
+    from kafkalite.classic.config import QueueSettings
     from kafkalite.classic.handlers import CallbackHandler, Encoder, EventHandler
-    from kafkalite.classic.sync_producer import SyncProducer
 
 logger = logging.getLogger(__name__)
 
@@ -31,21 +37,15 @@ _END: Final = QueueItem(None, "", -1)
 
 
 class AsyncProducer:
-    """kafka.producer.async.AsyncProducer."""
+    """kafka.producer.async.AsyncProducer: one broker's; `create` makes one on its own."""
 
-    def __init__(
-        self,
-        producer: SyncProducer,
-        config: ProducerConfig,
-        encoder: Encoder,
-        event_handler: EventHandler,
-        callback: CallbackHandler,
-    ) -> None:
+    def __init__(self, producer: SyncProducer, config: QueueSettings, handlers: named.Handlers | None = None) -> None:
+        handlers = handlers or named.handlers(config)
         self._producer = producer
         self._config = config
-        self._encoder = encoder
-        self._event_handler = event_handler
-        self._callback = callback
+        self._encoder = handlers.encoder
+        self._event_handler = handlers.event_handler
+        self._callback = handlers.callback
         self._queue: queue.Queue[QueueItem] = queue.Queue(config.queue_size)
         self._closed = False
         self.dropped_count = 0
@@ -53,11 +53,34 @@ class AsyncProducer:
         self._thread = threading.Thread(target=self._run, name="kafkalite-classic-send", daemon=True)
         self._thread.start()
 
-    def send(self, item: QueueItem) -> None:
+    @classmethod
+    def create(
+        cls,
+        config: AsyncProducerConfig | Mapping[str, str],
+        *,
+        encoder: Encoder | None = None,
+        event_handler: EventHandler | None = None,
+        callback_handler: CallbackHandler | None = None,
+    ) -> Self:
+        """For the broker that `host` and `port` of the settings name. Objects beat what the settings name by class."""
+        if not isinstance(config, AsyncProducerConfig):
+            config = AsyncProducerConfig.from_properties(dict(config))
+        handlers = named.handlers(
+            config, encoder=encoder, event_handler=event_handler, callback_handler=callback_handler
+        )
+        return cls(SyncProducer(config.host, config.port, config), config, handlers)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def send(self, topic: str, event: Any, partition: int = ANY_PARTITION) -> None:
         """Queues one event; QueueFull when it was dropped, QueueClosed after close()."""
         if self._closed:
             raise QueueClosed("the producer is closed")
-        item = self._callback.before_enqueue(item)
+        item = self._callback.before_enqueue(QueueItem(event, topic, partition))
         timeout_ms = self._config.queue_enqueue_timeout_ms
         try:
             if timeout_ms == 0:

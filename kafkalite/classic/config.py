@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 INT32_MAX = 2**31 - 1
+PORT_MAX = 65_535
 FETCH_SIZE_MAX = 64 * 1024 * 1024
 """Default of fetch.size.max, a key of ours: up to here a message larger than fetch.size is fetched again."""
 CODECS = (0, 1, 2)
@@ -109,26 +110,69 @@ class ZooKeeperSettings(Settings):
         return (self.zk_connection_timeout_ms or self.zk_session_timeout_ms) / 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerConfig(ZooKeeperSettings):
-    """kafka.producer.ProducerConfig; serializer, partitioner and handlers are given to Producer as objects."""
+# The next two are without slots: two bases with slots of their own cannot be joined in ProducerConfig.
+@dataclass(frozen=True, kw_only=True)
+class SendSettings(Settings):
+    """What every producer's connections need."""
 
-    broker_list: str | None = _setting("broker.list", None)
-    producer_type: str = _setting("producer.type", "sync")
-    compression_codec: int = _setting("compression.codec", 0, low=0, high=max(CODECS))
-    compressed_topics: tuple[str, ...] = _setting("compressed.topics", ())
-    zk_read_num_retries: int = _setting("zk.read.num.retries", 3, low=0)
-    num_retries: int = _setting("num.retries", 0, low=0)
     buffer_size: int = _setting("buffer.size", 102_400, low=1)
     connect_timeout_ms: int = _setting("connect.timeout.ms", 5000, low=1)
     socket_timeout_ms: int = _setting("socket.timeout.ms", 30_000, low=1)
     reconnect_interval: int = _setting("reconnect.interval", 30_000, low=1)
     reconnect_time_interval_ms: int = _setting("reconnect.time.interval.ms", 10_000_000)
     max_message_size: int = _setting("max.message.size", 1_000_000, low=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueSettings(SendSettings):
+    """What an asynchronous producer needs beyond that, and classes by name: see `kafkalite.classic.handlers`."""
+
+    compression_codec: int = _setting("compression.codec", 0, low=0, high=max(CODECS))
+    compressed_topics: tuple[str, ...] = _setting("compressed.topics", ())
+    num_retries: int = _setting("num.retries", 0, low=0)
     queue_time: int = _setting("queue.time", 5000, low=0)
     queue_size: int = _setting("queue.size", 10_000, low=1)
     queue_enqueue_timeout_ms: int = _setting("queue.enqueueTimeout.ms", 0)
     batch_size: int = _setting("batch.size", 200, low=1)
+    serializer_class: str | None = _setting("serializer.class", None)
+    event_handler: str | None = _setting("event.handler", None)
+    event_handler_props: str | None = _setting("event.handler.props", None)
+    callback_handler: str | None = _setting("callback.handler", None)
+    callback_handler_props: str | None = _setting("callback.handler.props", None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyncProducerConfig(SendSettings):
+    """kafka.producer.SyncProducerConfig: one broker."""
+
+    host: str = _setting("host", "")
+    port: int = _setting("port", 0, low=0, high=PORT_MAX)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _need_address(self.host, self.port)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsyncProducerConfig(QueueSettings):
+    """kafka.producer.async.AsyncProducerConfig: one broker."""
+
+    host: str = _setting("host", "")
+    port: int = _setting("port", 0, low=0, high=PORT_MAX)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _need_address(self.host, self.port)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerConfig(ZooKeeperSettings, QueueSettings):
+    """kafka.producer.ProducerConfig."""
+
+    broker_list: str | None = _setting("broker.list", None)
+    producer_type: str = _setting("producer.type", "sync")
+    partitioner_class: str | None = _setting("partitioner.class", None)
+    zk_read_num_retries: int = _setting("zk.read.num.retries", 3, low=0)
 
     def __post_init__(self) -> None:
         super(ProducerConfig, self).__post_init__()
@@ -136,6 +180,11 @@ class ProducerConfig(ZooKeeperSettings):
             raise InvalidConfig(f"producer.type must be sync or async, not {self.producer_type!r}")
         if bool(self.zk_connect) == bool(self.broker_list):
             raise InvalidConfig("a producer takes zk.connect or broker.list, one of the two")
+        if self.partitioner_class and self.broker_list:
+            raise InvalidConfig("with broker.list the broker picks the partition: partitioner.class has no say")
+        given = [row for row in ("event_handler", "callback_handler") if getattr(self, row)]
+        if given and self.producer_type == "sync":
+            raise InvalidConfig(f"{given[0].replace('_', '.')} is for producer.type=async")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +224,11 @@ class ConsumerConfig(ZooKeeperSettings):
         """zk.synctime.ms unless it is set."""
         own = self.rebalance_backoff_ms
         return (self.zk_sync_time_ms if own is None else own) / 1000
+
+
+def _need_address(host: str, port: int) -> None:
+    if not host or not port:
+        raise InvalidConfig("a producer for one broker needs host and port")
 
 
 def _parse_int(key: str, text: str) -> int:

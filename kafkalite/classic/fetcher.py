@@ -4,7 +4,7 @@
              └─ nothing anywhere ─▶ fetcher.backoff.ms
 
 An offset out of range is reset as autooffset.reset says, and stored. A message larger than fetch.size is fetched again,
-alone, each time with twice the size, up to fetch.size.max: what 0.7's design document says, and its code leaves out. Any
+alone, each time with twice the size, up to fetch.size.max: 0.7's design document says so, its code leaves it out. Any
 other error of a partition is put into its stream, and the partition is left alone until the next rebalance; the others
 are read on. A lost connection is tried again after the back-off. Source: kafka-0.7.md section 5.
 

@@ -22,7 +22,7 @@ from kafkalite.classic.messages import Message, encode_message_set
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from kafkalite.classic.config import ProducerConfig
+    from kafkalite.classic.config import QueueSettings
     from kafkalite.classic.sync_producer import SyncProducer
 
 logger = logging.getLogger(__name__)
@@ -47,11 +47,14 @@ class DefaultEncoder:
         return event if isinstance(event, Message) else Message(event)
 
 
-class StringEncoder:
-    """Text as UTF-8 (kafka.serializer.StringEncoder)."""
+class StringEncoder(DefaultEncoder):
+    """Text as UTF-8 (kafka.serializer.StringEncoder); a Message and bytes as DefaultEncoder takes them.
+
+    Bytes that `surrogateescape` made text of are bytes again.
+    """
 
     def to_message(self, event: Any) -> Message:
-        return Message(event.encode())
+        return super().to_message(event.encode("utf-8", "surrogateescape") if isinstance(event, str) else event)
 
 
 class DefaultDecoder:
@@ -125,7 +128,7 @@ class EventHandler(Protocol):
 class DefaultEventHandler:
     """One MULTIPRODUCE for each batch, a message set for each topic and partition (kafka...DefaultEventHandler)."""
 
-    def __init__(self, config: ProducerConfig, callback: CallbackHandler) -> None:
+    def __init__(self, config: QueueSettings, callback: CallbackHandler) -> None:
         self._config = config
         self._callback = callback
 
@@ -146,7 +149,7 @@ class DefaultEventHandler:
             return
         for attempt in range(self._config.num_retries + 1):
             try:
-                producer.multi_send(requests)
+                producer.send_frame(wire.encode_multiproduce(requests))  # sizes are checked already
             except ClassicError as error:
                 if attempt == self._config.num_retries:
                     raise

@@ -4,7 +4,7 @@
                                                                                └─ async: the broker's queue
 
 Nothing is acknowledged: the protocol has no answer to a produce request. With a fixed list the broker picks the
-partition, and keys have no meaning. Source: kafka-0.7.md section 6.
+partition, unless the events name it, and keys have no meaning. Source: kafka-0.7.md section 6.
 
 Thread rule: any thread may send. Connections are made when a broker is first written to.
 """
@@ -13,36 +13,40 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kafkalite._native.message_set import encode_produce
-from kafkalite.classic import wire
+from kafkalite.classic import named, wire
 from kafkalite.classic.async_producer import AsyncProducer
 from kafkalite.classic.brokers import brokers_of
 from kafkalite.classic.config import ProducerConfig
 from kafkalite.classic.errors import InvalidConfig, InvalidPartition, NoBrokersForPartition, QueueClosed
-from kafkalite.classic.handlers import CallbackHandler, DefaultEncoder, DefaultEventHandler, QueueItem, check_size, pack
-from kafkalite.classic.partitioner import DefaultPartitioner
+from kafkalite.classic.handlers import DefaultEncoder, check_size, pack
 from kafkalite.classic.sync_producer import SyncProducer
+from kafkalite.zookeeper.nodes import BrokerPartition
 
 if TYPE_CHECKING:
     from typing import Self
 
     from kafkalite.classic.brokers import Address
-    from kafkalite.classic.handlers import Encoder, EventHandler
+    from kafkalite.classic.handlers import CallbackHandler, Encoder, EventHandler
     from kafkalite.classic.partitioner import Partitioner
-    from kafkalite.zookeeper.nodes import BrokerPartition
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerData:
-    """Events for one topic (kafka.javaapi.producer.ProducerData). The key chooses the partition, None any."""
+    """Events for one topic (kafka.javaapi.producer.ProducerData).
+
+    `partition` names where they go: a number, on any broker that has it, or a BrokerPartition. Else the key chooses,
+    and where there is none they may go anywhere.
+    """
 
     topic: str
     data: Sequence[Any]
     key: Any = None
+    partition: int | BrokerPartition | None = None
 
 
 class Producer:
@@ -59,7 +63,11 @@ class Producer:
         callback_handler: CallbackHandler | None = None,
         callback_handler_properties: Mapping[str, str] | None = None,
     ) -> None:
-        """InvalidConfig for settings that do not fit; StartupError when ZooKeeper does not answer."""
+        """InvalidConfig for settings that do not fit; StartupError when ZooKeeper does not answer.
+
+        An encoder, partitioner or handler that is given beats the one that the settings name (`serializer.class`,
+        `partitioner.class`, `event.handler`, `callback.handler`), and its properties those of the settings.
+        """
         self._config = config = (
             config if isinstance(config, ProducerConfig) else ProducerConfig.from_properties(dict(config))
         )
@@ -67,13 +75,17 @@ class Producer:
             raise InvalidConfig("with broker.list the broker picks the partition, a partitioner has no say")
         if config.producer_type == "sync" and (event_handler is not None or callback_handler is not None):
             raise InvalidConfig("event and callback handlers are for producer.type=async")
-        self._encoder = encoder or DefaultEncoder()
+        self._partitioner = partitioner or named.partitioner(config)
+        self._handlers = named.handlers(
+            config,
+            encoder=encoder,
+            event_handler=event_handler,
+            event_handler_properties=event_handler_properties,
+            callback_handler=callback_handler,
+            callback_handler_properties=callback_handler_properties,
+        )
+        self._encoder = self._handlers.encoder
         self._plain = type(self._encoder) is DefaultEncoder  # which the message set's encoder does by itself
-        self._partitioner = partitioner or DefaultPartitioner()
-        self._callback = callback_handler or CallbackHandler()
-        self._event_handler = event_handler or DefaultEventHandler(config, self._callback)
-        self._callback.init(callback_handler_properties or {})
-        self._event_handler.init(event_handler_properties or {})
         self._brokers = brokers_of(config)
         self._lock = threading.Lock()
         self._sync: dict[Address, SyncProducer] = {}  # guarded by _lock
@@ -81,7 +93,10 @@ class Producer:
         self._closed = False
 
     def send(self, *data: ProducerData) -> None:
-        """Sends, or queues, all events. ConnectionFailed, MessageSizeTooLarge, NoBrokersForPartition, QueueFull."""
+        """Sends, or queues, all events.
+
+        ConnectionFailed, InvalidPartition, MessageSizeTooLarge, NoBrokersForPartition, QueueFull.
+        """
         if self._closed:
             raise QueueClosed("the producer is closed")
         if self._config.producer_type == "async":
@@ -89,7 +104,7 @@ class Producer:
                 address, partition = self._place(item)
                 queue = self._queue_of(address)
                 for event in item.data:
-                    queue.send(QueueItem(event, item.topic, partition))
+                    queue.send(item.topic, event, partition)
             return
         if len(data) == 1 and self._config.compression_codec == 0:
             self._send_plainly(data[0])
@@ -101,10 +116,11 @@ class Producer:
             grouped.setdefault(address, []).append(wire.ProduceRequest(item.topic, partition, message_set))
         for address, requests in grouped.items():
             producer = self._producer_of(address)
+            # Sizes are checked already.
             if len(requests) == 1:
-                producer.send(requests[0].topic, requests[0].message_set, requests[0].partition)
+                producer.send_frame(wire.encode_produce(requests[0]))
             else:
-                producer.multi_send(requests)
+                producer.send_frame(wire.encode_multiproduce(requests))
 
     @property
     def dropped_count(self) -> int:
@@ -162,7 +178,11 @@ class Producer:
         raise NoBrokersForPartition(f"the broker of a partition of topic {item.topic!r} is not alive")
 
     def _choose(self, item: ProducerData, choices: list[BrokerPartition]) -> BrokerPartition:
-        if item.key is None or self._config.broker_list:
+        if item.partition is not None:
+            choices = named_partitions(choices, item.partition)
+            if not choices:
+                raise InvalidPartition(f"no live broker has partition {item.partition} of topic {item.topic!r}")
+        if item.partition is not None or item.key is None or self._config.broker_list:
             return choices[0] if len(choices) == 1 else random.choice(choices)
         index = self._partitioner.partition(item.key, len(choices))
         if not 0 <= index < len(choices):
@@ -183,13 +203,18 @@ class Producer:
             found = self._async.get(address)
             if found is None:
                 producer = SyncProducer(address.host, address.port, self._config)
-                found = self._async[address] = AsyncProducer(
-                    producer, self._config, self._encoder, self._event_handler, self._callback
-                )
+                found = self._async[address] = AsyncProducer(producer, self._config, self._handlers)
             return found
 
 
-def handler_properties(text: str) -> dict[str, str]:
-    """`k1=v1,k2=v2`, as callback.handler.props and event.handler.props are written."""
-    pairs: Iterable[tuple[str, str, str]] = (part.partition("=") for part in text.split(",") if part.strip())
-    return {key.strip(): value.strip() for key, _, value in pairs}
+def named_partitions(choices: Sequence[BrokerPartition], wanted: int | BrokerPartition) -> list[BrokerPartition]:
+    """Those of a topic's partitions that a number, or a broker's partition, names.
+
+    A fixed list knows no partitions, so each of its brokers is taken at its word.
+    """
+    broker_id, number = wanted if isinstance(wanted, BrokerPartition) else (None, wanted)
+    return [
+        BrokerPartition(choice.broker_id, number)
+        for choice in choices
+        if number >= 0 and choice.partition in {number, wire.ANY_PARTITION} and broker_id in {None, choice.broker_id}
+    ]

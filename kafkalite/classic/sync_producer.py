@@ -15,20 +15,26 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from kafkalite._native.message_set import check
 from kafkalite.classic import wire
 from kafkalite.classic.channel import Channel
+from kafkalite.classic.config import SendSettings, SyncProducerConfig
+from kafkalite.classic.errors import InvalidMessageSize
+from kafkalite.classic.handlers import check_size
+from kafkalite.classic.messages import MessageSet, encode_message_set
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from typing import Self
 
-    from kafkalite.classic.config import ProducerConfig
+    from kafkalite.classic.messages import Message
 
 
 class SyncProducer:
     """kafka.producer.SyncProducer."""
 
-    def __init__(self, host: str, port: int, config: ProducerConfig) -> None:
-        self._config = config
+    def __init__(self, host: str, port: int, config: SendSettings | None = None) -> None:
+        self._config = config = config or SendSettings()
         self._channel = Channel(
             host,
             port,
@@ -40,23 +46,52 @@ class SyncProducer:
         self._sent_count = 0
         self._connected_at = time.monotonic() - random.random() * max(config.reconnect_time_interval_ms, 0) / 1000
 
-    def send(self, topic: str, message_set: bytes, partition: int = wire.ANY_PARTITION) -> None:
-        """One PRODUCE request. ConnectionFailed when it could not be handed over."""
-        self._send(wire.encode_produce(wire.ProduceRequest(topic, partition, message_set)))
+    @classmethod
+    def create(cls, config: SyncProducerConfig | Mapping[str, str]) -> Self:
+        """For the broker that `host` and `port` of the settings name."""
+        if not isinstance(config, SyncProducerConfig):
+            config = SyncProducerConfig.from_properties(dict(config))
+        return cls(config.host, config.port, config)
 
-    def send_frame(self, frame: bytes) -> None:
-        """One request that is encoded already. ConnectionFailed when it could not be handed over."""
-        self._send(frame)
+    def send(
+        self, topic: str, messages: MessageSet | bytes | Sequence[Message | bytes], partition: int = wire.ANY_PARTITION
+    ) -> None:
+        """One PRODUCE request: messages and payloads, or a set that is encoded already (a MessageSet, its bytes).
+
+        ConnectionFailed when it could not be handed over. MessageSizeTooLarge, and InvalidMessageSize for a set that
+        does not end where its last message does, before anything is sent.
+        """
+        self.send_frame(wire.encode_produce(wire.ProduceRequest(topic, partition, self._checked(messages))))
 
     def multi_send(self, requests: Sequence[wire.ProduceRequest]) -> None:
-        """One MULTIPRODUCE request."""
-        self._send(wire.encode_multiproduce(requests))
+        """One MULTIPRODUCE request; errors as for `send`."""
+        for request in requests:
+            self._checked(request.message_set)
+        self.send_frame(wire.encode_multiproduce(requests))
 
     def close(self) -> None:
+        """Closes the connection."""
         with self._lock:
             self._channel.close()
 
-    def _send(self, frame: bytes) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _checked(self, messages: MessageSet | bytes | Sequence[Message | bytes]) -> bytes:
+        if isinstance(messages, MessageSet):
+            messages = bytes(messages.data)
+        data = messages if isinstance(messages, bytes) else encode_message_set(messages)
+        size, _, largest, _, _ = check(data, verify=False)
+        if size != len(data):
+            raise InvalidMessageSize(f"a message set of {len(data)} bytes whose messages end at {size}")
+        check_size(largest, self._config.max_message_size)
+        return data
+
+    def send_frame(self, frame: bytes) -> None:
+        """One request that is encoded, and checked, already. ConnectionFailed when it could not be handed over."""
         with self._lock:
             self._channel.send(frame)
             self._sent_count += 1

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import random
 import sys
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from kafkalite import plugins
 from kafkalite.classic.config import LARGEST, SMALLEST, ConsumerConfig, ProducerConfig
 from kafkalite.classic.consumer import Consumer
 from kafkalite.classic.errors import ClassicError, ConsumerTimeout
@@ -42,7 +42,9 @@ def console_producer_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-compress", action="store_true", help="what 0.7 could not: send as it is")
     parser.add_argument("--batch-size", type=count, default=200, metavar="N", help="lines a request (default: 200)")
     parser.add_argument("--timeout", type=count, default=1000, metavar="MS", help="a line waits no longer")
-    parser.add_argument("--message-encoder", metavar="MODULE:CLASS", help="text to Message (default: UTF-8)")
+    parser.add_argument(
+        "--message-encoder", metavar="MODULE:CLASS", help="text to Message (default: the line as it is)"
+    )
     parser.add_argument("--line-reader", metavar="MODULE:CLASS", help="standard input to lines (default: by newline)")
     parser.add_argument("--property", action="append", default=[], metavar="KEY=VALUE", help="for the line reader")
 
@@ -55,11 +57,11 @@ def console_producer(arguments: argparse.Namespace) -> int:
         batch_size=arguments.batch_size,
         queue_time=arguments.timeout,
         queue_enqueue_timeout_ms=-1,
+        serializer_class=arguments.message_encoder,
     )
-    encoder = load(arguments.message_encoder)() if arguments.message_encoder else None
-    reader = load(arguments.line_reader)() if arguments.line_reader else LineReader()
+    reader = _make(arguments.line_reader) if arguments.line_reader else LineReader(text=arguments.message_encoder)
     reader.init(sys.stdin.buffer, assignments("--property", arguments.property))
-    with Producer(config, encoder=encoder) as producer:
+    with Producer(config) as producer:
         while (event := reader.read_message()) is not None:
             producer.send(ProducerData(arguments.topic, [event]))
         lost = producer.failed_count
@@ -74,6 +76,10 @@ class LineReader:
 
     _input: BinaryIO
 
+    def __init__(self, *, text: object = False) -> None:
+        """`text`: lines are handed over as str, for an encoder; else as messages."""
+        self._text = bool(text)
+
     def init(self, stream: BinaryIO, properties: dict[str, str]) -> None:
         """Takes no properties."""
         del properties
@@ -82,7 +88,10 @@ class LineReader:
     def read_message(self) -> Any:
         """The next line without its end, None behind the last."""
         line = self._input.readline()
-        return Message(line.rstrip(b"\n").removesuffix(b"\r")) if line else None
+        if not line:
+            return None
+        payload = line.rstrip(b"\n").removesuffix(b"\r")
+        return payload.decode("utf-8", "surrogateescape") if self._text else Message(payload)
 
     def close(self) -> None:
         """Standard input stays open."""
@@ -196,7 +205,7 @@ class ChecksumFormatter(NewlineFormatter):
 def _formatter(name: str) -> NewlineFormatter:
     known: dict[str, Callable[[], NewlineFormatter]] = {"newline": NewlineFormatter, "checksum": ChecksumFormatter}
     short = name.rpartition(".")[2].removesuffix("MessageFormatter").lower()
-    return known[short]() if short in known else load(name)()
+    return known[short]() if short in known else _make(name)
 
 
 def _filter(arguments: argparse.Namespace) -> TopicFilter:
@@ -214,13 +223,8 @@ def _forget(servers: str, group: str) -> None:
         delete_tree(client, GroupPaths(group).root)
 
 
-def load(path: str) -> Any:
-    """What `module:name` names; UsageError when there is none."""
-    module, separator, name = path.partition(":")
+def _make(text: str) -> Any:
     try:
-        found = getattr(importlib.import_module(module), name) if separator else None
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UsageError(f"{path} cannot be loaded: {error}") from error
-    if found is None:
-        raise UsageError(f"{path!r} is not module:class")
-    return found
+        return plugins.make(text)
+    except ValueError as error:
+        raise UsageError(str(error)) from error

@@ -30,7 +30,8 @@ def producer_shell_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def producer_shell(arguments: argparse.Namespace) -> int:
-    with Producer(ProducerConfig.load(arguments.props), encoder=StringEncoder()) as producer:
+    config = ProducerConfig.load(arguments.props)
+    with Producer(config, encoder=None if config.serializer_class else StringEncoder()) as producer:
         for line in sys.stdin:
             text = line.strip()
             producer.send(ProducerData(arguments.topic, [text]))

@@ -14,7 +14,8 @@ from kafkalite.classic.errors import (
 )
 from kafkalite.classic.handlers import CallbackHandler, QueueItem, StringEncoder
 from kafkalite.classic.messages import Message, MessageSet
-from kafkalite.classic.producer import Producer, ProducerData, handler_properties
+from kafkalite.classic.named import handler_properties
+from kafkalite.classic.producer import Producer, ProducerData
 from kafkalite.classic.wire import MULTIPRODUCE, PRODUCE
 from tests.support.classic_broker import ClassicBroker
 from tests.support.process import wait_until as wait
@@ -187,7 +188,7 @@ def test_hooks_are_called_in_their_order(broker):
     producer = Producer(
         make(broker, producer_type="async", queue_time=60_000),
         callback_handler=hooks,
-        callback_handler_properties=handler_properties("a=1, b=2"),
+        callback_handler_properties=handler_properties("callback.handler.props", "a=1, b=2"),
     )
     producer.send(ProducerData("t", [b"x"]))
     producer.close()
