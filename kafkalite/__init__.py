@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from kafkalite.errors import ConfigError as ConfigError
     from kafkalite.errors import KafkaError as KafkaError
     from kafkalite.errors import StartupError as StartupError
+    from kafkalite.log.retention import RetentionPolicy as RetentionPolicy
+    from kafkalite.log.retention import SegmentAge as SegmentAge
 
 __version__ = "0.1.0"
 
@@ -27,9 +29,20 @@ _WHERE = {
     "BrokerConfig": "kafkalite.config",
     "ConfigError": "kafkalite.errors",
     "KafkaError": "kafkalite.errors",
+    "RetentionPolicy": "kafkalite.log.retention",
+    "SegmentAge": "kafkalite.log.retention",
     "StartupError": "kafkalite.errors",
 }
 
-__all__ = ["Broker", "BrokerConfig", "ConfigError", "KafkaError", "StartupError", "__version__"]
+__all__ = [
+    "Broker",
+    "BrokerConfig",
+    "ConfigError",
+    "KafkaError",
+    "RetentionPolicy",
+    "SegmentAge",
+    "StartupError",
+    "__version__",
+]
 
 __getattr__, __dir__ = lazy_names(__name__, _WHERE)

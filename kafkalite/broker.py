@@ -35,18 +35,20 @@ from kafkalite.coordinator.transactions import TransactionCoordinator
 from kafkalite.dispatch import BrokerServices, ClusterView, Dispatcher
 from kafkalite.handlers.table import native_apis
 from kafkalite.log.manager import LogManager, open_segments_max
+from kafkalite.log.retention import named_policies
 from kafkalite.net.acceptor import Acceptor, BoundListener, bind
 from kafkalite.net.worker import Worker
 from kafkalite.pool import IoPool
 from kafkalite.settings import key_of, to_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from types import TracebackType
 
     from kafkalite._native.classic_connection import ClassicServer
     from kafkalite.clock import Clock
     from kafkalite.listeners import Listener
+    from kafkalite.log.retention import RetentionPolicy
     from kafkalite.model import Endpoint
     from kafkalite.zookeeper.broker import BrokerRegistration
 
@@ -65,7 +67,8 @@ class Broker:
 
     `Broker()` alone listens on a free port of 127.0.0.1 and keeps its data in a temporary directory that stop()
     removes. Settings come as a BrokerConfig, as a mapping of Kafka's names, or as keyword arguments with underscores:
-    `Broker(num_partitions=3, log_dirs="/var/lib/kafkalite")`. Usable as a context manager.
+    `Broker(num_partitions=3, log_dirs="/var/lib/kafkalite")`. `retention_policies` are asked, beside age and size and
+    those of log.retention.policies, what may be deleted (`kafkalite.RetentionPolicy`). Usable as a context manager.
     """
 
     def __init__(
@@ -73,6 +76,7 @@ class Broker:
         config: BrokerConfig | Mapping[str, object] | None = None,
         *,
         clock: Clock | None = None,
+        retention_policies: Iterable[RetentionPolicy] = (),
         **settings: object,
     ) -> None:
         self._temporary: str | None = None
@@ -91,6 +95,11 @@ class Broker:
             except BaseException:
                 self._remove_temporary()
                 raise
+        try:
+            self._policies = (*retention_policies, *named_policies(self.config.log_retention_policies))
+        except BaseException:
+            self._remove_temporary()
+            raise
         self.clock: Clock = clock or SystemClock()
         self.failed = threading.Event()
         self._descriptor_count_max = 0
@@ -170,7 +179,7 @@ class Broker:
         config = self.config
         for note in config.notes:
             logger.info("%s", note)
-        self._logs = logs = LogManager(config, self.clock, on_fatal=self._on_fatal)
+        self._logs = logs = LogManager(config, self.clock, on_fatal=self._on_fatal, policies=self._policies)
         logs.open()
         self._pool = pool = IoPool(config.num_io_threads)
         self._groups = groups = GroupCoordinator(logs.config, logs, pool, self.clock)

@@ -64,13 +64,9 @@ TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 VALIDATIONS = ("full", "header")
 
 
-def _cores() -> int:
-    """The cores this process may use, which in a container is fewer than the machine has."""
-    return len(os.sched_getaffinity(0))
-
-
 def _network_threads() -> int:
-    return min(4, _cores())
+    """As many as the cores this process may use, which in a container are fewer than the machine has."""
+    return min(4, len(os.sched_getaffinity(0)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -313,6 +309,9 @@ class BrokerConfig(ClassicSettings):
         INT, 168, "Default of retention.ms where the two finer ones are unset.", unit="hours", low=-1
     )
     log_retention_bytes: int = setting(LONG, -1, "Default of retention.bytes.", unit="bytes", low=-1, dynamic=True)
+    log_retention_policies: tuple[str, ...] = setting(
+        LIST, (), "Policies of one's own, `module:Class`, asked beside age and size: see `RetentionPolicy`."
+    )
     log_retention_check_interval_ms: int = setting(
         LONG, 5 * MINUTE_MS, "How often retention looks for segments to delete.", unit="ms", low=1
     )

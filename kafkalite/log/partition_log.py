@@ -45,7 +45,7 @@ from kafkalite.log import checkpoints, files, index_file, recovery
 from kafkalite.log.entries import DirectoryEntries
 from kafkalite.log.markers import marker_batch
 from kafkalite.log.producer_state import Captured, ProducerState, load_or_report
-from kafkalite.log.retention import RetentionPolicy, SegmentAge, SizeRetention, StartRetention, TimeRetention
+from kafkalite.log.retention import RetentionPolicy, SegmentAge, SizeRetention, StartRetention, TimeRetention, ask
 from kafkalite.logging import fields
 from kafkalite.model import OffsetAndTimestamp
 from kafkalite.record.compression import CompressionError, Decompressor
@@ -829,12 +829,13 @@ class PartitionLog(LogCore):
         """Deletes segments that the topic's policies allow to go; how many. May block."""
         if self.offline or self.deleted:
             return 0
-        policies: list[RetentionPolicy] = [StartRetention(self.log_start_offset), *self.services.policies]
+        policies: list[RetentionPolicy] = [StartRetention(self.log_start_offset)]
         if "delete" in self.config.cleanup_policy:
             policies += [TimeRetention(self.config.retention_ms), SizeRetention(self.config.retention_bytes)]
+            policies += self.services.policies
         segments = self.segments
         ages = self._ages(segments)
-        count = max(policy.deletable_count(ages, now_ms) for policy in policies)
+        count = max(ask(policy, ages, now_ms) for policy in policies)
         if count == 0:
             return 0
         if count >= len(ages):
@@ -851,7 +852,14 @@ class PartitionLog(LogCore):
             behind = self.log_end_offset if active else segments[i + 1].base_offset
             ages.append(
                 SegmentAge(
-                    segment.base_offset, behind, segment.size, segment.max_timestamp, _modified_ms(segment), active
+                    segment.base_offset,
+                    behind,
+                    segment.size,
+                    segment.max_timestamp,
+                    _modified_ms(segment),
+                    active,
+                    self.topic,
+                    self.partition,
                 )
             )
         return ages

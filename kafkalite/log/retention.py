@@ -1,15 +1,29 @@
 """Which segments of a log may be deleted: by age, by size, and by a policy of one's own.
 
+    class KeepTen:
+        def deletable_count(self, segments, now_ms):
+            return max(0, len(segments) - 10) if segments[0].topic == "clicks" else 0
+
+    Broker(retention_policies=[KeepTen()])        log.retention.policies=my_module:KeepTen
+
 A policy sees the segments from the oldest on and says how many of them, counted from the front, may go. Policies are
-asked in turn and the largest answer wins. A policy must not keep references to what it is shown.
+asked in turn and the largest answer wins. One's own are asked, on the housekeeper's thread every
+log.retention.check.interval.ms, for the logs whose cleanup.policy says delete; one that fails deletes nothing. A policy
+must not keep references to what it is shown.
 
 How old a segment is: as old as its newest record, unless no record has a time, or one claims to come from the future;
 then as old as its file. The active segment is never older than its last append, whatever its records say: a record with
 timestamp 0 must not take the segment with it that is being written.
 """
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
+
+from kafkalite import plugins
+from kafkalite.errors import ConfigError
+
+_LOG = logging.getLogger(__name__)
 
 
 class SegmentAge(NamedTuple):
@@ -21,13 +35,34 @@ class SegmentAge(NamedTuple):
     max_timestamp: int  # ms, of its records; -1 none
     modified_ms: int  # when its file was last written
     active: bool
+    topic: str
+    partition: int
 
 
 class RetentionPolicy(Protocol):
     """Decides what a log may forget."""
 
     def deletable_count(self, segments: Sequence[SegmentAge], now_ms: int) -> int:
-        """How many segments from the front may be deleted."""
+        """How many segments from the front may be deleted; at least one segment is shown."""
+
+
+def named_policies(texts: Iterable[str]) -> tuple[RetentionPolicy, ...]:
+    """The policies that log.retention.policies names; ConfigError for one that is not there."""
+    try:
+        return tuple(plugins.make(text, methods=["deletable_count"]) for text in texts)
+    except ValueError as error:
+        raise ConfigError("log.retention.policies", str(error)) from error
+
+
+def ask(policy: RetentionPolicy, segments: Sequence[SegmentAge], now_ms: int) -> int:
+    """What a policy of an application's answers, within bounds; 0, and a line in the log, when it fails."""
+    try:
+        count = int(policy.deletable_count(segments, now_ms))
+    except Exception:  # noqa: BLE001 - whatever a policy does, the other logs have their turn
+        name = f"{segments[0].topic}-{segments[0].partition}"
+        _LOG.exception("%s failed for %s and deletes nothing there", type(policy).__name__, name)
+        return 0
+    return min(max(count, 0), len(segments))
 
 
 def time_of(segment: SegmentAge, now_ms: int) -> int:

@@ -18,7 +18,7 @@ NEVER_MS = (1 << 63) - 1
 
 def ages(*sizes: int, step: int = HOUR_MS) -> list[SegmentAge]:
     return [
-        SegmentAge(i, i + 1, size, TIME_MS - (len(sizes) - i) * step, TIME_MS, i + 1 == len(sizes))
+        SegmentAge(i, i + 1, size, TIME_MS - (len(sizes) - i) * step, TIME_MS, i + 1 == len(sizes), "t", 0)
         for i, size in enumerate(sizes)
     ]
 
@@ -41,7 +41,7 @@ def test_start_retention_never_takes_the_active_segment(start: int, count: int) 
 @pytest.mark.parametrize("timestamp", [0, -1, 1, NEVER_MS, -(1 << 62)])
 def test_absurd_timestamps_do_not_age_a_live_segment(timestamp: int) -> None:
     """G3: whatever a record claims, the segment being written is as old as its last append."""
-    live = SegmentAge(0, 1, 10, timestamp, TIME_MS - 10, active=True)
+    live = SegmentAge(0, 1, 10, timestamp, TIME_MS - 10, active=True, topic="t", partition=0)
     assert time_of(live, TIME_MS) == TIME_MS - 10
     sealed = live._replace(active=False)
     assert time_of(sealed, TIME_MS) == (timestamp if 0 <= timestamp <= TIME_MS else TIME_MS - 10)
@@ -117,6 +117,47 @@ def test_own_policy_is_asked_too(tmp_path: Path) -> None:
     log = hourly_log(harness, clock)
     assert log.apply_retention(clock.time_ms()) == 3
     assert log.log_start_offset == 6
+
+
+def test_own_policy_is_not_asked_for_what_is_compacted(tmp_path: Path) -> None:
+    class All:
+        def deletable_count(self, segments: Sequence[SegmentAge], now_ms: int) -> int:
+            return len(segments)
+
+    clock = FakeClock(TIME_MS)
+    harness = LogHarness(tmp_path, clock=clock, cleanup_policy="compact")
+    harness.services.policies = (All(),)
+    assert hourly_log(harness, clock).apply_retention(clock.time_ms()) == 0
+
+
+@pytest.mark.parametrize("answer", [-1, "many", None, RuntimeError("an application's mistake")])
+def test_own_policy_that_makes_no_sense_deletes_nothing(tmp_path: Path, answer: object) -> None:
+    class Strange:
+        def deletable_count(self, segments: Sequence[SegmentAge], now_ms: int) -> int:
+            if isinstance(answer, Exception):
+                raise answer
+            return answer  # type: ignore[return-value]  # which is the point
+
+    clock = FakeClock(TIME_MS)
+    harness = LogHarness(tmp_path, clock=clock, retention_ms=HOUR_MS)
+    harness.services.policies = (Strange(),)
+    log = hourly_log(harness, clock)
+    by_age = log.apply_retention(clock.time_ms())
+    assert by_age == 3, "the other policies are asked all the same"
+
+
+def test_own_policy_may_take_everything(tmp_path: Path) -> None:
+    class More:
+        def deletable_count(self, segments: Sequence[SegmentAge], now_ms: int) -> int:
+            assert {(segment.topic, segment.partition) for segment in segments} == {("t", 0)}
+            return len(segments) + 5
+
+    clock = FakeClock(TIME_MS)
+    harness = LogHarness(tmp_path, clock=clock)
+    harness.services.policies = (More(),)
+    log = hourly_log(harness, clock)
+    assert log.apply_retention(clock.time_ms()) == 5
+    assert (log.log_start_offset, log.log_end_offset) == (10, 10)
 
 
 def test_delete_records_moves_the_start_and_drops_whole_segments(tmp_path: Path) -> None:
