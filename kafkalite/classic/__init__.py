@@ -56,8 +56,6 @@ if TYPE_CHECKING:
     from kafkalite.zookeeper.topic_filter import Whitelist as Whitelist
 
 _WHERE = {
-    "EARLIEST": "kafkalite.classic.wire",
-    "LATEST": "kafkalite.classic.wire",
     "AsyncProducer": "kafkalite.classic.async_producer",
     "AsyncProducerConfig": "kafkalite.classic.config",
     "Blacklist": "kafkalite.zookeeper.topic_filter",
@@ -71,12 +69,14 @@ _WHERE = {
     "ConsumerTimeout": "kafkalite.classic.errors",
     "DefaultDecoder": "kafkalite.classic.handlers",
     "DefaultEncoder": "kafkalite.classic.handlers",
+    "EARLIEST": "kafkalite.classic.wire",
     "FetchRequest": "kafkalite.classic.wire",
     "InvalidConfig": "kafkalite.classic.errors",
     "InvalidMessage": "kafkalite.classic.errors",
     "InvalidMessageSize": "kafkalite.classic.errors",
     "InvalidPartition": "kafkalite.classic.errors",
     "KafkaStream": "kafkalite.classic.stream",
+    "LATEST": "kafkalite.classic.wire",
     "Message": "kafkalite.classic.messages",
     "MessageAndMetadata": "kafkalite.classic.stream",
     "MessageAndOffset": "kafkalite.classic.messages",
