@@ -4,7 +4,8 @@
                                   └─▶ one flush ─▶ callbacks, in the order of the writes
 
 An append that failed is told so by its own callback; those behind it are tried all the same, since a record that is too
-large is its own fault alone.
+large is its own fault alone. A refusal is an answer, too: what the log knows, and refuses by, is durable before it is
+told (a marker is not needed where the log has it already, but a killed process may have left that one unsynced).
 
 Thread rule: `write` from any thread, it does not wait. Callbacks run on the flusher or on the I/O pool, one at a time
 and in order, with no lock of ours held; they must not block. The writer's lock is a leaf.
@@ -90,7 +91,8 @@ class LogWriter:
                 end_offset = max(end_offset, write.append(log))
             except Exception as error:  # noqa: BLE001 - each write is told of its own failure
                 write.code = self._code_of(error)
-                write.done = True
+                if log is not None:
+                    end_offset = max(end_offset, log.log_end_offset)
         if log is not None and end_offset >= 0 and self._flush:
             log.flush_async(end_offset, lambda code: self._finish(writes, code))
         else:
@@ -105,7 +107,7 @@ class LogWriter:
         """Calls back for everything that is done, in order, whichever thread it was that finished last."""
         with self._lock:
             for write in writes:
-                write.code = write.code or code
+                write.code = code or write.code
                 write.done = True
         while True:
             with self._lock:

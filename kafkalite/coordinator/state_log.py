@@ -1,7 +1,7 @@
 """A topic in which a coordinator keeps what must outlive the broker: `__consumer_offsets` or `__transaction_state`.
 
     write(key, records, callback) ─▶ writer of the key's partition ─▶ durable ─▶ callback, in the order of the writes
-    entries(log) ─▶ at start: every record and every transaction marker of a partition, in order
+    entries(log) ─▶ at start: every record and every transaction marker of a partition, in order, once all are durable
 
 All records of one owner (a group, a transactional id) go to one partition, chosen as Kafka does: abs(Java's hashCode of
 the owner's name) modulo the number of partitions. The topic is made by the first write.
@@ -161,10 +161,15 @@ class StateLog:
             except TopicAlreadyExists:
                 return self._logs.topics[self.name]
 
-    @staticmethod
-    def entries(log: PartitionLog) -> Iterator[Stored | Marker]:
+    def entries(self, log: PartitionLog) -> Iterator[Stored | Marker]:
         """Every record that has a key, and every marker, in the order of the log. KafkaError when something cannot be
-        read."""
+        read, or be put on the disk.
+
+        What a killed process has left is in the page cache, perhaps nowhere else. Answers will rest on it, some of them
+        without a write of their own, so it is synced before it counts.
+        """
+        if self._logs.config.flush_on_acks_all and log.flushed_offset < log.log_end_offset:
+            log.flush()
         offset = log.log_start_offset
         while offset < log.log_end_offset:
             data = log.read(offset, READ_SIZE)

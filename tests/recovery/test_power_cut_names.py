@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from kafkalite._native import file_ops
+from kafkalite.coordinator.state_log import StateLog, Stored
 from kafkalite.log import directory
 from kafkalite.log.manager import LogManager
 from kafkalite.log.partition_log import PartitionLog, flush_together
+from kafkalite.pool import IoPool
 from tests.support.log_harness import LogHarness, abandon, make_batch, make_manager, read_all, release
 from tests.support.unsynced import NameRecorder, recorded
 
@@ -156,6 +158,19 @@ def test_saved_index_says_nothing_of_the_segment_before_it(tmp_path: Path) -> No
     assert [segment.flushed_size for segment in log.segments] == [0, 0, 0]
     log.flush()
     assert all(segment.flushed_size == segment.size for segment in log.segments)
+
+
+def test_coordinator_reads_what_is_on_the_disk(root: Path, recorder: NameRecorder, tmp_path: Path) -> None:
+    """What it reads at a start it answers by, without writing anything again."""
+    manager, log = started(root)
+    append(log)
+    manager, log = started_again(manager, root)
+    pool = IoPool(1)
+    state_log = StateLog("t", manager, pool, manager.clock, partition_count=1, segment_bytes=1 << 20)
+    assert [entry.offset for entry in state_log.entries(log) if isinstance(entry, Stored)] == [0]
+    assert end_in(recorder.image(tmp_path / "image")) == 1
+    assert pool.close(WAIT_S)
+    manager.close()
 
 
 def test_visible_classic_messages_after_a_kill(tmp_path: Path) -> None:

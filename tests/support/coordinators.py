@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 OFFSET_SIZE = 8
 STATE_PARTITIONS = 2
+ANSWER_WAIT_S = 3
 
 
 class Jobs:
@@ -161,8 +162,20 @@ class MemoryLog:
 
         self.jobs.submit(flush)
 
+    @property
+    def flushed_offset(self) -> int:
+        return self.flushed
+
+    def flush(self) -> None:
+        if self.failing is not None:
+            raise error_for(self.failing)
+        self.flushed = self.log_end_offset
+
     def crash(self, *, keep_unflushed: bool) -> None:
-        """Rebuilds what is derived from the bytes, as recovery does."""
+        """Rebuilds what is derived from the bytes, as recovery does.
+
+        What was kept without a sync, as kill -9 does, is no more on the disk than before.
+        """
         self.failing = None
         batches = [item for item in self.batches if keep_unflushed or item[0] < self.flushed]
         self.batches, self.log_end_offset = [], 0
@@ -177,7 +190,6 @@ class MemoryLog:
                 self.producers[info.producer_id].open_from = None
                 if opened is not None and not is_commit(batch):
                     self.aborted.append((info.producer_id, opened))
-        self.flushed = self.log_end_offset
 
     def committed(self) -> list[bytes]:
         """What a reader of committed records sees."""
@@ -251,7 +263,7 @@ class Bench:
             loader.join(30)
 
     def crash(self, *, keep_unflushed: bool = True) -> None:
-        """The process dies and is started again."""
+        """The process dies and is started again; with `keep_unflushed` it was killed, otherwise the power failed."""
         self.jobs = Jobs()
         self.logs.jobs = self.jobs
         for topic in self.logs.topics.values():
@@ -282,6 +294,8 @@ class Bench:
         if not isinstance(deferred, Deferred):
             return deferred
         self.settle()
+        if not deferred.done:  # it waits for an end whose marker cannot be written, and gives that up soon
+            self.pass_time(ANSWER_WAIT_S)
         assert deferred.done, "no answer"
         return deferred.response
 

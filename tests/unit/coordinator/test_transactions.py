@@ -402,6 +402,56 @@ def test_crash_between_any_two_steps_leaves_one_outcome(version, commit, keep_un
 
 
 @VERSIONS
+@pytest.mark.parametrize("steps", range(8))
+def test_power_cut_after_a_kill_takes_nothing_that_was_answered_in_between(version, steps):
+    """What a kill left in the page cache is no ground for an answer before it is on the disk."""
+    bench = Bench()
+    client = bench.producer(version=version)
+    if version == TV1:
+        bench.transactions.add_group(client.name, client.producer_id, client.epoch, "g")
+    else:
+        write(client, 0, b"a")
+        bench.transactions.end("tx", client.producer_id, client.epoch, commit=True, version=version)
+    for _ in range(steps):
+        bench.jobs.run_one()
+    bench.crash()
+    client = client if version == TV1 else bench.producer(version=version)
+    assert version == TV2 or client.add_group() == 0
+    assert client.commit_offset(5) == 0
+    bench.crash(keep_unflushed=False)
+    bench.pass_time(61)
+    assert bench.state() == "CompleteAbort"
+    assert offset_of(bench, stable=True) is None
+    assert all(log.last_stable_offset == log.log_end_offset for log in every_log(bench))
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_marker_that_a_killed_process_left_unsynced_still_ends_the_transaction(commit):
+    """KIP-890's marker is refused the second time: the end may be written down only once the first is on the disk."""
+    bench = Bench()
+    client = bench.producer(version=TV2)
+    write(client, 0, b"a")
+    bench.transactions.end("tx", client.producer_id, client.epoch, commit=commit, version=TV2)
+    log = bench.log(0)
+    before = log.log_end_offset
+    while log.log_end_offset == before:
+        assert bench.jobs.run_one()
+    assert log.flushed == before
+    bench.crash()
+    log.producers[client.producer_id].epoch += 1  # a later epoch began there, which refuses the marker for good
+    bench.settle()
+    assert bench.state().startswith("Complete")
+    bench.crash(keep_unflushed=False)
+    bench.settle()
+    assert log.last_stable_offset == log.log_end_offset
+    assert log.committed() == [b"a"] * commit
+
+
+def every_log(bench):
+    return [log for topic in bench.logs.topics.values() for log in topic.partitions]
+
+
+@VERSIONS
 def test_epoch_and_open_transaction_are_read_at_start(bench, version):
     client = bench.producer(version=version)
     write(client, 0, b"a")
