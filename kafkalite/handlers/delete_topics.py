@@ -38,7 +38,14 @@ def handle(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopic
         states = [DeleteTopicState(name=name) for name in request.topic_names]
     asked = Counter((state.name, state.topic_id) for state in states)
     unique = {(state.name, state.topic_id): state for state in states}
-    return DeleteTopicsResponse(responses=[_delete(context, state, count=asked[key]) for key, state in unique.items()])
+    results = [_delete(context, state, count=asked[key]) for key, state in unique.items()]
+    try:
+        context.broker.logs.sync_renames()  # one sync for all of them
+    except KafkaError as error:
+        for result in results:
+            if result.error_code == 0:
+                result.error_code, result.error_message = error.code, error.message
+    return DeleteTopicsResponse(responses=results)
 
 
 def _delete(context: RequestContext, state: DeleteTopicState, *, count: int) -> DeletableTopicResult:
@@ -51,7 +58,7 @@ def _delete(context: RequestContext, state: DeleteTopicState, *, count: int) -> 
         topic = _find(context, state)
         if topic.internal:
             raise InvalidRequest(f"{topic.name} is the broker's own; delete the groups in it instead")
-        context.broker.logs.delete_topic(topic.name)
+        context.broker.logs.delete_topic(topic.name, durable=False)
     except KafkaError as error:
         return DeletableTopicResult(
             name=state.name, topic_id=state.topic_id, error_code=error.code, error_message=error.message

@@ -5,6 +5,11 @@
     the journal has the topic, not so many partitions     the topic grows to hold it
     otherwise, with segment files                         the topic is adopted: id from partition.metadata, or a new one
     without segment files                                 left alone, with one log line
+    partition.metadata is there and damaged               left alone, with one log line; a saved index may tell the id
+
+A damaged partition.metadata may be what a power cut left of a deleted topic's; taken for none, that topic would come
+back. In a directory of a topic that the journal knows it is written anew: before a topic is made, what may stand in the
+way of its directories is gone, durably.
 
 Adopted partitions go on above the last leader epoch they have, and the producer ids their snapshots know are never
 given out again. Runs once, at start, on the manager's thread.
@@ -15,7 +20,7 @@ import os
 from collections.abc import Callable, Mapping
 
 from kafkalite.errors import StartupError
-from kafkalite.log import checkpoints, files
+from kafkalite.log import checkpoints, files, index_file
 from kafkalite.log.journal import MetadataState, TopicState
 from kafkalite.logging import fields
 from kafkalite.model import new_uuid, topic_name_error, uuid_text
@@ -43,8 +48,10 @@ def sort_out(
     leftovers = []
     for (topic, partition), path in sorted(directories.items()):
         known = state.topics.get(topic)
-        topic_id = checkpoints.read_partition_topic_id(path)
+        topic_id, damaged = identity_of(path)
         if known is not None and topic_id in {known.topic_id, None} and partition < len(known.epoch_bases):
+            if damaged:
+                _write_anew(path, known)
             continue
         if topic_id is not None and topic_id in deleted_ids:
             leftovers.append(path)
@@ -54,6 +61,12 @@ def sort_out(
             raise StartupError(
                 f"{path} belongs to topic id {uuid_text(topic_id)}, but topic {topic} has {uuid_text(known.topic_id)}:"
                 " move it away, or write the right id into its partition.metadata"
+            )
+        elif damaged:
+            _LOG.error(
+                "partition directory is left alone: its partition.metadata is damaged, so nobody knows whose it is;"
+                " without that file it is taken for a new topic's at the next start",
+                extra=fields(path=path),
             )
         elif topic == KAFKA_METADATA_TOPIC or topic_name_error(topic) is not None:
             _LOG.warning("not a topic of this broker, ignored", extra=fields(path=path))
@@ -71,6 +84,22 @@ def sort_out(
             )
         adopted.append(_adopt(state, topic, paths, owners, names.pop() if names else "v2", classic_partition_count))
     return adopted, leftovers
+
+
+def identity_of(path: str) -> tuple[bytes | None, bool]:
+    """(id of the topic a partition directory belongs to, if it tells; whether its partition.metadata is damaged)."""
+    try:
+        return checkpoints.read_partition_topic_id(path), False
+    except checkpoints.MetadataDamaged:
+        return index_file.topic_id_in(path), True
+
+
+def _write_anew(path: str, known: TopicState) -> None:
+    _LOG.warning("partition.metadata is damaged and written anew", extra=fields(path=path))
+    try:
+        checkpoints.write_partition_topic_id(path, known.topic_id, durable=True)
+    except OSError as error:  # whoever loads the partition meets it, too
+        _LOG.warning("partition.metadata could not be written", extra=fields(path=path, reason=str(error)))
 
 
 def has_segments(path: str, suffix: str) -> bool:
@@ -110,7 +139,7 @@ def _adopt(
     for partition, path in paths.items():
         bases[partition] = base_above(path, state.unclean_count)
         if checkpoints.read_partition_topic_id(path) is None:
-            checkpoints.write_partition_topic_id(path, topic_id)
+            checkpoints.write_partition_topic_id(path, topic_id, durable=True)
     overrides = dict(known.overrides) if known is not None else {}
     if known is None and topic in COMPACTED_TOPICS:
         overrides["cleanup.policy"] = "compact"

@@ -5,7 +5,8 @@
     partition.metadata   `version: 0` ⏎ `topic_id: <22 characters>`
 
 Reading is forgiving: a file that is missing or not well-formed counts as absent (None) with one log line, since each of
-these only shortens work or repeats what the log says. Writing replaces the file as a whole. All of it may block.
+these only shortens work or repeats what the log says. Only partition.metadata says what nothing else may: a damaged one
+is told apart from none. Writing replaces the file as a whole. All of it may block.
 """
 
 import itertools
@@ -19,6 +20,10 @@ from kafkalite.model import uuid_bytes, uuid_text
 _LOG = logging.getLogger(__name__)
 
 VERSION = 0
+
+
+class MetadataDamaged(Exception):
+    """There is a partition.metadata, and it does not say whose directory this is."""
 
 
 def _read(path: str) -> bytes | None:
@@ -89,26 +94,28 @@ def write_epochs(path: str, entries: Iterable[tuple[int, int]]) -> None:
 
 
 def read_partition_topic_id(directory: str) -> bytes | None:
-    """The topic id that a partition directory says it belongs to; None where it does not say, or says id zero."""
+    """The topic id that a partition directory says it belongs to; None where it does not say, or says id zero.
+
+    MetadataDamaged where it said it once.
+    """
     path = f"{directory}/{files.PARTITION_METADATA_NAME}"
-    data = _read(path)
-    if data is None:
-        return None
     try:
+        data = files.read_bytes(path)
+        if data is None:
+            return None
         values = dict(line.split(": ", 1) for line in data.decode().splitlines() if line)
         if values["version"] != str(VERSION):
-            return None
+            raise MetadataDamaged(path)
         topic_id = uuid_bytes(values["topic_id"])
-        return topic_id if any(topic_id) else None  # Kafka's "no id": clients that fetch by id cannot use it
-    except (ValueError, KeyError):
-        _LOG.warning("partition.metadata is damaged and ignored", extra=fields(path=path))
-        return None
+    except (OSError, ValueError, KeyError) as error:
+        raise MetadataDamaged(path) from error
+    return topic_id if any(topic_id) else None  # Kafka's "no id": clients that fetch by id cannot use it
 
 
-def write_partition_topic_id(directory: str, topic_id: bytes) -> None:
-    """Writes partition.metadata. Not synced: the journal knows the id, this copy is for who moves the directory."""
+def write_partition_topic_id(directory: str, topic_id: bytes, *, durable: bool = False) -> None:
+    """Writes partition.metadata. Unless `durable` the log's next flush syncs it (see kafkalite.log.entries)."""
     text = f"version: {VERSION}\ntopic_id: {uuid_text(topic_id)}"
-    files.write_atomically(f"{directory}/{files.PARTITION_METADATA_NAME}", text.encode(), durable=False)
+    files.write_atomically(f"{directory}/{files.PARTITION_METADATA_NAME}", text.encode(), durable=durable)
 
 
 def read_properties(path: str) -> dict[str, str] | None:

@@ -18,14 +18,15 @@ from kafkalite.log import files
 class DirectoryEntries:
     """The names and small files of one partition directory, as far as they may be missing after a power cut."""
 
-    __slots__ = ("_directory", "_directory_at", "_epochs_at", "_made", "_sync_root", "_synced")
+    __slots__ = ("_directory", "_directory_at", "_epochs_at", "_identity_at", "_made", "_sync_root", "_synced")
 
     def __init__(self, directory: str, sync_root: Callable[[], None]) -> None:
         self._directory = directory
         self._sync_root = sync_root
         self._made = 0  # changes so far
         self._synced = 0  # of them on the disk
-        self._directory_at = 0  # the change that made the directory itself
+        self._directory_at = 0  # the change that made the directory itself,
+        self._identity_at = 0  # the one that wrote partition.metadata
         self._epochs_at = 0  # and the latest one of leader-epoch-checkpoint
 
     @property
@@ -38,8 +39,8 @@ class DirectoryEntries:
         self._made += 1
 
     def directory_made(self) -> None:
-        """The directory is new."""
-        self._directory_at = self._made + 1
+        """The directory is new, and partition.metadata was written into it."""
+        self._directory_at = self._identity_at = self._made + 1
         self._made += 1
 
     def epochs_written(self) -> None:
@@ -52,7 +53,8 @@ class DirectoryEntries:
 
         The directory's own name is the manager's business then, once for all of them.
         """
-        self.epochs_written()
+        self._identity_at = self._epochs_at = self._made + 1
+        self._made += 1
 
     def mark(self) -> int:
         """To be taken before a sync of the whole file system, and given to `synced` after it."""
@@ -67,6 +69,8 @@ class DirectoryEntries:
         made, before = self._made, self._synced
         if before >= made:
             return
+        if before < self._identity_at:
+            files.sync_path(f"{self._directory}/{files.PARTITION_METADATA_NAME}")
         if before < self._epochs_at:
             files.sync_path(f"{self._directory}/{files.EPOCHS_NAME}")
         file_ops.sync_directory(self._directory)

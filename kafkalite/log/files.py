@@ -9,7 +9,8 @@
                                               leader-epoch-checkpoint  partition.metadata
 
 Everything not marked is Apache Kafka's, byte for byte. A file on its way out is renamed to end in `.deleted`, a
-partition directory to end in `-delete`; both are removed later, or at the next start. `.cleaned` and `.swap` are
+partition directory to end in `-delete`; both are removed later, or at the next start. A partition directory that stands
+in a new topic's way, and is nobody's, is renamed to end in `-stray`, and stays. `.cleaned` and `.swap` are
 compaction's (see kafkalite.log.swap); cleaner-offset-checkpoint, in the root, says how far each log is compacted.
 
 Everything here may block. OSError goes to the caller.
@@ -30,6 +31,7 @@ TEMPORARY_SUFFIX = ".tmp"
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 DIRECTORY_DELETED_SUFFIX = "-delete"
+DIRECTORY_STRAY_SUFFIX = "-stray"
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
 KAFKA_INDEX_SUFFIXES = (".index", ".timeindex")
 COMPANION_SUFFIXES = (INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, *KAFKA_INDEX_SUFFIXES)
@@ -62,7 +64,16 @@ def directory_name(topic: str, partition: int) -> str:
 
 def deleted_directory_name(topic: str, partition: int) -> str:
     """What a partition directory is renamed to on deletion; unique, cut to what file systems allow, as Kafka does."""
-    suffix = f"-{partition}.{secrets.token_hex(16)}{DIRECTORY_DELETED_SUFFIX}"
+    return _renamed_directory(topic, partition, DIRECTORY_DELETED_SUFFIX)
+
+
+def stray_directory_name(topic: str, partition: int) -> str:
+    """What a partition directory is renamed to that belongs to no topic; the name is Kafka's."""
+    return _renamed_directory(topic, partition, DIRECTORY_STRAY_SUFFIX)
+
+
+def _renamed_directory(topic: str, partition: int, suffix: str) -> str:
+    suffix = f"-{partition}.{secrets.token_hex(16)}{suffix}"
     return topic[: 255 - len(suffix)] + suffix
 
 

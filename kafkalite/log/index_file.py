@@ -124,6 +124,16 @@ def read_summary(path: str) -> IndexSummary | None:
         os.close(fd)
 
 
+def topic_id_in(directory: str) -> bytes | None:
+    """The topic that all saved indexes of a partition directory name; None without any, or where they disagree."""
+    try:
+        paths = [f"{directory}/{name}" for name in os.listdir(directory) if name.endswith(files.INDEX_SUFFIX)]
+    except OSError:
+        return None
+    ids = {summary.topic_id for path in paths if (summary := read_summary(path)) is not None}
+    return ids.pop() if len(ids) == 1 else None
+
+
 def describes(summary: IndexSummary, segment: Segment, topic_id: bytes, partition: int) -> bool:
     """Whether the index was made from the bytes that the segment holds now. Opens the segment."""
     if (

@@ -93,6 +93,8 @@ class LogManager:
         self._checkpoint_lock = threading.Lock()  # a leaf, as the journal's
         self._written: dict[str, dict[tuple[str, int], int]] = {}  # what the checkpoint files say
         self._journal: Journal | None = None
+        self._renames_unsynced = False  # of partition directories; guarded by _lock, as the next
+        self._renames_failed: str | None = None
         self._directory_lock: directory.DirectoryLock | None = None
         self._offline: dict[PartitionLog, str] = {}
         self._seal_jobs: queue.Queue[SealJob | None] = queue.Queue(SEAL_QUEUE_SIZE_MAX)
@@ -314,7 +316,7 @@ class LogManager:
             self.check_new_topic(name, partition_count, overrides)
             state = TopicState(name, topic_id or new_uuid(), dict(overrides), [self._unclean_count()] * partition_count)
             config = self._resolve(overrides, name)
-            self._clear_directories(state)
+            self._clear_directories(name, range(partition_count))
             self._forget_cleaned(name)
             self._record(journal.topic_change(state))
             logs = [self._load(self._plan(state, config, i, {}, {})) for i in range(partition_count)]
@@ -352,8 +354,11 @@ class LogManager:
         if count + added > self.config.max_partitions:
             raise PolicyViolation(f"{count} partitions exist and max.partitions is {self.config.max_partitions}")
 
-    def delete_topic(self, name: str) -> None:
-        """Removes a topic for good; its files go after file.delete.delay.ms."""
+    def delete_topic(self, name: str, *, durable: bool = True) -> None:
+        """Removes a topic for good; its files go after file.delete.delay.ms.
+
+        Unless `durable` the caller has several to remove, and then calls `sync_renames` before it answers.
+        """
         with self._lock:
             topic = self._existing(name)
             self._record({"op": "delete", "name": name, "id": uuid_text(topic.id)})
@@ -372,6 +377,8 @@ class LogManager:
         if on_topic_deleted is not None:
             on_topic_deleted(name)
         self._tell_changed(name)
+        if durable:
+            self.sync_renames()
 
     def _tell_changed(self, name: str) -> None:
         for listener in tuple(self.topic_listeners):
@@ -391,6 +398,7 @@ class LogManager:
             if total <= count:
                 raise InvalidPartitions(f"topic {name} has {count} partitions already, {total} is not more")
             self._check_count(total, total - count)
+            self._clear_directories(name, range(count, total))
             self._record({"op": "partitions", "name": name, "total": total, "epoch_base": self._unclean_count()})
             state = self._state_of(name)
             added = [self._load(self._plan(state, topic.config, i, {}, {})) for i in range(count, total)]
@@ -483,14 +491,50 @@ class LogManager:
         self.topics_by_id = {topic.id: topic for topic in self.topics.values()}
         self.table.publish(self.topics.values())
 
-    def _clear_directories(self, state: TopicState) -> None:
-        """Moves stray directories of the new topic's names out of the way."""
-        for partition in range(len(state.epoch_bases)):
-            path = f"{self.directory}/{files.directory_name(state.name, partition)}"
-            if os.path.lexists(path):
-                self._remove_directory(path, state.name, partition, 0)
+    def _clear_directories(self, name: str, partitions: Iterable[int]) -> None:
+        """Moves directories that stand in new partitions' way out of it, durably: records in them, if any, are not
+        theirs. What belongs to no topic is kept under another name."""
+        for partition in partitions:
+            path = f"{self.directory}/{files.directory_name(name, partition)}"
+            if not os.path.lexists(path):
+                continue
+            ours = adoption.identity_of(path)[0] in self._open_journal().state.deleted_ids
+            if ours or not any(adoption.has_segments(path, each.suffix) for each in FORMATS.values()):
+                target = f"{self.directory}/{files.deleted_directory_name(name, partition)}"
+                self._remove_later([self._rename_out_of_the_way(path, target)], 0)
+            else:
+                target = f"{self.directory}/{files.stray_directory_name(name, partition)}"
+                self._rename_out_of_the_way(path, target)
+                _LOG.warning("a directory that is no topic's is kept under another name", extra=fields(path=target))
+        self.sync_renames()
+
+    def _rename_out_of_the_way(self, path: str, target: str) -> str:
+        try:
+            file_ops.rename(path, target)
+        except OSError as error:
+            raise StorageError(f"{path} stands in the way and could not be renamed: {error}") from error
+        self._renames_unsynced = True
+        return target
+
+    def sync_renames(self) -> None:
+        """Returns when no directory that was renamed can come back under its old name. StorageError: it may.
+
+        After a sync that failed no other one tells whether the names are there: that stays so until the next start.
+        """
+        with self._lock:
+            if not self._renames_unsynced:
+                return
+            if self._renames_failed is None:
+                try:
+                    self.services.sync_root()
+                except OSError as error:
+                    self._renames_failed = str(error)
+            if self._renames_failed is not None:
+                raise StorageError(f"the data directory could not be synced: {self._renames_failed}")
+            self._renames_unsynced = False
 
     def _remove_directory(self, path: str, topic: str, partition: int, delay_ms: int) -> None:
+        """Of a deleted partition. One that cannot be renamed stays until the next start, which knows the topic's id."""
         target = f"{self.directory}/{files.deleted_directory_name(topic, partition)}"
         try:
             file_ops.rename(path, target)
@@ -498,7 +542,8 @@ class LogManager:
             return
         except OSError as error:
             _LOG.warning("partition directory could not be renamed", extra=fields(path=path, reason=str(error)))
-            target = path
+            return
+        self._renames_unsynced = True
         self._remove_later([target], delay_ms)
 
     # ---- journal ----------------------------------------------------------------------------------------------------

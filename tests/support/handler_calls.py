@@ -119,6 +119,8 @@ class LogsInMemory:
         self.broker_overrides: dict[str, str] = {}
         self.next_producer_id = 1000
         self.failure: KafkaError | None = None
+        self.sync_count = 0
+        self.sync_failure: KafkaError | None = None
 
     def create_topic(self, name: str, partition_count: int, overrides: dict[str, str]) -> Any:
         self._fail()
@@ -135,11 +137,18 @@ class LogsInMemory:
         self.topics[name] = self.topics_by_id[topic.id] = topic
         return topic
 
-    def delete_topic(self, name: str) -> None:
+    def delete_topic(self, name: str, *, durable: bool = True) -> None:
         self._fail()
         if name not in self.topics:
             raise UnknownTopicOrPartition
         del self.topics_by_id[self.topics.pop(name).id]
+        if durable:
+            self.sync_renames()
+
+    def sync_renames(self) -> None:
+        self.sync_count += 1
+        if self.sync_failure is not None:
+            raise self.sync_failure
 
     def add_partitions(self, name: str, total: int) -> Any:
         self._fail()

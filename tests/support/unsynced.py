@@ -25,8 +25,7 @@ class NameRecorder:
         self.after_file_system_sync: Callable[[], None] = lambda: None
         self._kept = kept  # a link to each file that was ever durable, by inode
         kept.mkdir()
-        self._names: dict[int, dict[str, int]] = {}  # inode of a directory → name → inode
-        self._directories: set[int] = set()
+        self._names: dict[int, dict[str, tuple[int, bool]]] = {}  # directory's inode → name → (inode, a directory too)
         self._note_all()
 
     def _note_all(self) -> None:
@@ -36,10 +35,9 @@ class NameRecorder:
     def _note(self, path: str) -> None:
         found = {}
         for entry in os.scandir(path):
-            found[entry.name] = entry.inode()
-            if entry.is_dir(follow_symlinks=False):
-                self._directories.add(entry.inode())
-            elif not (self._kept / str(entry.inode())).exists():
+            is_directory = entry.is_dir(follow_symlinks=False)
+            found[entry.name] = (entry.inode(), is_directory)
+            if not is_directory and not (self._kept / str(entry.inode())).exists():
                 os.link(entry.path, self._kept / str(entry.inode()))
         self._names[os.stat(path).st_ino] = found
 
@@ -64,8 +62,8 @@ class NameRecorder:
 
     def _build(self, inode: int, target: Path, forget_content: tuple[str, ...]) -> None:
         target.mkdir()
-        for name, child in self._names.get(inode, {}).items():
-            if child in self._directories:
+        for name, (child, is_directory) in self._names.get(inode, {}).items():
+            if is_directory:
                 self._build(child, target / name, forget_content)
             else:
                 content = (self._kept / str(child)).read_bytes()

@@ -266,6 +266,19 @@ def test_storage_failure_while_deleting(broker, version):
     assert delete(broker, version, "orders")[0] == [("orders", ErrorCode.KAFKA_STORAGE_ERROR)]
 
 
+@pytest.mark.parametrize("version", DELETE_VERSIONS)
+def test_topics_deleted_together_are_made_durable_together(broker, version):
+    broker.logs.create_topic("more", 1, {})
+    broker.logs.create_topic("most", 1, {})
+    assert delete(broker, version, "orders", "more")[0] == [("orders", 0), ("more", 0)]
+    assert broker.logs.sync_count == 1
+    broker.logs.sync_failure = error_for(ErrorCode.KAFKA_STORAGE_ERROR)
+    assert delete(broker, version, "most", "gone")[0] == [
+        ("most", ErrorCode.KAFKA_STORAGE_ERROR),
+        ("gone", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+
+
 def grow(broker, version, count, *, name="orders", assigned=None, validate_only=False):
     assignments = None if assigned is None else [CreatePartitionsAssignment(broker_ids=ids) for ids in assigned]
     topic = CreatePartitionsTopic(name=name, count=count, assignments=assignments)

@@ -43,9 +43,12 @@ def test_partition_metadata_is_kafkas(tmp_path: Path) -> None:
     checkpoints.write_partition_topic_id(str(tmp_path), ID)
     assert (tmp_path / "partition.metadata").read_text() == f"version: 0\ntopic_id: {uuid_text(ID)}"
     assert checkpoints.read_partition_topic_id(str(tmp_path)) == ID
-    for damaged in ("", "version: 1\ntopic_id: x", "version: 0\ntopic_id: short", "topic_id"):
+    for damaged in ("", "\0" * 51, "version: 1\ntopic_id: x", "version: 0\ntopic_id: short", "topic_id"):
         (tmp_path / "partition.metadata").write_text(damaged)
-        assert checkpoints.read_partition_topic_id(str(tmp_path)) is None
+        with pytest.raises(checkpoints.MetadataDamaged):
+            checkpoints.read_partition_topic_id(str(tmp_path))
+    (tmp_path / "partition.metadata").unlink()
+    assert checkpoints.read_partition_topic_id(str(tmp_path)) is None
 
 
 def test_properties_skip_comments_and_keep_values_with_equals(tmp_path: Path) -> None:

@@ -90,12 +90,12 @@ def test_first_flush_makes_the_names_durable_too(manager: LogManager) -> None:
     log.append(make_batch())
     file_ops.arm((), after=0, error=0)
     log.flush()
-    assert file_ops.call_counts()["sync"] == 4, "log, epochs, its directory, the data directory"
+    assert file_ops.call_counts()["sync"] == 5, "log, epochs, topic id, its directory, the data directory"
     log.append(make_batch())
     log.flush()
-    assert file_ops.call_counts()["sync"] == 5
+    assert file_ops.call_counts()["sync"] == 6
     log.flush()
-    assert file_ops.call_counts()["sync"] == 5, "nothing new, nothing to sync"
+    assert file_ops.call_counts()["sync"] == 6, "nothing new, nothing to sync"
 
 
 def test_failed_sync_reaches_every_waiter_of_that_log_only(manager: LogManager) -> None:
