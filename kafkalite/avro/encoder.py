@@ -13,7 +13,21 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalite._native.avro_encode import FAILURES, ColumnEncoder
+from kafkalite._native.avro_encode import (
+    FAILURES,
+    NODE_ARRAY,
+    NODE_BOOLEAN,
+    NODE_BYTES,
+    NODE_DECIMAL,
+    NODE_ENUM,
+    NODE_INT,
+    NODE_LONG,
+    NODE_NULL,
+    NODE_RAW,
+    NODE_RECORD,
+    NODE_UNION,
+    ColumnEncoder,
+)
 from kafkalite.avro.decoder import MAGIC
 from kafkalite.avro.layout import BOOLEAN, BYTES, FIXED, LIST, NULL, Layout, Node, arrow_type
 from kafkalite.avro.schema import Schema, Type, parse
@@ -23,19 +37,6 @@ if TYPE_CHECKING:
 
     from kafkalite.avro.client import RegistryClient
 
-(
-    NODE_NULL,
-    NODE_BOOLEAN,
-    NODE_INT,
-    NODE_LONG,
-    NODE_RAW,
-    NODE_BYTES,
-    NODE_DECIMAL,
-    NODE_ENUM,
-    NODE_RECORD,
-    NODE_UNION,
-    NODE_ARRAY,
-) = range(11)
 NO_BRANCH: Final = -1
 NUMBERS: Final = {"int": NODE_INT, "long": NODE_LONG, "float": NODE_RAW, "double": NODE_RAW, "fixed": NODE_RAW}
 

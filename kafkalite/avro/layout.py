@@ -15,9 +15,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kafkalite._native import avro_decode as native
 from kafkalite.avro.schema import Type
 
-NULL, BOOLEAN, FIXED, BYTES, LIST, STRUCT = range(6)
+NULL: Final = native.COLUMN_NULL
+BOOLEAN: Final = native.COLUMN_BOOLEAN
+FIXED: Final = native.COLUMN_FIXED
+BYTES: Final = native.COLUMN_BYTES
+LIST: Final = native.COLUMN_LIST
+STRUCT: Final = native.COLUMN_STRUCT
 """Kinds of columns, as the native decoder numbers them."""
 COLUMN_COUNT_MAX: Final = 10_000
 DECIMAL_DIGITS_MAX: Final = 38

@@ -17,6 +17,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kafkalite._native.avro_decode import (
+    OP_ARRAY,
+    OP_BOOLEAN,
+    OP_BYTES,
+    OP_DECIMAL,
+    OP_DEFAULT,
+    OP_DOUBLE,
+    OP_ENUM,
+    OP_FAIL,
+    OP_FIXED,
+    OP_FLOAT,
+    OP_FLOAT_TO_DOUBLE,
+    OP_INT,
+    OP_LONG,
+    OP_MEMBER,
+    OP_NULL,
+    OP_RECORD,
+    OP_STRING,
+    OP_SYMBOL,
+    OP_TO_DOUBLE,
+    OP_TO_FLOAT,
+    OP_UNION,
+)
 from kafkalite.avro.compatibility import PROMOTIONS, can_read, same_name, writer_field
 from kafkalite.avro.layout import Layout, Node, nullable_part
 from kafkalite.avro.schema import MISSING, NAMED, SchemaError, Type
@@ -25,29 +48,6 @@ from kafkalite.avro.values import encode_default
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-(
-    OP_NULL,
-    OP_BOOLEAN,
-    OP_INT,
-    OP_LONG,
-    OP_TO_FLOAT,
-    OP_TO_DOUBLE,
-    OP_FLOAT,
-    OP_FLOAT_TO_DOUBLE,
-    OP_DOUBLE,
-    OP_BYTES,
-    OP_STRING,
-    OP_FIXED,
-    OP_DECIMAL,
-    OP_ENUM,
-    OP_SYMBOL,
-    OP_RECORD,
-    OP_UNION,
-    OP_ARRAY,
-    OP_MEMBER,
-    OP_DEFAULT,
-    OP_FAIL,
-) = range(21)
 SKIP: Final = -1
 OP_COUNT_MAX: Final = 100_000
 NUMBERS: Final = {

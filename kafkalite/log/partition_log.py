@@ -65,8 +65,6 @@ INDEX_SAVE_GROWTH_MIN = 1024 * 1024
 """A checkpoint saves the active segment's index again only after so many bytes, or a quarter of the segment."""
 FULL_DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 PASSING_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-TIMESTAMP_MIN = -(1 << 63)
-TIMESTAMP_MAX = (1 << 63) - 1
 CODECS = {"producer": -1, "uncompressed": 0, "none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 
@@ -128,7 +126,6 @@ class PartitionLog(LogCore):
         "config",
         "directory",
         "entries",
-        "full_reason",
         "producer_state",
         "services",
         "topic_id",

@@ -58,7 +58,6 @@ MERGE_SIZE = 1024 * 1024
 MERGE_COUNT = 50_000
 PLAIN_ATTRIBUTES = 0x17
 """Codec and transactional bit: a batch with any other cannot be sent as it is."""
-COMPRESSED = 0x07
 
 
 class Fetched(NamedTuple):

@@ -122,9 +122,6 @@ class GroupPaths:
     def id_of(self, consumer_id: str) -> str:
         return f"{self.ids}/{consumer_id}"
 
-    def topic_owners(self, topic: str) -> str:
-        return f"{self.owners}/{topic}"
-
     def owner(self, topic: str, partition: BrokerPartition) -> str:
         return f"{self.owners}/{topic}/{partition}"
 

@@ -11,10 +11,11 @@ done to it. Nothing from a message sizes an allocation before it was compared wi
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from kafkalite._native.cursor cimport Cursor
 
-cdef enum ColumnKind:
+# What a column is and what a program does, for the Python that makes them too.
+cpdef enum:
     COLUMN_NULL, COLUMN_BOOLEAN, COLUMN_FIXED, COLUMN_BYTES, COLUMN_LIST, COLUMN_STRUCT
 
-cdef enum OpCode:
+cpdef enum:
     OP_NULL, OP_BOOLEAN, OP_INT, OP_LONG, OP_TO_FLOAT, OP_TO_DOUBLE, OP_FLOAT, OP_FLOAT_TO_DOUBLE, OP_DOUBLE
     OP_BYTES, OP_STRING, OP_FIXED, OP_DECIMAL, OP_ENUM, OP_SYMBOL, OP_RECORD, OP_UNION, OP_ARRAY, OP_MEMBER
     OP_DEFAULT, OP_FAIL

@@ -6,7 +6,7 @@ holds them while the loop runs; their lengths are checked before it does, and li
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-cdef enum NodeCode:
+cpdef enum:
     NODE_NULL, NODE_BOOLEAN, NODE_INT, NODE_LONG, NODE_RAW, NODE_BYTES, NODE_DECIMAL, NODE_ENUM, NODE_RECORD
     NODE_UNION, NODE_ARRAY
 
