@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from kafkalite._native import batch
 from kafkalite.errors import ErrorCode
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -277,6 +278,39 @@ def test_error_codes_have_their_numbers_in_one_table() -> None:
     assert found_lines(ERROR_CODES, ((name, text) for name, text in product_files() if name not in own)) == []
 
 
+BATCH_LAYOUT = "ext/kafkalite/_native/batch.pxd"
+LAYOUT_NAME = re.compile(r"^    ([A-Z0-9_]+) = .*$", re.MULTILINE)
+NUMBERED_POSITION = re.compile(
+    # A field of the header loaded or stored at a number, records cut off behind 61 bytes, the header as one struct, or
+    # an earlier name of one of its facts.
+    r"\b(?:load|store)_[iu]\d+\((?:data|batch|start|frame_start|p) \+ (?:8|12|16|17|21|23|27|35|43|51|53|57)\b"
+    r"|\b(?:data|batch|start)\)?\[(?:16|17|21|22|23|57|61:|:61)\]"
+    r"|>qiibIh"
+    r"|\b(?:BATCH_HEADER_SIZE|BATCH_SIZE_MIN|BATCH_OVERHEAD|CRC_START|ATTRIBUTE_[A-Z_]+) *= *\w"
+)
+
+
+def layout_names() -> list[str]:
+    """What batch.pxd exports: positions, sizes, attribute bits, codecs, types of markers."""
+    text = (ROOT / BATCH_LAYOUT).read_text(encoding="utf-8")
+    return LAYOUT_NAME.findall(text[text.index("cpdef enum") : text.index("cdef struct BatchHeader")])
+
+
+def test_the_record_batch_has_one_layout() -> None:
+    """Python has the very names that C has: the stub's test holds the two together."""
+    names = layout_names()
+    assert {"BASE_OFFSET_AT", "RECORD_COUNT_AT", "HEADER_SIZE", "CODEC_MASK", "CODEC_ZSTD", "MARKER_ABORT"} <= {*names}
+    for name in names:
+        assert type(getattr(batch, name)) is int
+    # Other formats have headers and codec bits of their own: 0.7's message sets, indexes, Avro's frame.
+    others = {"ext/kafkalite/_native/message_set.pxd": "CODEC_MASK", "kafkalite/avro/decoder.py": "HEADER_SIZE"}
+    again = numbered(names)
+    files = [(name, text) for name, text in product_files() if name != BATCH_LAYOUT]
+    found = [line for line in found_lines(again, files) if others.get(line.split(":")[0], "?") not in line]
+    assert found == []
+    assert found_lines(NUMBERED_POSITION, files) == []
+
+
 NATIVE_VERSIONS = re.compile(
     r"^\s*(?:API_)?(?:PRODUCE|FETCH)(?:_(?:MIN|MAX|OLDEST|NEWEST))?\s*(?::[^=]*)?=\s*\d"
     r"|\b(?i:produce|fetch|versions?):? \d+ ?[-–] ?\d"
@@ -292,6 +326,23 @@ def test_versions_of_produce_and_fetch_are_said_by_the_handler_table_alone() -> 
 
 
 class TestTheChecksThemselves:
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "        out.crc = load_u32(data + 17)",
+            "    store_i32(start + 57, count)",
+            "    records = memoryview(batch)[61:]",
+            'BATCH = struct.Struct(">qiibIhiqqqhii")',
+            "    ATTRIBUTE_CODEC = 0x07",
+        ],
+    )
+    def test_a_second_layout_of_the_batch_is_found(self, line: str) -> None:
+        assert NUMBERED_POSITION.search(line)
+
+    def test_a_second_number_of_a_field_is_found(self) -> None:
+        assert numbered(layout_names()).search("HEADER_SIZE = 61")
+        assert numbered(layout_names()).search("    CRC_AT: Final = 17")
+
     @pytest.mark.parametrize(
         "line",
         ["    PRODUCE_MIN = 3", "    API_FETCH = 1", "Versions: 3-13 (v9+ flexible)", '"""Serving Fetch 4-17."""'],

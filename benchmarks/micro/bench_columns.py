@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from kafkalite._native import lines
-from kafkalite._native.columns import AbortedTransactions
+from kafkalite._native.columns import AbortedFilter
 from kafkalite._native.crc32c import crc32c
 from kafkalite.client.columns.arrow import COLUMNS, FIELDS, ArrowExporter
 from kafkalite.model import TopicPartition
@@ -82,7 +82,7 @@ def test_decode_transactions_of_one_record(benchmark: Callable[..., object], iso
             aborted.append((number % 7, 2 * number))
 
     def read() -> int:
-        dropping = AbortedTransactions(aborted) if isolation == "committed" else None
+        dropping = AbortedFilter(aborted) if isolation == "committed" else None
         with batches.BatchReader() as reader:
             assert reader.read(raw, 0, aborted=dropping) == 20_000
             return len(reader.take())

@@ -1,8 +1,52 @@
 from typing_extensions import Buffer
 
+BASE_OFFSET_AT: int
+BATCH_LENGTH_AT: int
+LEADER_EPOCH_AT: int
+MAGIC_AT: int
+CRC_AT: int
+ATTRIBUTES_AT: int
+ATTRIBUTES_LOW_AT: int
+LAST_OFFSET_DELTA_AT: int
+BASE_TIMESTAMP_AT: int
+MAX_TIMESTAMP_AT: int
+PRODUCER_ID_AT: int
+PRODUCER_EPOCH_AT: int
+BASE_SEQUENCE_AT: int
+RECORD_COUNT_AT: int
+HEADER_SIZE: int
+LENGTH_OVERHEAD: int
+BATCH_LENGTH_MIN: int
+CRC_FROM: int
+RECORD_SIZE_MIN: int
+MAGIC_V2: int
+CODEC_MASK: int
+LOG_APPEND_TIME: int
+TRANSACTIONAL: int
+CONTROL: int
+DELETE_HORIZON: int
+CODEC_NONE: int
+CODEC_GZIP: int
+CODEC_SNAPPY: int
+CODEC_LZ4: int
+CODEC_ZSTD: int
+CODEC_MAX: int
+MARKER_KEY_SIZE: int
+MARKER_ABORT: int
+MARKER_COMMIT: int
+
 STATUS_TEXT: dict[int, str]
 
 class BatchError(ValueError):
+    TRUNCATED: int
+    OVERLONG: int
+    NEGATIVE: int
+    TOO_MANY: int
+    BAD_MAGIC: int
+    BAD_CRC: int
+    BAD_COUNT: int
+    TRAILING: int
+    BAD_VALUE: int
     status: int
     index: int
     def __init__(self, status: int, index: int = -1) -> None: ...

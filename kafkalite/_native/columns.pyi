@@ -63,7 +63,7 @@ def wrapper_at(
     buffer: Buffer, position: int, *, check_crcs: bool
 ) -> tuple[int, int, int, int, int, int | None, int] | None: ...
 
-class AbortedTransactions:
+class AbortedFilter:
     def __init__(self, aborted: Iterable[tuple[int, int]]) -> None: ...
     def drops_batch(self, info: BatchInfo) -> bool: ...
 
@@ -82,7 +82,7 @@ class ColumnBuilder:
         end_offset: int,
         *,
         check_crcs: bool,
-        aborted: AbortedTransactions | None = None,
+        aborted: AbortedFilter | None = None,
         count_max: int = ...,
         size_max: int = ...,
     ) -> tuple[int, int]: ...

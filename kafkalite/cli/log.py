@@ -271,9 +271,9 @@ def note_tail(segment: Segment, tail: memoryview, position: int, reason: str) ->
 
 def records_text(segment: Segment, batch: Batch, writer: Format | JsonLines, decompressor: Any) -> bytes | memoryview:
     """The batch's records in the writer's form; none, and a problem noted, when they cannot be read."""
-    from kafkalite._native.batch import BatchError
+    from kafkalite._native.batch import HEADER_SIZE, BatchError
     from kafkalite._native.columns import ColumnBuilder
-    from kafkalite.record.batches import HEADER_SIZE, columns_from
+    from kafkalite.record.batches import columns_from
     from kafkalite.record.compression import CompressionError
 
     builder = ColumnBuilder()

@@ -37,7 +37,6 @@ READ_SIZE: Final = 1024 * 1024
 BATCH_ROOM: Final = 64
 """Bytes of max.message.bytes that are left for a batch's header."""
 NO_PRODUCER: Final = -1
-_MARKER_COMMIT: Final = 1
 
 
 class Stored(NamedTuple):
@@ -207,11 +206,11 @@ def _records(columns: RecordColumns, producer_id: int) -> Iterator[Stored]:
 
 def _is_commit(batch: memoryview) -> bool:
     """Whether a control batch is a commit marker: its one record's key is int16 version, int16 type."""
-    from kafkalite._native.batch import read_info
+    from kafkalite._native.batch import HEADER_SIZE, MARKER_COMMIT, read_info
     from kafkalite._native.columns import ColumnBuilder
-    from kafkalite.record.batches import HEADER_SIZE, columns_from
+    from kafkalite.record.batches import columns_from
 
     builder = ColumnBuilder()
     builder.add(read_info(batch), batch[HEADER_SIZE:])
     keys = list(columns_from(builder).keys)
-    return any(key is not None and int.from_bytes(key[2:4], "big") == _MARKER_COMMIT for key in keys)
+    return any(key is not None and int.from_bytes(key[2:4], "big") == MARKER_COMMIT for key in keys)

@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafkalite._native import file_ops
+from kafkalite._native.batch import CODEC_MASK, CONTROL, DELETE_HORIZON, MARKER_ABORT
 from kafkalite._native.compaction import (
     BATCH_MARKER,
     DAMAGED,
@@ -55,11 +56,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-CODEC_MASK = 0x07
-TRANSACTIONAL = 0x10
-CONTROL = 0x20
-DELETE_HORIZON = 0x40
-MARKER_ABORT = 0
 GROUP_COUNT_MAX = 128
 """Segments merged into one at a time: all of them are open while they are swapped."""
 OFFSET_SPAN_MAX = (1 << 31) - 1

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kafkalite._native import file_ops
-from kafkalite._native.batch import BatchError, BatchInfo, check_records, read_info
+from kafkalite._native.batch import HEADER_SIZE, BatchError, BatchInfo, check_records, read_info
 from kafkalite._native.index import SegmentIndex
 from kafkalite._native.log_core import LogCore, LogSlice
 from kafkalite._native.producers import ProducerTable
@@ -48,7 +48,7 @@ from kafkalite.log.producer_state import Captured, ProducerState, load_or_report
 from kafkalite.log.retention import RetentionPolicy, SegmentAge, SizeRetention, StartRetention, TimeRetention, ask
 from kafkalite.logging import fields
 from kafkalite.model import OffsetAndTimestamp
-from kafkalite.record.compression import CompressionError, Decompressor
+from kafkalite.record.compression import Codec, CompressionError, Decompressor
 
 _LOG = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ INDEX_SAVE_GROWTH_MIN = 1024 * 1024
 """A checkpoint saves the active segment's index again only after so many bytes, or a quarter of the segment."""
 FULL_DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 PASSING_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-CODECS = {"producer": -1, "uncompressed": 0, "none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+CODECS = {"producer": -1, "uncompressed": Codec.NONE, **{codec.name.lower(): codec for codec in Codec}}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -210,7 +210,7 @@ class PartitionLog(LogCore):
         info = read_info(batch)
         try:
             with Decompressor(self.services.decompressed_size_max) as decompressor:
-                records = decompressor.decompress(info.codec, memoryview(batch)[61:])
+                records = decompressor.decompress(info.codec, memoryview(batch)[HEADER_SIZE:])
                 try:
                     _, max_timestamp, _ = check_records(
                         info,

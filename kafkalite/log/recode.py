@@ -6,17 +6,19 @@ have been checked. Pure, and slow: it belongs on the io pool.
 
 import struct
 
-from kafkalite._native.batch import read_info
+from kafkalite._native.batch import (
+    ATTRIBUTES_AT,
+    BATCH_LENGTH_AT,
+    CODEC_MASK,
+    CRC_AT,
+    CRC_FROM,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    read_info,
+)
 from kafkalite._native.crc32c import crc32c
 from kafkalite.config import TopicConfig
 from kafkalite.record.compression import Codec, Decompressor, compress
-
-HEADER_SIZE = 61
-LENGTH_AT = 8
-CRC_AT = 17
-ATTRIBUTES_AT = 21
-LENGTH_OVERHEAD = 12
-CODEC_MASK = 0x07
 
 
 def recode(batch: bytes, codec: int, config: TopicConfig, decompressed_size_max: int) -> bytearray:
@@ -29,9 +31,9 @@ def recode(batch: bytes, codec: int, config: TopicConfig, decompressed_size_max:
         finally:
             records.release()
     result = bytearray(batch[:HEADER_SIZE]) + body
-    struct.pack_into(">i", result, LENGTH_AT, len(result) - LENGTH_OVERHEAD)
+    struct.pack_into(">i", result, BATCH_LENGTH_AT, len(result) - LENGTH_OVERHEAD)
     struct.pack_into(">h", result, ATTRIBUTES_AT, (info.attributes & ~CODEC_MASK) | codec)
-    struct.pack_into(">I", result, CRC_AT, crc32c(memoryview(result)[ATTRIBUTES_AT:]))
+    struct.pack_into(">I", result, CRC_AT, crc32c(memoryview(result)[CRC_FROM:]))
     return result
 
 

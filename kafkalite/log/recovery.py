@@ -16,6 +16,7 @@ import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from kafkalite._native.batch import HEADER_SIZE
 from kafkalite._native.scan import SegmentScan
 from kafkalite._native.segment import Segment
 from kafkalite.logging import fields
@@ -24,7 +25,6 @@ _LOG = logging.getLogger(__name__)
 
 OFFSET_MAX = (1 << 63) - 1
 ZEROS_CHUNK = 1 << 20
-BATCH_SIZE_MIN = 61
 
 
 class Tail(NamedTuple):
@@ -84,7 +84,7 @@ def may_end_in_zeros(segment: Segment, covered_size: int) -> bool:
     """Whether a segment that is on the disk has to be walked to know: not when its saved index covers all of it."""
     if covered_size == segment.size or segment.format.positional:
         return False
-    return ends_in_zeros(segment, max(0, segment.size - BATCH_SIZE_MIN))
+    return ends_in_zeros(segment, max(0, segment.size - HEADER_SIZE))
 
 
 def quarantine(segment: Segment, position: int, end: int, offset: int, next_offset: int) -> None:

@@ -12,7 +12,7 @@ Everything here may block; it reads like any other reader and takes no lock but 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from kafkalite._native.batch import BatchError, BatchInfo, first_at, newest, read_info
+from kafkalite._native.batch import HEADER_SIZE, BatchError, BatchInfo, first_at, newest, read_info
 from kafkalite._native.scan import batch_headers
 from kafkalite.log import recovery
 from kafkalite.model import OffsetAndTimestamp
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from kafkalite._native.segment import Segment
     from kafkalite.log.partition_log import PartitionLog
 
-HEADER_SIZE = 61
 STEP_SIZE = 4 * 1024 * 1024
 """Bytes checked and walked at a time."""
 

@@ -22,7 +22,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from kafkalite._native.batch import BatchError, crc_matches
+from kafkalite._native.batch import CODEC_MASK, TRANSACTIONAL, BatchError, crc_matches
 from kafkalite.client import READ_COMMITTED, Reader, TransactionAborted
 from kafkalite.client.read.reader import FETCH_SIZE
 from kafkalite.client.write.producer import TRANSACTION_TIMEOUT_S
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kafkalite._native.batch import BatchInfo
-    from kafkalite._native.columns import AbortedTransactions
+    from kafkalite._native.columns import AbortedFilter
     from kafkalite.client import Client, Producer, TopicDescription
     from kafkalite.client.read.reader import Position
 
@@ -56,7 +56,7 @@ PASS_SIZE_MIN = 16 * 1024
 """Smaller batches are put together: a request for each would cost more than writing their records anew."""
 MERGE_SIZE = 1024 * 1024
 MERGE_COUNT = 50_000
-PLAIN_ATTRIBUTES = 0x17
+PLAIN_ATTRIBUTES = CODEC_MASK | TRANSACTIONAL
 """Codec and transactional bit: a batch with any other cannot be sent as it is."""
 
 
@@ -67,7 +67,7 @@ class Fetched(NamedTuple):
     records: memoryview
     offset: int
     next_offset: int
-    aborted: AbortedTransactions | None
+    aborted: AbortedFilter | None
 
 
 class FetchedReader(Reader):

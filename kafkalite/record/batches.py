@@ -16,8 +16,17 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 
-from kafkalite._native.batch import BatchError, BatchInfo, crc_matches, read_info
-from kafkalite._native.columns import AbortedTransactions, ColumnBuilder, encode_records, seal, wrapper_at
+from kafkalite._native.batch import (
+    HEADER_SIZE,
+    MAGIC_AT,
+    MAGIC_V2,
+    TRANSACTIONAL,
+    BatchError,
+    BatchInfo,
+    crc_matches,
+    read_info,
+)
+from kafkalite._native.columns import AbortedFilter, ColumnBuilder, encode_records, seal, wrapper_at
 from kafkalite.record.columns import BytesColumn, HeaderColumns, RecordColumns
 from kafkalite.record.compression import (
     DECOMPRESSED_SIZE_MAX,
@@ -33,18 +42,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Buffer
 
-HEADER_SIZE = 61
-"""Bytes of a batch before its records."""
-
 BATCH_SIZE_MAX = 1024 * 1024 - 1024
 """Records per batch in bytes before compression, unless the caller says otherwise: below Kafka's max.message.bytes."""
 
-MAGIC_AT = 16
-MAGIC_V2 = 2
 OFFSET_MAX = 2**63 - 1
-ATTRIBUTE_TRANSACTIONAL = 0x10
-STATUS_BAD_CRC = 6
-STATUS_TRUNCATED = 1
 
 
 class Producer(NamedTuple):
@@ -86,7 +87,7 @@ def encode_batch(
         draft += packed
     seal(
         draft,
-        attributes=codec | (ATTRIBUTE_TRANSACTIONAL if producer.transactional else 0),
+        attributes=codec | (TRANSACTIONAL if producer.transactional else 0),
         count=count,
         base_timestamp=base_timestamp,
         max_timestamp=max_timestamp,
@@ -106,7 +107,7 @@ def next_whole(buffer: Buffer, position: int) -> BatchInfo | None:
     try:
         info = read_info(buffer, position)
     except BatchError as error:
-        if error.status == STATUS_TRUNCATED:
+        if error.status == BatchError.TRUNCATED:
             return None
         raise
     return info if info.size <= left else None
@@ -168,7 +169,7 @@ class BatchReader:
         buffer: Buffer,
         offset: int,
         end_offset: int | None = None,
-        aborted: AbortedTransactions | None = None,
+        aborted: AbortedFilter | None = None,
         *,
         count_max: int = OFFSET_MAX,
         size_max: int = OFFSET_MAX,
@@ -215,12 +216,12 @@ class BatchReader:
             position += info.size
 
     def _read_compressed(
-        self, info: BatchInfo, batch: memoryview, offset: int, end: int, aborted: AbortedTransactions | None
+        self, info: BatchInfo, batch: memoryview, offset: int, end: int, aborted: AbortedFilter | None
     ) -> None:
         """A batch that add_run leaves to us."""
         self.damaged_at = max(offset, info.base_offset)
         if self._check_crcs and not crc_matches(batch):
-            raise BatchError(STATUS_BAD_CRC)
+            raise BatchError(BatchError.BAD_CRC)
         if aborted is None or not aborted.drops_batch(info):
             self._builder.add(info, self._records(info, batch), offset, end)
 

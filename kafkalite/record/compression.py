@@ -27,6 +27,8 @@ import threading
 from enum import IntEnum
 from typing import TYPE_CHECKING, Self
 
+from kafkalite._native.batch import CODEC_GZIP, CODEC_LZ4, CODEC_NONE, CODEC_SNAPPY, CODEC_ZSTD
+
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -65,11 +67,11 @@ _MASK = 0xFFFFFFFF
 class Codec(IntEnum):
     """The low three bits of a batch's attributes."""
 
-    NONE = 0
-    GZIP = 1
-    SNAPPY = 2
-    LZ4 = 3
-    ZSTD = 4
+    NONE = CODEC_NONE
+    GZIP = CODEC_GZIP
+    SNAPPY = CODEC_SNAPPY
+    LZ4 = CODEC_LZ4
+    ZSTD = CODEC_ZSTD
 
     @classmethod
     def named(cls, name: str) -> Codec:

@@ -22,7 +22,7 @@ from kafkalite.errors import ErrorCode, UnknownTopicOrPartition, error_for
 from kafkalite.log.markers import marker_batch
 from kafkalite.log.partition_log import AppendInfo
 from kafkalite.model import TopicPartition, new_uuid
-from kafkalite.record.batches import AbortedTransactions, BatchReader, whole_batches
+from kafkalite.record.batches import AbortedFilter, BatchReader, whole_batches
 from tests.support.clock import FakeClock
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ class MemoryLog:
         """What a reader of committed records sees."""
         with BatchReader() as reader:
             data = b"".join(batch for base, batch in self.batches)
-            reader.read(data, 0, self.last_stable_offset, AbortedTransactions(self.aborted))
+            reader.read(data, 0, self.last_stable_offset, AbortedFilter(self.aborted))
             return [value for value in reader.take().values if value is not None]
 
 

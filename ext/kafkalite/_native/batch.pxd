@@ -30,13 +30,15 @@ from kafkalite._native.cursor cimport (
 )
 from kafkalite._native.status cimport NEGATIVE, OK, OVERLONG, TRAILING, TRUNCATED, Status
 
-cdef enum:
+# The one definition of all this, for Python too, which finds the names in kafkalite._native.batch.
+cpdef enum:
     BASE_OFFSET_AT = 0
     BATCH_LENGTH_AT = BASE_OFFSET_AT + 8
     LEADER_EPOCH_AT = BATCH_LENGTH_AT + 4
     MAGIC_AT = LEADER_EPOCH_AT + 4
     CRC_AT = MAGIC_AT + 1
     ATTRIBUTES_AT = CRC_AT + 4
+    ATTRIBUTES_LOW_AT = ATTRIBUTES_AT + 1       # their lower byte, which has all that are defined
     LAST_OFFSET_DELTA_AT = ATTRIBUTES_AT + 2
     BASE_TIMESTAMP_AT = LAST_OFFSET_DELTA_AT + 4
     MAX_TIMESTAMP_AT = BASE_TIMESTAMP_AT + 8
@@ -53,19 +55,27 @@ cdef enum:
 
     MAGIC_V2 = 2
 
-cdef enum:
+cpdef enum:
     CODEC_MASK = 0x07           # 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd
     LOG_APPEND_TIME = 0x08      # every record has the largest timestamp; otherwise its own
     TRANSACTIONAL = 0x10
     CONTROL = 0x20              # a transaction marker, not data
     DELETE_HORIZON = 0x40       # base timestamp is the delete horizon (compaction only)
 
-cdef enum:
+cpdef enum:
     CODEC_NONE = 0
     CODEC_GZIP = 1
     CODEC_SNAPPY = 2
     CODEC_LZ4 = 3
     CODEC_ZSTD = 4
+    CODEC_MAX = CODEC_ZSTD
+
+# A transaction marker is a control batch whose one record has this key, and a value of int16 version and int32
+# coordinator epoch.
+cpdef enum:
+    MARKER_KEY_SIZE = 4         # int16 version, int16 type
+    MARKER_ABORT = 0            # the types
+    MARKER_COMMIT = 1
 
 
 cdef struct BatchHeader:

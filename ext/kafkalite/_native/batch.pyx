@@ -219,7 +219,8 @@ STATUS_TEXT = {
 class BatchError(ValueError):
     """A batch or a record in it that does not parse or breaks a rule.
 
-    `index` is the bad record's, or -1 when the header is at fault; `status` one of the codes in status.pxd.
+    `index` is the bad record's, or -1 when the header is at fault; `status` one of the codes in status.pxd,
+    which are attributes of the class under their names.
     """
 
     def __init__(self, int status, int index=-1):
@@ -227,6 +228,17 @@ class BatchError(ValueError):
         super().__init__(f"{where}: {STATUS_TEXT.get(status, f'status {status}')}")
         self.status = status
         self.index = index
+
+
+BatchError.TRUNCATED = TRUNCATED
+BatchError.OVERLONG = OVERLONG
+BatchError.NEGATIVE = NEGATIVE
+BatchError.TOO_MANY = TOO_MANY
+BatchError.BAD_MAGIC = BAD_MAGIC
+BatchError.BAD_CRC = BAD_CRC
+BatchError.BAD_COUNT = BAD_COUNT
+BatchError.TRAILING = TRAILING
+BatchError.BAD_VALUE = BAD_VALUE
 
 
 @cython.final

@@ -14,6 +14,25 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint64_t
 from libc.string cimport memcpy, memset
 
+from kafkalite._native.batch cimport (
+    ATTRIBUTES_AT,
+    BASE_OFFSET_AT,
+    BASE_SEQUENCE_AT,
+    BASE_TIMESTAMP_AT,
+    BATCH_LENGTH_AT,
+    CRC_AT,
+    CRC_FROM,
+    HEADER_SIZE,
+    LAST_OFFSET_DELTA_AT,
+    LEADER_EPOCH_AT,
+    LENGTH_OVERHEAD,
+    MAGIC_AT,
+    MAGIC_V2,
+    MAX_TIMESTAMP_AT,
+    PRODUCER_EPOCH_AT,
+    PRODUCER_ID_AT,
+    RECORD_COUNT_AT,
+)
 from kafkalite._native.crc32c cimport crc32c
 from kafkalite._native.cursor cimport store_i16, store_i32, store_i64, store_u32, store_varint
 from kafkalite._native.error_codes cimport (
@@ -33,16 +52,7 @@ from kafkalite._native.message_set cimport (
     read_entry,
     walk_set,
 )
-from kafkalite._native.record_format cimport (
-    BATCH_HEADER_SIZE,
-    BATCH_OVERHEAD,
-    CRC_START,
-    PARSE_INCOMPLETE,
-    PARSE_INVALID,
-    PARSED,
-    BatchInfo,
-    RecordFormat,
-)
+from kafkalite._native.record_format cimport PARSE_INCOMPLETE, PARSE_INVALID, PARSED, ItemInfo, RecordFormat
 from kafkalite._native.segment cimport READ_DEFER, Segment
 
 cdef enum:
@@ -60,7 +70,7 @@ cdef class ClassicFormat(RecordFormat):
         self.size_min = ENTRY_SIZE_MIN
         self.positional = True
 
-    cdef int parse(self, const unsigned char* data, int64_t left, int64_t place, BatchInfo* out) noexcept nogil:
+    cdef int parse(self, const unsigned char* data, int64_t left, int64_t place, ItemInfo* out) noexcept nogil:
         cdef Entry entry
         cdef int result = read_entry(data, left, &entry)
         if result != ENTRY_GOOD:
@@ -70,14 +80,14 @@ cdef class ClassicFormat(RecordFormat):
         out.attributes = entry.attributes
         return PARSED
 
-    cdef bint intact(self, const unsigned char* data, const BatchInfo* info) noexcept nogil:
+    cdef bint intact(self, const unsigned char* data, const ItemInfo* info) noexcept nogil:
         cdef Entry entry
         return read_entry(data, info.size, &entry) == ENTRY_GOOD and entry_intact(&entry)
 
 
-cdef void fill_info(BatchInfo* info, int64_t offset, int64_t size, int32_t count) noexcept nogil:
+cdef void fill_info(ItemInfo* info, int64_t offset, int64_t size, int32_t count) noexcept nogil:
     """What an index and a log ask of an item; messages have no producers and no times."""
-    memset(info, 0, sizeof(BatchInfo))
+    memset(info, 0, sizeof(ItemInfo))
     info.size = size
     info.base_offset = offset
     info.next_offset = offset + size
@@ -140,7 +150,7 @@ cdef int check_set(const unsigned char* data, int64_t size, int64_t payload_size
 
 cdef int _append_checked(LogCore log, const unsigned char* data, const SetFindings* found, bint may_block,
                          SetAppend* out) except? -32000:
-    cdef BatchInfo info
+    cdef ItemInfo info
     cdef int error
     log.lock_acquire()
     try:
@@ -158,7 +168,7 @@ cdef int _append_checked(LogCore log, const unsigned char* data, const SetFindin
     return error
 
 
-cdef int _append_locked(LogCore log, const unsigned char* data, BatchInfo* info, int64_t last_position,
+cdef int _append_locked(LogCore log, const unsigned char* data, ItemInfo* info, int64_t last_position,
                         bint may_block) except? -32000:
     """Writes and indexes checked bytes at the log's end. Nobody is told: they cannot be seen before a flush."""
     cdef Segment segment
@@ -238,7 +248,7 @@ def make_batch(list records not None, int64_t last_offset):
     No keys, no headers, no times (-1), no leader epoch: messages have none. ValueError when it does not fit a batch.
     """
     cdef int64_t base, offset, delta
-    cdef int64_t size = BATCH_HEADER_SIZE
+    cdef int64_t size = HEADER_SIZE
     cdef bytes payload, result
     cdef unsigned char* start
     cdef unsigned char* p
@@ -253,7 +263,7 @@ def make_batch(list records not None, int64_t last_offset):
         raise ValueError("too many messages for a batch")
     result = PyBytes_FromStringAndSize(NULL, size)
     start = <unsigned char*>PyBytes_AS_STRING(result)
-    p = start + BATCH_HEADER_SIZE
+    p = start + HEADER_SIZE
     for offset, payload in records:
         delta = offset - base
         payload_size = PyBytes_GET_SIZE(payload)
@@ -271,19 +281,19 @@ def make_batch(list records not None, int64_t last_offset):
         p[0] = 0                                # no headers
         p += 1
     size = p - start
-    store_i64(start, base)
-    store_i32(start + 8, <int32_t>(size - BATCH_OVERHEAD))
-    store_i32(start + 12, -1)                   # leader epoch
-    start[16] = 2                               # magic
-    store_i16(start + 21, 0)                    # attributes
-    store_i32(start + 23, <int32_t>(last_offset - base))
-    store_i64(start + 27, -1)                   # base and max timestamp
-    store_i64(start + 35, -1)
-    store_i64(start + 43, -1)                   # producer id, epoch, sequence
-    store_i16(start + 51, -1)
-    store_i32(start + 53, -1)
-    store_i32(start + 57, <int32_t>len(records))
-    store_u32(start + 17, crc32c(start + CRC_START, <size_t>(size - CRC_START)))
+    store_i64(start + BASE_OFFSET_AT, base)
+    store_i32(start + BATCH_LENGTH_AT, <int32_t>(size - LENGTH_OVERHEAD))
+    store_i32(start + LEADER_EPOCH_AT, -1)
+    start[MAGIC_AT] = MAGIC_V2
+    store_i16(start + ATTRIBUTES_AT, 0)
+    store_i32(start + LAST_OFFSET_DELTA_AT, <int32_t>(last_offset - base))
+    store_i64(start + BASE_TIMESTAMP_AT, -1)
+    store_i64(start + MAX_TIMESTAMP_AT, -1)
+    store_i64(start + PRODUCER_ID_AT, -1)
+    store_i16(start + PRODUCER_EPOCH_AT, -1)
+    store_i32(start + BASE_SEQUENCE_AT, -1)
+    store_i32(start + RECORD_COUNT_AT, <int32_t>len(records))
+    store_u32(start + CRC_AT, crc32c(start + CRC_FROM, <size_t>(size - CRC_FROM)))
     return result[:size]
 
 

@@ -33,6 +33,8 @@ from kafkalite._native.batch cimport (
     LOG_APPEND_TIME,
     MAGIC_AT,
     MAGIC_V2,
+    MARKER_ABORT,
+    MARKER_KEY_SIZE,
     MAX_TIMESTAMP_AT,
     PRODUCER_EPOCH_AT,
     PRODUCER_ID_AT,
@@ -90,8 +92,6 @@ cdef const unsigned char* NOTHING = b""
 
 cdef enum:
     GIL_RELEASE_SIZE = 16384    # bytes of work below which a loop keeps the GIL
-    MARKER_KEY_SIZE = 4         # of a marker's record: int16 version, int16 type
-    MARKER_ABORT = 0            # that type; 1 is commit
 
 cdef enum:
     KEYS = 1                    # what a ColumnBuilder collects besides offsets and timestamps: FIELDS
@@ -518,7 +518,7 @@ def wrapper_at(const unsigned char[::1] buffer not None, Py_ssize_t position, *,
 
 
 @cython.final
-cdef class AbortedTransactions:
+cdef class AbortedFilter:
     """Which transactional batches a reader of committed data drops: fed with the batches of a fetch, in order.
 
     The list of a fetch answer names, for each aborted transaction, its producer and first offset; the transaction ends
@@ -646,7 +646,7 @@ cdef class ColumnBuilder:
 
     def add_run(
         self, const unsigned char[::1] buffer not None, Py_ssize_t position, int64_t offset, int64_t end_offset, *,
-        bint check_crcs, AbortedTransactions aborted=None, int64_t count_max=INT64_MAX, int64_t size_max=INT64_MAX
+        bint check_crcs, AbortedFilter aborted=None, int64_t count_max=INT64_MAX, int64_t size_max=INT64_MAX
     ):
         """Adds batch after batch from `position` on, until `count_max` records or `size_max` bytes are there: control
         batches, and those that `aborted` drops, move the offset alone. A compressed batch, which somebody has to
@@ -818,7 +818,7 @@ cdef class ColumnBuilder:
 
     cdef Status take_batch(
         self, const unsigned char* batch, const BatchHeader* header, int64_t offset, int64_t end_offset,
-        AbortedTransactions aborted, int32_t* bad
+        AbortedFilter aborted, int32_t* bad
     ) noexcept nogil:
         """What add_run does with one batch that is not compressed."""
         cdef Py_ssize_t size = <Py_ssize_t>(header.size - HEADER_SIZE)

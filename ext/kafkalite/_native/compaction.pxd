@@ -3,7 +3,7 @@
 from libc.stdint cimport int16_t, int32_t, int64_t
 
 from kafkalite._native.key_map cimport KeyHash, KeyMap
-from kafkalite._native.record_format cimport BatchInfo, RecordFormat
+from kafkalite._native.record_format cimport ItemInfo, RecordFormat
 from kafkalite._native.segment cimport Segment
 
 # Why a walk gave control back; the position says where it stands.
@@ -84,20 +84,20 @@ cdef class BatchFilter:
 
     cdef int _reserve(self, int64_t size) noexcept nogil
     cdef int _reserve_scratch(self, int64_t size) noexcept nogil
-    cdef bint _stays_empty(self, const BatchInfo* info) noexcept nogil
-    cdef void _count(self, const BatchInfo* info) noexcept nogil
-    cdef int _drop(self, const unsigned char* data, const BatchInfo* info) noexcept nogil
-    cdef int _judge(self, const unsigned char* data, const BatchInfo* info, const unsigned char* records,
+    cdef bint _stays_empty(self, const ItemInfo* info) noexcept nogil
+    cdef void _count(self, const ItemInfo* info) noexcept nogil
+    cdef int _drop(self, const unsigned char* data, const ItemInfo* info) noexcept nogil
+    cdef int _judge(self, const unsigned char* data, const ItemInfo* info, const unsigned char* records,
                     int64_t size) noexcept nogil
-    cdef bint _new_tombstones(self, const BatchInfo* info) noexcept nogil
-    cdef int _filter_plain(self, const unsigned char* data, const BatchInfo* info) noexcept nogil
-    cdef int _filter_packed(self, const unsigned char* data, const BatchInfo* info) except -2
-    cdef int _pack_kept(self, const unsigned char* data, const BatchInfo* info) except -2
+    cdef bint _new_tombstones(self, const ItemInfo* info) noexcept nogil
+    cdef int _filter_plain(self, const unsigned char* data, const ItemInfo* info) noexcept nogil
+    cdef int _filter_packed(self, const unsigned char* data, const ItemInfo* info) except -2
+    cdef int _pack_kept(self, const unsigned char* data, const ItemInfo* info) except -2
     cdef int _filter_chunk(self, RecordFormat format, const unsigned char* map, int64_t* position, int64_t end,
-                           int64_t out_max, BatchInfo* info) noexcept nogil
+                           int64_t out_max, ItemInfo* info) noexcept nogil
     cdef int _marker(self, Segment segment, int64_t position, Fate fate) except -1
     cdef int _copy(self, const unsigned char* data, int64_t size) noexcept nogil
-    cdef int _write_empty(self, const unsigned char* data, const BatchInfo* info) noexcept nogil
-    cdef int _write_kept(self, const unsigned char* data, const BatchInfo* info, bint horizon) noexcept nogil
+    cdef int _write_empty(self, const unsigned char* data, const ItemInfo* info) noexcept nogil
+    cdef int _write_kept(self, const unsigned char* data, const ItemInfo* info, bint horizon) noexcept nogil
     cdef void _finish_batch(self, unsigned char* at, const unsigned char* data, int64_t size, int16_t attributes,
                             int64_t base_timestamp, int64_t max_timestamp, int32_t count) noexcept nogil

@@ -69,7 +69,7 @@ from kafkalite._native.cursor cimport (
 )
 from kafkalite._native.file_ops cimport file_pwrite
 from kafkalite._native.key_map cimport KeyHash, KeyMap, KeyTable, key_hash, table_get, table_prefetch, table_put
-from kafkalite._native.record_format cimport PARSED, BatchInfo, RecordFormat
+from kafkalite._native.record_format cimport PARSED, ItemInfo, RecordFormat
 from kafkalite._native.segment cimport Segment
 from kafkalite._native.status cimport OK, TRAILING, Status
 
@@ -138,7 +138,7 @@ cdef int64_t note_keys(KeyTable* table, const BatchHeader* header, const unsigne
     return -1
 
 
-cdef bint never_noted(const Dirty* dirty, const BatchInfo* info) noexcept nogil:
+cdef bint never_noted(const Dirty* dirty, const ItemInfo* info) noexcept nogil:
     """Markers have no keys of ours, and records of aborted transactions count for nothing."""
     if info.attributes & CONTROL:
         return True
@@ -146,7 +146,7 @@ cdef bint never_noted(const Dirty* dirty, const BatchInfo* info) noexcept nogil:
 
 
 cdef int note_batches(KeyTable* table, RecordFormat format, const unsigned char* map, int64_t* position, int64_t end,
-                      const Dirty* dirty, BatchInfo* info, int64_t* full_offset) noexcept nogil:
+                      const Dirty* dirty, ItemInfo* info, int64_t* full_offset) noexcept nogil:
     """Notes the keys of batches that are not compressed; Stop, also before one that is (info is its header)."""
     cdef BatchHeader header
     cdef const unsigned char* data
@@ -170,7 +170,7 @@ cdef int note_batches(KeyTable* table, RecordFormat format, const unsigned char*
     return STOP_END
 
 
-cdef int64_t note_packed(KeyTable* table, const unsigned char* data, const BatchInfo* info, int64_t start_offset,
+cdef int64_t note_packed(KeyTable* table, const unsigned char* data, const ItemInfo* info, int64_t start_offset,
                          unpack) except -2:
     """As note_keys, for a compressed batch."""
     cdef BatchHeader header
@@ -199,7 +199,7 @@ def index_batches(KeyMap keys not None, Segment segment not None, int64_t positi
     The offset is the first one not noted when the map is full; otherwise it means nothing. Records below start_offset,
     batches from `upper` on, markers, and batches whose base offsets are in `aborted` (rising) are left out.
     """
-    cdef BatchInfo info
+    cdef ItemInfo info
     cdef Dirty dirty
     cdef int stop = STOP_PACKED
     cdef int64_t full_offset = -1
@@ -232,9 +232,9 @@ def transaction_batches(Segment segment not None, int64_t position):
 
     By headers alone; the last is -1 at the end, or at bytes that are no batch.
     """
-    cdef BatchInfo found[HEADERS_CHUNK]
+    cdef ItemInfo found[HEADERS_CHUNK]
     cdef const unsigned char* map
-    cdef BatchInfo* info
+    cdef ItemInfo* info
     cdef int64_t end = segment.size
     cdef int64_t pause = position + PAUSE_BYTES
     cdef int count = 0
@@ -459,7 +459,7 @@ cdef class BatchFilter:
 
     # ---- batches ----------------------------------------------------------------------------------------------------
 
-    cdef bint _stays_empty(self, const BatchInfo* info) noexcept nogil:
+    cdef bint _stays_empty(self, const ItemInfo* info) noexcept nogil:
         """Whether the batch must leave its header even without records."""
         cdef int64_t low = 0
         cdef int64_t high = self.producer_count
@@ -477,7 +477,7 @@ cdef class BatchFilter:
         return (low < self.producer_count and self.producer_ids[low] == info.producer_id
                 and self.producer_ends[low] == info.next_offset)
 
-    cdef void _count(self, const BatchInfo* info) noexcept nogil:
+    cdef void _count(self, const ItemInfo* info) noexcept nogil:
         """Takes the batch judged last into the totals."""
         self.record_count += info.record_count
         self.kept_count += self.kept.count
@@ -504,7 +504,7 @@ cdef class BatchFilter:
         store_u32(at + CRC_AT, crc32c(at + CRC_FROM, <size_t>(size - CRC_FROM)))
         self.out_size += size
 
-    cdef int _write_empty(self, const unsigned char* data, const BatchInfo* info) noexcept nogil:
+    cdef int _write_empty(self, const unsigned char* data, const ItemInfo* info) noexcept nogil:
         """A header without records, in the form that Kafka's cleaner writes."""
         if self._reserve(HEADER_SIZE) != 0:
             return NO_MEMORY
@@ -514,7 +514,7 @@ cdef class BatchFilter:
             <int16_t>(info.attributes & (TRANSACTIONAL | CONTROL | LOG_APPEND_TIME)), -1, info.max_timestamp, 0)
         return 0
 
-    cdef int _write_kept(self, const unsigned char* data, const BatchInfo* info, bint horizon) noexcept nogil:
+    cdef int _write_kept(self, const unsigned char* data, const ItemInfo* info, bint horizon) noexcept nogil:
         """The uncompressed batch with the records in `scratch`, given a delete horizon if asked."""
         cdef BatchHeader header
         cdef unsigned char* at
@@ -533,14 +533,14 @@ cdef class BatchFilter:
             self.horizon_ms if horizon else info.base_timestamp, self.kept.max_timestamp, self.kept.count)
         return 0
 
-    cdef int _drop(self, const unsigned char* data, const BatchInfo* info) noexcept nogil:
+    cdef int _drop(self, const unsigned char* data, const ItemInfo* info) noexcept nogil:
         """A batch none of whose records stay: its header where that must stay, otherwise nothing."""
         if not self._stays_empty(info):
             self.changed_count += 1
             return 0
         return self._copy(data, info.size) if info.record_count == 0 else self._write_empty(data, info)
 
-    cdef int _judge(self, const unsigned char* data, const BatchInfo* info, const unsigned char* records,
+    cdef int _judge(self, const unsigned char* data, const ItemInfo* info, const unsigned char* records,
                     int64_t size) noexcept nogil:
         """What becomes of a batch with these unpacked records: Judged (`kept` and `scratch` have what stays)."""
         cdef BatchHeader header
@@ -557,11 +557,11 @@ cdef class BatchFilter:
             return JUDGED_WHOLE
         return JUDGED_CHANGED
 
-    cdef bint _new_tombstones(self, const BatchInfo* info) noexcept nogil:
+    cdef bint _new_tombstones(self, const ItemInfo* info) noexcept nogil:
         """Whether the batch judged last is to be given a delete horizon."""
         return self.kept.tombstone and not info.attributes & DELETE_HORIZON
 
-    cdef int _filter_plain(self, const unsigned char* data, const BatchInfo* info) noexcept nogil:
+    cdef int _filter_plain(self, const unsigned char* data, const ItemInfo* info) noexcept nogil:
         cdef int verdict = self._judge(data, info, data + HEADER_SIZE, info.size - HEADER_SIZE)
         if verdict == JUDGED_WHOLE:
             return self._copy(data, info.size)
@@ -571,7 +571,7 @@ cdef class BatchFilter:
             return self._write_kept(data, info, self._new_tombstones(info))
         return NO_MEMORY
 
-    cdef int _filter_packed(self, const unsigned char* data, const BatchInfo* info) except -2:
+    cdef int _filter_packed(self, const unsigned char* data, const ItemInfo* info) except -2:
         cdef const unsigned char[::1] records
         cdef int result = JUDGED_WHOLE
         unpacked = self.unpack(
@@ -589,7 +589,7 @@ cdef class BatchFilter:
                 result = self._drop(data, info)
         return result
 
-    cdef int _pack_kept(self, const unsigned char* data, const BatchInfo* info) except -2:
+    cdef int _pack_kept(self, const unsigned char* data, const ItemInfo* info) except -2:
         """The batch judged last, its records compressed again; they grow in the output if they get a horizon."""
         cdef const unsigned char[::1] block
         cdef BatchHeader header
@@ -617,7 +617,7 @@ cdef class BatchFilter:
         return 0
 
     cdef int _filter_chunk(self, RecordFormat format, const unsigned char* map, int64_t* position, int64_t end,
-                           int64_t out_max, BatchInfo* info) noexcept nogil:
+                           int64_t out_max, ItemInfo* info) noexcept nogil:
         """Filters batches until something stops it: Stop (also before a compressed one: info), or NO_MEMORY."""
         cdef const unsigned char* data
         cdef int result
@@ -643,7 +643,7 @@ cdef class BatchFilter:
 
     def run(self, Segment segment not None, int64_t position, int64_t end, int64_t out_max):
         """Filters batches from a batch boundary on until `out_max` bytes are ready: (why it stopped, where)."""
-        cdef BatchInfo info
+        cdef ItemInfo info
         cdef int64_t pause = position + PAUSE_BYTES
         cdef int stop = STOP_PACKED
         format = segment.format
@@ -668,7 +668,7 @@ cdef class BatchFilter:
     # ---- markers: the caller decides --------------------------------------------------------------------------------
 
     cdef int _marker(self, Segment segment, int64_t position, Fate fate) except -1:
-        cdef BatchInfo info
+        cdef ItemInfo info
         cdef const unsigned char* data
         cdef int result
         cdef int64_t malformed_count = self.malformed_count

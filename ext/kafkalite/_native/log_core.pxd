@@ -4,7 +4,7 @@ from cpython.pythread cimport PyThread_type_lock
 from libc.stdint cimport int16_t, int32_t, int64_t
 
 from kafkalite._native.producers cimport AppendOrigin, Marker, ProducerTable
-from kafkalite._native.record_format cimport BatchInfo, RecordFormat
+from kafkalite._native.record_format cimport ItemInfo, RecordFormat
 from kafkalite._native.segment cimport Segment
 
 cdef struct AppendResult:
@@ -74,21 +74,21 @@ cdef class LogCore:
     cdef int64_t now_ms(self) except? -1
     cdef int lock_acquire(self) except -1
     cdef int lock_release(self) except -1
-    cdef int _check_header(self, unsigned char* batch, int64_t size, BatchInfo* info,
+    cdef int _check_header(self, unsigned char* batch, int64_t size, ItemInfo* info,
                            AppendOrigin origin) except? -32000
-    cdef int _check_records(self, unsigned char* batch, BatchInfo* info, bint may_block, int64_t now_ms,
+    cdef int _check_records(self, unsigned char* batch, ItemInfo* info, bint may_block, int64_t now_ms,
                             AppendResult* out) except? -32000
-    cdef int _append_recoded(self, unsigned char* batch, BatchInfo* info, int64_t now_ms, AppendResult* out,
+    cdef int _append_recoded(self, unsigned char* batch, ItemInfo* info, int64_t now_ms, AppendResult* out,
                              AppendOrigin origin, int64_t admitted) except? -32000
-    cdef int _append_locked(self, unsigned char* batch, BatchInfo* info, bint may_block, int64_t now_ms,
+    cdef int _append_locked(self, unsigned char* batch, ItemInfo* info, bint may_block, int64_t now_ms,
                             AppendResult* out, AppendOrigin origin, int64_t admitted) except? -32000
-    cdef int _append_marker_locked(self, unsigned char* batch, BatchInfo* info, const Marker* marker, bint strict,
+    cdef int _append_marker_locked(self, unsigned char* batch, ItemInfo* info, const Marker* marker, bint strict,
                                    int64_t now_ms, AppendResult* out) except? -32000
     cdef int _ready_locked(self, bint may_block) except? -32000
-    cdef int _write_locked(self, Segment segment, unsigned char* batch, BatchInfo* info, const Marker* marker,
+    cdef int _write_locked(self, Segment segment, unsigned char* batch, ItemInfo* info, const Marker* marker,
                            int64_t now_ms, AppendResult* out) except? -32000
     cdef int _move_stable(self) except -1
-    cdef Segment _writable_locked(self, const BatchInfo* info, bint may_block, int64_t now_ms)
+    cdef Segment _writable_locked(self, const ItemInfo* info, bint may_block, int64_t now_ms)
     cdef int notify(self, int64_t appended_bytes) except -1
     cdef Segment segment_of(self, int64_t offset, tuple segments)
     cdef Segment _next_segment(self, Segment segment, tuple segments)

@@ -30,6 +30,7 @@ from cpython.pythread cimport (
 )
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t
 
+from kafkalite._native.batch cimport CODEC_MASK, CONTROL
 from kafkalite._native.error_codes cimport (
     CORRUPT_MESSAGE,
     INVALID_RECORD,
@@ -51,13 +52,7 @@ from kafkalite._native.producers cimport (
     SequenceSpan,
     read_marker,
 )
-from kafkalite._native.record_format cimport (
-    ATTRIBUTE_CODEC,
-    ATTRIBUTE_CONTROL,
-    BatchInfo,
-    RecordFormat,
-    RecordsVerdict,
-)
+from kafkalite._native.record_format cimport ItemInfo, RecordFormat, RecordsVerdict
 from kafkalite._native.segment cimport PAST_END, READ_DEFER, Segment
 
 cdef extern from "<time.h>" nogil:
@@ -181,7 +176,7 @@ cdef class LogCore:
 
         The bytes are patched in place. They must stay alive and unshared for the call.
         """
-        cdef BatchInfo info
+        cdef ItemInfo info
         cdef int error
         cdef int64_t now_ms
         out.base_offset = out.append_time_ms = out.log_start_offset = out.end_offset = out.record_error_index = -1
@@ -197,7 +192,7 @@ cdef class LogCore:
         error = self._check_records(batch, &info, may_block, now_ms, out)
         if error != 0:
             return error
-        if self.codec >= 0 and (info.attributes & ATTRIBUTE_CODEC) != self.codec:
+        if self.codec >= 0 and (info.attributes & CODEC_MASK) != self.codec:
             if not may_block:
                 return APPEND_DEFER
             error = self._append_recoded(batch, &info, now_ms, out, origin, admitted)
@@ -220,7 +215,7 @@ cdef class LogCore:
         in between takes the admission back."""
         return self.producers.marker_count if self.producers is not None else 0
 
-    cdef int _check_header(self, unsigned char* batch, int64_t size, BatchInfo* info,
+    cdef int _check_header(self, unsigned char* batch, int64_t size, ItemInfo* info,
                            AppendOrigin origin) except? -32000:
         cdef bint intact
         cdef int error = self.format.check(batch, size, self.message_size_max, info)
@@ -236,7 +231,7 @@ cdef class LogCore:
             return CORRUPT_MESSAGE
         return self.format.check_fields(info, origin == FROM_COORDINATOR)
 
-    cdef int _check_records(self, unsigned char* batch, BatchInfo* info, bint may_block, int64_t now_ms,
+    cdef int _check_records(self, unsigned char* batch, ItemInfo* info, bint may_block, int64_t now_ms,
                             AppendResult* out) except? -32000:
         """The checks that may need a look at records; header and checksum are known to be right."""
         cdef RecordsVerdict verdict
@@ -254,7 +249,7 @@ cdef class LogCore:
         if not look:
             return 0
         format = self.format
-        if info.attributes & ATTRIBUTE_CODEC:
+        if info.attributes & CODEC_MASK:
             if not may_block:
                 return APPEND_DEFER
             error, index, max_timestamp = self._check_compressed(
@@ -274,7 +269,7 @@ cdef class LogCore:
             format.correct_timestamp(batch, info, verdict.max_timestamp)
         return 0
 
-    cdef int _append_recoded(self, unsigned char* batch, BatchInfo* info, int64_t now_ms, AppendResult* out,
+    cdef int _append_recoded(self, unsigned char* batch, ItemInfo* info, int64_t now_ms, AppendResult* out,
                              AppendOrigin origin, int64_t admitted) except? -32000:
         """Appends the batch in the codec that the topic prescribes. It was checked; the new form is ours."""
         cdef bytearray recoded = self._recode(<bytes>batch[:info.size], self.codec)
@@ -304,7 +299,7 @@ cdef class LogCore:
                 return KAFKA_STORAGE_ERROR
         return 0
 
-    cdef int _append_locked(self, unsigned char* batch, BatchInfo* info, bint may_block, int64_t now_ms,
+    cdef int _append_locked(self, unsigned char* batch, ItemInfo* info, bint may_block, int64_t now_ms,
                             AppendResult* out, AppendOrigin origin, int64_t admitted) except? -32000:
         cdef SequenceSpan original
         cdef Segment segment
@@ -330,7 +325,7 @@ cdef class LogCore:
         finally:
             segment.unpin()
 
-    cdef int _append_marker_locked(self, unsigned char* batch, BatchInfo* info, const Marker* marker, bint strict,
+    cdef int _append_marker_locked(self, unsigned char* batch, ItemInfo* info, const Marker* marker, bint strict,
                                    int64_t now_ms, AppendResult* out) except? -32000:
         cdef Segment segment
         cdef int error = self._ready_locked(True)
@@ -347,7 +342,7 @@ cdef class LogCore:
         finally:
             segment.unpin()
 
-    cdef Segment _writable_locked(self, const BatchInfo* info, bint may_block, int64_t now_ms):
+    cdef Segment _writable_locked(self, const ItemInfo* info, bint may_block, int64_t now_ms):
         """The segment that takes the batch, open. None: it could not be made, or not without blocking."""
         cdef Segment segment = self.active
         cdef bint roll
@@ -370,7 +365,7 @@ cdef class LogCore:
             return None
         return segment
 
-    cdef int _write_locked(self, Segment segment, unsigned char* batch, BatchInfo* info, const Marker* marker,
+    cdef int _write_locked(self, Segment segment, unsigned char* batch, ItemInfo* info, const Marker* marker,
                            int64_t now_ms, AppendResult* out) except? -32000:
         """Places, writes and publishes the batch at the end of a pinned segment; `marker`: what it says, if it is one.
         """
@@ -531,14 +526,14 @@ cdef class LogCore:
     def append_marker_batch(self, batch, *, bint strict=False):
         """Appends a copy of a control batch that ends a transaction, blocking where need be: (error, end offset)."""
         cdef AppendResult out
-        cdef BatchInfo info
+        cdef ItemInfo info
         cdef Marker marker
         cdef bytearray copy = bytearray(batch)
         cdef unsigned char* data = <unsigned char*><char*>copy
         cdef int error = self.format.check(data, len(copy), INT64_MAX, &info)
         if error == 0:
             read_marker(data, &info, &marker)
-            if not info.attributes & ATTRIBUTE_CONTROL or marker.type == MARKER_EMPTY or info.producer_id < 0:
+            if not info.attributes & CONTROL or marker.type == MARKER_EMPTY or info.producer_id < 0:
                 error = INVALID_RECORD
         if error != 0:
             return error, -1

@@ -29,7 +29,17 @@ from libc.stdlib cimport free
 
 import logging
 
-from kafkalite._native.batch cimport HEADER_SIZE, PRODUCER_EPOCH_AT, PRODUCER_ID_AT
+from kafkalite._native.batch cimport (
+    ATTRIBUTES_LOW_AT,
+    CODEC_MASK,
+    CODEC_ZSTD,
+    HEADER_SIZE,
+    MAGIC_AT,
+    MAGIC_V2,
+    PRODUCER_EPOCH_AT,
+    PRODUCER_ID_AT,
+    TRANSACTIONAL,
+)
 from kafkalite._native.cursor cimport (
     Cursor, cursor_init, load_i16, load_i64, read_compact_count, read_count, read_i16, read_i32, read_raw, read_string,
     read_uvarint, skip_tags,
@@ -55,12 +65,6 @@ cdef object logger = logging.getLogger("kafkalite.produce")
 
 cdef enum:
     TOPIC_IDS_FROM = 13
-    MAGIC_AT = 16               # of a batch
-    MAGIC_V2 = 2
-    ATTRIBUTES_AT = 22          # the lower byte, which has all the bits
-    ATTRIBUTE_CODEC = 0x07
-    ATTRIBUTE_TRANSACTIONAL = 0x10
-    CODEC_ZSTD = 4
     ZSTD_FROM = 7               # first version of Produce that may carry it
     PARTS_AT_FIRST = 64
     PARTITION_SIZE_MIN = 5      # an int32 index and a null records field in its shortest form
@@ -80,16 +84,16 @@ def deferred_bytes_now():
 cdef inline int refusal(const unsigned char* batch, Py_ssize_t size, int16_t version) noexcept nogil:
     """What the version cannot take, whatever else the batch holds: a Kafka error code, or 0."""
     cdef unsigned char attributes
-    if size <= ATTRIBUTES_AT or batch[MAGIC_AT] != MAGIC_V2:
+    if size <= ATTRIBUTES_LOW_AT or batch[MAGIC_AT] != MAGIC_V2:
         return 0                                                # the log says what is wrong with it
-    attributes = batch[ATTRIBUTES_AT]
-    if version < ZSTD_FROM and (attributes & ATTRIBUTE_CODEC) == CODEC_ZSTD:
+    attributes = batch[ATTRIBUTES_LOW_AT]
+    if version < ZSTD_FROM and (attributes & CODEC_MASK) == CODEC_ZSTD:
         return UNSUPPORTED_COMPRESSION_TYPE
     return 0
 
 
 cdef inline bint is_transactional(const unsigned char* batch, Py_ssize_t size) noexcept nogil:
-    return size > ATTRIBUTES_AT and batch[MAGIC_AT] == MAGIC_V2 and batch[ATTRIBUTES_AT] & ATTRIBUTE_TRANSACTIONAL != 0
+    return size > ATTRIBUTES_LOW_AT and batch[MAGIC_AT] == MAGIC_V2 and batch[ATTRIBUTES_LOW_AT] & TRANSACTIONAL != 0
 
 
 @cython.final

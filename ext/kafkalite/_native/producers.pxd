@@ -1,9 +1,9 @@
-"""What a partition remembers of its idempotent and transactional producers (kafka-wire 6.1, 4.2)."""
+"""What a partition remembers of its idempotent and transactional producers."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 
 from kafkalite._native.aborted cimport AbortedTransactions
-from kafkalite._native.record_format cimport BatchInfo
+from kafkalite._native.record_format cimport ItemInfo
 
 cdef enum:
     WINDOW = 5                  # batches remembered for each producer, as clients may have in flight
@@ -22,13 +22,11 @@ cdef enum AppendOrigin:
 cdef enum:
     NOT_ADMITTED = -1           # in place of a table's marker_count at which a transaction was admitted
 
-cdef enum MarkerType:
-    MARKER_ABORT = 0
-    MARKER_COMMIT = 1
-    MARKER_EMPTY = -1           # compaction has taken its record
+cdef enum:
+    MARKER_EMPTY = -1           # in place of MARKER_ABORT or MARKER_COMMIT: compaction has taken its record
 
 cdef struct Marker:
-    MarkerType type
+    int16_t type
     int32_t coordinator_epoch
 
 cdef struct SequenceSpan:
@@ -53,7 +51,7 @@ cdef class ProducerEntry:
     cdef int64_t marker_number                  # the table's marker_count at its last marker
     cdef readonly int span_count
     cdef SequenceSpan spans[WINDOW]             # oldest first
-    cdef int push(self, const BatchInfo* info, int64_t now_ms) except -1
+    cdef int push(self, const ItemInfo* info, int64_t now_ms) except -1
 
 cdef class ProducerTable:
     cdef dict entries                           # producer id -> ProducerEntry
@@ -68,17 +66,17 @@ cdef class ProducerTable:
     cdef readonly Py_ssize_t open_count
     cdef int64_t forgotten_marker_number        # the highest one among entries that were forgotten
 
-    cdef int check(self, const BatchInfo* info, AppendOrigin origin, int64_t admitted,
+    cdef int check(self, const ItemInfo* info, AppendOrigin origin, int64_t admitted,
                    SequenceSpan* duplicate) except -1
-    cdef int check_sequence(self, ProducerEntry entry, const BatchInfo* info) noexcept
-    cdef int check_marker(self, const BatchInfo* info, const Marker* marker, bint strict) except -1
-    cdef int update(self, const BatchInfo* info, int64_t now_ms) except -1
-    cdef ProducerEntry entry_of(self, const BatchInfo* info)
-    cdef int update_marker(self, const BatchInfo* info, const Marker* marker, int64_t now_ms) except -1
+    cdef int check_sequence(self, ProducerEntry entry, const ItemInfo* info) noexcept
+    cdef int check_marker(self, const ItemInfo* info, const Marker* marker, bint strict) except -1
+    cdef int update(self, const ItemInfo* info, int64_t now_ms) except -1
+    cdef ProducerEntry entry_of(self, const ItemInfo* info)
+    cdef int update_marker(self, const ItemInfo* info, const Marker* marker, int64_t now_ms) except -1
     cdef int put_open(self, int64_t first_offset, int64_t producer_id) except -1
     cdef int take_open(self, int64_t first_offset) except -1
     cdef Py_ssize_t find_open(self, int64_t first_offset) noexcept nogil
     cdef int make_room(self) except -1
 
 # What a control batch, which has been parsed, says. MARKER_EMPTY, too, for one whose record cannot be read.
-cdef void read_marker(const unsigned char* batch, const BatchInfo* info, Marker* marker) noexcept nogil
+cdef void read_marker(const unsigned char* batch, const ItemInfo* info, Marker* marker) noexcept nogil

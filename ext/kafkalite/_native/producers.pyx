@@ -19,7 +19,17 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memmove
 
 from kafkalite._native.aborted cimport AbortedTransactions
-from kafkalite._native.batch cimport OK, RecordView, next_record
+from kafkalite._native.batch cimport (
+    CODEC_MASK,
+    HEADER_SIZE,
+    MARKER_ABORT,
+    MARKER_COMMIT,
+    MARKER_KEY_SIZE,
+    OK,
+    TRANSACTIONAL,
+    RecordView,
+    next_record,
+)
 from kafkalite._native.cursor cimport Cursor, cursor_init, load_i16, load_i32
 from kafkalite._native.error_codes cimport (
     INVALID_PRODUCER_EPOCH,
@@ -27,12 +37,7 @@ from kafkalite._native.error_codes cimport (
     OUT_OF_ORDER_SEQUENCE_NUMBER,
     TRANSACTION_COORDINATOR_FENCED,
 )
-from kafkalite._native.record_format cimport (
-    ATTRIBUTE_CODEC,
-    ATTRIBUTE_TRANSACTIONAL,
-    BATCH_HEADER_SIZE,
-    BatchInfo,
-)
+from kafkalite._native.record_format cimport ItemInfo
 
 cdef enum:
     SEQUENCE_MAX = 0x7FFFFFFF
@@ -48,20 +53,20 @@ cdef inline int32_t sequence_after(int32_t sequence, int32_t increment) noexcept
     return sequence + increment
 
 
-cdef void read_marker(const unsigned char* batch, const BatchInfo* info, Marker* marker) noexcept nogil:
+cdef void read_marker(const unsigned char* batch, const ItemInfo* info, Marker* marker) noexcept nogil:
     cdef Cursor c
     cdef RecordView record
     cdef int16_t type
     marker.type = MARKER_EMPTY
     marker.coordinator_epoch = -1
-    if info.record_count < 1 or info.attributes & ATTRIBUTE_CODEC:
+    if info.record_count < 1 or info.attributes & CODEC_MASK:
         return
-    cursor_init(&c, batch + BATCH_HEADER_SIZE, <Py_ssize_t>(info.size - BATCH_HEADER_SIZE))
-    if next_record(&c, &record) != OK or record.key_size < 4:
+    cursor_init(&c, batch + HEADER_SIZE, <Py_ssize_t>(info.size - HEADER_SIZE))
+    if next_record(&c, &record) != OK or record.key_size < MARKER_KEY_SIZE:
         return
     type = load_i16(record.key + 2)
     if type == MARKER_ABORT or type == MARKER_COMMIT:
-        marker.type = <MarkerType>type
+        marker.type = type
         if record.value_size >= 6:
             marker.coordinator_epoch = load_i32(record.value + 2)
 
@@ -77,7 +82,7 @@ cdef class ProducerEntry:
         self.last_offset = -1
         self.last_timestamp = -1
 
-    cdef int push(self, const BatchInfo* info, int64_t now_ms) except -1:
+    cdef int push(self, const ItemInfo* info, int64_t now_ms) except -1:
         """Remembers an appended batch as the newest, forgetting the oldest of a full window."""
         cdef SequenceSpan* span
         cdef int i
@@ -137,14 +142,14 @@ cdef class ProducerTable:
 
     # ---- checks -----------------------------------------------------------------------------------------------------
 
-    cdef int check(self, const BatchInfo* info, AppendOrigin origin, int64_t admitted,
+    cdef int check(self, const ItemInfo* info, AppendOrigin origin, int64_t admitted,
                    SequenceSpan* duplicate) except -1:
         """0 to append, CHECK_DUPLICATE when `duplicate` was filled with the original, CHECK_ASK, or an error code.
 
         `admitted`: the marker_count at the time when the transaction was admitted, or NOT_ADMITTED.
         """
         cdef ProducerEntry entry = <ProducerEntry>self.entries.get(info.producer_id)
-        cdef bint transactional = info.attributes & ATTRIBUTE_TRANSACTIONAL
+        cdef bint transactional = info.attributes & TRANSACTIONAL
         cdef int32_t last_sequence
         cdef int i
         if entry is None:
@@ -178,7 +183,7 @@ cdef class ProducerTable:
             return INVALID_TXN_STATE
         return 0
 
-    cdef int check_sequence(self, ProducerEntry entry, const BatchInfo* info) noexcept:
+    cdef int check_sequence(self, ProducerEntry entry, const ItemInfo* info) noexcept:
         """0 when the batch follows the producer's newest one."""
         cdef int32_t newest = -1
         if info.producer_epoch == entry.epoch and entry.span_count:
@@ -187,7 +192,7 @@ cdef class ProducerTable:
             return 0
         return OUT_OF_ORDER_SEQUENCE_NUMBER
 
-    cdef int check_marker(self, const BatchInfo* info, const Marker* marker, bint strict) except -1:
+    cdef int check_marker(self, const ItemInfo* info, const Marker* marker, bint strict) except -1:
         """0 or an error code. `strict`, as KIP-890 has it: the epoch is above that of the transaction it ends."""
         cdef ProducerEntry entry = <ProducerEntry>self.entries.get(info.producer_id)
         if entry is None:
@@ -202,17 +207,17 @@ cdef class ProducerTable:
 
     # ---- what stands in the log -------------------------------------------------------------------------------------
 
-    cdef int update(self, const BatchInfo* info, int64_t now_ms) except -1:
+    cdef int update(self, const ItemInfo* info, int64_t now_ms) except -1:
         """Takes in a batch of records that stands in the log. Nothing is checked."""
         cdef ProducerEntry entry = self.entry_of(info)
-        if info.attributes & ATTRIBUTE_TRANSACTIONAL and entry.transaction_offset < 0:
+        if info.attributes & TRANSACTIONAL and entry.transaction_offset < 0:
             self.put_open(info.base_offset, info.producer_id)
             entry.transaction_offset = info.base_offset
         entry.push(info, now_ms)
         self.dirty = True
         return 0
 
-    cdef ProducerEntry entry_of(self, const BatchInfo* info):
+    cdef ProducerEntry entry_of(self, const ItemInfo* info):
         """The entry of the batch's producer, made if need be; then the table may have to make room."""
         cdef ProducerEntry entry = <ProducerEntry>self.entries.get(info.producer_id)
         if entry is None:
@@ -233,7 +238,7 @@ cdef class ProducerTable:
             entry = self.entries.pop(producer_id)
             self.forgotten_marker_number = max(self.forgotten_marker_number, entry.marker_number)
 
-    cdef int update_marker(self, const BatchInfo* info, const Marker* marker, int64_t now_ms) except -1:
+    cdef int update_marker(self, const ItemInfo* info, const Marker* marker, int64_t now_ms) except -1:
         """Takes in a commit or abort marker that stands in the log: it ends the producer's transaction, if one is open.
 
         An empty one says only that everything of its transaction is gone.

@@ -6,17 +6,8 @@ checks its checksum, and puts offset and leader epoch into bytes about to be app
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 
-cdef enum:
-    BATCH_HEADER_SIZE = 61          # record batch v2 up to the first record
-    BATCH_OVERHEAD = 12             # base offset and length: what the length field does not count
-    CRC_START = 21                  # the CRC covers from here to the end of the batch
-
-    ATTRIBUTE_CODEC = 0x07
-    ATTRIBUTE_LOG_APPEND_TIME = 0x08
-    ATTRIBUTE_TRANSACTIONAL = 0x10
-    ATTRIBUTE_CONTROL = 0x20
-
-cdef struct BatchInfo:
+# What a format reads of one stored item.
+cdef struct ItemInfo:
     int64_t position                # in the segment
     int64_t size                    # bytes, overhead included
     int64_t base_offset
@@ -48,16 +39,16 @@ cdef class RecordFormat:
     cdef readonly str suffix        # of segment files
     cdef readonly int size_min      # bytes of the smallest item
     cdef readonly bint positional   # an offset is a byte position: that of the segment, plus the one in its file
-    cdef int parse(self, const unsigned char* data, int64_t left, int64_t place, BatchInfo* out) noexcept nogil
-    cdef bint intact(self, const unsigned char* data, const BatchInfo* info) noexcept nogil
-    cdef int check(self, const unsigned char* data, int64_t size, int64_t size_max, BatchInfo* out) noexcept nogil
-    cdef int check_fields(self, const BatchInfo* info, bint internal) noexcept nogil
-    cdef void check_records(self, const unsigned char* data, const BatchInfo* info, bint key_required,
+    cdef int parse(self, const unsigned char* data, int64_t left, int64_t place, ItemInfo* out) noexcept nogil
+    cdef bint intact(self, const unsigned char* data, const ItemInfo* info) noexcept nogil
+    cdef int check(self, const unsigned char* data, int64_t size, int64_t size_max, ItemInfo* out) noexcept nogil
+    cdef int check_fields(self, const ItemInfo* info, bint internal) noexcept nogil
+    cdef void check_records(self, const unsigned char* data, const ItemInfo* info, bint key_required,
                             int64_t timestamp_min, int64_t timestamp_max, RecordsVerdict* verdict) noexcept nogil
-    cdef void correct_timestamp(self, unsigned char* data, BatchInfo* info, int64_t max_timestamp) noexcept nogil
-    cdef void place(self, unsigned char* data, BatchInfo* info, int64_t base_offset,
+    cdef void correct_timestamp(self, unsigned char* data, ItemInfo* info, int64_t max_timestamp) noexcept nogil
+    cdef void place(self, unsigned char* data, ItemInfo* info, int64_t base_offset,
                     int32_t leader_epoch) noexcept nogil
-    cdef void stamp(self, unsigned char* data, BatchInfo* info, int64_t time_ms) noexcept nogil
+    cdef void stamp(self, unsigned char* data, ItemInfo* info, int64_t time_ms) noexcept nogil
 
 cdef class V2Format(RecordFormat):
     pass

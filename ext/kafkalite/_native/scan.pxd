@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t
 
 from kafkalite._native.index cimport SegmentIndex
 from kafkalite._native.producers cimport ProducerTable
-from kafkalite._native.record_format cimport BatchInfo
+from kafkalite._native.record_format cimport ItemInfo
 from kafkalite._native.segment cimport Segment
 
 cdef class SegmentScan:
@@ -19,5 +19,5 @@ cdef class SegmentScan:
     cdef int64_t index_interval
     cdef ProducerTable producers            # updated on the way, or None
     cdef int64_t producers_from             # batches below this offset are in it already
-    cdef int _take(self, const unsigned char* map, const BatchInfo* batches, int64_t count) except -1
-    cdef int _take_producer(self, const unsigned char* map, const BatchInfo* info) except -1
+    cdef int _take(self, const unsigned char* map, const ItemInfo* batches, int64_t count) except -1
+    cdef int _take_producer(self, const unsigned char* map, const ItemInfo* info) except -1

@@ -13,9 +13,10 @@ Thread rule: a scan belongs to one thread. The segment is pinned during run() an
 
 from libc.stdint cimport INT64_MAX, int64_t
 
+from kafkalite._native.batch cimport CONTROL
 from kafkalite._native.index cimport SegmentIndex
 from kafkalite._native.producers cimport Marker, ProducerTable, read_marker
-from kafkalite._native.record_format cimport ATTRIBUTE_CONTROL, PARSED, BatchInfo, RecordFormat
+from kafkalite._native.record_format cimport PARSED, ItemInfo, RecordFormat
 from kafkalite._native.segment cimport Segment
 
 cdef enum:
@@ -36,9 +37,9 @@ cdef struct Walk:
     bint contiguous
 
 
-cdef bint fits(RecordFormat format, const unsigned char* map, const Walk* walk, const BatchInfo* info) noexcept nogil:
+cdef bint fits(RecordFormat format, const unsigned char* map, const Walk* walk, const ItemInfo* info) noexcept nogil:
     """Whether a parsed batch stands in order with what is before and behind it."""
-    cdef BatchInfo following
+    cdef ItemInfo following
     cdef int64_t behind
     if info.next_offset > walk.offset_limit or info.base_offset < walk.next_offset:
         return False
@@ -53,11 +54,11 @@ cdef bint fits(RecordFormat format, const unsigned char* map, const Walk* walk, 
     return True
 
 
-cdef int walk_chunk(RecordFormat format, const unsigned char* map, Walk* walk, BatchInfo* batches,
+cdef int walk_chunk(RecordFormat format, const unsigned char* map, Walk* walk, ItemInfo* batches,
                     int64_t* count) noexcept nogil:
     """Fills `batches`; WALK_INVALID when the bytes at walk.position are no batch that fits."""
     cdef int64_t start = walk.position
-    cdef BatchInfo* info
+    cdef ItemInfo* info
     count[0] = 0
     while walk.position < walk.end and count[0] < CHUNK_BATCHES and walk.position - start < CHUNK_BYTES:
         info = &batches[count[0]]
@@ -75,12 +76,12 @@ cdef int walk_chunk(RecordFormat format, const unsigned char* map, Walk* walk, B
 
 
 cdef int64_t find_batch(RecordFormat format, const unsigned char* map, int64_t position, const Walk* walk,
-                        BatchInfo* info) noexcept nogil:
+                        ItemInfo* info) noexcept nogil:
     """The first position at or above `position` where an intact batch starts that fits, or -1.
 
     Records may hold bytes that look like batches, so it must also be followed by the end or by a batch in order.
     """
-    cdef BatchInfo following
+    cdef ItemInfo following
     cdef int64_t behind
     while position + format.size_min <= walk.end:
         if (format.parse(map + position, walk.end - position, walk.base + position, info) == PARSED
@@ -116,8 +117,8 @@ cdef class SegmentScan:
         self.max_timestamp_offset = max_timestamp_offset
         self.last_position = last_position
 
-    cdef int _take(self, const unsigned char* map, const BatchInfo* batches, int64_t count) except -1:
-        cdef const BatchInfo* info
+    cdef int _take(self, const unsigned char* map, const ItemInfo* batches, int64_t count) except -1:
+        cdef const ItemInfo* info
         cdef int64_t i
         for i in range(count):
             info = &batches[i]
@@ -137,16 +138,16 @@ cdef class SegmentScan:
             self.batch_count += count
         return 0
 
-    cdef int _take_producer(self, const unsigned char* map, const BatchInfo* info) except -1:
+    cdef int _take_producer(self, const unsigned char* map, const ItemInfo* info) except -1:
         cdef Marker marker
-        if info.attributes & ATTRIBUTE_CONTROL:
+        if info.attributes & CONTROL:
             read_marker(map + info.position, info, &marker)
             return self.producers.update_marker(info, &marker, info.max_timestamp)
         return self.producers.update(info, info.max_timestamp)
 
     def run(self, int64_t end, *, bint verify, bint contiguous=False, int64_t offset_limit=INT64_MAX):
         """Walks to position `end`; True when it got there, False when what is at `position` is no batch that fits."""
-        cdef BatchInfo batches[CHUNK_BATCHES]
+        cdef ItemInfo batches[CHUNK_BATCHES]
         cdef Walk walk
         cdef RecordFormat format = self.segment.format
         cdef const unsigned char* map
@@ -174,7 +175,7 @@ cdef class SegmentScan:
 
     def resync(self, int64_t end, *, int64_t offset_limit=INT64_MAX):
         """Where the next intact batch behind a bad one starts: (position, base offset), None: nowhere before `end`."""
-        cdef BatchInfo info
+        cdef ItemInfo info
         cdef Walk walk
         cdef RecordFormat format = self.segment.format
         cdef const unsigned char* map
@@ -207,7 +208,7 @@ cdef class SegmentScan:
 
 def batch_headers(Segment segment, int64_t position, int64_t end, *, int64_t count_max=1024):
     """Up to count_max headers from a batch boundary, as dicts; stops early at bytes that are no batch."""
-    cdef BatchInfo info
+    cdef ItemInfo info
     found = []
     segment.pin()
     try:
@@ -225,7 +226,7 @@ def batch_headers(Segment segment, int64_t position, int64_t end, *, int64_t cou
 
 def header_at(Segment segment, int64_t position):
     """The header of the batch at `position` when its checksum is right, as a dict; otherwise None."""
-    cdef BatchInfo info
+    cdef ItemInfo info
     if position < 0 or position >= segment.size:
         return None
     segment.pin()

@@ -3,7 +3,7 @@
 from libc.stdint cimport int32_t, int64_t
 
 from kafkalite._native.index cimport SegmentIndex
-from kafkalite._native.record_format cimport BatchInfo, RecordFormat
+from kafkalite._native.record_format cimport ItemInfo, RecordFormat
 
 cdef enum:
     READ_DEFER = -1000          # would have to block: do the blocking form on the io pool, then ask again
@@ -61,7 +61,7 @@ cdef class Segment:
     cdef int _ensure_map(self) except -1
     cdef int64_t write(self, const unsigned char* data, int64_t size, int64_t size_max, bint whole) noexcept nogil
     cdef int64_t write_zeros(self, int64_t end) noexcept nogil
-    cdef int advance(self, const BatchInfo* info, int64_t index_interval) except -1
+    cdef int advance(self, const ItemInfo* info, int64_t index_interval) except -1
     cdef bint is_verified(self, int64_t position, int64_t end) noexcept
     cdef int slice(self, int64_t offset, int64_t size_max, bint whole_first, int64_t upper_offset, int64_t size_limit,
                    int64_t* start, int64_t* end) except? -2000

@@ -35,7 +35,7 @@ from kafkalite._native.file_ops cimport (
     file_unlink,
 )
 from kafkalite._native.index cimport IndexView, SegmentIndex, bisect_last, bisect_last_below
-from kafkalite._native.record_format cimport PARSED, BatchInfo, RecordFormat
+from kafkalite._native.record_format cimport PARSED, ItemInfo, RecordFormat
 
 import os as _os
 
@@ -116,7 +116,7 @@ cdef class FileCache:
 
 
 cdef int find_offset(RecordFormat format, const unsigned char* map, int64_t base, int64_t position, int64_t limit,
-                     int64_t offset, BatchInfo* info) noexcept nogil:
+                     int64_t offset, ItemInfo* info) noexcept nogil:
     """Walks headers from a batch boundary to the first batch that ends above `offset`."""
     cdef int result
     while position < limit:
@@ -133,7 +133,7 @@ cdef int find_offset(RecordFormat format, const unsigned char* map, int64_t base
 cdef int64_t last_boundary(RecordFormat format, const unsigned char* map, int64_t base, int64_t position, int64_t limit,
                            int64_t target, int64_t upper_offset) noexcept nogil:
     """The last batch boundary at or below `target` with all batches before it below upper_offset; walks from one."""
-    cdef BatchInfo info
+    cdef ItemInfo info
     while position < limit:
         if format.parse(map + position, limit - position, base + position, &info) != PARSED:
             break
@@ -382,7 +382,7 @@ cdef class Segment:
             self.written = until
         return result
 
-    cdef int advance(self, const BatchInfo* info, int64_t index_interval) except -1:
+    cdef int advance(self, const ItemInfo* info, int64_t index_interval) except -1:
         """Makes the written batch readable and indexes it."""
         if self.bytes_since_entry > index_interval:
             self.index.append(info.base_offset, self.size, self.max_timestamp)
@@ -570,7 +570,7 @@ cdef class Segment:
         0 with start == end when none may be given; PAST_END; READ_DEFER; CORRUPT_MESSAGE inside quarantined bytes.
         """
         cdef IndexView view
-        cdef BatchInfo info
+        cdef ItemInfo info
         cdef int64_t i, position, granule_end, target, first_end, boundary
         cdef int result
         cdef RecordFormat format = self.format
@@ -617,7 +617,7 @@ cdef class Segment:
 
     cdef int64_t end_offset_at(self, int64_t position, int64_t end) except -1:
         """The first offset behind the batches in [position, end), both of them batch boundaries; pinned."""
-        cdef BatchInfo info
+        cdef ItemInfo info
         cdef IndexView view
         cdef int64_t i
         cdef int64_t base = self.base_offset
@@ -635,7 +635,7 @@ cdef class Segment:
     cdef int _slice_damaged(self, int64_t offset, int64_t size_max, bint whole_first, int64_t upper_offset,
                             int64_t size_limit, int64_t* start, int64_t* end) except? -2000:
         """slice() where bytes are quarantined: steps over them, ends before them. Rare, so simple rather than fast."""
-        cdef BatchInfo info
+        cdef ItemInfo info
         cdef int64_t position, bound, target, first_end
         cdef int result
         cdef tuple damage = self.damage

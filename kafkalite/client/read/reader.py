@@ -22,7 +22,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from kafkalite._native.batch import BatchError
-from kafkalite._native.columns import AbortedTransactions, following_offset
+from kafkalite._native.columns import AbortedFilter, following_offset
 from kafkalite.client.cluster import READ_COMMITTED, READ_UNCOMMITTED, RETRY_BACKOFF_S_MAX, by_topic
 from kafkalite.client.errors import BrokerUnreachable, ConnectionLost, RequestTimeout
 from kafkalite.errors import ErrorCode, KafkaError, UnknownTopicOrPartition, error_for
@@ -446,11 +446,11 @@ class Reader:
             offset = following
             yield Chunk(position.key, self._batches.take(), offset, row.high_watermark)
 
-    def _aborted(self, row: Any) -> AbortedTransactions | None:
+    def _aborted(self, row: Any) -> AbortedFilter | None:
         """The answer's list of aborted transactions, for a reader of committed data."""
         if self._isolation != READ_COMMITTED:
             return None
-        return AbortedTransactions((entry.producer_id, entry.first_offset) for entry in row.aborted_transactions or ())
+        return AbortedFilter((entry.producer_id, entry.first_offset) for entry in row.aborted_transactions or ())
 
     def _damaged(self, position: Position, target: int, cause: Exception) -> None:
         """Stays before a batch that cannot be read."""

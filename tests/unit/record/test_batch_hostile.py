@@ -14,8 +14,14 @@ from kafkalite.record.columns import Record, RecordColumns
 from tests.support import record_oracle as oracle
 from tests.support.record_oracle import OracleBatch, OracleRecord, zigzag_varint
 
-TRUNCATED, OVERLONG, NEGATIVE, TOO_MANY, BAD_MAGIC, BAD_CRC, BAD_COUNT = 1, 2, 3, 4, 5, 6, 7
-TRAILING, BAD_VALUE = 10, 11
+TRUNCATED, OVERLONG, NEGATIVE, TOO_MANY = (
+    BatchError.TRUNCATED,
+    BatchError.OVERLONG,
+    BatchError.NEGATIVE,
+    BatchError.TOO_MANY,
+)
+BAD_MAGIC, BAD_CRC, BAD_COUNT = BatchError.BAD_MAGIC, BatchError.BAD_CRC, BatchError.BAD_COUNT
+TRAILING, BAD_VALUE = BatchError.TRAILING, BatchError.BAD_VALUE
 
 RECORDS = [
     OracleRecord(0, 0, b"key", b"value", [(b"h", b"x"), (b"null", None)]),

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalite._native.batch import BatchError
-from kafkalite._native.columns import AbortedTransactions
+from kafkalite._native.columns import AbortedFilter
 from kafkalite.record.batches import BatchReader, Producer, decode, encode_batch, whole_batches
 from kafkalite.record.columns import BytesColumn, HeaderColumns, Record, RecordColumns
 from kafkalite.record.compression import Codec
@@ -164,7 +164,7 @@ TRANSACTIONS = b"".join(
 
 def test_read_committed_drops_aborted_records_only() -> None:
     with BatchReader() as reader:
-        assert reader.read(TRANSACTIONS, 0, aborted=AbortedTransactions([(7, 0)])) == 11
+        assert reader.read(TRANSACTIONS, 0, aborted=AbortedFilter([(7, 0)])) == 11
         assert reader.take().offsets.tolist() == [2, 3, 4, 5, 8, 9]
 
 
@@ -219,7 +219,7 @@ def test_read_committed_sees_what_was_committed(
     start, end = min(start, history.end), min(end, history.end)
     batches = [(info, history.raw[at : at + info.size]) for at, info in whole_batches(history.raw)]
     fetched = b"".join(raw for info, raw in batches if info.last_offset >= start)
-    aborted = AbortedTransactions((who, first) for who, first, last in history.aborted if last >= start)
+    aborted = AbortedFilter((who, first) for who, first, last in history.aborted if last >= start)
     seen: list[int] = []
     with BatchReader() as reader:
         offset = start
