@@ -6,6 +6,7 @@
     group/            GroupReader: reading as a member of a consumer group
     read/   write/    Reader: ranges of partitions as columns    Producer: columns to partitions, transactions
     coordinators.py   the way to the broker that keeps a group or a transactional id
+    committed.py      committed offsets, and who commits them
     cluster.py        brokers, leaders, offsets; asking again when something moved
     connection.py     one socket to one broker, versions negotiated
     errors.py         what goes wrong without an error code from a broker
@@ -31,7 +32,6 @@ from kafkalite.lazy import lazy_names
 if TYPE_CHECKING:
     from kafkalite.client.admin.admin import Admin as Admin
     from kafkalite.client.admin.admin import ConfigEntry as ConfigEntry
-    from kafkalite.client.admin.groups import CommittedOffset as CommittedOffset
     from kafkalite.client.admin.groups import GroupDescription as GroupDescription
     from kafkalite.client.client import Client as Client
     from kafkalite.client.cluster import ISOLATIONS as ISOLATIONS
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from kafkalite.client.cluster import parse_bootstrap as parse_bootstrap
     from kafkalite.client.columns.column_reader import ColumnReader as ColumnReader
     from kafkalite.client.columns.column_writer import ColumnWriter as ColumnWriter
+    from kafkalite.client.committed import CommittedOffset as CommittedOffset
+    from kafkalite.client.committed import GroupMetadata as GroupMetadata
     from kafkalite.client.errors import BrokerUnreachable as BrokerUnreachable
     from kafkalite.client.errors import ClientError as ClientError
     from kafkalite.client.errors import CommitFailed as CommitFailed
@@ -54,7 +56,6 @@ if TYPE_CHECKING:
     from kafkalite.client.errors import TransactionAborted as TransactionAborted
     from kafkalite.client.errors import UnsendableRequest as UnsendableRequest
     from kafkalite.client.errors import UnsupportedApi as UnsupportedApi
-    from kafkalite.client.group.group_reader import GroupMetadata as GroupMetadata
     from kafkalite.client.group.group_reader import GroupReader as GroupReader
     from kafkalite.client.read.reader import Chunk as Chunk
     from kafkalite.client.read.reader import Reader as Reader
@@ -73,13 +74,13 @@ _WHERE = {
     "ColumnReader": "kafkalite.client.columns.column_reader",
     "ColumnWriter": "kafkalite.client.columns.column_writer",
     "CommitFailed": "kafkalite.client.errors",
-    "CommittedOffset": "kafkalite.client.admin.groups",
+    "CommittedOffset": "kafkalite.client.committed",
     "ConfigEntry": "kafkalite.client.admin.admin",
     "ConnectionLost": "kafkalite.client.errors",
     "Delivery": "kafkalite.client.write.producer",
     "DeliveryFailed": "kafkalite.client.errors",
     "GroupDescription": "kafkalite.client.admin.groups",
-    "GroupMetadata": "kafkalite.client.group.group_reader",
+    "GroupMetadata": "kafkalite.client.committed",
     "GroupReader": "kafkalite.client.group.group_reader",
     "ISOLATIONS": "kafkalite.client.cluster",
     "NoOffset": "kafkalite.client.errors",

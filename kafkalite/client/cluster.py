@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from kafkalite.client.connection import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, Connection
-from kafkalite.client.errors import BrokerUnreachable, ConnectionLost, ProtocolError, RequestTimeout
+from kafkalite.client.errors import UNREACHED, BrokerUnreachable, ProtocolError
 from kafkalite.errors import ErrorCode, KafkaError, error_for
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, OffsetAndTimestamp, TopicPartition
 from kafkalite.protocol.api import LIST_OFFSETS, METADATA
@@ -243,7 +243,7 @@ class Cluster:
         while True:
             try:
                 return attempt()
-            except (KafkaError, ConnectionLost, RequestTimeout, BrokerUnreachable) as error:
+            except (KafkaError, *UNREACHED) as error:
                 if not self.is_passing(error) or time.monotonic() + backoff > deadline:
                     raise
             self._topics.clear()

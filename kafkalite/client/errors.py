@@ -32,6 +32,10 @@ class RequestTimeout(ClientError):
     """The broker did not answer in time; whether it served the request is not known."""
 
 
+UNREACHED = (ConnectionLost, RequestTimeout, BrokerUnreachable)
+"""Failures on the way to a broker and back, after which it may be asked again."""
+
+
 class UnsupportedApi(ClientError):
     """The broker is too old or too new, or does not serve this request at all."""
 

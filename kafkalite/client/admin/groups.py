@@ -7,9 +7,17 @@ Thread rule: one thread at a time, that of the Client.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from kafkalite.client.cluster import by_topic, raise_for
+from kafkalite.client.cluster import raise_for
+from kafkalite.client.committed import (
+    OFFSET_COMMIT_VERSION_MAX,
+    OFFSET_FETCH_VERSION_MAX,
+    CommittedOffset,
+    committed_offsets,
+    topics_to_commit,
+)
+from kafkalite.client.coordinators import Coordinator
 from kafkalite.client.group.consumer_protocol import decode_assignment
 from kafkalite.errors import ErrorCode
 from kafkalite.model import TopicPartition
@@ -17,13 +25,8 @@ from kafkalite.protocol import api
 from kafkalite.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kafkalite.protocol.messages.delete_groups import DeleteGroupsRequest
 from kafkalite.protocol.messages.describe_groups import DescribeGroupsRequest
-from kafkalite.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kafkalite.protocol.messages.list_groups import ListGroupsRequest
-from kafkalite.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
+from kafkalite.protocol.messages.offset_commit import OffsetCommitRequest
 from kafkalite.protocol.messages.offset_fetch import OffsetFetchRequest
 
 if TYPE_CHECKING:
@@ -32,11 +35,6 @@ if TYPE_CHECKING:
     from kafkalite.client.cluster import Cluster
     from kafkalite.client.connection import Connection
 
-COORDINATOR_VERSION_MAX = 3
-OFFSET_FETCH_VERSION_MAX = 7
-OFFSET_COMMIT_VERSION_MAX = 9
-"""The newest versions asked: in FindCoordinator and OffsetFetch the last that speak of one group; in OffsetCommit the
-last that names topics by name."""
 DEAD = "Dead"
 CLASSIC = "classic"
 CONSUMER = "consumer"
@@ -71,14 +69,6 @@ class GroupDescription(NamedTuple):
     protocol: str
     members: tuple[GroupMember, ...]
     kind: str
-
-
-class CommittedOffset(NamedTuple):
-    """How far a group has got in one partition."""
-
-    offset: int
-    leader_epoch: int
-    metadata: str
 
 
 class Groups:
@@ -192,21 +182,9 @@ class Groups:
         """Sets the offsets of a group that has no members (UnknownMemberId: it has some)."""
 
         def ask() -> None:
-            topics = [
-                OffsetCommitRequestTopic(
-                    name=name,
-                    partitions=[
-                        OffsetCommitRequestPartition(
-                            partition_index=number, committed_offset=offsets[TopicPartition(name, number)]
-                        )
-                        for number in numbers
-                    ],
-                )
-                for name, numbers in by_topic(offsets)
-            ]
             answer = self._coordinator(group_id).request(
                 api.OFFSET_COMMIT,
-                OffsetCommitRequest(group_id=group_id, topics=topics),
+                OffsetCommitRequest(group_id=group_id, topics=topics_to_commit(committed_offsets(offsets))),
                 version_max=OFFSET_COMMIT_VERSION_MAX,
             )
             for topic in answer.topics:
@@ -217,13 +195,7 @@ class Groups:
 
     def _coordinator(self, group_id: str) -> Connection:
         """A connection to the broker that keeps a group."""
-        client = self._client
-        answer: Any = client.any_connection().request(
-            api.FIND_COORDINATOR, FindCoordinatorRequest(key=group_id), version_max=COORDINATOR_VERSION_MAX
-        )
-        raise_for(answer.error_code, f"the coordinator of group {group_id}", answer.error_message)
-        client.refresh([])
-        return client.connection_to(answer.node_id)
+        return Coordinator(self._client, group_id).connection()
 
 
 def assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:

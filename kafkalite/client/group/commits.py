@@ -16,18 +16,19 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kafkalite.client.admin.groups import OFFSET_COMMIT_VERSION_MAX, OFFSET_FETCH_VERSION_MAX, CommittedOffset
 from kafkalite.client.cluster import RETRY_BACKOFF_S_MAX, by_topic
+from kafkalite.client.committed import (
+    OFFSET_COMMIT_VERSION_MAX,
+    OFFSET_FETCH_VERSION_MAX,
+    CommittedOffset,
+    topics_to_commit,
+)
 from kafkalite.client.coordinators import WAITING, Coordinator
-from kafkalite.client.errors import BrokerUnreachable, ClientError, CommitFailed, ConnectionLost, RequestTimeout
+from kafkalite.client.errors import UNREACHED, ClientError, CommitFailed, ConnectionLost
 from kafkalite.errors import ErrorCode, KafkaError, error_for
 from kafkalite.model import TopicPartition
 from kafkalite.protocol.api import OFFSET_COMMIT, OFFSET_FETCH
-from kafkalite.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
+from kafkalite.protocol.messages.offset_commit import OffsetCommitRequest
 from kafkalite.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 
 if TYPE_CHECKING:
@@ -37,10 +38,8 @@ if TYPE_CHECKING:
     from kafkalite.client.connection import Connection
     from kafkalite.client.group.membership import Identity
 
-    Offsets = Mapping[TopicPartition, int | CommittedOffset]
     Callback = Callable[[dict[TopicPartition, CommittedOffset], Exception | None], None]
 
-UNREACHED = (ConnectionLost, RequestTimeout, BrokerUnreachable)
 STABLE_SINCE = 7
 """From this version on OffsetFetch can ask for offsets that no open transaction may change."""
 COMMITS_MAX = 100
@@ -173,21 +172,7 @@ class Commits:
             generation_id_or_member_epoch=identity.generation,
             member_id=identity.member_id,
             group_instance_id=self._instance_id,
-            topics=[
-                OffsetCommitRequestTopic(
-                    name=topic,
-                    partitions=[
-                        OffsetCommitRequestPartition(
-                            partition_index=number,
-                            committed_offset=offsets[TopicPartition(topic, number)].offset,
-                            committed_leader_epoch=offsets[TopicPartition(topic, number)].leader_epoch,
-                            committed_metadata=offsets[TopicPartition(topic, number)].metadata,
-                        )
-                        for number in numbers
-                    ],
-                )
-                for topic, numbers in by_topic(offsets)
-            ],
+            topics=topics_to_commit(offsets),
         )
 
     def _refusal(self, answer: Any) -> KafkaError | None:

@@ -22,13 +22,13 @@ import socket
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
-from kafkalite.client.admin.groups import CommittedOffset
 from kafkalite.client.cluster import READ_UNCOMMITTED
-from kafkalite.client.errors import CommitFailed, NoOffset, ReaderClosed
+from kafkalite.client.committed import CommittedOffset, GroupMetadata, committed_offsets
+from kafkalite.client.errors import UNREACHED, CommitFailed, NoOffset, ReaderClosed
 from kafkalite.client.group.assignors import ASSIGNORS
-from kafkalite.client.group.commits import PASSING, UNREACHED, Commits
+from kafkalite.client.group.commits import PASSING, Commits
 from kafkalite.client.group.consumer_protocol import NO_GENERATION
 from kafkalite.client.group.membership import MemberSettings, Membership, Phase
 from kafkalite.client.read.reader import FETCH_SIZE, MAX_WAIT_MS, Reader
@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     from re import Pattern
 
     from kafkalite.client.cluster import Cluster
+    from kafkalite.client.committed import Offsets
     from kafkalite.client.group.assignors import Assignor
-    from kafkalite.client.group.commits import Callback, Offsets
+    from kafkalite.client.group.commits import Callback
     from kafkalite.client.read.reader import Chunk
 
     OnPartitions = Callable[[list[TopicPartition]], None]
@@ -55,15 +56,6 @@ PLACE_AGAIN_S = 0.1
 """How soon is asked again for committed offsets that could not be had."""
 
 log = logging.getLogger(__name__)
-
-
-class GroupMetadata(NamedTuple):
-    """Who commits, for `Producer.send_offsets_to_transaction`: a member that was replaced is refused (KIP-447)."""
-
-    group_id: str
-    generation: int = -1
-    member_id: str = ""
-    instance_id: str | None = None
 
 
 class GroupReader:
@@ -458,17 +450,14 @@ class GroupReader:
         """What is to be committed; by default only what is not committed already."""
         if offsets is None:
             return {
-                key: CommittedOffset(offset, -1, "")
+                key: CommittedOffset(offset)
                 for key, offset in self._handed_out.items()
                 if self._committed.get(key) != offset
             }
         strangers = [str(key) for key in offsets if key not in self._owned]
         if strangers:
             raise CommitFailed(f"{', '.join(strangers)} is not read by this member of {self._settings.group_id}")
-        return {
-            key: value if isinstance(value, CommittedOffset) else CommittedOffset(value, -1, "")
-            for key, value in offsets.items()
-        }
+        return committed_offsets(offsets)
 
     def _commit_when_due(self) -> None:
         now = time.monotonic()

@@ -31,13 +31,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkalite.client.cluster import RETRY_BACKOFF_S_MAX
 from kafkalite.client.coordinators import WAITING, Coordinator
-from kafkalite.client.errors import (
-    BrokerUnreachable,
-    ClientError,
-    ConnectionLost,
-    ProtocolError,
-    RequestTimeout,
-)
+from kafkalite.client.errors import UNREACHED, ClientError, ProtocolError
 from kafkalite.client.group.assignors import ASSIGNORS, user_data
 from kafkalite.client.group.consumer_protocol import (
     NO_GENERATION,
@@ -68,7 +62,7 @@ MEMBERS_LEAVE_SINCE = 3
 LEAVE_TIMEOUT_S = 5.0
 TOPICS_MISSING_AGE_MAX_S = 3.0
 """How soon is looked again for topics that are subscribed to and do not exist."""
-UNREACHED = (ConnectionLost, RequestTimeout, BrokerUnreachable, ProtocolError)
+BROKEN = (*UNREACHED, ProtocolError)
 """Failures that end a connection, not a membership."""
 
 log = logging.getLogger(__name__)
@@ -306,7 +300,7 @@ class Membership:
                     self._topics = self._matching()
                 code = self._join_and_sync()
                 self._unreached = None
-            except UNREACHED as error:
+            except BROKEN as error:
                 self._coordinator.forget()
                 code = ErrorCode.COORDINATOR_NOT_AVAILABLE
                 self._unreached = self._unreached or (time.monotonic(), error)
@@ -423,7 +417,7 @@ class Membership:
         self._beat_at = time.monotonic() + self._settings.heartbeat_interval_s
         try:
             code = self._ask(HEARTBEAT, request).error_code
-        except UNREACHED:
+        except BROKEN:
             self._coordinator.forget()
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
         except KafkaError as error:
@@ -453,7 +447,7 @@ class Membership:
             if not changed and self._led is not None:
                 counts = self._client.partition_counts(self._led)
                 changed = any(counts.get(topic, 0) != count for topic, count in self._led.items())
-        except (*UNREACHED, KafkaError) as error:
+        except (*BROKEN, KafkaError) as error:
             log.debug("group %s: looking for topics: %s", self._settings.group_id, error)
             return
         if changed and self._phase == Phase.STABLE:

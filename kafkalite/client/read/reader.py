@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from kafkalite._native.batch import BatchError
 from kafkalite._native.columns import AbortedFilter, following_offset
 from kafkalite.client.cluster import READ_COMMITTED, READ_UNCOMMITTED, RETRY_BACKOFF_S_MAX, by_topic
-from kafkalite.client.errors import BrokerUnreachable, ConnectionLost, RequestTimeout
+from kafkalite.client.errors import UNREACHED, ConnectionLost, RequestTimeout
 from kafkalite.errors import ErrorCode, KafkaError, UnknownTopicOrPartition, error_for
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 from kafkalite.protocol.api import FETCH
@@ -49,8 +49,6 @@ CHUNK_SIZE = 16 * 1024 * 1024
 CHUNK_COUNT = 1_000_000
 """Records, likewise: an empty one takes no bytes there, and 50 here."""
 MAX_WAIT_MS = 500
-PASSING = (KafkaError, ConnectionLost, RequestTimeout, BrokerUnreachable)
-"""Failures of which Client.is_passing knows whether they may pass."""
 
 
 class Chunk(NamedTuple):
@@ -257,7 +255,7 @@ class Reader:
                 by_leader.setdefault(self._client.leader(position.key, self._lane), []).append(position)
             except KafkaError as error:
                 self._fail([position], error)
-            except (ConnectionLost, RequestTimeout, BrokerUnreachable) as error:
+            except UNREACHED as error:
                 self._fail(waiting[index:], error)  # nobody is there to ask about the others either
                 break
         for connection, positions in by_leader.items():
@@ -416,7 +414,7 @@ class Reader:
         asked = OFFSET_EARLIEST if self._reset == "earliest" else OFFSET_LATEST
         try:
             found = self._client.list_offsets({position.key: asked}, isolation=self._isolation)
-        except PASSING as error:
+        except (KafkaError, *UNREACHED) as error:
             position.error = error
         else:
             position.offset = found[position.key].offset

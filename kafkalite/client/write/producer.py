@@ -36,7 +36,7 @@ from kafkalite._native.batch import read_info
 from kafkalite._native.columns import adopt
 from kafkalite.client.cluster import RETRY_BACKOFF_S_MAX
 from kafkalite.client.errors import (
-    BrokerUnreachable,
+    UNREACHED,
     ClientError,
     ConnectionLost,
     DeliveryFailed,
@@ -56,14 +56,13 @@ from kafkalite.record.columns import BytesColumn, HeaderColumns, Record, RecordC
 from kafkalite.record.compression import Codec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from typing_extensions import Buffer
 
-    from kafkalite.client.admin.groups import CommittedOffset
     from kafkalite.client.cluster import Cluster
+    from kafkalite.client.committed import GroupMetadata, Offsets
     from kafkalite.client.connection import Connection
-    from kafkalite.client.group.group_reader import GroupMetadata
 
     Sendable = RecordColumns | Sequence[Record] | Sequence[bytes | None]
 
@@ -348,9 +347,7 @@ class Producer:
             manager.renew()
             self._forget_sequences()
 
-    def send_offsets_to_transaction(
-        self, offsets: Mapping[TopicPartition, int | CommittedOffset], group: GroupMetadata
-    ) -> None:
+    def send_offsets_to_transaction(self, offsets: Offsets, group: GroupMetadata) -> None:
         """Offsets (of the next record to read) are committed with the transaction, or not at all.
 
         `group` is GroupReader.group_metadata: should the member have been replaced, TransactionAborted (KIP-447).
@@ -442,7 +439,7 @@ class Producer:
                     self._collect_one(connection)
                 if stream.waiting:  # collecting may have put batches back, or given them up
                     self._put_on_wire(connection, stream)
-            except (KafkaError, ConnectionLost, RequestTimeout, BrokerUnreachable) as error:
+            except (KafkaError, *UNREACHED) as error:
                 self._recover(key, error)
 
     def _finish_elsewhere(self, key: TopicPartition, connection: Connection) -> None:

@@ -23,16 +23,10 @@ import time
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kafkalite.client.admin.groups import CommittedOffset
 from kafkalite.client.cluster import RETRY_BACKOFF_S_MAX, by_topic
+from kafkalite.client.committed import CommittedOffset, committed_offsets
 from kafkalite.client.coordinators import GROUP, TRANSACTION, WAITING, Coordinator
-from kafkalite.client.errors import (
-    BrokerUnreachable,
-    ConnectionLost,
-    RequestTimeout,
-    TransactionAborted,
-    UnsupportedApi,
-)
+from kafkalite.client.errors import UNREACHED, TransactionAborted, UnsupportedApi
 from kafkalite.errors import ErrorCode, InvalidTxnState, KafkaError, ProducerFenced, error_for
 from kafkalite.model import TopicPartition
 from kafkalite.protocol.api import (
@@ -54,11 +48,11 @@ from kafkalite.protocol.messages.txn_offset_commit import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from kafkalite.client.cluster import Cluster
+    from kafkalite.client.committed import GroupMetadata, Offsets
     from kafkalite.client.connection import Connection
-    from kafkalite.client.group.group_reader import GroupMetadata
 
 FEATURE = "transaction.version"
 INIT_VERSION_MAX = 5
@@ -72,7 +66,6 @@ SECOND = {PRODUCE: 12, END_TXN: 5, TXN_OFFSET_COMMIT: 5}
 """API → its first version of the second protocol."""
 BACKOFF_S_MIN = 0.005
 """The transaction before is usually over a few milliseconds after its end was answered."""
-UNREACHED = (ConnectionLost, RequestTimeout, BrokerUnreachable)
 FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 FINAL = FENCED | {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -236,13 +229,10 @@ class Transactions:
         ]
         return first_error(codes), answer
 
-    def send_offsets(self, offsets: Mapping[TopicPartition, int | CommittedOffset], group: GroupMetadata) -> None:
+    def send_offsets(self, offsets: Offsets, group: GroupMetadata) -> None:
         """Offsets of a group become part of the transaction: committed with it or not at all."""
         self.require(State.OPEN)
-        rows = {
-            key: value if isinstance(value, CommittedOffset) else CommittedOffset(value, -1, "")
-            for key, value in offsets.items()
-        }
+        rows = committed_offsets(offsets)
         if not rows:
             return
         if not self.second and group.group_id not in self._groups_added:

@@ -1,0 +1,66 @@
+"""Committed offsets: what stands for a partition, who may commit it, and how it is sent.
+
+Thread rule: functions are pure.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kafkalite.client.cluster import by_topic
+from kafkalite.model import TopicPartition
+from kafkalite.protocol.messages.offset_commit import OffsetCommitRequestPartition, OffsetCommitRequestTopic
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    Offsets = Mapping[TopicPartition, "int | CommittedOffset"]
+
+OFFSET_FETCH_VERSION_MAX: Final = 7
+OFFSET_COMMIT_VERSION_MAX: Final = 9
+"""The newest versions asked: of OffsetFetch the last that speaks of one group; of OffsetCommit the last that names
+topics by name."""
+
+
+class CommittedOffset(NamedTuple):
+    """How far a group has got in one partition."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+class GroupMetadata(NamedTuple):
+    """Who commits, for `Producer.send_offsets_to_transaction`: a member that was replaced is refused (KIP-447)."""
+
+    group_id: str
+    generation: int = -1
+    member_id: str = ""
+    instance_id: str | None = None
+
+
+def committed_offsets(offsets: Offsets) -> dict[TopicPartition, CommittedOffset]:
+    """Each as a CommittedOffset; one that came as a number has neither leader epoch nor metadata."""
+    return {
+        key: value if isinstance(value, CommittedOffset) else CommittedOffset(value) for key, value in offsets.items()
+    }
+
+
+def topics_to_commit(offsets: Mapping[TopicPartition, CommittedOffset]) -> list[OffsetCommitRequestTopic]:
+    """The offsets as OffsetCommit wants them."""
+    return [
+        OffsetCommitRequestTopic(
+            name=topic,
+            partitions=[
+                OffsetCommitRequestPartition(
+                    partition_index=number,
+                    committed_offset=row.offset,
+                    committed_leader_epoch=row.leader_epoch,
+                    committed_metadata=row.metadata,
+                )
+                for number in numbers
+                for row in (offsets[TopicPartition(topic, number)],)
+            ],
+        )
+        for topic, numbers in by_topic(offsets)
+    ]
