@@ -1,9 +1,10 @@
-"""Who may import whom, where import-linter cannot look: native modules, what an import costs, what it needs.
+"""Who may import whom, where import-linter cannot look: native modules, circles, what an import costs, what it needs.
 
 The Python rooms' rules are contracts in pyproject.toml, run by `make lint` and by the first test here.
 """
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 NATIVE = ROOT / "ext" / "kafkalite" / "_native"
 
 RANKS = [
@@ -75,6 +77,132 @@ def test_rooms_keep_their_contracts() -> None:
     assert result.returncode == 0, result.stdout
 
 
+KNOWN_CIRCLES = [
+    {"kafkalite.dispatch", "kafkalite.handlers"},
+    {"kafkalite.log.classic_log", "kafkalite.log.classic_view"},
+    {"kafkalite.log.cleaner", "kafkalite.log.housekeeping", "kafkalite.log.manager"},
+    {"kafkalite.log.partition_log", "kafkalite.log.producer_state", "kafkalite.log.time_lookup"},
+    {"kafkalite.net.acceptor", "kafkalite.net.worker"},
+]
+"""Parts of one room that need each other. One that was broken up leaves this list, and none may be added to it."""
+
+
+def name_of(path: Path) -> str:
+    """The module that a file is."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def names_imported(tree: ast.AST) -> set[str]:
+    """Every name of ours that is imported, by full name, wherever: in functions and for type checkers alone too."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name for name in found if name.partition(".")[0] == "kafkalite"}
+
+
+def module_behind(name: str, trees: dict[str, ast.Module]) -> str:
+    """The module that a name comes from. What a door hands on comes from behind it, and not from the door."""
+    if name in trees:
+        return name
+    module, _, last = name.rpartition(".")
+    for node in ast.walk(trees.get(module, ast.Module([], []))):
+        if isinstance(node, ast.ImportFrom) and any(alias.asname == alias.name == last for alias in node.names):
+            return module_behind(f"{node.module}.{last}", trees)
+    return module
+
+
+def circles(trees: dict[str, ast.Module]) -> list[set[str]]:
+    """Parts of one package that reach each other by imports: its modules, and its packages taken as wholes."""
+    needs: dict[str, set[str]] = {}
+    for name, tree in trees.items():
+        here = name.split(".")
+        for target in (module_behind(imported, trees).split(".") for imported in names_imported(tree)):
+            apart = next((i for i, (a, b) in enumerate(zip(here, target, strict=False)) if a != b), None)
+            if apart is not None:
+                needs.setdefault(".".join(here[: apart + 1]), set()).add(".".join(target[: apart + 1]))
+    reached = {}
+    for name in needs:
+        seen: set[str] = set()
+        todo = [name]
+        while todo:
+            fresh = needs.get(todo.pop(), set()) - seen
+            seen |= fresh
+            todo += fresh
+        reached[name] = seen
+    mutual = {frozenset(other for other in seen if name in reached.get(other, ())) for name, seen in reached.items()}
+    return sorted((set(one) for one in mutual if one), key=sorted)
+
+
+@functools.cache
+def sources() -> dict[str, ast.Module]:
+    return {name_of(path): ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "kafkalite").rglob("*.py")}
+
+
+def test_no_room_has_a_circle_in_it() -> None:
+    assert circles(sources()) == KNOWN_CIRCLES
+
+
+def test_a_circle_is_found() -> None:
+    texts = {
+        "kafkalite.a": "from kafkalite.room import One\nimport kafkalite",
+        "kafkalite.b": "def run():\n    from kafkalite.a import x",
+        "kafkalite.room": "if TYPE_CHECKING:\n    from kafkalite.room.one import One as One",
+        "kafkalite.room.one": "if TYPE_CHECKING:\n    import kafkalite.room.two\nimport kafkalite.room.deep.four",
+        "kafkalite.room.two": "import kafkalite.room.one",
+        "kafkalite.room.deep.three": "from kafkalite.room.one import z",
+        "kafkalite.room.deep.four": "",
+    }
+    trees = {name: ast.parse(text) for name, text in texts.items()}
+    assert circles(trees) == [{"kafkalite.room.deep", "kafkalite.room.one", "kafkalite.room.two"}]
+    trees["kafkalite.room.two"] = ast.parse("from kafkalite.b import w")
+    assert {"kafkalite.a", "kafkalite.b", "kafkalite.room"} in circles(trees)
+
+
+def ranks_of(contract: str) -> dict[str, int]:
+    """Module or room → its layer, from the bottom up, as a contract in pyproject.toml has it."""
+    (found,) = (one for one in PROJECT["tool"]["importlinter"]["contracts"] if one["id"] == contract)
+    (container,) = found.get("containers", [""])
+    layers = [layer.split(" | ") for layer in reversed(found["layers"])]
+    return {f"{container}.{name}".strip("."): rank for rank, names in enumerate(layers) for name in names}
+
+
+def upward_imports(trees: dict[str, ast.Module], ranks: dict[str, int]) -> list[str]:
+    """Imports of what stands beside or higher, among modules and rooms that have a rank."""
+
+    def part_of(name: str) -> str:
+        return next((part for part in ranks if f"{name}.".startswith(f"{part}.")), "")
+
+    return [
+        f"{name} imports {target}"
+        for name, tree in trees.items()
+        for target in sorted(module_behind(imported, trees) for imported in names_imported(tree))
+        if part_of(name) != part_of(target) and ranks.get(part_of(target), -1) >= ranks.get(part_of(name), len(ranks))
+    ]
+
+
+def test_the_clients_rooms_look_down_for_their_types_too() -> None:
+    """import-linter's contract leaves out what only a type checker follows."""
+    assert upward_imports(sources(), ranks_of("client-rooms")) == []
+
+
+def test_an_upward_import_is_found() -> None:
+    texts = {
+        "kafkalite.a": "if TYPE_CHECKING:\n    from kafkalite.b.deep import x",
+        "kafkalite.b.deep": "import kafkalite.c, kafkalite.a, kafkalite.elsewhere",
+        "kafkalite.c": "",
+        "kafkalite.elsewhere": "import kafkalite.c",
+    }
+    trees = {name: ast.parse(text) for name, text in texts.items()}
+    assert upward_imports(trees, {"kafkalite.a": 2, "kafkalite.b": 1, "kafkalite.c": 1}) == [
+        "kafkalite.b.deep imports kafkalite.a",
+        "kafkalite.b.deep imports kafkalite.c",
+    ]
+
+
 @pytest.mark.parametrize(
     ("statement", "absent"),
     [
@@ -114,7 +242,7 @@ def imports(tree: ast.AST, *, in_function: bool = False) -> Iterator[tuple[str, 
 
 def test_modules_import_only_what_an_install_brings() -> None:
     """A developer's tools bring packages that a user does not have, so a stray import would fail at the user's only."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = PROJECT["project"]
     extras = project["optional-dependencies"]
     core = packages_of(project["dependencies"]) | sys.stdlib_module_names | {"kafkalite"}
     optional = set().union(*(packages_of(extras[name]) for name in extras.keys() - {"dev", "test"}))

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kafkalite._native.batch import BatchError
 from kafkalite._native.columns import following_offset
 from kafkalite.client.cluster import raise_from_leader
+from kafkalite.client.read.reader import FETCH_VERSION_MAX
 from kafkalite.errors import ErrorCode, error_for
 from kafkalite.protocol.api import FETCH
 from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from kafkalite.client.cluster import Cluster
     from kafkalite.model import TopicPartition
 
-FETCH_VERSION_MAX = 12
 PROBES_MIN = 16
 PROBES_MAX = 512
 PROBES_PER_PIECE = 2
