@@ -13,7 +13,7 @@ Thread rule: a Cluster, and whatever asks by it, belongs to one thread at a time
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 from kafkalite.client.connection import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, Connection
 from kafkalite.client.errors import UNREACHED, BrokerUnreachable, ProtocolError
@@ -26,19 +26,19 @@ from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataReques
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-DEFAULT_PORT = 9092
-RETRY_TIMEOUT_S = 30.0
-RETRY_BACKOFF_S = 0.05
-RETRY_BACKOFF_S_MAX = 1.0
-METADATA_VERSION_MAX = 12
+DEFAULT_PORT: Final = 9092
+RETRY_TIMEOUT_S: Final = 30.0
+RETRY_BACKOFF_S: Final = 0.05
+RETRY_BACKOFF_S_MAX: Final = 1.0
+METADATA_VERSION_MAX: Final = 12
 """Topics are asked for by name; 13 adds nothing for that."""
-AUTO_CREATION_VERSION = 4
+AUTO_CREATION_VERSION: Final = 4
 """Before that a Metadata request could not forbid a broker to create what it asks for."""
-SHARED = "shared"
+SHARED: Final = "shared"
 """The lane of questions that are answered before the next one is asked."""
-READ_UNCOMMITTED = 0
-READ_COMMITTED = 1
-ISOLATIONS = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
+READ_UNCOMMITTED: Final = 0
+READ_COMMITTED: Final = 1
+ISOLATIONS: Final = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
 """Isolation levels by the names of Kafka's `isolation.level`."""
 
 Result = TypeVar("Result")

@@ -17,7 +17,7 @@ import socket
 import struct
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite import protocol
 from kafkalite.client.errors import (
@@ -37,17 +37,17 @@ from kafkalite.protocol.messages.api_versions import ApiVersionsRequest, ApiVers
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-CONNECT_TIMEOUT_S = 10.0
-REQUEST_TIMEOUT_S = 40.0
-RESPONSE_SIZE_MAX = 512 * 1024 * 1024
+CONNECT_TIMEOUT_S: Final = 10.0
+REQUEST_TIMEOUT_S: Final = 40.0
+RESPONSE_SIZE_MAX: Final = 512 * 1024 * 1024
 """An answer larger than this is not read: the connection is closed."""
-OVERDUE_S = 0.001
-BUFFER_SIZE_MIN = 64 * 1024
-BUFFER_SIZE_KEPT = 16 * 1024 * 1024
+OVERDUE_S: Final = 0.001
+BUFFER_SIZE_MIN: Final = 64 * 1024
+BUFFER_SIZE_KEPT: Final = 16 * 1024 * 1024
 """A receive buffer that had to grow beyond this is not kept for the next answer."""
-SOFTWARE_NAME = "kafkalite"
+SOFTWARE_NAME: Final = "kafkalite"
 
-_SIZE = struct.Struct(">i")
+_SIZE: Final = struct.Struct(">i")
 
 
 class Sent(NamedTuple):

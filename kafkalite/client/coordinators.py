@@ -7,7 +7,7 @@ Thread rule: one thread at a time, that of the Client.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.client.cluster import SHARED, raise_for
 from kafkalite.errors import ErrorCode
@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from kafkalite.client.cluster import Cluster
     from kafkalite.client.connection import Connection
 
-COORDINATOR_VERSION_MAX = 3
+COORDINATOR_VERSION_MAX: Final = 3
 """The last version that asks for one key."""
-GROUP, TRANSACTION = 0, 1
-KINDS = {GROUP: "group", TRANSACTION: "transactional id"}
-MOVED = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
+GROUP: Final = 0
+TRANSACTION: Final = 1
+KINDS: Final = {GROUP: "group", TRANSACTION: "transactional id"}
+MOVED: Final = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
 """Codes after which the coordinator has to be looked up again."""
-WAITING = MOVED | {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+WAITING: Final = MOVED | {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 """Codes by which a coordinator says "not yet" or "not I" about any request."""
 
 

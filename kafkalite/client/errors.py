@@ -15,6 +15,10 @@ ClientError
     ReaderClosed            the reader was closed, by another thread maybe
 """
 
+from __future__ import annotations
+
+from typing import Final
+
 
 class ClientError(Exception):
     """Base of the client's own failures; the message is one sentence."""
@@ -32,7 +36,7 @@ class RequestTimeout(ClientError):
     """The broker did not answer in time; whether it served the request is not known."""
 
 
-UNREACHED = (ConnectionLost, RequestTimeout, BrokerUnreachable)
+UNREACHED: Final = (ConnectionLost, RequestTimeout, BrokerUnreachable)
 """Failures on the way to a broker and back, after which it may be asked again."""
 
 

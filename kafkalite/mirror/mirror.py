@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from kafkalite._native.batch import CODEC_MASK, TRANSACTIONAL, BatchError, crc_matches
 from kafkalite.client import READ_COMMITTED, Reader, TransactionAborted
@@ -42,21 +42,21 @@ if TYPE_CHECKING:
     from kafkalite.client import Client, Producer, TopicDescription
     from kafkalite.client.read.reader import Position
 
-COMMIT_INTERVAL_S = 1.0
-COMMIT_SIZE = 64 * 1024 * 1024
+COMMIT_INTERVAL_S: Final = 1.0
+COMMIT_SIZE: Final = 64 * 1024 * 1024
 """Bytes fetched for a transaction, or a little more."""
-REFRESH_S = 30.0
+REFRESH_S: Final = 30.0
 """How often new topics and partitions are looked for."""
-GIVE_UP_S = 300.0
+GIVE_UP_S: Final = 300.0
 """How long transactions may fail one after the other, counted from the first that did."""
-RETRY_PAUSE_S = 0.5
-POLL_S = 0.2
-MAX_WAIT_MS = 100
-PASS_SIZE_MIN = 16 * 1024
+RETRY_PAUSE_S: Final = 0.5
+POLL_S: Final = 0.2
+MAX_WAIT_MS: Final = 100
+PASS_SIZE_MIN: Final = 16 * 1024
 """Smaller batches are put together: a request for each would cost more than writing their records anew."""
-MERGE_SIZE = 1024 * 1024
-MERGE_COUNT = 50_000
-PLAIN_ATTRIBUTES = CODEC_MASK | TRANSACTIONAL
+MERGE_SIZE: Final = 1024 * 1024
+MERGE_COUNT: Final = 50_000
+PLAIN_ATTRIBUTES: Final = CODEC_MASK | TRANSACTIONAL
 """Codec and transactional bit: a batch with any other cannot be sent as it is."""
 
 

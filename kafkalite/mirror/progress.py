@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.client import ColumnReader
 from kafkalite.errors import TopicAlreadyExists, UnknownTopicOrPartition
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from kafkalite.client import Client, Producer
 
-PREFIX = "kafkalite.mirror."
+PREFIX: Final = "kafkalite.mirror."
 """Topics of this prefix are mirrors' own and are not mirrored."""
-SETTINGS = {"cleanup.policy": "compact"}
+SETTINGS: Final = {"cleanup.policy": "compact"}
 
 
 class Reached(NamedTuple):

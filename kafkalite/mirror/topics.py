@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.errors import InvalidPartitions, TopicAlreadyExists
 from kafkalite.mirror.progress import PREFIX
@@ -21,7 +21,7 @@ from kafkalite.model import INTERNAL_TOPICS
 if TYPE_CHECKING:
     from kafkalite.client import Client, TopicDescription
 
-NOT_COPIED = frozenset(
+NOT_COPIED: Final = frozenset(
     {
         "follower.replication.throttled.replicas",
         "leader.replication.throttled.replicas",
@@ -30,7 +30,7 @@ NOT_COPIED = frozenset(
         "min.insync.replicas",
     }
 )
-OWN_SETTING = "topic"
+OWN_SETTING: Final = "topic"
 """Source of a setting that a topic has of its own, as Admin calls it."""
 
 

@@ -10,7 +10,7 @@ Thread rule: one thread at a time, that of the Client.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.client.cluster import RETRY_BACKOFF_S_MAX, by_topic, raise_for, raise_from_leader, require_answers
 from kafkalite.client.errors import ProtocolError
@@ -38,12 +38,16 @@ if TYPE_CHECKING:
     from kafkalite.client.cluster import Cluster, TopicDescription
     from kafkalite.client.connection import Connection
 
-RESOURCE_TOPIC, RESOURCE_BROKER = 2, 4
-KINDS = {RESOURCE_TOPIC: "topic", RESOURCE_BROKER: "broker"}
-OPERATION_SET, OPERATION_DELETE, OPERATION_APPEND, OPERATION_SUBTRACT = 0, 1, 2, 3
-DELETE_BY_NAME_VERSION_MAX = 5
+RESOURCE_TOPIC: Final = 2
+RESOURCE_BROKER: Final = 4
+KINDS: Final = {RESOURCE_TOPIC: "topic", RESOURCE_BROKER: "broker"}
+OPERATION_SET: Final = 0
+OPERATION_DELETE: Final = 1
+DELETE_BY_NAME_VERSION_MAX: Final = 5
 """From 6 on DeleteTopics takes structures; names alone do."""
-SOURCES = {
+DOCUMENTATION_VERSION: Final = 3
+"""DescribeConfigs carries the settings' texts since then."""
+SOURCES: Final = {
     0: "unknown",
     1: "topic",
     2: "broker, changed while running",
@@ -52,7 +56,7 @@ SOURCES = {
     5: "default",
     6: "broker logger",
 }
-TYPES = {
+TYPES: Final = {
     0: "unknown",
     1: "boolean",
     2: "string",
@@ -297,10 +301,6 @@ class Admin:
                 return None
             time.sleep(backoff)
             backoff = min(2 * backoff, RETRY_BACKOFF_S_MAX)
-
-
-DOCUMENTATION_VERSION = 3
-"""DescribeConfigs carries the settings' texts since then."""
 
 
 def entry_of(row: Any) -> ConfigEntry:

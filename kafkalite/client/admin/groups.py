@@ -7,7 +7,7 @@ Thread rule: one thread at a time, that of the Client.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.client.cluster import raise_for
 from kafkalite.client.committed import (
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from kafkalite.client.cluster import Cluster
     from kafkalite.client.connection import Connection
 
-DEAD = "Dead"
-CLASSIC = "classic"
-CONSUMER = "consumer"
+DEAD: Final = "Dead"
+CLASSIC: Final = "classic"
+CONSUMER: Final = "consumer"
 
 
 class GroupListing(NamedTuple):

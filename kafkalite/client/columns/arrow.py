@@ -19,7 +19,7 @@ Thread rule: functions are pure; an ArrowExporter belongs to one thread at a tim
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
     from kafkalite.model import TopicPartition
 
-COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 """Every column there is, in the order that is the default."""
-FIELDS = {"key": "keys", "value": "values", "headers": "headers"}
+FIELDS: Final = {"key": "keys", "value": "values", "headers": "headers"}
 """Column → what a decoder has to copy for it."""
-TIMESTAMP_MAX = (2**63 - 1) // 1000
+TIMESTAMP_MAX: Final = (2**63 - 1) // 1000
 """The largest timestamp in ms that fits into one in us; what lies beyond becomes it."""
-INT32_MAX = 2**31 - 1
+INT32_MAX: Final = 2**31 - 1
 
 
 def pyarrow() -> Any:
@@ -221,8 +221,8 @@ class Rows(NamedTuple):
     """-1 where the key decides."""
 
 
-WRITABLE = ("key", "value", "topic", "partition", "timestamp", "headers")
-UNITS_PER_MS = {"us": 1000, "ns": 1_000_000}
+WRITABLE: Final = ("key", "value", "topic", "partition", "timestamp", "headers")
+UNITS_PER_MS: Final = {"us": 1000, "ns": 1_000_000}
 
 
 def rows_of(batch: Any, now_ms: int) -> Rows:

@@ -15,7 +15,7 @@ Thread rule: one thread at a time, that of the Client. Batches are the caller's 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from kafkalite.client.client import Client
 from kafkalite.client.cluster import ISOLATIONS, READ_COMMITTED
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from kafkalite.client.read.reader import Chunk
     from kafkalite.record.columns import RecordColumns
 
-ROWS_MAX = 10_000
+ROWS_MAX: Final = 10_000
 """Rows of a record batch: what Spark takes in one piece as well."""
-SIZE_MAX = 4 * 1024 * 1024
+SIZE_MAX: Final = 4 * 1024 * 1024
 """Bytes of keys and values of a record batch; a record that is larger comes alone."""
-POLL_S = 1.0
+POLL_S: Final = 1.0
 
 
 class ColumnReader:

@@ -18,7 +18,7 @@ Thread rule: functions are pure.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kafkalite.client.group.consumer_protocol import NO_GENERATION
 from kafkalite.model import TopicPartition
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     Members = Mapping[str, Subscription]
     Assignment = dict[str, list[TopicPartition]]
 
-GENERATION_SIZE = 4
+GENERATION_SIZE: Final = 4
 
 
 class Assignor(Protocol):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import select
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.client.cluster import RETRY_BACKOFF_S_MAX, by_topic
 from kafkalite.client.committed import (
@@ -40,18 +40,18 @@ if TYPE_CHECKING:
 
     Callback = Callable[[dict[TopicPartition, CommittedOffset], Exception | None], None]
 
-STABLE_SINCE = 7
+STABLE_SINCE: Final = 7
 """From this version on OffsetFetch can ask for offsets that no open transaction may change."""
-COMMITS_MAX = 100
+COMMITS_MAX: Final = 100
 """Commits under way; one more waits for the oldest answer."""
-PASSING = WAITING | {
+PASSING: Final = WAITING | {
     ErrorCode.REBALANCE_IN_PROGRESS,
     ErrorCode.UNSTABLE_OFFSET_COMMIT,
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.REQUEST_TIMED_OUT,
 }
 """Codes after which the same question may be answered a moment later."""
-GONE = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID})
+GONE: Final = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID})
 """Codes that say: this member has no say about these partitions any more."""
 
 

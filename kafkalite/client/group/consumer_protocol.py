@@ -12,20 +12,22 @@ Thread rule: functions are pure.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.model import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-SUBSCRIPTION_VERSION = 3
-ASSIGNMENT_VERSION = 1
-OWNED_SINCE, GENERATION_SINCE, RACK_SINCE = 1, 2, 3
-NO_GENERATION = -1
+SUBSCRIPTION_VERSION: Final = 3
+ASSIGNMENT_VERSION: Final = 1
+OWNED_SINCE: Final = 1
+GENERATION_SINCE: Final = 2
+RACK_SINCE: Final = 3
+NO_GENERATION: Final = -1
 
-_I16 = struct.Struct(">h")
-_I32 = struct.Struct(">i")
+_I16: Final = struct.Struct(">h")
+_I32: Final = struct.Struct(">i")
 
 
 class Subscription(NamedTuple):

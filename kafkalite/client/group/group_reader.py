@@ -22,7 +22,7 @@ import socket
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from kafkalite.client.cluster import READ_UNCOMMITTED
 from kafkalite.client.committed import CommittedOffset, GroupMetadata, committed_offsets
@@ -47,15 +47,15 @@ if TYPE_CHECKING:
 
     OnPartitions = Callable[[list[TopicPartition]], None]
 
-SESSION_TIMEOUT_S = 45.0
-HEARTBEAT_INTERVAL_S = 3.0
-MAX_POLL_INTERVAL_S = 300.0
-TOPICS_AGE_MAX_S = 60.0
-CLOSE_TIMEOUT_S = 10.0
-PLACE_AGAIN_S = 0.1
+SESSION_TIMEOUT_S: Final = 45.0
+HEARTBEAT_INTERVAL_S: Final = 3.0
+MAX_POLL_INTERVAL_S: Final = 300.0
+TOPICS_AGE_MAX_S: Final = 60.0
+CLOSE_TIMEOUT_S: Final = 10.0
+PLACE_AGAIN_S: Final = 0.1
 """How soon is asked again for committed offsets that could not be had."""
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class GroupReader:
@@ -470,14 +470,14 @@ class GroupReader:
 
     def _warn(self, offsets: dict[TopicPartition, CommittedOffset], error: Exception | None) -> None:
         if error is not None:
-            log.warning("automatic commit of %d partitions: %s", len(offsets), error)
+            logger.warning("automatic commit of %d partitions: %s", len(offsets), error)
 
     def _commit_before_giving_up(self, timeout_s: float) -> None:
         """The automatic commit before partitions go; when it fails their records are read again."""
         try:
             self.commit(timeout_s=timeout_s)
         except CommitFailed as error:
-            log.warning("automatic commit before giving partitions up: %s", error)
+            logger.warning("automatic commit before giving partitions up: %s", error)
 
     def committed(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset | None]:
         """What the group has committed for these partitions, whoever owns them; None where nothing is."""

@@ -27,7 +27,7 @@ import threading
 import time
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.client.cluster import RETRY_BACKOFF_S_MAX
 from kafkalite.client.coordinators import WAITING, Coordinator
@@ -56,16 +56,16 @@ if TYPE_CHECKING:
     from kafkalite.client.group.assignors import Assignor
     from kafkalite.model import TopicPartition
 
-PROTOCOL_TYPE = "consumer"
-MEMBERS_LEAVE_SINCE = 3
+PROTOCOL_TYPE: Final = "consumer"
+MEMBERS_LEAVE_SINCE: Final = 3
 """From this version on LeaveGroup takes a list, and static members may be named."""
-LEAVE_TIMEOUT_S = 5.0
-TOPICS_MISSING_AGE_MAX_S = 3.0
+LEAVE_TIMEOUT_S: Final = 5.0
+TOPICS_MISSING_AGE_MAX_S: Final = 3.0
 """How soon is looked again for topics that are subscribed to and do not exist."""
-BROKEN = (*UNREACHED, ProtocolError)
+BROKEN: Final = (*UNREACHED, ProtocolError)
 """Failures that end a connection, not a membership."""
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Phase(Enum):
@@ -232,7 +232,7 @@ class Membership:
             self._enter()
         elif member and now - self._polled_at > self._settings.max_poll_interval_s:
             limit_s = self._settings.max_poll_interval_s
-            log.warning("group %s: no poll within %g s, leaving", self._settings.group_id, limit_s)
+            logger.warning("group %s: no poll within %g s, leaving", self._settings.group_id, limit_s)
             self._leave("poll came too late")
             self._lose(forget_id=True)
         elif member and now >= self._beat_at:
@@ -401,7 +401,7 @@ class Membership:
         try:
             return decode_subscription(bytes(row.metadata), row.group_instance_id)
         except ValueError as error:
-            log.warning("group %s: subscription of %s: %s", self._settings.group_id, row.member_id, error)
+            logger.warning("group %s: subscription of %s: %s", self._settings.group_id, row.member_id, error)
             return Subscription(())
 
     # --- staying in it -----------------------------------------------------------------------------------------------
@@ -448,7 +448,7 @@ class Membership:
                 counts = self._client.partition_counts(self._led)
                 changed = any(counts.get(topic, 0) != count for topic, count in self._led.items())
         except (*BROKEN, KafkaError) as error:
-            log.debug("group %s: looking for topics: %s", self._settings.group_id, error)
+            logger.debug("group %s: looking for topics: %s", self._settings.group_id, error)
             return
         if changed and self._phase == Phase.STABLE:
             self._become(Phase.REBALANCING)
@@ -467,4 +467,4 @@ class Membership:
                 request.member_id = identity.member_id
             connection.request(LEAVE_GROUP, request, timeout_s=LEAVE_TIMEOUT_S)
         except (ClientError, KafkaError) as error:
-            log.debug("group %s: leaving: %s; its session will expire", self._settings.group_id, error)
+            logger.debug("group %s: leaving: %s; its session will expire", self._settings.group_id, error)

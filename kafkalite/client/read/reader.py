@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import selectors
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from kafkalite._native.batch import BatchError
 from kafkalite._native.columns import AbortedFilter, following_offset
@@ -40,15 +40,15 @@ if TYPE_CHECKING:
     from kafkalite.client.connection import Connection
     from kafkalite.record.columns import Record, RecordColumns
 
-FETCH_VERSION_MAX = 12
+FETCH_VERSION_MAX: Final = 12
 """The last version that names topics by name."""
-FETCH_SIZE = 8 * 1024 * 1024
+FETCH_SIZE: Final = 8 * 1024 * 1024
 """Bytes asked for at once from one leader, and from one partition; one batch larger than that still comes whole."""
-CHUNK_SIZE = 16 * 1024 * 1024
+CHUNK_SIZE: Final = 16 * 1024 * 1024
 """Bytes of keys, values and headers decoded before they are handed out."""
-CHUNK_COUNT = 1_000_000
+CHUNK_COUNT: Final = 1_000_000
 """Records, likewise: an empty one takes no bytes there, and 50 here."""
-MAX_WAIT_MS = 500
+MAX_WAIT_MS: Final = 500
 
 
 class Chunk(NamedTuple):

@@ -15,7 +15,7 @@ Thread rule: one thread at a time, that of the Client.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite._native.batch import BatchError
 from kafkalite._native.columns import following_offset
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from kafkalite.client.cluster import Cluster
     from kafkalite.model import TopicPartition
 
-PROBES_MIN = 16
-PROBES_MAX = 512
-PROBES_PER_PIECE = 2
-TOLERANCE = 4
+PROBES_MIN: Final = 16
+PROBES_MAX: Final = 512
+PROBES_PER_PIECE: Final = 2
+TOLERANCE: Final = 4
 """A part of a piece so small may be in doubt."""
-PIECES_MAX = 10_000
+PIECES_MAX: Final = 10_000
 """Pieces of one partition; with more than that the target is taken as larger."""
 
 

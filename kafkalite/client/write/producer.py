@@ -28,7 +28,7 @@ import contextlib
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 import numpy as np
 
@@ -66,18 +66,20 @@ if TYPE_CHECKING:
 
     Sendable = RecordColumns | Sequence[Record] | Sequence[bytes | None]
 
-PRODUCE_VERSION_MAX = 11
+PRODUCE_VERSION_MAX: Final = 11
 """The last version without new transaction rules; topics by name."""
-API_VERSIONS_BARE = 2
+API_VERSIONS_BARE: Final = 2
 """The last version of ApiVersions that wants no name of the client software."""
-IN_FLIGHT_MAX = 5
+IN_FLIGHT_MAX: Final = 5
 """Requests to one leader that are not answered yet; a broker remembers five batches of an idempotent producer."""
-DELIVERY_TIMEOUT_S = 120.0
-TRANSACTION_TIMEOUT_S = 60.0
-SEND_TIMEOUT_S_MIN = 0.05
+DELIVERY_TIMEOUT_S: Final = 120.0
+TRANSACTION_TIMEOUT_S: Final = 60.0
+SEND_TIMEOUT_S_MIN: Final = 0.05
 """A batch whose time is nearly over still gets a chance to be answered."""
-ACKS_ALL, ACKS_LEADER, ACKS_NONE = -1, 1, 0
-SEQUENCE_COUNT = 2**31
+ACKS_ALL: Final = -1
+ACKS_LEADER: Final = 1
+ACKS_NONE: Final = 0
+SEQUENCE_COUNT: Final = 2**31
 
 
 @dataclass(slots=True)

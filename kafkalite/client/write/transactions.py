@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import time
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.client.cluster import RETRY_BACKOFF_S_MAX, by_topic
 from kafkalite.client.committed import CommittedOffset, committed_offsets
@@ -54,20 +54,20 @@ if TYPE_CHECKING:
     from kafkalite.client.committed import GroupMetadata, Offsets
     from kafkalite.client.connection import Connection
 
-FEATURE = "transaction.version"
-INIT_VERSION_MAX = 5
-RECOVERY_SINCE = 3
+FEATURE: Final = "transaction.version"
+INIT_VERSION_MAX: Final = 5
+RECOVERY_SINCE: Final = 3
 """From this version on InitProducerId takes the present producer id and epoch (KIP-360)."""
-ADD_PARTITIONS_VERSION_MAX = 3
+ADD_PARTITIONS_VERSION_MAX: Final = 3
 """Later ones are for brokers among themselves."""
-MEMBERS_SINCE = 3
+MEMBERS_SINCE: Final = 3
 """From this version on TxnOffsetCommit says which member commits (KIP-447)."""
-SECOND = {PRODUCE: 12, END_TXN: 5, TXN_OFFSET_COMMIT: 5}
+SECOND: Final = {PRODUCE: 12, END_TXN: 5, TXN_OFFSET_COMMIT: 5}
 """API → its first version of the second protocol."""
-BACKOFF_S_MIN = 0.005
+BACKOFF_S_MIN: Final = 0.005
 """The transaction before is usually over a few milliseconds after its end was answered."""
-FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
-FINAL = FENCED | {
+FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
+FINAL: Final = FENCED | {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
