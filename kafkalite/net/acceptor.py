@@ -17,6 +17,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kafkalite.bell import Bell
 from kafkalite.errors import StartupError
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class Acceptor:
         self._total = 0
         self._next = 0
         self._stop = threading.Event()
-        self._wake_reader, self._wake_writer = socket.socketpair()
+        self._bell = Bell()
         self._selector = selectors.DefaultSelector()
         self._thread = threading.Thread(target=self._run, name="kafkalite-acceptor", daemon=True)
 
@@ -103,20 +104,19 @@ class Acceptor:
         """Starts accepting."""
         for listener in self._listeners:
             self._selector.register(listener.socket, selectors.EVENT_READ, listener)
-        self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
+        self._selector.register(self._bell, selectors.EVENT_READ, None)
         self._thread.start()
 
     def stop(self) -> None:
         """Stops accepting and closes the listening sockets."""
         self._stop.set()
         if self._thread.is_alive():
-            self._wake_writer.send(b"\0")
+            self._bell.ring()
             self._thread.join()
         for listener in self._listeners:
             listener.socket.close()
         self._selector.close()
-        self._wake_reader.close()
-        self._wake_writer.close()
+        self._bell.close()
 
     def released(self, connection: Connection) -> None:
         """A worker closed this connection."""

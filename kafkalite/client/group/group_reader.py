@@ -18,12 +18,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-import socket
 import threading
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Final, Self
 
+from kafkalite.bell import Bell
 from kafkalite.client.cluster import READ_UNCOMMITTED
 from kafkalite.client.committed import CommittedOffset, GroupMetadata, committed_offsets
 from kafkalite.client.errors import UNREACHED, CommitFailed, NoOffset, ReaderClosed
@@ -142,7 +142,7 @@ class GroupReader:
         """As far as this member knows."""
         self._chunks: deque[Chunk] = deque()
         self._open_gate()
-        self._membership = Membership(client, self._settings, self._wake)
+        self._membership = Membership(client, self._settings, self._bell.ring)
 
     # --- one thread at a time ----------------------------------------------------------------------------------------
 
@@ -153,9 +153,7 @@ class GroupReader:
         self._depth = 0
         self._closing = False
         self._closed = False
-        self._bell, self._ring = socket.socketpair()
-        self._bell.setblocking(False)
-        self._ring.setblocking(False)
+        self._bell = Bell()
 
     @contextlib.contextmanager
     def _entered(self) -> Iterator[None]:
@@ -177,10 +175,6 @@ class GroupReader:
                     self._inside = None
                     self._gate.notify_all()
 
-    def _wake(self) -> None:
-        with contextlib.suppress(OSError):  # full: it will wake anyway; closed: nobody is there
-            self._ring.send(b"x")
-
     def __enter__(self) -> Self:
         return self
 
@@ -197,7 +191,7 @@ class GroupReader:
         me = threading.get_ident()
         with self._gate:
             first, self._closing = not self._closing, True
-            self._wake()
+            self._bell.ring()
             self._gate.wait_for(lambda: self._inside in {None, me} and (first or self._closed), timeout_s)
             if not first:
                 return
@@ -216,7 +210,6 @@ class GroupReader:
                     self._inside = None
                 self._gate.notify_all()
             self._bell.close()
-            self._ring.close()
 
     def _give_up_all(self, timeout_s: float, *, commit: bool) -> None:
         """What close does first; a callback's error is raised when the rest is done."""
@@ -264,8 +257,7 @@ class GroupReader:
         """Serves the group, then reads, until there are chunks or the time is over."""
         while True:
             self._membership.polled()
-            with contextlib.suppress(BlockingIOError):
-                self._bell.recv(4096)
+            self._bell.hush()
             if self._closing:
                 raise ReaderClosed(f"the reader of group {self._settings.group_id} is closed")
             self._serve_group()

@@ -19,16 +19,15 @@ thread has a Client of its own.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import select
-import socket
 import threading
 import time
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kafkalite.bell import Bell
 from kafkalite.client.cluster import RETRY_BACKOFF_S_MAX
 from kafkalite.client.coordinators import WAITING, Coordinator
 from kafkalite.client.errors import UNREACHED, ClientError, ProtocolError
@@ -139,9 +138,7 @@ class Membership:
         """Since when, and why, the coordinator cannot be reached for joining."""
         self._led: dict[str, int] | None = None
         """As leader: the topics of the group, with the partitions that were divided."""
-        self._bell, self._ring = socket.socketpair()
-        self._bell.setblocking(False)
-        self._ring.setblocking(False)
+        self._bell = Bell()
         self._thread = threading.Thread(target=self._run, name=f"kafkalite-member-{settings.group_id}", daemon=True)
         self._thread.start()
 
@@ -184,7 +181,7 @@ class Membership:
                 self._assignment = None
                 self._phase = Phase.JOINING
                 self._changed.notify_all()
-        self._wake()
+        self._bell.ring()
 
     def identity(self, timeout_s: float) -> Identity | None:
         """Who this is in the present generation, waiting while the next one begins; None when it is no member."""
@@ -202,7 +199,7 @@ class Membership:
         with self._changed:
             self._leaves = leave
             self._closing = True
-        self._wake()
+        self._bell.ring()
         self._thread.join(timeout_s)
 
     # --- the thread --------------------------------------------------------------------------------------------------
@@ -222,7 +219,6 @@ class Membership:
             self._become(Phase.CLOSED)
             self._client.close()
             self._bell.close()
-            self._ring.close()
 
     def _step(self) -> None:
         """Does what is due, or waits for it."""
@@ -243,9 +239,9 @@ class Membership:
             due = [self._beat_at, self._polled_at + self._settings.max_poll_interval_s]
             if self._phase == Phase.STABLE:
                 due.append(self._look_at)
-            self._pause(max(min(due) - now, 0.0))
+            self._bell.wait(max(min(due) - now, 0.0))
         else:
-            self._pause(None)
+            self._bell.wait(None)
 
     def _become(self, phase: Phase, failure: Exception | None = None) -> None:
         with self._changed:
@@ -258,16 +254,6 @@ class Membership:
     def _lose(self, *, forget_id: bool) -> None:
         self._identity = Identity(NO_GENERATION, "" if forget_id else self._identity.member_id)
         self._become(Phase.LOST)
-
-    def _wake(self) -> None:
-        with contextlib.suppress(OSError):  # full: it will wake anyway; closed: nobody is there
-            self._ring.send(b"x")
-
-    def _pause(self, timeout_s: float | None) -> None:
-        """Until the time is over or somebody wakes the thread; the wake-up latches."""
-        if select.select([self._bell], [], [], timeout_s)[0]:
-            with contextlib.suppress(BlockingIOError):
-                self._bell.recv(4096)
 
     def _ask(self, api_key: int, message: object, *, version_max: int | None = None, wait_s: float = 0.0) -> Any:
         """An answer of the coordinator, which may take `wait_s` longer than others. Interrupted: closed meanwhile."""
@@ -283,7 +269,7 @@ class Membership:
                 connection.close()  # its answer would meet the next question
                 raise Interrupted
             if self._bell.fileno() in ready:
-                self._pause(0.0)
+                self._bell.hush()
             if connection.fileno() in ready or connection.overdue:
                 answer = connection.receive()[1]
                 self._coordinator.note(answer.error_code)
@@ -313,9 +299,9 @@ class Membership:
                 self._identity = Identity(NO_GENERATION, "")
                 if self._owned:
                     self._become(Phase.LOST)
-                self._pause(self._client.retry_backoff_s)
+                self._bell.wait(self._client.retry_backoff_s)
             elif code in WAITING or (code and error_for(code).retriable):
-                self._pause(backoff_s)
+                self._bell.wait(backoff_s)
                 backoff_s = min(2 * backoff_s, RETRY_BACKOFF_S_MAX)
             elif code and code not in {ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.REBALANCE_IN_PROGRESS}:
                 raise error_for(code, f"group {self._settings.group_id}: {error_for(code).message}")

@@ -33,9 +33,9 @@ from kafkalite.record.batches import BatchReader
 from kafkalite.record.compression import DECOMPRESSED_SIZE_MAX, CompressionError
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Iterable, Iterator, Mapping
 
+    from kafkalite.bell import Bell
     from kafkalite.client.cluster import Cluster
     from kafkalite.client.connection import Connection
     from kafkalite.record.columns import Record, RecordColumns
@@ -224,14 +224,14 @@ class Reader:
         while not self.done:
             yield from self.answers()
 
-    def poll(self, timeout_s: float | None = None, *, wake: socket.socket | None = None) -> list[Chunk]:
+    def poll(self, timeout_s: float | None = None, *, wake: Bell | None = None) -> list[Chunk]:
         """Waits for an answer from one leader at least; the records that came, maybe none.
 
-        Waits no longer than `timeout_s`, or until `wake` is readable. `answers` needs less memory.
+        Waits no longer than `timeout_s`, or until `wake` is rung. `answers` needs less memory.
         """
         return list(self.answers(timeout_s, wake))
 
-    def answers(self, timeout_s: float | None = None, wake: socket.socket | None = None) -> Iterator[Chunk]:
+    def answers(self, timeout_s: float | None = None, wake: Bell | None = None) -> Iterator[Chunk]:
         """As `poll`, decoding chunk after chunk as they are asked for. Take all of them before anything else."""
         self._raise_errors()
         self._send_all()
@@ -301,7 +301,7 @@ class Reader:
         connection.send(FETCH, request, version_max=FETCH_VERSION_MAX, timeout_s=timeout_s)
         self._sent[connection] = [(position, position.offset) for position in positions]
 
-    def _ready(self, timeout_s: float | None, wake: socket.socket | None) -> list[Connection]:
+    def _ready(self, timeout_s: float | None, wake: Bell | None) -> list[Connection]:
         """The connections that have an answer or are overdue, waiting for the first, a retry that is due, or a wake."""
         now = time.monotonic()
         retries = [position.retry_at - now for position in self._positions.values() if position.retry_at > now]
