@@ -1,6 +1,8 @@
 """Administration of a cluster.
 
-admin.py          Admin: topics, partitions, configurations, DeleteRecords
-groups.py         Groups: consumer groups and their committed offsets
-transactions.py   TransactionAdmin: transactional ids, and what is open in partitions
+    admin.py          Admin: topics, partitions, configurations, DeleteRecords
+    groups.py         Groups: consumer groups and their committed offsets
+    transactions.py   TransactionAdmin: transactional ids, and what is open in partitions
+
+Each call asks the broker that can answer it, and waits for the answer.
 """

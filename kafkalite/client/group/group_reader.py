@@ -18,19 +18,18 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-import threading
 import time
-from collections import deque
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
-from kafkalite.bell import Bell
 from kafkalite.client.cluster import READ_UNCOMMITTED
 from kafkalite.client.committed import CommittedOffset, GroupMetadata, committed_offsets
 from kafkalite.client.errors import UNREACHED, CommitFailed, NoOffset, ReaderClosed
 from kafkalite.client.group.assignors import ASSIGNORS
 from kafkalite.client.group.commits import PASSING, Commits
 from kafkalite.client.group.consumer_protocol import NO_GENERATION
+from kafkalite.client.group.holdings import Holdings
 from kafkalite.client.group.membership import MemberSettings, Membership, Phase
+from kafkalite.client.group.one_thread import OneThread
 from kafkalite.client.read.reader import FETCH_SIZE, MAX_WAIT_MS, Reader
 from kafkalite.errors import KafkaError, UnknownTopicOrPartition, UnstableOffsetCommit
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
@@ -56,6 +55,14 @@ PLACE_AGAIN_S: Final = 0.1
 """How soon is asked again for committed offsets that could not be had."""
 
 logger = logging.getLogger(__name__)
+
+
+class Callbacks(NamedTuple):
+    """What the caller wants to be told; see GroupReader."""
+
+    assigned: OnPartitions | None
+    revoked: OnPartitions | None
+    lost: OnPartitions | None
 
 
 class GroupReader:
@@ -98,14 +105,11 @@ class GroupReader:
     ) -> None:
         if not group_id:
             raise ValueError("a group needs a name")
-        strategies = assignors_of(assignors)
         names, pattern = topics_of(topics)
-        client.refresh([])  # a broker that is not there is told of now, not never
-        self._client = client
         self._settings = MemberSettings(
             group_id=group_id,
             instance_id=instance_id,
-            assignors=strategies,
+            assignors=assignors_of(assignors),
             topics=names,
             pattern=pattern,
             session_timeout_s=session_timeout_s,
@@ -113,13 +117,13 @@ class GroupReader:
             max_poll_interval_s=max_poll_interval_s,
             topics_age_max_s=topics_age_max_s,
         )
-        self._reset = reset
-        self._isolation = isolation
-        self._on_assigned = on_assigned
-        self._on_revoked = on_revoked
-        self._on_lost = on_lost
+        client.refresh([])  # a broker that is not there is told of now, not never
+        self._client = client
+        self._callbacks = Callbacks(on_assigned, on_revoked, on_lost)
         self._auto_commit_s = auto_commit_interval_s
         self._commit_at = 0.0
+        self._reset = reset
+        self._isolation = isolation
         self._reader = Reader(
             client,
             {},
@@ -131,49 +135,11 @@ class GroupReader:
             await_topics=True,
         )
         self._commits = Commits(client, group_id, instance_id)
-        self._owned: set[TopicPartition] = set()
-        self._unplaced: set[TopicPartition] = set()
-        """Owned, and nobody knows yet where to read on."""
-        self._place_at = 0.0
-        self._unplaced_since = 0.0
-        self._handed_out: dict[TopicPartition, int] = {}
-        """Where the next record to be handed out stands; what commit commits."""
-        self._committed: dict[TopicPartition, int] = {}
-        """As far as this member knows."""
-        self._chunks: deque[Chunk] = deque()
-        self._open_gate()
-        self._membership = Membership(client, self._settings, self._bell.ring)
+        self._holdings = Holdings()
+        self._one_thread = OneThread(f"the reader of group {group_id}")
+        self._membership = Membership(client, self._settings, self._one_thread.bell.ring)
 
-    # --- one thread at a time ----------------------------------------------------------------------------------------
-
-    def _open_gate(self) -> None:
-        """What keeps other threads out, and wakes the one that is inside."""
-        self._gate = threading.Condition()
-        self._inside: int | None = None
-        self._depth = 0
-        self._closing = False
-        self._closed = False
-        self._bell = Bell()
-
-    @contextlib.contextmanager
-    def _entered(self) -> Iterator[None]:
-        """Only one thread is inside; it may come again, from a callback."""
-        me = threading.get_ident()
-        with self._gate:
-            if self._inside not in {None, me}:
-                raise RuntimeError("a GroupReader belongs to one thread at a time")
-            if self._closed or (self._closing and self._inside is None):
-                raise ReaderClosed(f"the reader of group {self._settings.group_id} is closed")
-            self._inside = me
-            self._depth += 1
-        try:
-            yield
-        finally:
-            with self._gate:
-                self._depth -= 1
-                if not self._depth:
-                    self._inside = None
-                    self._gate.notify_all()
+    # --- its end -----------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         return self
@@ -188,28 +154,14 @@ class GroupReader:
         A static member does not leave: it is expected back until its session expires. `commit` is about the automatic
         commit alone.
         """
-        me = threading.get_ident()
-        with self._gate:
-            first, self._closing = not self._closing, True
-            self._bell.ring()
-            self._gate.wait_for(lambda: self._inside in {None, me} and (first or self._closed), timeout_s)
-            if not first:
-                return
-            self._inside = me
-            self._depth += 1
-        try:
-            self._give_up_all(timeout_s, commit=commit)
-        finally:
-            self._membership.close(leave=True, timeout_s=timeout_s)
-            self._commits.close()
-            self._reader.close()
-            with self._gate:
-                self._closed = True
-                self._depth -= 1
-                if not self._depth:
-                    self._inside = None
-                self._gate.notify_all()
-            self._bell.close()
+        with self._one_thread.shut(timeout_s) as first:
+            if first:
+                try:
+                    self._give_up_all(timeout_s, commit=commit)
+                finally:
+                    self._membership.close(leave=True, timeout_s=timeout_s)
+                    self._commits.close()
+                    self._reader.close()
 
     def _give_up_all(self, timeout_s: float, *, commit: bool) -> None:
         """What close does first; a callback's error is raised when the rest is done."""
@@ -217,13 +169,13 @@ class GroupReader:
         if self._auto_commit_s is not None and settled and commit:
             self._commit_before_giving_up(timeout_s)
         try:
-            if self._owned:
+            if self._holdings.owned:
                 # Who keeps partitions while the group rebalances still has them: nobody else was given them.
                 known = self._membership.known_as().generation != NO_GENERATION
-                self._call(self._on_revoked if known else self._on_lost, self._owned)
+                self._call(self._callbacks.revoked if known else self._callbacks.lost, self._holdings.owned)
         finally:
             self._commits.drain()
-            self._forget(self._owned)
+            self._forget(self._holdings.owned)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -231,10 +183,9 @@ class GroupReader:
         """Chunks until somebody closes the reader; each counts as handed out when it is."""
         while True:
             try:
-                with self._entered():
+                with self._one_thread.entered():
                     self._look(None)
-                    chunk = self._chunks.popleft()
-                    self._handed_out[chunk.partition] = chunk.next_offset
+                    chunk = self._holdings.hand_out()
             except ReaderClosed:
                 return
             yield chunk
@@ -245,44 +196,30 @@ class GroupReader:
         Joins the group at first, and takes part in its rebalances. KafkaError, ClientError; FencedInstanceId and the
         like come again at each call, as the group has no place for this member any more.
         """
-        with self._entered():
+        with self._one_thread.entered():
             self._look(time.monotonic() + timeout_s)
-            chunks = list(self._chunks)
-            self._chunks.clear()
-            for chunk in chunks:
-                self._handed_out[chunk.partition] = chunk.next_offset
-            return [chunk for chunk in chunks if len(chunk.columns)]
+            return self._holdings.hand_out_all()
 
     def _look(self, deadline: float | None) -> None:
         """Serves the group, then reads, until there are chunks or the time is over."""
         while True:
             self._membership.polled()
-            self._bell.hush()
-            if self._closing:
-                raise ReaderClosed(f"the reader of group {self._settings.group_id} is closed")
+            self._one_thread.go_on()
             self._serve_group()
             self._place()
             self._commits.take_answers()
             self._commit_when_due()
-            self._skim()
-            if self._chunks:
+            if self._holdings.hold(()):
                 return
             now = time.monotonic()
             limit_s = self._settings.heartbeat_interval_s if deadline is None else max(deadline - now, 0.0)
-            if self._unplaced:
-                limit_s = min(limit_s, max(self._place_at - now, 0.0))
+            if self._holdings.unplaced:
+                limit_s = min(limit_s, max(self._holdings.place_at - now, 0.0))
             if self._auto_commit_s is not None:
                 limit_s = min(limit_s, max(self._commit_at - now, 0.0))
-            self._chunks.extend(self._reader.poll(limit_s, wake=self._bell))
-            self._skim()
-            if not self._chunks and deadline is not None and time.monotonic() >= deadline:
+            held = self._holdings.hold(self._reader.poll(limit_s, wake=self._one_thread.bell))
+            if not held and deadline is not None and time.monotonic() >= deadline:
                 return
-
-    def _skim(self) -> None:
-        """Steps over what holds no record to hand out: markers, aborted transactions."""
-        while self._chunks and not len(self._chunks[0].columns):
-            chunk = self._chunks.popleft()
-            self._handed_out[chunk.partition] = chunk.next_offset
 
     # --- the group ---------------------------------------------------------------------------------------------------
 
@@ -302,8 +239,8 @@ class GroupReader:
             if self._auto_commit_s is not None:
                 self._commit_before_giving_up(self._settings.session_timeout_s / 3)
             if not self._settings.cooperative:
-                self._revoke(self._owned)
-            membership.join(tuple(sorted(self._owned)))
+                self._revoke(self._holdings.owned)
+            membership.join(tuple(sorted(self._holdings.owned)))
         elif phase == Phase.STABLE:
             assignment = membership.take_assignment()
             if assignment is not None:
@@ -315,44 +252,36 @@ class GroupReader:
 
     def _apply(self, assigned: set[TopicPartition]) -> None:
         """Gives up what went, takes what came; who had to give something up rejoins, so that it can be given on."""
-        revoked, added = self._owned - assigned, assigned - self._owned
+        revoked, added = self._holdings.owned - assigned, assigned - self._holdings.owned
         try:
             if revoked:
                 if self._auto_commit_s is not None:
                     self._commit_before_giving_up(self._settings.session_timeout_s / 3)
                 self._revoke(revoked)
         finally:
-            self._owned |= added
-            self._unplaced |= added
-            self._unplaced_since = time.monotonic()
-            self._place_at = 0.0
+            self._holdings.take(added, time.monotonic())
             if revoked and self._settings.cooperative:
-                self._membership.join(tuple(sorted(self._owned)))
-        self._call(self._on_assigned, added)
+                self._membership.join(tuple(sorted(self._holdings.owned)))
+        self._call(self._callbacks.assigned, added)
 
     def _revoke(self, keys: set[TopicPartition]) -> None:
         given_up = set(keys)
         try:
             if given_up:
-                self._call(self._on_revoked, given_up)
+                self._call(self._callbacks.revoked, given_up)
         finally:
             self._forget(given_up)
 
     def _lose(self) -> None:
-        lost = set(self._owned)
+        lost = set(self._holdings.owned)
         self._forget(lost)
         if lost:
-            self._call(self._on_lost, lost)
+            self._call(self._callbacks.lost, lost)
 
     def _forget(self, keys: set[TopicPartition]) -> None:
         gone = set(keys)
-        self._owned -= gone
-        self._unplaced -= gone
         self._reader.drop(gone)
-        self._chunks = deque(chunk for chunk in self._chunks if chunk.partition not in gone)
-        for key in gone:
-            self._handed_out.pop(key, None)
-            self._committed.pop(key, None)
+        self._holdings.drop(gone)
 
     @staticmethod
     def _call(callback: OnPartitions | None, keys: set[TopicPartition]) -> None:
@@ -362,23 +291,24 @@ class GroupReader:
     def _place(self) -> None:
         """Finds out where to read on in partitions that are new. What can pass is asked again by a later poll."""
         now = time.monotonic()
-        if not self._unplaced or now < self._place_at:
+        unplaced = self._holdings.unplaced
+        if not unplaced or now < self._holdings.place_at:
             return
-        self._place_at = now + PLACE_AGAIN_S
+        self._holdings.place_at = now + PLACE_AGAIN_S
         try:
-            committed = self._commits.fetch(sorted(self._unplaced))
+            committed = self._commits.fetch(sorted(unplaced))
         except UNREACHED:
             self._commits.lost_connection()
-            if now - self._unplaced_since > self._client.retry_timeout_s:
+            if now - self._holdings.unplaced_since > self._client.retry_timeout_s:
                 raise
             return
         except KafkaError as error:
             if error.code not in PASSING and not error.retriable:
                 raise
             return
-        starts = {key: row.offset for key, row in committed.items() if row.offset >= 0 and key in self._unplaced}
-        self._committed |= starts
-        missing = sorted(self._unplaced - starts.keys())
+        starts = {key: row.offset for key, row in committed.items() if row.offset >= 0 and key in unplaced}
+        self._holdings.note_committed(starts)
+        missing = sorted(unplaced - starts.keys())
         if missing:
             if self._reset is None:
                 names = ", ".join(map(str, missing))
@@ -391,8 +321,7 @@ class GroupReader:
 
     def _begin(self, starts: dict[TopicPartition, int]) -> None:
         self._reader.add(starts)
-        self._handed_out |= starts
-        self._unplaced -= starts.keys()
+        self._holdings.begin(starts)
 
     # --- committing --------------------------------------------------------------------------------------------------
 
@@ -402,7 +331,7 @@ class GroupReader:
         Repeated while the coordinator moves or the group rebalances, for `timeout_s` (default: the client's
         retry_timeout_s).
         """
-        with self._entered():
+        with self._one_thread.entered():
             rows = self._rows(offsets)
             if rows:
                 limit_s = self._client.retry_timeout_s if timeout_s is None else timeout_s
@@ -410,14 +339,14 @@ class GroupReader:
                 if identity is None:
                     raise CommitFailed(f"this reader is no member of group {self._settings.group_id} now")
                 self._commits.commit(rows, identity, limit_s)
-                self._committed |= {key: row.offset for key, row in rows.items()}
+                self._holdings.note_committed({key: row.offset for key, row in rows.items()})
 
     def commit_async(self, offsets: Offsets | None = None, callback: Callback | None = None) -> None:
         """Sends the same commit and returns; `callback(offsets, error or None)` follows in a later poll or commit.
 
         Callbacks come in the order of the commits. A commit that failed is not repeated: a later one covers it.
         """
-        with self._entered():
+        with self._one_thread.entered():
             rows = self._rows(offsets)
             identity = self._membership.identity(0.0)
             if rows and identity is not None:
@@ -432,7 +361,7 @@ class GroupReader:
 
         def finished(offsets: dict[TopicPartition, CommittedOffset], error: Exception | None) -> None:
             if error is None:
-                self._committed |= {key: row.offset for key, row in offsets.items() if key in self._owned}
+                self._holdings.note_committed({key: row.offset for key, row in offsets.items()})
             if callback is not None:
                 callback(offsets, error)
 
@@ -441,12 +370,8 @@ class GroupReader:
     def _rows(self, offsets: Offsets | None) -> dict[TopicPartition, CommittedOffset]:
         """What is to be committed; by default only what is not committed already."""
         if offsets is None:
-            return {
-                key: CommittedOffset(offset)
-                for key, offset in self._handed_out.items()
-                if self._committed.get(key) != offset
-            }
-        strangers = [str(key) for key in offsets if key not in self._owned]
+            return self._holdings.uncommitted()
+        strangers = [str(key) for key in offsets if key not in self._holdings.owned]
         if strangers:
             raise CommitFailed(f"{', '.join(strangers)} is not read by this member of {self._settings.group_id}")
         return committed_offsets(offsets)
@@ -483,7 +408,7 @@ class GroupReader:
                 raise
             return {key: row if row.offset >= 0 else None for key, row in found.items()}
 
-        with self._entered():
+        with self._one_thread.entered():
             return self._client.with_retries(ask)
 
     # --- where it stands ---------------------------------------------------------------------------------------------
@@ -491,7 +416,7 @@ class GroupReader:
     @property
     def assignment(self) -> list[TopicPartition]:
         """The partitions that are this member's now, in order."""
-        return sorted(self._owned)
+        return sorted(self._holdings.owned)
 
     @property
     def subscription(self) -> tuple[str, ...]:
@@ -507,42 +432,41 @@ class GroupReader:
     @property
     def positions(self) -> dict[TopicPartition, int]:
         """The offset behind what was handed out, of each owned partition that was placed: what `commit` commits."""
-        return dict(self._handed_out)
+        return dict(self._holdings.positions)
 
     def position(self, key: TopicPartition) -> int:
         """The offset that is handed out next. KeyError for a partition that is not owned, or not placed yet."""
-        return self._handed_out[key]
+        return self._holdings.positions[key]
 
     def lag(self, key: TopicPartition) -> int | None:
         """Records between the position and the end that may be read, as of the last fetch; None before the first."""
-        end = self._reader.readable_end(key) if key in self._handed_out else -1
-        return max(end - self._handed_out[key], 0) if end >= 0 else None
+        position = self._holdings.positions.get(key)
+        end = -1 if position is None else self._reader.readable_end(key)
+        return None if position is None or end < 0 else max(end - position, 0)
 
     def seek(self, key: TopicPartition, offset: int) -> None:
         """Goes on from another offset; KeyError for a partition that is not owned."""
-        with self._entered():
-            if key not in self._owned:
+        with self._one_thread.entered():
+            if key not in self._holdings.owned:
                 raise KeyError(key)
-            self._chunks = deque(chunk for chunk in self._chunks if chunk.partition != key)
-            if key in self._unplaced:
+            self._holdings.drop_chunks({key})
+            if key in self._holdings.unplaced:
                 self._begin({key: offset})
             self._reader.seek(key, offset)
-            self._handed_out[key] = offset
+            self._holdings.positions[key] = offset
 
     def pause(self, keys: Iterable[TopicPartition]) -> None:
         """Hands out nothing of these owned partitions until `resume` or a rebalance that takes them away."""
-        with self._entered():
+        with self._one_thread.entered():
             chosen = set(keys)
             self._place_for(chosen)
             self._reader.pause(chosen)
-            for chunk in self._chunks:
-                if chunk.partition in chosen:
-                    self._reader.seek(chunk.partition, self._handed_out[chunk.partition])
-            self._chunks = deque(chunk for chunk in self._chunks if chunk.partition not in chosen)
+            for key in self._holdings.drop_chunks(chosen):
+                self._reader.seek(key, self._holdings.positions[key])
 
     def resume(self, keys: Iterable[TopicPartition]) -> None:
         """Undoes `pause`."""
-        with self._entered():
+        with self._one_thread.entered():
             self._reader.resume(keys)
 
     @property
@@ -552,14 +476,14 @@ class GroupReader:
 
     def _place_for(self, keys: set[TopicPartition]) -> None:
         """Waits until these have a position: pausing from on_assigned comes before the first look."""
-        strangers = keys - self._owned
+        strangers = keys - self._holdings.owned
         if strangers:
             raise KeyError(min(strangers))
         deadline = time.monotonic() + self._client.retry_timeout_s
-        while keys & self._unplaced:
-            self._place_at = 0.0
+        while keys & self._holdings.unplaced:
+            self._holdings.place_at = 0.0
             self._place()
-            if keys & self._unplaced:
+            if keys & self._holdings.unplaced:
                 if time.monotonic() > deadline:
                     raise UnstableOffsetCommit
                 time.sleep(PLACE_AGAIN_S)

@@ -1,0 +1,88 @@
+"""Keeps other threads out of a GroupReader while one is inside, and wakes that one when the reader is to close.
+
+    free ──entered──▶ inside, again from a callback ──▶ free
+      └── shut, by any thread: rings the bell, waits until nobody is inside ──▶ inside for the last time ──▶ closed
+
+Thread rule: any thread; state is guarded by `_changed`, and nothing is called under it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING
+
+from kafkalite.bell import Bell
+from kafkalite.client.errors import ReaderClosed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class OneThread:
+    """See the module. `name` is the reader's, for what is raised."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._changed = threading.Condition()
+        self._inside: int | None = None
+        self._depth = 0
+        self._shutting = False
+        self._shut = False
+        self.bell = Bell()
+        """Whoever waits inside listens to it."""
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """Inside; the same thread may come again. RuntimeError when another one is, ReaderClosed after `shut`."""
+        me = threading.get_ident()
+        with self._changed:
+            if self._inside not in {None, me}:
+                raise RuntimeError("a GroupReader belongs to one thread at a time")
+            if self._shut or (self._shutting and self._inside is None):
+                raise self._closed()
+            self._enter(me)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._leave()
+
+    @contextlib.contextmanager
+    def shut(self, timeout_s: float) -> Iterator[bool]:
+        """Lets nobody in any more. True for the first to come, inside, when the one that was there has left or after
+        `timeout_s`; False for others, when the first is done or after that time."""
+        me = threading.get_ident()
+        with self._changed:
+            first, self._shutting = not self._shutting, True
+            self.bell.ring()
+            self._changed.wait_for(lambda: self._inside in {None, me} and (first or self._shut), timeout_s)
+            if first:
+                self._enter(me)
+        try:
+            yield first
+        finally:
+            if first:
+                with self._changed:
+                    self._shut = True
+                    self._leave()
+                self.bell.close()
+
+    def go_on(self) -> None:
+        """Hushes the bell. ReaderClosed when it was rung to close the reader."""
+        self.bell.hush()
+        if self._shutting:
+            raise self._closed()
+
+    def _enter(self, me: int) -> None:
+        self._inside = me
+        self._depth += 1
+
+    def _leave(self) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._inside = None
+        self._changed.notify_all()
+
+    def _closed(self) -> ReaderClosed:
+        return ReaderClosed(f"{self._name} is closed")
