@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from kafkalite.client.read.splitting import split_by_size as split_by_size
     from kafkalite.client.write.producer import Delivery as Delivery
     from kafkalite.client.write.producer import Producer as Producer
-    from kafkalite.client.write.transactions import Prepared as Prepared
+    from kafkalite.client.write.transactions import PreparedTransaction as PreparedTransaction
 
 _WHERE = {
     "Admin": "kafkalite.client.admin.admin",
@@ -85,7 +85,7 @@ _WHERE = {
     "ISOLATIONS": "kafkalite.client.cluster",
     "NoOffset": "kafkalite.client.errors",
     "OffsetRange": "kafkalite.client.read.splitting",
-    "Prepared": "kafkalite.client.write.transactions",
+    "PreparedTransaction": "kafkalite.client.write.transactions",
     "Producer": "kafkalite.client.write.producer",
     "ProtocolError": "kafkalite.client.errors",
     "READ_COMMITTED": "kafkalite.client.cluster",

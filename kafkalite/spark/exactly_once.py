@@ -34,7 +34,7 @@ from kafkalite.spark.writing import SinkError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from kafkalite.client import Prepared
+    from kafkalite.client import PreparedTransaction
     from kafkalite.spark.sink_options import SinkOptions
     from kafkalite.spark.writing import Task
 
@@ -51,7 +51,7 @@ class Outcome:
     task: Task
     rows: int
     checksum: int
-    prepared: Prepared | None = None
+    prepared: PreparedTransaction | None = None
     """Its open transaction; None: it has no rows, or was committed before."""
     committed: bool = False
     tasks_before: int | None = None

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from kafkalite._native.lines import partitions_of
-from kafkalite.client import READ_COMMITTED, ClientError, ColumnReader, Prepared
+from kafkalite.client import READ_COMMITTED, ClientError, ColumnReader, PreparedTransaction
 from kafkalite.client.columns.arrow import rows_of
 from kafkalite.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
 from kafkalite.model import topic_name_error
@@ -155,9 +155,9 @@ class Markers:
             for key, value in zip(columns.keys, columns.values, strict=True):
                 marker = None if key is None or value is None else from_json(value)
                 if marker is not None and marker.producer is not None:
-                    self.abort(Prepared(self.transactional_id(json.loads(key or b"")[0]), *marker.producer))
+                    self.abort(PreparedTransaction(self.transactional_id(json.loads(key or b"")[0]), *marker.producer))
 
-    def abort(self, prepared: Prepared) -> None:
+    def abort(self, prepared: PreparedTransaction) -> None:
         """Aborts a transaction if it is open. Whatever stands against it: it times out, or has ended."""
         producer = self._client.producer(transactional_id=prepared.transactional_id)
         with contextlib.closing(producer), contextlib.suppress(KafkaError, ClientError):

@@ -55,7 +55,7 @@ GONE: Final = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_
 """Codes that say: this member has no say about these partitions any more."""
 
 
-class UnderWay(NamedTuple):
+class PendingCommit(NamedTuple):
     """A commit that is not answered yet."""
 
     offsets: dict[TopicPartition, CommittedOffset]
@@ -71,7 +71,7 @@ class Commits:
         self._instance_id = instance_id
         self._lane = f"commits-{id(self)}"
         self._coordinator = Coordinator(client, group_id, lane=self._lane)
-        self._under_way: deque[UnderWay] = deque()
+        self._under_way: deque[PendingCommit] = deque()
         self._connection: Connection | None = None
         """Where the answers to those under way come from."""
 
@@ -116,7 +116,7 @@ class Commits:
         on its way."""
         while len(self._under_way) >= COMMITS_MAX:
             self._take_one()
-        under_way = UnderWay(offsets, callback)
+        under_way = PendingCommit(offsets, callback)
         try:
             connection = self._coordinator.connection()
             if self._connection is not connection:
@@ -158,7 +158,7 @@ class Commits:
             error = lost
         self._finish(under_way, error)
 
-    def _finish(self, under_way: UnderWay, error: Exception | None) -> None:
+    def _finish(self, under_way: PendingCommit, error: Exception | None) -> None:
         wrapped = None
         if error is not None:
             wrapped = failed(self._group_id, error)

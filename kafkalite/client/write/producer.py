@@ -43,7 +43,7 @@ from kafkalite.client.errors import (
     ProtocolError,
     RequestTimeout,
 )
-from kafkalite.client.write.transactions import INIT_VERSION_MAX, Prepared, State, Transactions
+from kafkalite.client.write.transactions import INIT_VERSION_MAX, PreparedTransaction, State, Transactions
 from kafkalite.errors import ErrorCode, KafkaError, ProducerFenced, error_for
 from kafkalite.model import TopicPartition
 from kafkalite.protocol.api import API_VERSIONS, INIT_PRODUCER_ID, PRODUCE
@@ -357,7 +357,7 @@ class Producer:
         self._raise_failure()
         self._manager.send_offsets(offsets, group)
 
-    def prepare_transaction(self) -> Prepared:
+    def prepare_transaction(self) -> PreparedTransaction:
         """Delivers everything and leaves the transaction open, for `resume_transaction` in any process; close then.
 
         It stays open until its time is over, or until a newer producer takes the transactional id.
@@ -367,7 +367,7 @@ class Producer:
         self._manager.leave()
         return prepared
 
-    def resume_transaction(self, prepared: Prepared) -> None:
+    def resume_transaction(self, prepared: PreparedTransaction) -> None:
         """Takes up a transaction that another producer of this transactional id prepared, to end it.
 
         Nothing is asked: a transaction that is not open any more is refused at its end, ProducerFenced or

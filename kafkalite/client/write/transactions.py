@@ -91,7 +91,7 @@ class State(Enum):
     FAILED = "failed"
 
 
-class Prepared(NamedTuple):
+class PreparedTransaction(NamedTuple):
     """An open transaction whose batches are all acknowledged: whoever has this can end it, in any process."""
 
     transactional_id: str
@@ -152,17 +152,17 @@ class Transactions:
         self.state = State.OPEN
 
     @property
-    def prepared(self) -> Prepared:
+    def prepared(self) -> PreparedTransaction:
         """The open transaction, to be resumed elsewhere."""
         self.require(State.OPEN)
-        return Prepared(self.transactional_id, self.producer_id, self.epoch, self.second)
+        return PreparedTransaction(self.transactional_id, self.producer_id, self.epoch, self.second)
 
     def leave(self) -> None:
         """Leaves the open transaction to whoever resumes it."""
         self.require(State.OPEN)
         self.state = State.READY
 
-    def resume(self, prepared: Prepared) -> None:
+    def resume(self, prepared: PreparedTransaction) -> None:
         """Takes up a transaction that is open. Whether it still is, its end tells."""
         self.require(State.NEW)
         self.producer_id, self.epoch, self.second = prepared[1:]
