@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kafkalite._native.message_set import check
 from kafkalite.classic import wire
-from kafkalite.classic.errors import ClassicError, MessageSizeTooLarge
-from kafkalite.classic.messages import Message, encode_message_set
+from kafkalite.classic.errors import ClassicError
+from kafkalite.classic.messages import Message, check_size, encode_message_set
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -171,9 +171,3 @@ def pack(messages: Sequence[Message | bytes], codec: int, size_max: int) -> byte
     data = encode_message_set(messages, codec)
     check_size(check(data, verify=False)[2], size_max)
     return data
-
-
-def check_size(largest: int, size_max: int) -> None:
-    """MessageSizeTooLarge when the largest payload of a set, `largest` bytes, is beyond `size_max`."""
-    if largest > size_max:
-        raise MessageSizeTooLarge(f"a message of {largest} bytes is beyond max.message.size, {size_max}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kafkalite._native import message_set as native
 from kafkalite._native.message_set import Message
 from kafkalite._native.stream import PairIterator
-from kafkalite.classic.errors import ClassicError, InvalidMessage, InvalidMessageSize
+from kafkalite.classic.errors import ClassicError, InvalidMessage, InvalidMessageSize, MessageSizeTooLarge
 from kafkalite.record.compression import CompressionError
 from kafkalite.record.message_set import DEPTH_MAX, UNPACKED_SIZE_MAX, unpack, wrap
 
@@ -25,6 +25,7 @@ __all__ = [
     "MessageAndOffset",
     "MessageIterator",
     "MessageSet",
+    "check_size",
     "encode_message_set",
     "valid_size",
     "whole_size",
@@ -105,3 +106,9 @@ class MessageSet:
     def valid_size(self) -> int:
         """Bytes of its whole outer messages; the next fetch begins behind them. InvalidMessageSize."""
         return valid_size(self.data)
+
+
+def check_size(largest: int, size_max: int) -> None:
+    """MessageSizeTooLarge when the largest payload of a set, `largest` bytes, is beyond `size_max`."""
+    if largest > size_max:
+        raise MessageSizeTooLarge(f"a message of {largest} bytes is beyond max.message.size, {size_max}")

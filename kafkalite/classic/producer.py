@@ -23,7 +23,8 @@ from kafkalite.classic.async_producer import AsyncProducer
 from kafkalite.classic.brokers import brokers_of
 from kafkalite.classic.config import ProducerConfig
 from kafkalite.classic.errors import InvalidConfig, InvalidPartition, NoBrokersForPartition, QueueClosed
-from kafkalite.classic.handlers import DefaultEncoder, check_size, pack
+from kafkalite.classic.handlers import DefaultEncoder, pack
+from kafkalite.classic.messages import check_size
 from kafkalite.classic.sync_producer import SyncProducer
 from kafkalite.zookeeper.nodes import BrokerPartition
 

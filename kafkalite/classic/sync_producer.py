@@ -20,8 +20,7 @@ from kafkalite.classic import wire
 from kafkalite.classic.channel import Channel
 from kafkalite.classic.config import SendSettings, SyncProducerConfig
 from kafkalite.classic.errors import InvalidMessageSize
-from kafkalite.classic.handlers import check_size
-from kafkalite.classic.messages import MessageSet, encode_message_set
+from kafkalite.classic.messages import MessageSet, check_size, encode_message_set
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
