@@ -133,10 +133,14 @@ class ClassicLog(PartitionLog):
         )
 
     def _roll_locked(self) -> None:
-        """As in 0.7, what is closed is on the disk first; it becomes visible with the flush that is asked for here."""
+        """As in 0.7, what is closed is on the disk first; it becomes visible with the flush that is asked for here.
+
+        Its name, too: a log in which a segment is missing could not be opened.
+        """
         with self._flush_lock:
             try:
                 self.active.sync()
+                self.entries.sync()
             except OSError as error:
                 self.go_offline(f"a sync failed: {error}")
                 raise OSError(errno.EIO, "the segment could not be synced", self.directory) from error

@@ -134,6 +134,11 @@ class LogCleaner:
         with self._lock:
             return self._offsets.get((log.topic, log.partition), 0)
 
+    def has_cleaned(self, topic: str, partition: int) -> bool:
+        """Whether a partition was ever compacted, as far as the checkpoint tells."""
+        with self._lock:
+            return self._offsets.get((topic, partition), 0) > 0
+
     def forget_topic(self, name: str) -> None:
         """The topic is deleted, or about to be made: offsets of an earlier one must not count. OSError."""
         with self._lock:

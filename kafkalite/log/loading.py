@@ -12,6 +12,10 @@ unclean stop, and may be answered as such without a flush, ends at the recovery 
 A directory that Kafka wrote to last (its index files lie beside the active segment) has an end that our recovery point
 knows nothing of: there nothing is missing, and nothing with intact batches behind it is cut.
 
+A power cut may leave the name of a segment, and not the end of the one before it. Above the flushed offset a log is cut
+where offsets are missing. Below it, in a log that is or was compacted, missing offsets are what compaction left: it
+writes recovery points down before it takes anything out, so where their file is lost nobody knows, and nothing is cut.
+
 May block; different directories may be loaded by different threads at once.
 """
 
@@ -49,6 +53,13 @@ class LoadPlan:
     log_start: int | None
     leader_epoch: int
     adopted: bool = False  # put there from elsewhere: nobody knows whether its names are on the disk
+    cleaned: bool = False  # it was compacted some time, whatever its policy is now
+    points_known: bool = True  # there was a good file of recovery points, whether this partition is in it or not
+
+    @property
+    def sparse(self) -> bool:
+        """Whether offsets may be missing between batches that are there, since compaction took some out."""
+        return self.cleaned or self.config.compacted
 
 
 @dataclass(slots=True)
@@ -201,7 +212,9 @@ def _recover(
 ) -> tuple[tuple[Segment, ...], int, int]:
     """Walks everything that is not known to be on the disk."""
     covered = [_covered_end(plan, segment) for segment in segments]
-    flushed = _flushed_end(segments, covered, max(start, 0 if foreign else plan.recovery_point or 0))
+    known = max(start, 0 if foreign else plan.recovery_point or 0)
+    flushed = _flushed_end(segments, covered, known, sparse=plan.sparse)
+    gaps_until = _gaps_until(plan, flushed, foreign=foreign)
     if log.format.positional:
         flushed = max(flushed, segments[-1].base_offset)  # a roll puts all before it on the disk
     end = segments[0].base_offset
@@ -237,6 +250,9 @@ def _recover(
         if tail.quarantined:
             segment.mark_sealed()
             end = max(end, min(flushed, behind))
+        if not last and scan.next_offset < behind and behind > max(flushed, gaps_until):
+            segments = _cut(log, segments, i, segment.size)
+            break
     active = segments[-1]
     active.created_ms = int(os.stat(active.path).st_mtime * 1000)
     active.trim(unknown=True)
@@ -254,17 +270,31 @@ def _recover(
 
 
 def _flushed_end(
-    segments: tuple[Segment, ...], covered: list[tuple[int, index_file.IndexSummary | None]], known: int
+    segments: tuple[Segment, ...],
+    covered: list[tuple[int, index_file.IndexSummary | None]],
+    known: int,
+    *,
+    sparse: bool,
 ) -> int:
     """How far the log is on the disk, which it is up to `known`, by what saved indexes add to that.
 
     An index tells of its own segment alone: one before it may have been recovered, and not synced since.
     """
     known = max(known, segments[0].base_offset)
-    for segment, (end, _) in zip(segments, covered, strict=True):
-        if segment.base_offset <= known:
-            known = max(known, end)
+    for i, (segment, (end, summary)) in enumerate(zip(segments, covered, strict=True)):
+        if segment.base_offset > known:
+            break
+        known = max(known, end)
+        if sparse and i + 1 < len(segments) and summary is not None and summary.covered_size == segment.size:
+            known = max(known, segments[i + 1].base_offset)
     return known
+
+
+def _gaps_until(plan: LoadPlan, flushed: int, *, foreign: bool) -> int:
+    """Below which offset others may be missing."""
+    if foreign or (plan.sparse and not plan.points_known):
+        return recovery.OFFSET_MAX
+    return flushed if plan.sparse else 0
 
 
 def _covered_end(plan: LoadPlan, segment: Segment) -> tuple[int, index_file.IndexSummary | None]:

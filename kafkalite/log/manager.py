@@ -189,7 +189,7 @@ class LogManager:
 
     def _load_all(self, adopted: Container[str] = ()) -> None:
         assert self._journal is not None, "the journal is read before the logs"
-        points = checkpoints.read_offsets(f"{self.directory}/{files.RECOVERY_POINTS_NAME}") or {}
+        points = checkpoints.read_offsets(f"{self.directory}/{files.RECOVERY_POINTS_NAME}")
         starts = checkpoints.read_offsets(f"{self.directory}/{files.LOG_STARTS_NAME}") or {}
         plans: list[LoadPlan] = []
         for state in self._journal.state.topics.values():
@@ -211,7 +211,7 @@ class LogManager:
         state: TopicState,
         config: TopicConfig,
         partition: int,
-        points: Mapping[tuple[str, int], int],
+        points: Mapping[tuple[str, int], int] | None,
         starts: Mapping[tuple[str, int], int],
         adopted: Container[str] = (),
     ) -> LoadPlan:
@@ -224,10 +224,12 @@ class LogManager:
             config=config,
             directory=f"{self.directory}/{files.directory_name(state.name, partition)}",
             clean=self.clean_start,
-            recovery_point=points.get(key),
+            recovery_point=(points or {}).get(key),
             log_start=starts.get(key),
             leader_epoch=max(0, self._journal.state.unclean_count - state.epoch_bases[partition]),
             adopted=state.name in adopted,
+            cleaned=self.cleaner.has_cleaned(*key),
+            points_known=points is not None,
         )
 
     def _load(self, plan: LoadPlan) -> PartitionLog:
