@@ -50,7 +50,7 @@ class SegmentScan:
         end: int,
         *,
         verify: bool,
-        contiguous: bool = False,
+        contiguous_from: int = ...,
         offset_limit: int = ...,
     ) -> bool: ...
     def resync(self, end: int, *, offset_limit: int = ...) -> tuple[int, int] | None: ...

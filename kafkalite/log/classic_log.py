@@ -54,7 +54,7 @@ class NoProducers(ProducerState):
         """Never."""
         return False
 
-    def save(self, captured: Captured) -> None:
+    def save(self, captured: Captured, *, durable: bool = False) -> None:
         """There is nothing."""
 
 

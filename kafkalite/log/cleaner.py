@@ -11,6 +11,9 @@ which is the housekeeper's.
 A log whose compaction fails other than by a full disk is left alone until the next start, with one line in the log:
 what cannot be read must not be written anew.
 
+What is to be compacted is first put on the disk, with the names of all segments, and the recovery point that says so: a
+start takes missing offsets above it for what a power cut took.
+
 `cleaner-offset-checkpoint` is Kafka's. It may only be behind: a compaction done twice is harmless. An entry of a topic
 that is deleted goes before the topic's name can be used again.
 
@@ -269,6 +272,7 @@ class LogCleaner:
             spend=lambda size: self._spend(log, size),
         )
         try:
+            self._manager.note_flushed(log, chosen.upper)
             offset = compaction.run()
         except (CompactionStopped, SwapAbandoned) as reason:
             _LOG.info("compaction ended early", extra=fields(log=log.name, reason=str(reason)))

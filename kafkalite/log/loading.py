@@ -237,7 +237,7 @@ def _recover(
             scan,
             flushed_offset=flushed,
             offset_limit=behind,
-            contiguous=last and not foreign,
+            contiguous_from=gaps_until if last else recovery.OFFSET_MAX,
             keep_valid=foreign,
         )
         end = max(end, scan.next_offset)

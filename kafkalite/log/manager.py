@@ -616,6 +616,13 @@ class LogManager:
             points[log.topic, log.partition] = log.flushed_offset
         self._write_offsets(files.RECOVERY_POINTS_NAME, points)
 
+    def note_flushed(self, log: PartitionLog, offset: int) -> None:
+        """Returns when all below an offset is on the disk and the recovery points say so. OSError, KafkaError."""
+        if log.flushed_offset < offset or log.entries.dirty:
+            log.flush()
+        if self._written.get(files.RECOVERY_POINTS_NAME, {}).get((log.topic, log.partition), -1) < offset:
+            self.write_recovery_points()
+
     def write_log_starts(self) -> None:
         """Writes down log start offsets that the names of the segment files do not tell."""
         starts = {

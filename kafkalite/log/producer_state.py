@@ -15,6 +15,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
+from kafkalite._native import file_ops
 from kafkalite._native.producers import ProducerTable
 from kafkalite._native.scan import SegmentScan
 from kafkalite.errors import KafkaError
@@ -196,7 +197,7 @@ class ProducerState:
         encoded = snapshots.encode(table, marks)
         return Captured(self._captures, log.log_end_offset, log.active.size, encoded, marks, indexes)
 
-    def save(self, captured: Captured) -> None:
+    def save(self, captured: Captured, *, durable: bool = False) -> None:
         """Writes a captured state down, unless a later one is there already. OSError; the log can replace it."""
         log = self._log
         with self._saving:
@@ -206,7 +207,7 @@ class ProducerState:
             for base, data in captured.indexes.items():
                 if base in present:
                     transaction_index.write(log.directory, base, data)
-            snapshots.write(log.directory, captured.offset, captured.snapshot)
+            snapshots.write(log.directory, captured.offset, captured.snapshot, durable=durable)
             self._saved_number = captured.number
             self._saved = (captured.offset, captured.marks)
             self.snapshot_offset = captured.offset
@@ -217,11 +218,14 @@ class ProducerState:
         try:
             self.save(captured)
         except OSError as error:
-            _LOG.warning("producer snapshot could not be saved", extra=fields(log=self._log.name, reason=str(error)))
+            self._warn(error)
+
+    def _warn(self, error: OSError) -> None:
+        _LOG.warning("producer snapshot could not be saved", extra=fields(log=self._log.name, reason=str(error)))
 
     def save_compacted(self, below: int) -> None:
         """After a compaction up to `below`: the files of all segments are written anew, and no snapshot stays that
-        knows a transaction as open whose marker may be gone."""
+        knows a transaction as open whose marker may be gone, which a power cut must not bring back either."""
         log = self._log
         log._acquire()
         try:
@@ -231,10 +235,17 @@ class ProducerState:
             captured = self.capture_locked()
         finally:
             log._release()
-        self.save_or_warn(captured)
+        try:
+            self.save(captured, durable=True)
+        except OSError as error:
+            self._warn(error)
         for offset in snapshots.offsets_in(log.directory):
             if offset < min(below, self.snapshot_offset):
                 snapshots.remove(log.directory, offset)
+        try:
+            file_ops.sync_directory(log.directory)
+        except OSError as error:
+            self._warn(error)
 
 
 def _adjoins(rows: list[transaction_index.Row], following: list[transaction_index.Row]) -> bool:

@@ -40,17 +40,17 @@ def walk_tail(
     *,
     flushed_offset: int,
     offset_limit: int = OFFSET_MAX,
-    contiguous: bool = True,
+    contiguous_from: int = 0,
     keep_valid: bool = False,
 ) -> Tail:
-    """Walks `scan` to the end of its segment, checking every byte.
+    """Walks `scan` to the end of its segment, checking all bytes; missing offsets are damage from `contiguous_from` on.
 
     With `keep_valid` (a directory that came from elsewhere, whose flushed offset nobody knows) nothing is cut that has
     an intact batch behind it.
     """
     segment = scan.segment
     end = segment.size
-    while not scan.run(end, verify=True, contiguous=contiguous, offset_limit=offset_limit):
+    while not scan.run(end, verify=True, contiguous_from=contiguous_from, offset_limit=offset_limit):
         offset = scan.first_bad_offset()
         may_cut = offset >= flushed_offset
         if (offset == offset_limit or (offset_limit == OFFSET_MAX and may_cut)) and ends_in_zeros(

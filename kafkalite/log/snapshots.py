@@ -86,12 +86,15 @@ def encode(
     return HEADER.pack(VERSION, crc32c(body)) + body, b"%08x %s\n" % (crc32c(text), text)
 
 
-def write(directory: str, offset: int, encoded: tuple[bytes, bytes]) -> None:
-    """Saves the state at log end `offset`, removes snapshots no longer needed. Not synced: the log can replace it."""
+def write(directory: str, offset: int, encoded: tuple[bytes, bytes], *, durable: bool = False) -> None:
+    """Saves the state at log end `offset`, removes snapshots no longer needed.
+
+    Unless `durable` it is not synced: as long as nothing was compacted the log can replace it.
+    """
     snapshot, companion = encoded
     base = f"{directory}/{files.stem(offset)}"
-    files.write_atomically(base + files.PRODUCERS_SUFFIX, companion, durable=False)
-    files.write_atomically(base + files.SNAPSHOT_SUFFIX, snapshot, durable=False)
+    files.write_atomically(base + files.PRODUCERS_SUFFIX, companion, durable=durable)
+    files.write_atomically(base + files.SNAPSHOT_SUFFIX, snapshot, durable=durable)
     for old in offsets_in(directory)[KEPT_COUNT:]:
         remove(directory, old)
 

@@ -1,9 +1,13 @@
 """Puts compacted segments in the place of those they were made from, so that a crash leaves the old or the new.
 
     1  NNN.log.cleaned written, synced                 crash: removed at start, the old segments stand
-    2  renamed to NNN.log.swap, directory synced       crash from here on: the start finishes the swap
+    2  directory synced, NNN.log.cleaned renamed to    crash from here on: the start finishes the swap
+       NNN.log.swap, directory synced
     3  old files renamed to .deleted, directory synced
     4  NNN.log.swap renamed to NNN.log                 crash: done, or done again
+
+The first sync of step 2 is for the segments behind: a compacted one must never be the last of a log, whose end is where
+offsets are missing.
 
 The names and what a start makes of them are Apache Kafka's, so a directory may also change hands in the middle. The new
 segment has the base offset of the first old one. At a start a `.swap` stands for the offsets from its base to the end
@@ -60,6 +64,7 @@ def replace(log: "PartitionLog", old: Sequence[Segment], new: Segment) -> None:
 
 def _announce(log: "PartitionLog", new: Segment) -> None:
     """Step 2."""
+    file_ops.sync_directory(log.directory)
     cleaned = new.path
     announced = cleaned.removesuffix(files.CLEANED_SUFFIX) + files.SWAP_SUFFIX
     file_ops.rename(cleaned, announced)

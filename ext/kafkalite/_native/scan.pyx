@@ -6,7 +6,8 @@ deciding what that means (a torn tail to cut, damage to quarantine) is kafkalite
 
 What a checksum cannot see is checked by order. The base offset lies outside the CRC, so a batch must not start below
 the offset that follows the previous one, and where it starts above (a gap, legal after compaction) it must not run into
-the next batch. With `contiguous` no gap is allowed at all: nothing is ever compacted out of an active segment.
+the next batch. From offset `contiguous_from` on no gap is allowed at all: nothing is ever compacted out of what was not
+flushed.
 
 Thread rule: a scan belongs to one thread. The segment is pinned during run() and resync() only.
 """
@@ -33,8 +34,8 @@ cdef struct Walk:
     int64_t next_offset
     int64_t end                         # position at which to stop
     int64_t offset_limit                # no batch may reach beyond this offset
+    int64_t contiguous_from             # no gap may begin at or above this offset
     bint verify
-    bint contiguous
 
 
 cdef bint fits(RecordFormat format, const unsigned char* map, const Walk* walk, const ItemInfo* info) noexcept nogil:
@@ -44,7 +45,7 @@ cdef bint fits(RecordFormat format, const unsigned char* map, const Walk* walk, 
     if info.next_offset > walk.offset_limit or info.base_offset < walk.next_offset:
         return False
     if walk.next_offset >= 0 and info.base_offset > walk.next_offset:
-        if walk.contiguous:
+        if walk.next_offset >= walk.contiguous_from:
             return False
         behind = info.position + info.size
         if (behind < walk.end
@@ -145,7 +146,7 @@ cdef class SegmentScan:
             return self.producers.update_marker(info, &marker, info.max_timestamp)
         return self.producers.update(info, info.max_timestamp)
 
-    def run(self, int64_t end, *, bint verify, bint contiguous=False, int64_t offset_limit=INT64_MAX):
+    def run(self, int64_t end, *, bint verify, int64_t contiguous_from=INT64_MAX, int64_t offset_limit=INT64_MAX):
         """Walks to position `end`; True when it got there, False when what is at `position` is no batch that fits."""
         cdef ItemInfo batches[CHUNK_BATCHES]
         cdef Walk walk
@@ -159,7 +160,7 @@ cdef class SegmentScan:
         walk.end = end
         walk.offset_limit = offset_limit
         walk.verify = verify
-        walk.contiguous = contiguous
+        walk.contiguous_from = contiguous_from
         self.segment.pin()
         try:
             map = self.segment.map
@@ -186,7 +187,7 @@ cdef class SegmentScan:
         walk.end = end
         walk.offset_limit = offset_limit
         walk.verify = True
-        walk.contiguous = False
+        walk.contiguous_from = INT64_MAX
         self.segment.pin()
         try:
             map = self.segment.map
