@@ -18,13 +18,23 @@ from kafkalite.log import files
 class DirectoryEntries:
     """The names and small files of one partition directory, as far as they may be missing after a power cut."""
 
-    __slots__ = ("_directory", "_directory_at", "_epochs_at", "_identity_at", "_made", "_sync_root", "_synced")
+    __slots__ = (
+        "_directory",
+        "_directory_at",
+        "_epochs_at",
+        "_identity_at",
+        "_made",
+        "_removals",
+        "_sync_root",
+        "_synced",
+    )
 
     def __init__(self, directory: str, sync_root: Callable[[], None]) -> None:
         self._directory = directory
         self._sync_root = sync_root
         self._made = 0  # changes so far
         self._synced = 0  # of them on the disk
+        self._removals = 0  # under way
         self._directory_at = 0  # the change that made the directory itself,
         self._identity_at = 0  # the one that wrote partition.metadata
         self._epochs_at = 0  # and the latest one of leader-epoch-checkpoint
@@ -32,10 +42,19 @@ class DirectoryEntries:
     @property
     def dirty(self) -> bool:
         """Whether anything may be missing."""
-        return self._synced < self._made
+        return self._synced < self._made or self._removals > 0
 
     def name_changed(self) -> None:
-        """A file of the directory has come, gone, or got another name."""
+        """A file of the directory has come, or got another name."""
+        self._made += 1
+
+    def removal_began(self) -> None:
+        """Files are about to go; until that is on the disk they may come back."""
+        self._removals += 1
+
+    def removal_ended(self) -> None:
+        """They have gone."""
+        self._removals -= 1
         self._made += 1
 
     def directory_made(self) -> None:

@@ -190,7 +190,12 @@ class LogManager:
     def _load_all(self, adopted: Container[str] = ()) -> None:
         assert self._journal is not None, "the journal is read before the logs"
         points = checkpoints.read_offsets(f"{self.directory}/{files.RECOVERY_POINTS_NAME}")
-        starts = checkpoints.read_offsets(f"{self.directory}/{files.LOG_STARTS_NAME}") or {}
+        starts = checkpoints.read_offsets(f"{self.directory}/{files.LOG_STARTS_NAME}")
+        if points is not None:
+            self._written[files.RECOVERY_POINTS_NAME] = points
+        if starts is not None:
+            self._written[files.LOG_STARTS_NAME] = starts
+        starts = starts or {}
         plans: list[LoadPlan] = []
         for state in self._journal.state.topics.values():
             config = self._resolve(state.overrides, state.name)
@@ -319,7 +324,7 @@ class LogManager:
             state = TopicState(name, topic_id or new_uuid(), dict(overrides), [self._unclean_count()] * partition_count)
             config = self._resolve(overrides, name)
             self._clear_directories(name, range(partition_count))
-            self._forget_cleaned(name)
+            self._forget_offsets(name)
             self._record(journal.topic_change(state))
             logs = [self._load(self._plan(state, config, i, {}, {})) for i in range(partition_count)]
             topic = self._topic(state, logs)
@@ -371,9 +376,9 @@ class LogManager:
                 self.dirty_logs.discard(log)
                 self._remove_directory(log.directory, name, log.partition, topic.config.file_delete_delay_ms)
             try:
-                self._forget_cleaned(name)
+                self._forget_offsets(name)
             except StorageError as error:  # the topic is gone all the same; making one of that name tries again
-                _LOG.warning("cleaner offsets of a deleted topic stay", extra=fields(topic=name, reason=str(error)))
+                _LOG.warning("checkpoints of a deleted topic stay", extra=fields(topic=name, reason=str(error)))
         _LOG.info("topic deleted", extra=fields(topic=name))
         on_topic_deleted = self.on_topic_deleted
         if on_topic_deleted is not None:
@@ -386,11 +391,13 @@ class LogManager:
         for listener in tuple(self.topic_listeners):
             listener(name)
 
-    def _forget_cleaned(self, name: str) -> None:
+    def _forget_offsets(self, name: str) -> None:
+        """Takes a topic out of the checkpoint files, durably: its successor's offsets begin at 0."""
         try:
             self.cleaner.forget_topic(name)
+            self._forget_in_checkpoints(name)
         except OSError as error:
-            raise StorageError(f"the cleaner's offsets of topic {name} could not be removed: {error}") from error
+            raise StorageError(f"the checkpoints of topic {name} could not be removed: {error}") from error
 
     def add_partitions(self, name: str, total: int) -> Topic:
         """Raises a topic's number of partitions to `total`."""
@@ -611,10 +618,14 @@ class LogManager:
 
     def write_recovery_points(self) -> None:
         """Writes down up to where each log is on the disk."""
+        self._write_offsets(files.RECOVERY_POINTS_NAME, self._recovery_points)
+
+    def _recovery_points(self) -> dict[tuple[str, int], int]:
         points = {(log.topic, log.partition): log.flushed_offset for log in self.logs() if not log.offline}
         for log in self._offline:
-            points[log.topic, log.partition] = log.flushed_offset
-        self._write_offsets(files.RECOVERY_POINTS_NAME, points)
+            if not log.deleted:
+                points[log.topic, log.partition] = log.flushed_offset
+        return points
 
     def note_flushed(self, log: PartitionLog, offset: int) -> None:
         """Returns when all below an offset is on the disk and the recovery points say so. OSError, KafkaError."""
@@ -624,20 +635,36 @@ class LogManager:
             self.write_recovery_points()
 
     def write_log_starts(self) -> None:
-        """Writes down log start offsets that the names of the segment files do not tell."""
-        starts = {
+        """Writes down log start offsets that the names of the segment files do not tell, or not durably yet."""
+        self._write_offsets(files.LOG_STARTS_NAME, self._log_starts)
+
+    def _log_starts(self) -> dict[tuple[str, int], int]:
+        return {
             (log.topic, log.partition): log.log_start_offset
             for log in self.logs()
-            if log.log_start_offset > log.segments[0].base_offset or not log.segments[0].has_file
+            if log.log_start_offset > log.segments[0].base_offset
+            or not log.segments[0].has_file
+            or (log.log_start_offset > 0 and log.entries.dirty)
         }
-        self._write_offsets(files.LOG_STARTS_NAME, starts)
 
-    def _write_offsets(self, name: str, offsets: dict[tuple[str, int], int]) -> None:
-        """Replaces a checkpoint file unless it says the same already."""
+    def _write_offsets(self, name: str, current: Callable[[], dict[tuple[str, int], int]]) -> None:
+        """Replaces a checkpoint file unless it says the same already.
+
+        `current` is asked under the lock, so that nobody writes what was true before a topic went.
+        """
         with self._checkpoint_lock:
+            offsets = current()
             if self._written.get(name) != offsets:
                 checkpoints.write_offsets(f"{self.directory}/{name}", offsets)
                 self._written[name] = offsets
+
+    def _forget_in_checkpoints(self, topic: str) -> None:
+        with self._checkpoint_lock:
+            for name, offsets in self._written.items():
+                kept = {key: offset for key, offset in offsets.items() if key[0] != topic}
+                if len(kept) < len(offsets):
+                    checkpoints.write_offsets(f"{self.directory}/{name}", kept)
+                    self._written[name] = kept
 
 
 def open_segments_max(config: BrokerConfig) -> int:

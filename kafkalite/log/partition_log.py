@@ -865,7 +865,8 @@ class PartitionLog(LogCore):
         """Takes the first `count` of the segments `judged` out of the log; their files go after file.delete.delay.ms.
 
         How many went: one that compaction or somebody else replaced since they were judged stays, and so do later ones.
-        The log start need not be written down: the name of the first file that is left tells it.
+        The log start need not be written down: the name of the first file that is left tells it. One that is written
+        down already stays so until those names are on the disk (LogManager.write_log_starts).
         """
         if count <= 0:
             return 0
@@ -880,10 +881,14 @@ class PartitionLog(LogCore):
             if kept[0].base_offset > self.log_start_offset:
                 self._set_log_start(kept[0].base_offset)
             self._set_segments(kept)
+            self.entries.removal_began()
         finally:
             self._release()
         for segment in removed:
             self._remove_files(segment)
+        self._acquire()
+        self.entries.removal_ended()
+        self._release()
         _LOG.info(
             "segments deleted", extra=fields(log=self.name, count=len(removed), log_start_offset=self.log_start_offset)
         )

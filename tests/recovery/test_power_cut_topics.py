@@ -12,7 +12,7 @@ from kafkalite._native import file_ops
 from kafkalite.errors import StorageError
 from kafkalite.log import checkpoints, files
 from kafkalite.log.manager import LogManager
-from tests.support.log_harness import abandon, make_batch, make_manager
+from tests.support.log_harness import abandon, damage_ranges, make_batch, make_manager
 from tests.support.unsynced import NameRecorder, recorded
 
 METADATA = "partition.metadata"
@@ -206,4 +206,46 @@ def test_added_partition_takes_nothing_that_lies_under_its_name(root: Path) -> N
     topic = manager.add_partitions("t", 2)
     assert topic.partitions[1].log_end_offset == 0
     assert [name for name in os.listdir(root) if name.endswith("-stray")]
+    manager.close()
+
+
+def test_successor_begins_at_offset_0_whatever_the_checkpoints_said(root: Path) -> None:
+    """They know topics by name."""
+    manager = started(root)
+    log = manager.create_topic("t", 1, {}).partitions[0]
+    for _ in range(10):
+        log.append(make_batch())
+    log.delete_records(7)
+    manager.housekeeper.checkpoint()
+    manager.delete_topic("t")
+    log = manager.create_topic("t", 1, {}).partitions[0]
+    log.append(make_batch(2))
+    log.flush()
+    abandon(manager)
+    manager = started(root)
+    log = manager.topics["t"].partitions[0]
+    assert (log.log_start_offset, log.log_end_offset) == (0, 2)
+    assert not damage_ranges(log)
+    manager.close()
+
+
+def test_deleted_records_stay_deleted(root: Path, recorder: NameRecorder, tmp_path: Path) -> None:
+    """The files that held them may come back; where the log starts is written down until they cannot."""
+    manager = started(root)
+    log = manager.create_topic("t", 1, {}).partitions[0]
+    for _ in range(3):
+        log.append(make_batch())
+        log.roll()
+    log.flush()
+    log.delete_records(2)
+    assert log.segments[0].base_offset == 2
+    manager.housekeeper.checkpoint()
+    image = recorder.image(tmp_path / "image")
+    assert (image / "t-0" / f"{0:020d}.log").exists()
+    again = started(image)
+    assert again.topics["t"].partitions[0].log_start_offset == 2
+    again.close()
+    log.flush()
+    manager.housekeeper.checkpoint()
+    assert (root / files.LOG_STARTS_NAME).read_text() == "0\n0\n", "the name of the first segment tells it by now"
     manager.close()
