@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "start": "run a broker",
+    "run": "run a command with a broker of its own, for tests and CI",
     "topics": "list, describe, create, delete and change topics",
     "configs": "describe and change settings of topics and brokers",
     "groups": "list, describe and delete consumer groups, move their offsets",

@@ -1,0 +1,124 @@
+"""Run a command with a broker of its own, which goes when the command ends.
+
+  kafkalite run -- pytest -q
+  kafkalite run --topic orders:3 --topic audit -- ./integration-tests.sh
+  kafkalite run --registry --set num.partitions=4 -- npm test
+
+The broker listens on a free port of 127.0.0.1. Its address is in the command's environment as KAFKA_BOOTSTRAP_SERVERS
+and BOOTSTRAP_SERVERS, that of the schema registry, with --registry, as SCHEMA_REGISTRY_URL. Data is kept in a temporary
+directory, and acks=all is answered from the page cache, unless --data-dir says where it is to stay.
+
+Signals go to the command. The exit status is the command's (128 + N when signal N ended it, 127 when there is no such
+command, 126 when it cannot be run), or 2 when the broker cannot start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from kafkalite.cli import EXIT_FAILURE, UsageError, fail
+from kafkalite.cli.serving import LEVELS, beginning
+from kafkalite.cli.start import directory, overrides_from
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from kafkalite.broker import Broker
+
+ADDRESS_NAMES = ("KAFKA_BOOTSTRAP_SERVERS", "BOOTSTRAP_SERVERS")
+REGISTRY_NAME = "SCHEMA_REGISTRY_URL"
+LISTENERS = "kafka://127.0.0.1:0"
+EXIT_NOT_FOUND = 127
+EXIT_NOT_RUN = 126
+FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+WAITED_FOR = {*FORWARDED, signal.SIGCHLD}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--topic", metavar="NAME[:PARTITIONS]", action="append", default=[], help="made before the command starts"
+    )
+    parser.add_argument("--registry", action="store_true", help="a schema registry too")
+    parser.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[], dest="settings", help="one setting; may be repeated"
+    )
+    parser.add_argument("--data-dir", metavar="DIR", type=directory, help="where the logs are kept (log.dirs)")
+    parser.add_argument("--listeners", metavar="LIST", help=f"default: {LISTENERS}")
+    parser.add_argument("--log-level", choices=LEVELS, default="warning", help="default: warning")
+    parser.add_argument("command", metavar="CMD", nargs="+", help="behind --: the command and its arguments")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from kafkalite import logging
+
+    logging.configure(level=arguments.log_level, json_lines=False)
+    topics = [parse_topic(text) for text in arguments.topic]
+    given = overrides_from(arguments)
+    settings: dict[str, object] = {"listeners": LISTENERS, **given}
+    if not {"log.dirs", "log.dir"} & given.keys():
+        settings.setdefault("flush.on.acks.all", False)
+    # Before a thread is made: all of them inherit it, so that signals wait for this one.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, WAITED_FOR)
+    try:
+        from kafkalite.broker import Broker
+
+        with contextlib.ExitStack() as running:
+            with beginning():
+                broker = running.enter_context(Broker(settings))
+            for name, partitions in topics:
+                if name not in broker.logs.topics:
+                    broker.create_topic(name, partitions)
+            environment = dict.fromkeys(ADDRESS_NAMES, broker.bootstrap_servers)
+            if arguments.registry:
+                environment[REGISTRY_NAME] = _start_registry(running, broker)
+            status = _run(arguments.command, {**os.environ, **environment})
+            if broker.failed.is_set():
+                return fail("the broker failed while the command ran", status or EXIT_FAILURE)
+            return status
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def parse_topic(text: str) -> tuple[str, int]:
+    """`NAME` or `NAME:PARTITIONS`; a topic's name has no colon."""
+    name, separator, number = text.partition(":")
+    if not name or (separator and not (number.isascii() and number.isdigit() and int(number[:9]) > 0)):
+        raise UsageError(f"--topic {text}: expected NAME or NAME:PARTITIONS")
+    return name, int(number) if separator else 1
+
+
+def _start_registry(running: contextlib.ExitStack, broker: Broker) -> str:
+    from kafkalite.schema_registry.server import RegistryServer
+
+    return running.enter_context(RegistryServer(broker.bootstrap_servers, port=0)).url
+
+
+def _run(command: Sequence[str], environment: dict[str, str]) -> int:
+    """Runs the command to its end, passing signals on; its exit status."""
+    sys.stdout.flush()
+    try:
+        child = os.posix_spawnp(
+            command[0],
+            list(command),
+            environment,
+            setsigmask=(),
+            setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),  # which Python ignores, and a command does not expect so
+        )
+    except FileNotFoundError:
+        return fail(f"there is no command {command[0]!r}", EXIT_NOT_FOUND)
+    except OSError as error:
+        return fail(f"{command[0]} cannot be run: {error.strerror}", EXIT_NOT_RUN)
+    while True:
+        came = signal.sigwaitinfo(WAITED_FOR)
+        if came.si_signo == signal.SIGCHLD:
+            done, status = os.waitpid(child, os.WNOHANG)
+            if done:
+                return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+        elif came.si_code <= 0:  # from a process; what the terminal sends, it sends to the command as well
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, came.si_signo)
