@@ -102,6 +102,8 @@ class Broker:
             raise
         self.clock: Clock = clock or SystemClock()
         self.failed = threading.Event()
+        """Set when the broker cannot go on, a listener's thread or its directory having failed: stop it."""
+        self._faults: object | None = None  # what requests meet first, in a broker under test: kafkalite.testing
         self._descriptor_count_max = 0
         self._workers: list[Worker] = []
         self._acceptor: Acceptor | None = None
@@ -133,6 +135,11 @@ class Broker:
     def port(self) -> int:
         """The port of the first listener."""
         return self._listeners[0].port
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started and not stopped since."""
+        return self._acceptor is not None
 
     @property
     def connection_count(self) -> int:
@@ -293,6 +300,7 @@ class Broker:
                 output_bytes_max=config.connection_output_buffer_max_bytes,
                 in_flight_max=config.connection_max_in_flight_requests,
             )
+            io.faults = self._faults
             if classic:
                 io.classic = self._make_classic_server(logs, pool, out)
             return io
@@ -364,7 +372,8 @@ class Broker:
         registration.start(logs.classic_topics())
         return registration
 
-    def _stop_parts(self) -> None:
+    def _stop_parts(self, *, crash: bool = False) -> None:
+        """Stops what runs. `crash` as the end of the process would: nobody is answered, nothing is put in order."""
         if self._registration is not None:
             self._registration.stop()
             self._registration = None
@@ -373,15 +382,15 @@ class Broker:
         else:
             for bound in self._listeners:
                 bound.socket.close()
+        if crash:
+            self._stop_workers(0.0)
         if self._transactions is not None:
             self._transactions.stop()
             self._transactions = None
         if self._groups is not None:
             self._groups.stop()
             self._groups = None
-        for worker in self._workers:
-            worker.stop(DRAIN_S)
-        self._workers = []
+        self._stop_workers(DRAIN_S)
         self._acceptor = None
         self._listeners = []
         if self._pool is not None:
@@ -389,8 +398,16 @@ class Broker:
                 logger.warning("background work did not end within %.0f s", POOL_CLOSE_S)
             self._pool = None
         if self._logs is not None:
-            self._logs.close()
+            if crash:
+                self._logs.abandon()
+            else:
+                self._logs.close()
             self._logs = None
+
+    def _stop_workers(self, drain_s: float) -> None:
+        for worker in self._workers:
+            worker.stop(drain_s)
+        self._workers = []
 
     def _connections_room(self) -> int:
         """Connections for which there are descriptors, segments and the process's own ones set apart."""

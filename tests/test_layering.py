@@ -43,7 +43,7 @@ RANKS = [
     {"fetch_session"},
     {"produce", "fetch"},
     {"connection"},
-    {"classic_connection"},
+    {"classic_connection", "faulty_connection"},
 ]
 """Native modules from the bottom up: each may cimport what stands lower, or beside it."""
 
@@ -219,7 +219,7 @@ def test_importing_costs_no_more_than_it_must(statement: str, absent: list[str])
 
 IMPORTED_AS = {"google-re2": "re2"}
 """Distributions whose package has another name."""
-AT_IMPORT = {"spark/": {"pyspark"}, "testing.py": {"pytest"}}
+AT_IMPORT = {"spark/": {"pyspark"}, "testing/": {"pytest"}}
 """Module or room → what it imports at once beside the core install, since nobody without it has a use for it."""
 
 

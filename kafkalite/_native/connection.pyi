@@ -13,6 +13,7 @@ NativeApi: TypeAlias = tuple[int, int, int, int]
 class WorkerIo:
     now: float
     classic: Any
+    faults: Any
     def __init__(
         self,
         mailbox: Mailbox,

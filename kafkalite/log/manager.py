@@ -267,12 +267,7 @@ class LogManager:
         with self._lock:
             if not self._started:
                 return
-            self._started = False
-            self.cleaner.stop()
-            self.housekeeper.stop()
-            self._seal_jobs.put(None)
-            self._sealer.join()
-            self.flusher.stop()
+            self._stop_threads()
             clean = self._close_logs()
             try:
                 self.write_recovery_points()
@@ -281,10 +276,36 @@ class LogManager:
                     directory.leave_clean_marker(self.directory)
             except OSError as error:
                 _LOG.error("the data directory could not be closed cleanly", extra=fields(reason=str(error)))
-            assert self._journal is not None, "open until now"
-            self._journal.close()
-            assert self._directory_lock is not None, "held until now"
-            self._directory_lock.release()
+            self._release()
+
+    def abandon(self) -> None:
+        """Ends as the death of the process would: nothing is flushed, trimmed or written down. For tests.
+
+        The next start is an unclean one, and finds what the page cache has.
+        """
+        with self._lock:
+            if not self._started:
+                return
+            self._stop_threads()
+            for log in self.logs():
+                for segment in log.segments:
+                    segment.close()
+            self._release()
+
+    def _stop_threads(self) -> None:
+        self._started = False
+        self.cleaner.stop()
+        self.housekeeper.stop()
+        self._seal_jobs.put(None)
+        self._sealer.join()
+        self.flusher.stop()
+
+    def _release(self) -> None:
+        """Gives the directory back."""
+        assert self._journal is not None, "open until now"
+        self._journal.close()
+        assert self._directory_lock is not None, "held until now"
+        self._directory_lock.release()
 
     def _close_logs(self) -> bool:
         """Whether every log is closed cleanly."""

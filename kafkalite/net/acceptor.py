@@ -51,6 +51,18 @@ class BoundListener:
 
 def bind(host: str, port: int, backlog: int) -> socket.socket:
     """A listening socket on host:port; an empty host is every interface, of both address families where there are."""
+    listening = bind_only(host, port)
+    try:
+        listening.listen(backlog)
+    except OSError as error:
+        listening.close()
+        raise _refused(host, port, error) from error
+    listening.setblocking(False)
+    return listening
+
+
+def bind_only(host: str, port: int) -> socket.socket:
+    """The same, not listening: a port that is kept, while whoever listens there comes and goes."""
     dual = host == "" and socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if dual or ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
@@ -59,12 +71,14 @@ def bind(host: str, port: int, backlog: int) -> socket.socket:
         if family == socket.AF_INET6:
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if dual else 1)
         listening.bind((host, port))
-        listening.listen(backlog)
-        listening.setblocking(False)
     except OSError as error:
         listening.close()
-        raise StartupError(f"cannot listen on {host or '*'}:{port}: {error.strerror or error}") from error
+        raise _refused(host, port, error) from error
     return listening
+
+
+def _refused(host: str, port: int, error: OSError) -> StartupError:
+    return StartupError(f"cannot listen on {host or '*'}:{port}: {error.strerror or error}")
 
 
 class Acceptor:

@@ -30,12 +30,16 @@ HOUSEKEEPING_INTERVAL_S = 1.0
 RECEIVE_BUFFER_IDLE_S = 2.0
 
 
-def connection_class(*, classic: bool) -> type[Connection]:
-    """What serves a socket: Kafka's protocol, or that of 0.7."""
+def connection_class(*, classic: bool, faulty: bool) -> type[Connection]:
+    """What serves a socket: Kafka's protocol, or that of 0.7; `faulty` where requests are to meet faults."""
     if classic:
         from kafkalite._native.classic_connection import ClassicConnection
 
         return ClassicConnection
+    if faulty:
+        from kafkalite._native.faulty_connection import FaultyConnection
+
+        return FaultyConnection
     from kafkalite._native.connection import Connection
 
     return Connection
@@ -85,7 +89,8 @@ class Worker:
         """Takes over an accepted socket. Any thread."""
 
         def register() -> None:
-            connection = connection_class(classic=listener.classic)(self.io, sock, address[0], address[1], listener)
+            kind = connection_class(classic=listener.classic, faulty=self.io.faults is not None)
+            connection = kind(self.io, sock, address[0], address[1], listener)
             self._connections[connection.fd] = connection
             self._selector.register(connection.fd, selectors.EVENT_READ, connection)
 

@@ -9,8 +9,12 @@ pytestmark = pytest.mark.integration
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 INNER_TEST = """
+import json
 import socket
+import urllib.request
+
 import pytest
+from kafkalite import KafkaError
 
 def test_broker_is_there(kafka_broker):
     host, _, port = kafka_broker.bootstrap_servers.rpartition(":")
@@ -25,6 +29,30 @@ def test_topic_is_fresh(kafka_broker, kafka_topic, name):
 
 def test_acks_all_is_answered_from_the_page_cache(kafka_broker):
     assert kafka_broker.config.flush_on_acks_all is False
+
+def test_topics_have_partitions_and_settings(kafka_broker, kafka_topic_factory):
+    first = kafka_topic_factory(3, cleanup_policy="compact", retention_ms=1000)
+    assert first.startswith("test_topics_have-partitions".replace("-", "_"))
+    assert first != kafka_topic_factory()
+    topic = kafka_broker.logs.topics[first]
+    assert (len(topic.partitions), topic.config.cleanup_policy, topic.config.retention_ms) == (3, ("compact",), 1000)
+    assert kafka_topic_factory(name="orders") == "orders"
+    with pytest.raises(KafkaError):
+        kafka_topic_factory(name="orders")
+
+def test_fault_lasts(kafka_broker):
+    kafka_broker.fail("Produce", "REQUEST_TIMED_OUT", times=None)
+    assert kafka_broker.faults.armed
+
+def test_fault_ended_with_its_test(kafka_broker):
+    assert not kafka_broker.faults.armed
+
+def test_registry_serves_schemas(kafka_registry):
+    body = json.dumps({"schema": '"string"'}).encode()
+    kind = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
+    request = urllib.request.Request(f"{kafka_registry.url}/subjects/t-value/versions", body, kind)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        assert json.load(answer)["id"] == 1
 """
 
 
@@ -38,13 +66,14 @@ def inner(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.
 
 def test_fixtures_give_a_broker_and_fresh_topics(inner: pytest.Pytester) -> None:
     result = inner.runpytest_subprocess()
-    result.assert_outcomes(passed=5)
-    result.stdout.fnmatch_lines(["kafkalite *: kafka_broker answers acks=all from the page cache"])
+    result.assert_outcomes(passed=9)
+    result.stdout.fnmatch_lines(["kafkalite *: kafka_broker answers acks=all from the page cache (*=false)"])
+    result.stdout.fnmatch_lines(["kafkalite: kafka_broker answers acks=all from the page cache (*=false)"])
 
 
 def test_parallel_workers_have_a_broker_each(inner: pytest.Pytester) -> None:
     result = inner.runpytest_subprocess("-n", "2", "--dist", "each")
-    result.assert_outcomes(passed=10)
+    result.assert_outcomes(passed=18)
 
 
 def test_settings_can_be_overridden(inner: pytest.Pytester) -> None:
@@ -57,3 +86,43 @@ def test_settings_can_be_overridden(inner: pytest.Pytester) -> None:
     """)
     inner.makepyfile("def test_setting(kafka_broker):\n    assert kafka_broker.config.num_partitions == 7\n")
     inner.runpytest_subprocess().assert_outcomes(passed=1)
+
+
+def test_pytests_own_file_has_settings_and_the_header_says_what_holds(inner: pytest.Pytester) -> None:
+    inner.makeini(
+        "[pytest]\naddopts = -p kafkalite.testing\nfilterwarnings = error\n"
+        "kafkalite_settings =\n    flush.on.acks.all=true\n    num.partitions=7\n"
+    )
+    inner.makepyfile("def test_setting(kafka_broker):\n    assert kafka_broker.config.num_partitions == 7\n")
+    result = inner.runpytest_subprocess()
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["kafkalite *: kafka_broker answers acks=all from the disk (flush.on.acks.all=true)"])
+    result.stdout.fnmatch_lines(["kafkalite: kafka_broker answers acks=all from the disk (flush.on.acks.all=true)"])
+
+
+@pytest.mark.parametrize("arguments", [[], ["-n", "2"]], ids=["one-process", "xdist"])
+def test_summary_says_what_a_conftest_set(inner: pytest.Pytester, arguments: list[str]) -> None:
+    inner.makeconftest("""
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def kafka_broker_settings():
+            return {"flush.on.acks.all": True}
+    """)
+    inner.makepyfile("def test_it(kafka_broker):\n    assert kafka_broker.config.flush_on_acks_all\n")
+    result = inner.runpytest_subprocess(*arguments)
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["kafkalite *page cache*, unless this run's kafka_broker_settings say otherwise"])
+    result.stdout.fnmatch_lines(["kafkalite: kafka_broker answers acks=all from the disk (flush.on.acks.all=true)"])
+
+
+def test_run_that_uses_no_broker_says_nothing_at_its_end(inner: pytest.Pytester) -> None:
+    inner.makepyfile("def test_it():\n    pass\n")
+    result = inner.runpytest_subprocess()
+    result.assert_outcomes(passed=1)
+    result.stdout.no_fnmatch_line("kafkalite: *")
+
+
+def test_setting_without_a_value_is_refused(inner: pytest.Pytester) -> None:
+    inner.makeini("[pytest]\naddopts = -p kafkalite.testing\nkafkalite_settings = num.partitions\n")
+    assert inner.runpytest_subprocess().ret == pytest.ExitCode.USAGE_ERROR

@@ -25,6 +25,7 @@ cdef class WorkerIo:
     cdef NativeApi produce_api
     cdef NativeApi fetch_api
     cdef public object classic              # the ClassicServer, where there is a kafka07 listener
+    cdef public object faults               # what requests meet on their way, in a broker under test; else None
     cdef object dispatch                    # (connection, key, version, correlation id, client id, body) -> bytes
     cdef object on_interest                 # (connection, events): changes the selector registration
     cdef object on_close                    # (connection, reason): the worker forgets it

@@ -1,0 +1,3 @@
+from kafkalite._native.connection import Connection
+
+class FaultyConnection(Connection): ...

@@ -1,0 +1,230 @@
+"""Faults at the wire, for tests of programs that use Kafka: errors, delays and lost connections, by API.
+
+    broker.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=2)     answered so twice, nothing is written, then as ever
+    broker.delay("Fetch", 0.5)                                    each answer waits so long, what is behind it too
+    broker.disconnect("JoinGroup")                                the connection closes instead of an answer
+
+    frame ─▶ FaultyConnection ─▶ meet ─▶ a failure or disconnection that is left: it is the answer
+                                   └──▶ a delay: a place in the queue of answers, kept until its time is over
+
+Requests that a fault answers have no effect; one that is delayed takes effect at once, only its answer is late, which
+is what a client whose request timed out has to cope with. Kafka 0.7's port has no faults.
+
+Thread rule: `meet` runs on network workers, everything else on any thread.
+"""
+
+from __future__ import annotations
+
+import difflib
+import threading
+from typing import TYPE_CHECKING, Final, Self, TypeVar
+
+from kafkalite import protocol
+from kafkalite.errors import ErrorCode, KafkaError
+from kafkalite.handlers import table
+from kafkalite.protocol import api, header
+from kafkalite.testing import answers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kafkalite._native.connection import Connection
+    from kafkalite._native.transfer import Answer
+
+Code = ErrorCode | int | str | type[KafkaError] | KafkaError
+
+F = TypeVar("F", bound="Fault")
+
+_CLOSED: Final = "a fault that the test asked for"
+
+
+class Fault:
+    """One fault that a test asked for. `count` requests met it; `end` takes it back, as does the end of a `with`."""
+
+    def __init__(self, faults: Faults, key: int, times: int | None) -> None:
+        if times is not None and times < 1:
+            raise ValueError(f"times is a number from 1, or None for as long as it is not ended, not {times}")
+        self._faults = faults
+        self._times = times
+        self.key = key
+        self.count = 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether no request meets it any more."""
+        return self._times is not None and self.count >= self._times
+
+    def end(self) -> None:
+        """Ends it. Idempotent."""
+        self._faults.end(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def __repr__(self) -> str:
+        left = "until it is ended" if self._times is None else f"{max(self._times - self.count, 0)} times more"
+        return f"<{type(self).__name__} of {api.APIS[self.key].name}, met {self.count} times, {left}>"
+
+
+class Failure(Fault):
+    """Requests are answered with an error."""
+
+    def __init__(self, faults: Faults, key: int, times: int | None, code: int) -> None:
+        super().__init__(faults, key, times)
+        self.code = code
+
+
+class Disconnection(Fault):
+    """Requests are answered with the end of the connection."""
+
+
+class Delay(Fault):
+    """Answers come late."""
+
+    def __init__(self, faults: Faults, key: int, times: int | None, seconds: float) -> None:
+        super().__init__(faults, key, times)
+        if not seconds >= 0:
+            raise ValueError(f"a delay is a number of seconds from 0, not {seconds}")
+        self.seconds = seconds
+
+
+class Faults:
+    """The faults of one broker. `view` is asked for what an answer to Metadata has to tell."""
+
+    def __init__(self, view: Callable[[Connection], answers.View]) -> None:
+        self._view = view
+        self._lock = threading.Lock()
+        self._faults: list[Fault] = []  # guarded by _lock, as are the two below
+        self._held: dict[Answer, threading.Timer] = {}
+        self.armed: frozenset[int] = frozenset()
+        """Keys of the APIs that have a fault; replaced as a whole."""
+
+    def fail(self, name: str | int, code: Code, times: int | None = 1) -> Failure:
+        """See KafkaBroker.fail."""
+        return self._add(Failure(self, key_of(name), times, code_of(code)))
+
+    def disconnect(self, name: str | int, times: int | None = 1) -> Disconnection:
+        """See KafkaBroker.disconnect."""
+        return self._add(Disconnection(self, key_of(name), times))
+
+    def delay(self, name: str | int, seconds: float, times: int | None = None) -> Delay:
+        """See KafkaBroker.delay."""
+        return self._add(Delay(self, key_of(name), times, seconds))
+
+    def end(self, fault: Fault) -> None:
+        """Takes one back."""
+        with self._lock:
+            self._faults = [other for other in self._faults if other is not fault]
+            self._arm()
+
+    def end_all(self) -> None:
+        """Takes all back; what is delayed already leaves at once."""
+        with self._lock:
+            self._faults = []
+            self._arm()
+        self.let_go()
+
+    def let_go(self) -> None:
+        """What is delayed leaves at once."""
+        with self._lock:
+            held = dict(self._held)
+        for place, timer in held.items():
+            timer.cancel()
+            self._complete(place)
+
+    def meet(self, connection: Connection, frame: bytes) -> bytes | str | None:
+        """What a request gets in place of being served: an answer, why its connection is closed, or None."""
+        try:
+            head = header.decode_request_header(frame)
+            row = table.find(head.api_key)
+            if row is None or not row.serves(head.api_version):
+                return None
+            request = row.decode(head.api_version, frame[head.body_position :])
+        except ValueError:
+            return None  # whoever serves it says what is wrong
+        if row.key == api.FETCH and request.session_id and not request.topics and self._waits(Failure, row.key):
+            # Nothing in it names a partition that could fail: the client is made to name them all (KIP-227).
+            return self._answer(connection, row, head, request, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        delay = self._take(Delay, row.key)
+        if isinstance(delay, Delay):
+            self._hold(connection.park(), delay.seconds)
+        fault = self._take((Failure, Disconnection), row.key)
+        if isinstance(fault, Disconnection):
+            return _CLOSED
+        return self._answer(connection, row, head, request, fault.code) if isinstance(fault, Failure) else None
+
+    def _answer(
+        self, connection: Connection, row: table.Row, head: header.RequestHeader, request: object, code: int
+    ) -> bytes | str:
+        answer = answers.error_answer(row.key, request, code, self._view(connection))
+        if answer is None:
+            return _CLOSED
+        return protocol.encode_response_frame(row.key, head.api_version, head.correlation_id, answer)
+
+    def _hold(self, place: Answer, seconds: float) -> None:
+        """Keeps a place before an answer; who stands behind it waits."""
+        timer = threading.Timer(seconds, self._complete, [place])
+        timer.daemon = True
+        with self._lock:
+            self._held[place] = timer
+        timer.start()
+
+    def _complete(self, place: Answer) -> None:
+        with self._lock:
+            if self._held.pop(place, None) is None:
+                return
+        place.complete_silently()
+
+    def _add(self, fault: F) -> F:
+        with self._lock:
+            self._faults.append(fault)
+            self._arm()
+        return fault
+
+    def _waits(self, kind: type[Fault], key: int) -> bool:
+        with self._lock:
+            return any(isinstance(fault, kind) and fault.key == key for fault in self._faults)
+
+    def _take(self, kind: type[Fault] | tuple[type[Fault], ...], key: int) -> Fault | None:
+        """The oldest fault of a kind for an API, counted."""
+        with self._lock:
+            for fault in self._faults:
+                if fault.key == key and isinstance(fault, kind):
+                    fault.count += 1
+                    if fault.ended:
+                        self._faults.remove(fault)
+                        self._arm()
+                    return fault
+        return None
+
+    def _arm(self) -> None:
+        self.armed = frozenset(fault.key for fault in self._faults)
+
+
+def key_of(name: str | int) -> int:
+    """An API's key, by its name as Kafka spells it or by its number; ValueError when this broker does not serve it."""
+    names = {row.name.lower(): row.key for row in table.ROWS}
+    if isinstance(name, int):
+        if name in names.values():
+            return name
+    elif name.lower() in names:
+        return names[name.lower()]
+    close = difflib.get_close_matches(str(name), [row.name for row in table.ROWS], n=1)
+    raise ValueError(f"there is no API {name!r} here{f', did you mean {close[0]}' if close else ''}")
+
+
+def code_of(code: Code) -> int:
+    """An error's number on the wire, from its name, its number, or one of kafkalite's exceptions; ValueError."""
+    if isinstance(code, KafkaError) or (isinstance(code, type) and issubclass(code, KafkaError)):
+        return int(code.code)
+    try:
+        found = ErrorCode[code.upper()] if isinstance(code, str) else ErrorCode(code)
+    except (KeyError, ValueError):
+        close = difflib.get_close_matches(str(code).upper(), ErrorCode.__members__, n=1)
+        raise ValueError(f"Kafka has no error {code!r}{f', did you mean {close[0]}' if close else ''}") from None
+    if found == ErrorCode.NONE:
+        raise ValueError("NONE is no error")
+    return int(found)
