@@ -20,7 +20,7 @@ NATIVE = ROOT / "ext" / "kafkalite" / "_native"
 
 RANKS = [
     {"status", "error_codes", "cursor"},
-    {"crc32", "crc32c", "file_ops"},
+    {"crc32", "crc32c", "file_ops", "mapped_faults"},
     {
         "message_set",
         "old_message",

@@ -20,7 +20,7 @@ from kafkalite._native.log_core import LogSlice
 from kafkalite._native.message_set import MessageSetError
 from kafkalite._native.producers import ProducerTable
 from kafkalite._native.record_format import RecordFormat
-from kafkalite._native.segment import Segment
+from kafkalite._native.segment import Segment, SegmentUnreadable
 from kafkalite.config import TopicConfig
 from kafkalite.errors import ErrorCode, error_for
 from kafkalite.log import files
@@ -174,6 +174,8 @@ class ClassicLog(PartitionLog):
             return b""
         try:
             return found.tobytes()
+        except SegmentUnreadable as failure:
+            raise self.unreadable(failure) from failure
         finally:
             found.release()
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from kafkalite._native.classic_log import make_batch
 from kafkalite._native.message_set import PARTIAL, Message, MessageIterator, MessageSetError, encode
+from kafkalite._native.segment import SegmentUnreadable
 from kafkalite.errors import ErrorCode
 from kafkalite.logging import fields
 from kafkalite.record.message_set import messages
@@ -53,6 +54,9 @@ class View:
             if not self._records:
                 _LOG.warning("messages cannot be read", extra=fields(log=log.name, reason=str(error)))
                 return ErrorCode.CORRUPT_MESSAGE, b""
+        except SegmentUnreadable as error:
+            log.unreadable(error)
+            return ErrorCode.KAFKA_STORAGE_ERROR, b""
         except FileNotFoundError:
             return (ErrorCode.OFFSET_OUT_OF_RANGE if self._wanted < log.log_start_offset else -1), b""
         return 0, make_batch(self._records, self._last_offset) if self._records else b""
@@ -60,7 +64,7 @@ class View:
     def _read_chunk(self, segment: "Segment", at: int) -> int:
         """Takes in the messages of one chunk; the offset to go on at."""
         end = min(segment.size, self._log.flushed_offset - segment.base_offset)
-        position = self._log.loaded_index(segment).position_of_offset(at)
+        position = self._log.position_of_offset(segment, at)
         data = self._chunk(segment, position, end)
         start = segment.base_offset + position
         iterator = MessageIterator(data, start, shallow=True)

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafkalite._native.scan import batch_headers
+from kafkalite._native.segment import SegmentUnreadable
 from kafkalite.errors import KafkaError
 from kafkalite.log import checkpoints, files
 from kafkalite.log.compaction import Compaction, CompactionLimits, CompactionStopped, SegmentDamaged
@@ -219,6 +220,9 @@ class LogCleaner:
                     continue
             try:
                 found = self.look_at(log, now_ms)
+            except SegmentUnreadable as error:
+                log.unreadable(error)
+                continue
             except (OSError, KafkaError) as error:
                 _LOG.warning("log cannot be looked at by the cleaner", extra=fields(log=log.name, reason=str(error)))
                 continue
@@ -279,6 +283,9 @@ class LogCleaner:
             return False
         except FileNotFoundError as error:
             _LOG.info("segments went away under compaction", extra=fields(log=log.name, reason=str(error)))
+            return False
+        except SegmentUnreadable as error:
+            log.unreadable(error)
             return False
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not be tried for ever
             self._failed(log, error)

@@ -18,21 +18,24 @@ Reading and writing may block; nothing here is shared between threads.
 
 from __future__ import annotations
 
-import mmap
-import os
+import logging
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalite._native.crc32c import crc32c
 from kafkalite._native.index import SegmentIndex
+from kafkalite._native.mapped_faults import MappedFile
 from kafkalite._native.scan import header_at
 from kafkalite.log import files
+from kafkalite.logging import fields
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
     from kafkalite._native.segment import Segment
+
+_LOG = logging.getLogger(__name__)
 
 MAGIC = b"KLINDEX1"
 VERSION = 1
@@ -115,13 +118,21 @@ def _header_crc(data: bytes) -> int:
 def read_summary(path: str) -> IndexSummary | None:
     """The header of an index file, None when there is none that can be read."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+        with open(path, "rb", buffering=0) as file:
+            data = file.read(HEADER_SIZE)
+    except FileNotFoundError:
         return None
-    try:
-        return unpack_header(os.read(fd, HEADER_SIZE))
-    finally:
-        os.close(fd)
+    except OSError as error:
+        _report(path, str(error))
+        return None
+    summary = unpack_header(data)
+    if summary is None:
+        _report(path, "it has no valid header")
+    return summary
+
+
+def _report(path: str, reason: str) -> None:
+    _LOG.warning("a saved index cannot be used; it is made again from the log", extra=fields(path=path, reason=reason))
 
 
 def topic_id_in(directory: str) -> bytes | None:
@@ -154,28 +165,34 @@ def describes(summary: IndexSummary, segment: Segment, topic_id: bytes, partitio
     )
 
 
-def read_entries(path: str, summary: IndexSummary) -> SegmentIndex | None:
-    """The entries that the header promises; None when they are damaged."""
+def read_entries(path: str, summary: IndexSummary, *, mapped: bool = True) -> SegmentIndex | None:
+    """The entries that the header promises; None when they are damaged or cannot be read.
+
+    Many entries are mapped where that is allowed: it is not for a segment that still grows, as its index is copied then.
+    """
     import numpy as np
 
     size = summary.entry_count * 24
     columns: npt.NDArray[np.int64]
+    source: MappedFile | None = None
     try:
         with open(path, "rb") as file:
-            if size >= MAPPED_SIZE_MIN:
-                data: bytes | mmap.mmap = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-                view = memoryview(data)[HEADER_SIZE : HEADER_SIZE + size]
+            if mapped and size >= MAPPED_SIZE_MIN:
+                source = MappedFile(file.fileno())
+                view = memoryview(source)[HEADER_SIZE : HEADER_SIZE + size]
             else:
                 file.seek(HEADER_SIZE)
                 view = memoryview(file.read(size))
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        _report(path, str(error))
         return None
-    if len(view) != size or crc32c(view) != summary.entries_crc:
-        return None
-    columns = np.frombuffer(view, dtype="<i8").reshape(3, summary.entry_count)
-    if summary.entry_count and not _plausible(columns, summary):
-        return None
-    return SegmentIndex.from_columns(columns, writable=False)
+    if len(view) == size and crc32c(view) == summary.entries_crc:
+        columns = np.frombuffer(view, dtype="<i8").reshape(3, summary.entry_count)
+        sound = not summary.entry_count or _plausible(columns, summary)
+        if sound and (source is None or not source.failed):
+            return SegmentIndex.from_columns(columns, writable=False, source=source)
+    _report(path, "its entries are damaged or cut off")
+    return None
 
 
 def _plausible(columns: npt.NDArray[np.int64], summary: IndexSummary) -> bool:

@@ -308,7 +308,7 @@ def _covered_end(plan: LoadPlan, segment: Segment) -> tuple[int, index_file.Inde
 def _tail_scan(log: PartitionLog, segment: Segment, summary: index_file.IndexSummary | None) -> SegmentScan:
     """A scan that starts behind what the saved index covers, else at the start of the segment."""
     if summary is not None:
-        index = index_file.read_entries(index_file.path_of(segment), summary)
+        index = index_file.read_entries(index_file.path_of(segment), summary, mapped=False)
         if index is not None:
             segment.indexed_size = summary.covered_size
             return SegmentScan(

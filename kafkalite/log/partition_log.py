@@ -30,7 +30,7 @@ from kafkalite._native.log_core import LogCore, LogSlice
 from kafkalite._native.producers import ProducerTable
 from kafkalite._native.record_format import RecordFormat
 from kafkalite._native.scan import SegmentScan, header_at
-from kafkalite._native.segment import FileCache, Segment
+from kafkalite._native.segment import FileCache, Segment, SegmentUnreadable
 from kafkalite.clock import Clock, SystemClock
 from kafkalite.config import TopicConfig
 from kafkalite.errors import (
@@ -510,10 +510,10 @@ class PartitionLog(LogCore):
     def _save_index(self, segment: Segment, state: dict[str, int]) -> None:
         """Saves an index whose covered bytes are on the disk. It is a help, not the truth: failure is only logged."""
         index = segment.index
-        last = header_at(segment, state["last_position"])
-        if index is None or last is None:
-            return
         try:
+            last = header_at(segment, state["last_position"])
+            if index is None or last is None:
+                return
             index_file.save(
                 segment,
                 index.columns()[:, : state.pop("count")],
@@ -524,6 +524,8 @@ class PartitionLog(LogCore):
                 **state,
             )
             segment.indexed_size = state["covered_size"]
+        except SegmentUnreadable as error:
+            self._storage_error(error, "a segment cannot be read")
         except OSError as error:
             _LOG.warning("index could not be saved", extra=fields(path=segment.path, reason=str(error)))
 
@@ -577,9 +579,8 @@ class PartitionLog(LogCore):
 
     def go_offline(self, reason: str) -> None:
         """Stops serving the partition until the broker is started again."""
-        if self.offline:
+        if not self._set_offline():
             return
-        self._set_offline()
         _LOG.error("partition is offline until the next start", extra=fields(log=self.name, reason=reason))
         self.services.went_offline(self, reason)
         self._notify(0)
@@ -590,12 +591,22 @@ class PartitionLog(LogCore):
             self._report_full(error)
         elif error.errno in PASSING_ERRORS:
             _LOG.error("storage refuses work for now", extra=fields(log=self.name, what=what, reason=str(error)))
-        else:
-            self._set_offline()
+        elif self._set_offline():
             _LOG.error(
                 "partition is offline until the next start", extra=fields(log=self.name, reason=f"{what}: {error}")
             )
             self.services.went_offline(self, str(error))
+
+    def _read_failed(self, segment: Segment, error: int) -> None:
+        """A file that is shorter than it was, or that the disk cannot give. From any thread, maybe a network worker."""
+        if not self.deleted:
+            reason = "the file was cut from outside or cannot be read" if error == errno.EIO else os.strerror(error)
+            self._storage_error(SegmentUnreadable(errno.EIO, reason, segment.path), "a segment cannot be read")
+
+    def unreadable(self, error: SegmentUnreadable) -> StorageError:
+        """What to raise when a reader met a file that failed: the partition is offline by then."""
+        self._storage_error(error, "a segment cannot be read")
+        return StorageError(f"{self.name} cannot be read: {error}")
 
     def _report_full(self, error: OSError) -> None:
         if not self.storage_full:
@@ -635,6 +646,8 @@ class PartitionLog(LogCore):
             return b""
         try:
             return found.tobytes()
+        except SegmentUnreadable as failure:
+            raise self.unreadable(failure) from failure
         finally:
             found.release()
 
@@ -652,9 +665,19 @@ class PartitionLog(LogCore):
         except OSError as error:
             if self.deleted or offset < self.log_start_offset or segments is not self.segments:
                 return True
+            if self._forget_failed_indexes(segments):
+                return True
             self._storage_error(error, "a segment could not be opened")
             return False
+        self._forget_failed_indexes(segments)
         return True
+
+    def _forget_failed_indexes(self, segments: Sequence[Segment]) -> bool:
+        """Drops the indexes whose mapped files failed: they are made again from the log. Whether there was one."""
+        failed = [segment for segment in segments if segment.index is not None and segment.index.failed]
+        for segment in failed:
+            segment.forget_index()
+        return bool(failed)
 
     def _holds_from(self, segment: Segment, offset: int) -> bool:
         """Whether the segment has a batch at or behind `offset` (a segment may end in a gap)."""
@@ -723,7 +746,7 @@ class PartitionLog(LogCore):
         path = index_file.path_of(segment)
         summary = index_file.read_summary(path)
         if summary is not None and index_file.describes(summary, segment, self.topic_id, self.partition):
-            index = index_file.read_entries(path, summary)
+            index = index_file.read_entries(path, summary, mapped=segment is not self.active)
             if index is not None:
                 segment.indexed_size = summary.covered_size
                 return SegmentScan(
@@ -758,6 +781,15 @@ class PartitionLog(LogCore):
         assert segment.index is not None, "the index was just loaded"
         return segment.index
 
+    def position_of_offset(self, segment: Segment, offset: int, *, locked: bool = False) -> int:
+        """Where to start walking a segment to find an offset; `locked`: the caller holds the log's lock. May block."""
+        while True:
+            index = self.locked_index(segment) if locked else self.loaded_index(segment)
+            position = index.position_of_offset(offset)
+            if not index.failed:
+                return position
+            segment.forget_index()
+
     def ensure_summary(self, segment: Segment) -> None:
         """Makes max_timestamp of a sealed segment known, from its index file's header if possible."""
         if segment.index is not None or segment.last_position >= 0 or segment.size == 0:
@@ -787,14 +819,20 @@ class PartitionLog(LogCore):
         return self._look_up(lambda: find_newest(self))
 
     def _look_up(self, look: Callable[[], OffsetAndTimestamp | None]) -> OffsetAndTimestamp | None:
-        """What `look` finds; once more where compaction or retention replaced the segments that it was looking at."""
+        """What `look` finds; once more where compaction or retention replaced the segments that it was looking at, or
+        where the file of an index failed. StorageError where that of a segment did."""
         while True:
             segments = self.segments
             try:
-                return look()
+                found = look()
             except FileNotFoundError:
                 if segments is self.segments:
                     raise
+            except SegmentUnreadable as error:
+                raise self.unreadable(error) from error
+            else:
+                if not self._forget_failed_indexes(segments):
+                    return found
 
     # ---- retention --------------------------------------------------------------------------------------------------
 
@@ -818,7 +856,11 @@ class PartitionLog(LogCore):
             self._release()
         self.services.log_start_moved(self)
         segments = self.segments
-        self._remove_front(segments, StartRetention(self.log_start_offset).deletable_count(self._ages(segments), 0))
+        try:
+            ages = self._ages(segments)
+        except SegmentUnreadable as error:
+            raise self.unreadable(error) from error
+        self._remove_front(segments, StartRetention(self.log_start_offset).deletable_count(ages, 0))
         self._notify(0)
         return self.log_start_offset
 
@@ -831,7 +873,11 @@ class PartitionLog(LogCore):
             policies += [TimeRetention(self.config.retention_ms), SizeRetention(self.config.retention_bytes)]
             policies += self.services.policies
         segments = self.segments
-        ages = self._ages(segments)
+        try:
+            ages = self._ages(segments)
+        except SegmentUnreadable as error:
+            self._storage_error(error, "a segment cannot be read")
+            return 0
         count = max(ask(policy, ages, now_ms) for policy in policies)
         if count == 0:
             return 0
@@ -944,7 +990,15 @@ def _nobody_waits(_code: int) -> None:
 
 
 def _modified_ms(segment: Segment) -> int:
+    """When its file was written last; SegmentUnreadable when there is less of it than there was."""
+    size = segment.size
     try:
-        return os.stat(segment.path).st_mtime_ns // 1_000_000 if segment.has_file else 0
+        found = os.stat(segment.path)
     except OSError:
         return 0
+    if found.st_size < size and not segment.deleted:
+        segment.note_unreadable()
+        raise SegmentUnreadable(
+            errno.EIO, f"the file was cut from outside: {found.st_size} bytes of {size} are there", segment.path
+        )
+    return found.st_mtime_ns // 1_000_000

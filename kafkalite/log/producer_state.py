@@ -147,10 +147,9 @@ class ProducerState:
                 self._walk_segment(segment, start, table)
 
     def _walk_segment(self, segment: "Segment", start_offset: int, table: ProducerTable) -> None:
-        index = self._log.locked_index(segment)
         scan = SegmentScan(
             segment,
-            position=index.position_of_offset(start_offset),
+            position=self._log.position_of_offset(segment, start_offset, locked=True),
             producers=table,
             producers_from=start_offset,
         )

@@ -111,7 +111,7 @@ def load(directory: str, log_end: int, table: ProducerTable) -> int:
         if offset > log_end:
             continue
         base = f"{directory}/{files.stem(offset)}"
-        data = files.read_bytes(base + files.SNAPSHOT_SUFFIX)
+        data = _readable(base + files.SNAPSHOT_SUFFIX)
         rows = decode(data) if data is not None else None
         if rows is None:
             _LOG.warning("producer snapshot is damaged and ignored", extra=fields(directory=directory, offset=offset))
@@ -143,9 +143,18 @@ def decode(data: bytes) -> list[tuple[int, ...]] | None:
     return list(ENTRY.iter_unpack(body[COUNT.size :]))
 
 
+def _readable(path: str) -> bytes | None:
+    """What a file holds; None when it is missing, or cannot be read, which is reported: the log has it too."""
+    try:
+        return files.read_bytes(path)
+    except OSError as error:
+        _LOG.warning("producer state cannot be read and is ignored", extra=fields(path=path, reason=str(error)))
+        return None
+
+
 def _companion(directory: str, offset: int) -> dict[str, Any]:
     """What stands beside a snapshot; nothing when it is missing, damaged, or of an unknown version."""
-    data = files.read_bytes(f"{directory}/{files.stem(offset)}{files.PRODUCERS_SUFFIX}")
+    data = _readable(f"{directory}/{files.stem(offset)}{files.PRODUCERS_SUFFIX}")
     try:
         if data is None or data[:9] != b"%08x " % crc32c(data[9:-1]):
             return {}

@@ -9,15 +9,19 @@ No file means no entries. It is written as a whole, and on the disk before a sna
 (see kafkalite.log.snapshots), whose companion says how many entries each file has and what their CRC-32C is. One that
 is missing, torn or not the one meant is made again from the log.
 
-Everything here may block. OSError goes to the caller.
+Everything here may block. OSError of a write goes to the caller.
 """
 
+import logging
 import struct
 from collections.abc import Sequence
 
 from kafkalite._native import file_ops
 from kafkalite._native.crc32c import crc32c
 from kafkalite.log import files
+from kafkalite.logging import fields
+
+_LOG = logging.getLogger(__name__)
 
 ENTRY = struct.Struct(">hqqqq")
 VERSION = 0
@@ -57,8 +61,13 @@ def mark_of(data: bytes) -> tuple[int, int]:
 
 
 def read(directory: str, base_offset: int) -> bytes:
-    """What a segment's file holds; nothing when there is none."""
-    return files.read_bytes(path_of(directory, base_offset)) or b""
+    """What a segment's file holds; nothing when there is none, or when it cannot be read, which is reported."""
+    path = path_of(directory, base_offset)
+    try:
+        return files.read_bytes(path) or b""
+    except OSError as error:
+        _LOG.warning("aborted transactions cannot be read from their file", extra=fields(path=path, reason=str(error)))
+        return b""
 
 
 def write(directory: str, base_offset: int, data: bytes) -> None:

@@ -35,6 +35,7 @@ from kafkalite._native.cursor cimport (
     read_raw,
     read_string,
     remaining,
+    store_i32,
 )
 from kafkalite._native.error_codes cimport (
     MESSAGE_TOO_LARGE,
@@ -49,6 +50,8 @@ from kafkalite._native.segment cimport READ_DEFER
 from kafkalite._native.status cimport OK
 from kafkalite._native.topic_table cimport Topic
 from kafkalite._native.transfer cimport Answer, OutBuffer, copy_records
+
+from kafkalite._native.segment import SegmentUnreadable
 
 cdef object logger = logging.getLogger("kafkalite.classic")
 
@@ -451,6 +454,7 @@ cdef int encode_ranges(OutBuffer out, list codes, list pieces, int64_t size, bin
     """Writes a response; the bytes of the pieces too, or into `cuts` the place of each."""
     cdef LogSlice piece
     cdef Py_ssize_t start = out.size
+    cdef Py_ssize_t head
     cdef Py_ssize_t i
     cdef Py_ssize_t count = len(codes)
     if multi:
@@ -458,15 +462,24 @@ cdef int encode_ranges(OutBuffer out, list codes, list pieces, int64_t size, bin
         out.put_i16(NONE)
     for i in range(count):
         piece = pieces[i]
+        head = out.size
         out.put_i32(<int32_t>(2 + (0 if piece is None else piece.size)))
         out.put_i16(<int16_t>(<int>codes[i]))
         if piece is None:
             continue
-        if cuts is None:
-            copy_records(out, piece)
-            piece.release()
-        else:
+        if cuts is not None:
             cuts.append(out.size - start)
+            continue
+        try:
+            copy_records(out, piece)
+        except SegmentUnreadable:       # the log is offline: this part alone is an error
+            out.size = head
+            out.put_i32(2)
+            out.put_i16(CODE_UNKNOWN)
+            size -= piece.size
+        piece.release()
+    if multi:
+        store_i32(out.data + start, <int32_t>(2 + count * PART_HEADER_SIZE + size))
     return 0
 
 

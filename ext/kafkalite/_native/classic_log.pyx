@@ -237,7 +237,7 @@ cdef LogSlice read_range(LogCore log, int64_t offset, int64_t size_max, int* err
     if not segment.try_pin():
         error[0] = READ_DEFER
         return None
-    return make_slice(segment, position, end - position)
+    return make_slice(log, segment, position, end - position)
 
 
 # ---- for clients of today -------------------------------------------------------------------------------------------

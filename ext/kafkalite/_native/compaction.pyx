@@ -222,6 +222,7 @@ def index_batches(KeyMap keys not None, Segment segment not None, int64_t positi
                     position += info.size
                     if position >= pause:
                         stop = STOP_PAUSE
+        segment.check_read()
     finally:
         segment.unpin()
     return stop, position, full_offset
@@ -255,6 +256,7 @@ def transaction_batches(Segment segment not None, int64_t position):
                     producers = True
                 if info.attributes & (TRANSACTIONAL | CONTROL):
                     count += 1
+        segment.check_read()
     finally:
         segment.unpin()
     return [found[i] for i in range(count)], producers, position
@@ -265,18 +267,18 @@ def marker_type(Segment segment not None, int64_t position):
     cdef BatchHeader header
     cdef Cursor c
     cdef RecordView record
+    cdef int found = -1
     segment.pin()
     try:
-        if parse_header(segment.map + position, <Py_ssize_t>(segment.size - position), &header) != OK:
-            return -1
-        if header.size > segment.size - position or header.record_count < 1:
-            return -1
-        cursor_init(&c, segment.map + position + HEADER_SIZE, <Py_ssize_t>(header.size - HEADER_SIZE))
-        if next_record(&c, &record) != OK or record.key_size < 4:
-            return -1
-        return load_i16(record.key + 2)
+        if (parse_header(segment.map + position, <Py_ssize_t>(segment.size - position), &header) == OK
+                and header.size <= segment.size - position and header.record_count >= 1):
+            cursor_init(&c, segment.map + position + HEADER_SIZE, <Py_ssize_t>(header.size - HEADER_SIZE))
+            if next_record(&c, &record) == OK and record.key_size >= 4:
+                found = load_i16(record.key + 2)
+        segment.check_read()
     finally:
         segment.unpin()
+    return found
 
 
 # ---- writing what is kept -------------------------------------------------------------------------------------------
@@ -659,6 +661,7 @@ cdef class BatchFilter:
                         position += info.size
                         if position >= pause:
                             stop = STOP_PAUSE
+            segment.check_read()
         finally:
             segment.unpin()
         if stop == NO_MEMORY:
@@ -676,6 +679,7 @@ cdef class BatchFilter:
         try:
             data = segment.map + position
             if segment.format.parse(data, segment.size - position, 0, &info) != PARSED:
+                segment.check_read()
                 raise ValueError(f"there is no batch at {position}")
             if fate == FATE_DROP:
                 result = self._drop(data, &info)
@@ -689,6 +693,7 @@ cdef class BatchFilter:
                     result = self._copy(data, info.size)
             else:
                 result = self._copy(data, info.size)
+            segment.check_read()
         finally:
             segment.unpin()
         if result != 0:

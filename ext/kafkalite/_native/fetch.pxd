@@ -68,6 +68,9 @@ cdef class FetchPlan(FetchParts):
     cdef int examine(self, FetchPart* part, int32_t i, int64_t size_left) except -1
     cdef int examine_classic(self, FetchPart* part, int32_t i, LogCore log, int64_t upper, int64_t size_left) except -1
     cdef int encode(self, OutBuffer out, bint copy, list cuts) except -1
+    cdef int encode_readable(self, OutBuffer out, bint copy, list cuts) except -1
+    cdef int drop_unreadable(self) except -1
+    cdef int drop_part(self, int32_t i) except -1
     cdef int listen(self) except -1
     cdef int unlisten(self) except -1
     cdef int release_slices(self) except -1

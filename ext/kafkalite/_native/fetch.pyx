@@ -45,6 +45,8 @@ from kafkalite._native.status cimport OK
 from kafkalite._native.topic_table cimport Topic, TopicRef, TopicTable
 from kafkalite._native.transfer cimport Answer, Mailbox, OutBuffer, copy_records
 
+from kafkalite._native.segment import SegmentUnreadable
+
 cdef object logger = logging.getLogger("kafkalite.fetch")
 
 cdef enum:
@@ -349,6 +351,11 @@ cdef class FetchPlan(FetchParts):
             if self.aborted is not None and log.producers.aborted.count > 0:
                 self.aborted[i] = log.producers.aborted.overlapping(
                     part.offset, piece.segment.end_offset_at(piece.position, piece.position + piece.size))
+                if piece.segment.has_fault() or piece.segment.index.has_fault():
+                    error = log._after_fault(piece.segment)
+                    self.drop_part(i)
+                    if error == READ_DEFER and part.rounds < ROUNDS_MAX:
+                        return FETCH_BLOCKED
         return FETCH_READY
 
     cdef int examine_classic(self, FetchPart* part, int32_t i, LogCore log, int64_t upper, int64_t size_left) except -1:
@@ -443,15 +450,45 @@ cdef class FetchPlan(FetchParts):
         out.end_frame(start)
         return 0
 
+    cdef int encode_readable(self, OutBuffer out, bint copy, list cuts) except -1:
+        """encode(); where a file turns out to be unreadable, again without the partitions that it took offline."""
+        cdef Py_ssize_t start = out.size
+        while True:
+            try:
+                return self.encode(out, copy, cuts)
+            except SegmentUnreadable:
+                out.size = start
+                self.drop_unreadable()
+
+    cdef int drop_unreadable(self) except -1:
+        """Turns the parts whose file failed into errors."""
+        cdef int32_t i
+        cdef LogSlice piece
+        for i in range(self.part_count):
+            piece = self.slices[i]
+            if piece is not None and piece.segment.has_fault():
+                self.drop_part(i)
+        return 0
+
+    cdef int drop_part(self, int32_t i) except -1:
+        """Turns one part into an error."""
+        cdef FetchPart* part = &self.parts[i]
+        cdef LogSlice piece = self.slices[i]
+        self.size -= piece.size
+        self.slices[i] = None
+        piece.release()
+        part.records_size = 0
+        part.error = ERROR_KAFKA_STORAGE_ERROR
+        part.high_watermark = part.last_stable_offset = part.log_start_offset = -1
+        if self.aborted is not None:
+            self.aborted[i] = None
+        return 0
+
     cdef int answer_into(self, OutBuffer out) except -1:
         """Writes the whole answer into `out`: for small answers only."""
-        cdef Py_ssize_t start = out.size
         self.settle()
         try:
-            self.encode(out, True, None)
-        except OSError:
-            out.size = start
-            raise
+            self.encode_readable(out, True, None)
         finally:
             self.release_slices()
         self.done = True
@@ -466,7 +503,7 @@ cdef class FetchPlan(FetchParts):
         self.settle()
         copy = self.size <= self.server.copy_size_max
         try:
-            self.encode(out, copy, cuts)
+            self.encode_readable(out, copy, cuts)
             if not copy:
                 slices = [piece for piece in self.slices if piece is not None]
                 self.slices = None

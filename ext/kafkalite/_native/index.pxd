@@ -2,6 +2,8 @@
 
 from libc.stdint cimport int64_t
 
+from kafkalite._native.mapped_faults cimport MappedFile, has_fault
+
 cdef struct IndexView:
     # A consistent state of an index; valid while its `owner` array is referenced.
     const int64_t* offsets
@@ -40,10 +42,15 @@ cdef class SegmentIndex:
     cdef int64_t capacity
     cdef object array                   # int64, shape (3, capacity): offsets, positions, timestamps; None while empty
     cdef bint writable                  # False while the array is a mapped file
+    cdef MappedFile source              # that file
+    cdef int whole                      # never raised: the flag of an index that is no file
+    cdef const int* fault               # raised when the mapped file could not be read
     cdef int64_t* offsets
     cdef int64_t* positions
     cdef int64_t* timestamps
     cdef object view(self, IndexView* out)      # returns the owner to hold; GIL held
+    cdef inline bint has_fault(self) noexcept nogil:
+        return has_fault(self.fault)
     cdef int append(self, int64_t offset, int64_t position, int64_t timestamp) except -1
     cdef int _reserve(self, int64_t capacity) except -1
     cdef int _adopt(self, object array, bint writable) except -1

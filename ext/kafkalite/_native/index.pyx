@@ -11,10 +11,15 @@ allocated before the first entry.
 
 numpy is imported with the first entry: it takes longer to load than the rest of a broker that starts.
 
+An index may be a mapped file, which can fail under its readers (see mapped_faults): `failed` says so behind a look-up,
+and what was found then means nothing. It is made again from the log.
+
 Saving, loading and rebuilding are elsewhere (kafkalite.log.index_file, PartitionLog).
 """
 
 from libc.stdint cimport int64_t
+
+from kafkalite._native.mapped_faults cimport MappedFile
 
 cdef object numpy_module = None
 
@@ -35,6 +40,7 @@ cdef class SegmentIndex:
 
     def __cinit__(self):
         self.writable = True
+        self.fault = &self.whole
 
     cdef object view(self, IndexView* out):
         out.offsets = self.offsets
@@ -73,13 +79,24 @@ cdef class SegmentIndex:
         return 0
 
     @staticmethod
-    def from_columns(columns, *, bint writable=True):
-        """An index over an int64 array of shape (3, count), C-contiguous in its rows; kept, not copied."""
+    def from_columns(columns, *, bint writable=True, MappedFile source=None):
+        """An index over an int64 array of shape (3, count), C-contiguous in its rows; kept, not copied.
+
+        `source`: the mapped file that the array is a part of.
+        """
         cdef SegmentIndex index = SegmentIndex()
         if columns.shape[1]:
             index._adopt(columns, writable)
             index.count = index.capacity
+        if source is not None:
+            index.source = source
+            index.fault = &source.fault
         return index
+
+    @property
+    def failed(self):
+        """Whether the file that it is a map of could not be read: what it says means nothing any more."""
+        return bool(self.has_fault())
 
     def add(self, int64_t offset, int64_t position, int64_t timestamp):
         """Appends one entry; offset and position must be above the last entry's."""

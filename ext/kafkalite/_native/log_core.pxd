@@ -21,11 +21,13 @@ cdef enum:
 
 cdef class LogSlice:
     # Whole batches inside one segment; keeps it pinned until release() or until it is collected.
+    cdef readonly LogCore log
     cdef readonly Segment segment
     cdef readonly int64_t position, size
     cpdef release(self)
+    cdef int failed(self, int error) except -1
 
-cdef LogSlice make_slice(Segment segment, int64_t position, int64_t size)
+cdef LogSlice make_slice(LogCore log, Segment segment, int64_t position, int64_t size)
 
 cdef class LogListener:
     cdef int on_advance(self, LogCore log, int64_t appended_bytes) except -1
@@ -92,3 +94,4 @@ cdef class LogCore:
     cdef int notify(self, int64_t appended_bytes) except -1
     cdef Segment segment_of(self, int64_t offset, tuple segments)
     cdef Segment _next_segment(self, Segment segment, tuple segments)
+    cdef int _after_fault(self, Segment segment) except -32000

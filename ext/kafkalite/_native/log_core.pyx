@@ -28,6 +28,7 @@ from cpython.pythread cimport (
     PyThread_release_lock,
     WAIT_LOCK,
 )
+from libc.errno cimport EIO
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t
 
 from kafkalite._native.batch cimport CODEC_MASK, CONTROL
@@ -89,15 +90,24 @@ cdef class LogSlice:
             segment.unpin()
 
     def tobytes(self):
-        """A copy of the bytes."""
+        """A copy of the bytes; SegmentUnreadable."""
         if self.segment is None:
             raise ValueError("slice was released")
-        return <bytes>self.segment.map[self.position:self.position + self.size]
+        found = <bytes>self.segment.map[self.position:self.position + self.size]
+        self.segment.check_read()
+        return found
+
+    cdef int failed(self, int error) except -1:
+        """A system call could not read the bytes, with this errno: the log is taken offline. GIL held, no lock needed."""
+        self.segment.note_unreadable()
+        self.log._read_failed(self.segment, error)
+        return 0
 
 
-cdef LogSlice make_slice(Segment segment, int64_t position, int64_t size):
+cdef LogSlice make_slice(LogCore log, Segment segment, int64_t position, int64_t size):
     """Takes over the caller's pin."""
     cdef LogSlice result = LogSlice.__new__(LogSlice)
+    result.log = log
     result.segment = segment
     result.position = position
     result.size = size
@@ -466,6 +476,8 @@ cdef class LogCore:
                 try:
                     result = segment.slice(
                         offset, size_max, whole_first_batch, upper_offset, segment.size, &start, &end)
+                    if segment.has_fault() or (segment.index is not None and segment.index.has_fault()):
+                        result = self._after_fault(segment)
                 finally:
                     if result != 0 or start == end:
                         segment.unpin()
@@ -477,7 +489,15 @@ cdef class LogCore:
         error[0] = result
         if result != 0 or start == end:
             return None
-        return make_slice(segment, start, end - start)
+        return make_slice(self, segment, start, end - start)
+
+    cdef int _after_fault(self, Segment segment) except -32000:
+        """What a read that met zeros in place of a file's bytes answers: an index is made anew, a log is offline."""
+        if not segment.has_fault():
+            segment.forget_index()
+            return READ_DEFER
+        self._read_failed(segment, EIO)
+        return KAFKA_STORAGE_ERROR
 
     cdef Segment _next_segment(self, Segment segment, tuple segments):
         """The segment behind one of `segments`, or None. A gap at a segment's end is rare, so this may be slow."""
@@ -649,7 +669,11 @@ cdef class LogCore:
         self.epoch_recorded = recorded
 
     def _set_offline(self):
+        """False where it was offline before."""
+        if self.offline:
+            return False
         self.offline = True
+        return True
 
     def _set_deleted(self):
         self.deleted = True
@@ -676,6 +700,10 @@ cdef class LogCore:
 
     def _write_failed_locked(self, error):
         """A write failed with this errno and was cut back."""
+        self.offline = True
+
+    def _read_failed(self, segment, error):
+        """The bytes of a segment cannot be read, with this errno. Any thread, with or without the log's lock."""
         self.offline = True
 
     def _storage_recovered_locked(self):

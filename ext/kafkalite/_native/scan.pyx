@@ -9,6 +9,8 @@ the offset that follows the previous one, and where it starts above (a gap, lega
 the next batch. From offset `contiguous_from` on no gap is allowed at all: nothing is ever compacted out of what was not
 flushed.
 
+A file that fails under a scan ends it by SegmentUnreadable; what the scan was filling then is worth nothing.
+
 Thread rule: a scan belongs to one thread. The segment is pinned during run() and resync() only.
 """
 
@@ -168,6 +170,7 @@ cdef class SegmentScan:
                 with nogil:
                     result = walk_chunk(format, map, &walk, batches, &count)
                 self._take(map, batches, count)
+                self.segment.check_read()
                 self.position = walk.position
                 self.next_offset = walk.next_offset
         finally:
@@ -193,6 +196,7 @@ cdef class SegmentScan:
             map = self.segment.map
             with nogil:
                 found = find_batch(format, map, walk.position + 1, &walk, &info)
+            self.segment.check_read()
         finally:
             self.segment.unpin()
         return None if found < 0 else (found, info.base_offset)
@@ -220,6 +224,7 @@ def batch_headers(Segment segment, int64_t position, int64_t end, *, int64_t cou
             info.position = position
             found.append(info)
             position += info.size
+        segment.check_read()
     finally:
         segment.unpin()
     return found
@@ -230,14 +235,16 @@ def header_at(Segment segment, int64_t position):
     cdef ItemInfo info
     if position < 0 or position >= segment.size:
         return None
+    cdef bint whole
     segment.pin()
     try:
-        if segment.format.parse(
-                segment.map + position, segment.size - position, segment.base_offset + position, &info) != PARSED:
-            return None
-        if not segment.format.intact(segment.map + position, &info):
-            return None
+        whole = segment.format.parse(
+            segment.map + position, segment.size - position, segment.base_offset + position, &info) == PARSED
+        whole = whole and segment.format.intact(segment.map + position, &info)
+        segment.check_read()
     finally:
         segment.unpin()
+    if not whole:
+        return None
     info.position = position
     return info

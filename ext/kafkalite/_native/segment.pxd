@@ -3,6 +3,7 @@
 from libc.stdint cimport int32_t, int64_t
 
 from kafkalite._native.index cimport SegmentIndex
+from kafkalite._native.mapped_faults cimport has_fault
 from kafkalite._native.record_format cimport ItemInfo, RecordFormat
 
 cdef enum:
@@ -47,6 +48,8 @@ cdef class Segment:
     cdef int64_t unverified_size            # bytes below were loaded from disk and need their CRC checked once
     cdef bytearray verified                 # one byte a granule of the index; None: no granule is verified yet
     cdef int64_t unverified_count           # granules in it still to check
+    cdef int watch                          # of the map, for faults
+    cdef int fault                          # 1: the file was cut or cannot be read, and stays so for this process
     cdef list retired                       # maps replaced while pinned
     cdef FileCache cache
     cdef bint used                          # second-chance mark
@@ -55,6 +58,11 @@ cdef class Segment:
     cdef int pin(self) except -1            # opens when closed: may block
     cdef bint try_pin(self) noexcept        # False when closed, or when the map does not reach `size`
     cdef int unpin(self) except -1
+    cdef inline bint has_fault(self) noexcept nogil:
+        return has_fault(&self.fault)
+    cdef int check_read(self) except -1     # after the last byte was read: SegmentUnreadable
+    cdef int check_size(self, int64_t size) except -1
+    cdef bint distrust(self) noexcept
     cdef int _open(self) except -1
     cdef int _take(self, int fd, void* address, int64_t map_size) except -1
     cdef int _close(self) except -1

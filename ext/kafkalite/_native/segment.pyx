@@ -16,12 +16,16 @@ that a sealed file's size is the truth. Classic segments do without: their offse
 Bytes loaded from the disk are not trusted: their CRC is checked once, granule by granule (a granule lies between two
 index entries), before they are first served. What fails is quarantined: listed in `damage`, its bytes left in place.
 
+A file that somebody cuts, or that the disk cannot give, reads as zeros and raises a flag (see mapped_faults): whoever
+read the map calls `check_read` behind it, or asks `has_fault`. Once raised it stays so: the bytes are not served again
+by this process. A size that is below what was written raises it too, where a size is looked at anyway.
+
 Thread rule: pins, opening and closing, `advance` and the index need the GIL, which none of these gives away between a
 test and what depends on it; the log's lock orders the writers. The map and descriptor may be used without the GIL
 while pinned. The FileCache closes only segments without pins.
 """
 
-from libc.errno cimport errno
+from libc.errno cimport EIO, errno
 from libc.stdint cimport INT64_MAX, int64_t
 from libc.string cimport memchr
 
@@ -35,6 +39,7 @@ from kafkalite._native.file_ops cimport (
     file_unlink,
 )
 from kafkalite._native.index cimport IndexView, SegmentIndex, bisect_last, bisect_last_below
+from kafkalite._native.mapped_faults cimport forget_map, watch_map
 from kafkalite._native.record_format cimport PARSED, ItemInfo, RecordFormat
 
 import os as _os
@@ -48,6 +53,11 @@ cdef extern from "<sys/mman.h>" nogil:
 
 cdef extern from "<unistd.h>" nogil:
     int c_close "close"(int fd)
+
+cdef extern from "<sys/stat.h>" nogil:
+    struct struct_stat "stat":
+        int64_t st_size
+    int c_fstat "fstat"(int fd, struct_stat* out)
 
 cdef extern from "<fcntl.h>" nogil:
     int O_RDWR
@@ -73,6 +83,10 @@ cdef enum:
 
 
 cdef unsigned char zeros[ZEROS_SIZE_MAX]
+
+
+class SegmentUnreadable(OSError):
+    """A segment's file was cut from outside, or the disk cannot give what is in it."""
 
 
 cdef class FileCache:
@@ -149,6 +163,7 @@ cdef class Segment:
     def __cinit__(self):
         self.fd = -1
         self.map = NULL
+        self.watch = -1
         self.slot = -1
         self.max_timestamp = -1
         self.max_timestamp_offset = -1
@@ -178,6 +193,7 @@ cdef class Segment:
         if self.fd >= 0:
             c_close(self.fd)
         if self.map != NULL:
+            forget_map(self.watch)
             c_munmap(<void*>self.map, <size_t>self.map_size)
 
     def __repr__(self):
@@ -216,12 +232,37 @@ cdef class Segment:
         assert self.pins > 0, "unpin without pin"
         self.pins -= 1
         if self.pins == 0 and self.retired is not None:
-            for address, size in self.retired:
+            for address, size, watch in self.retired:
+                forget_map(watch)
                 c_munmap(<void*><size_t>address, <size_t>size)
             self.retired = None
         if self.pins == 0 and self.deleted:
             self._close()
         return 0
+
+    cdef int check_read(self) except -1:
+        """To be called when the map was read, before anything made from it is used. SegmentUnreadable: it was zeros."""
+        if self.has_fault():
+            raise SegmentUnreadable(EIO, "the file was cut from outside or cannot be read", self.path)
+        return 0
+
+    cdef int check_size(self, int64_t size) except -1:
+        """The file must have `size` bytes at least; SegmentUnreadable: somebody cut it. Open, and does not block."""
+        cdef struct_stat found
+        if c_fstat(self.fd, &found) == 0 and found.st_size < size:
+            self.fault = 1
+            raise SegmentUnreadable(
+                EIO, f"the file was cut from outside: {found.st_size} bytes of {size} are there", self.path)
+        return 0
+
+    def note_unreadable(self):
+        """A read by other ways than the map failed: what can be read no more is not served any more."""
+        self.fault = 1
+
+    @property
+    def unreadable(self):
+        """Whether the file was cut from outside or could not be read."""
+        return bool(self.has_fault())
 
     cdef int _open(self) except -1:
         cdef bytes path
@@ -252,9 +293,22 @@ cdef class Segment:
                 raise FileNotFoundError(2, "segment is deleted", self.path)
             return 0
         self._take(fd, address, map_size)
+        if self.size > 0:
+            try:
+                self.check_size(self.size)
+            except SegmentUnreadable:
+                if self.pins == 0:
+                    self._close()
+                raise
         return 0
 
     cdef int _take(self, int fd, void* address, int64_t map_size) except -1:
+        try:
+            self.watch = watch_map(address, map_size, &self.fault)
+        except MemoryError:
+            c_munmap(address, <size_t>map_size)
+            c_close(fd)
+            raise
         self.fd = fd
         self.map = <const unsigned char*>address
         self.map_size = map_size
@@ -270,6 +324,8 @@ cdef class Segment:
         assert self.pins == 0, "closing a pinned segment"
         if fd < 0:
             return 0
+        forget_map(self.watch)
+        self.watch = -1
         self.fd = -1
         self.map = NULL
         self.map_size = 0
@@ -283,14 +339,22 @@ cdef class Segment:
         """Maps more address space; a map that somebody still reads is kept until the last pin goes."""
         cdef int64_t map_size = max(self.map_reserve, 2 * self.size)
         cdef void* address = c_mmap(NULL, <size_t>map_size, PROT_READ, MAP_SHARED, self.fd, 0)
+        cdef int watch
         if address == MAP_FAILED:
             raise OSError(errno, _os.strerror(errno), self.path)
+        try:
+            watch = watch_map(address, map_size, &self.fault)
+        except MemoryError:
+            c_munmap(address, <size_t>map_size)
+            raise
         if self.pins > 0:
             if self.retired is None:
                 self.retired = []
-            self.retired.append((<size_t>self.map, self.map_size))
+            self.retired.append((<size_t>self.map, self.map_size, self.watch))
         else:
+            forget_map(self.watch)
             c_munmap(<void*>self.map, <size_t>self.map_size)
+        self.watch = watch
         self.map = <const unsigned char*>address
         self.map_size = map_size
         return 0
@@ -364,8 +428,8 @@ cdef class Segment:
         if result >= 0:
             result = file_pwrite(self.fd, data, size, self.size)
         if result < 0:
+            self.allocated = self.reserved = self.written = self.size   # before the file shrinks: see sync()
             file_truncate(self.fd, self.size)
-            self.allocated = self.reserved = self.written = self.size
         elif end > self.written:
             self.written = end
         return result
@@ -396,19 +460,30 @@ cdef class Segment:
         return 0
 
     def sync(self):
-        """fdatasync; afterwards what was readable at the call is on the disk. OSError: that data may be lost."""
+        """fdatasync; afterwards what was readable at the call is on the disk. OSError: that data may be lost.
+
+        A file that was cut from outside meanwhile syncs well, so its size is looked at: it never falls below `written`,
+        which is lowered before the file is.
+        """
         cdef int64_t size = self.size
+        cdef int64_t written = self.written
+        cdef struct_stat found
         cdef int result
+        cdef bint sized
         if self.flushed_size >= size or not self.has_file:
             return
         self.pin()
         try:
             with nogil:
                 result = file_datasync(self.fd)
+                sized = c_fstat(self.fd, &found) == 0
+            if result < 0:
+                raise OSError(-result, _os.strerror(-result), self.path)
+            if sized and found.st_size < min(written, self.written):
+                self.check_size(min(written, self.written))
+            self.check_read()
         finally:
             self.unpin()
-        if result < 0:
-            raise OSError(-result, _os.strerror(-result), self.path)
         if size > self.flushed_size:
             self.flushed_size = size
 
@@ -432,15 +507,16 @@ cdef class Segment:
             return
         self.pin()
         try:
+            self.check_size(self.size)              # a file that somebody cut must not grow holes in place of its end
+            if self.written > self.size:
+                self.flushed_size = min(self.flushed_size, self.size - 1)   # the new size has to reach the disk too
+            self.allocated = self.reserved = self.written = self.size
             with nogil:
                 result = file_truncate(self.fd, self.size)
         finally:
             self.unpin()
         if result < 0:
             raise OSError(-result, _os.strerror(-result), self.path)
-        if self.written > self.size:
-            self.flushed_size = min(self.flushed_size, self.size - 1)   # the new size has to reach the disk too
-        self.allocated = self.reserved = self.written = self.size
 
     def trim_zeros(self):
         """Makes the file end where its batches do. OSError."""
@@ -544,6 +620,17 @@ cdef class Segment:
             ))
         return found
 
+    cdef bint distrust(self) noexcept:
+        """Bytes that were good are none any more: all of the file has to be checked again before it is served."""
+        self.verified = None
+        self.unverified_size = self.size
+        return True
+
+    def forget_index(self):
+        """Drops an index whose mapped file cannot be read any more; the next reader builds another."""
+        self.verified = None
+        self.index = None
+
     def mark_verified(self, int64_t granule):
         """The granule was checked; what is wrong in it stands in `damage`."""
         if self.verified is not None and granule < len(self.verified) and not self.verified[granule]:
@@ -591,7 +678,11 @@ cdef class Segment:
             result = find_offset(format, map, base, position, size_limit, offset, &info)
         if result == PASSED_END:
             return PAST_END
-        if result == MET_INVALID or not self.is_verified(info.position, info.position + info.size):
+        if result == MET_INVALID:
+            if self.is_verified(position, size_limit):
+                self.distrust()             # they were batches once: somebody changed the file
+            return READ_DEFER
+        if not self.is_verified(info.position, info.position + info.size):
             return CORRUPT_MESSAGE if self.is_verified(position, size_limit) else READ_DEFER
         if info.next_offset > upper_offset:
             return 0
@@ -681,6 +772,8 @@ cdef class Segment:
             raise ValueError(f"range {position}+{size} is outside a segment of {self.size} bytes")
         self.pin()
         try:
-            return <bytes>self.map[position:position + size]
+            found = <bytes>self.map[position:position + size]
+            self.check_read()
         finally:
             self.unpin()
+        return found

@@ -4,12 +4,15 @@ An Answer is either one bytes object or bytes with file ranges between them: `da
 data[cuts[0]:cuts[1]] slices[1] ... data[cuts[-1]:]`. Bytes before a file range leave with MSG_MORE, so that header
 and first batch share a packet; ranges leave by sendfile(2) and never enter user space.
 
+A file that is shorter than its log says, or that the disk cannot give, takes its log offline. Where the records are
+copied the answer can still say so; where a header has promised them the connection ends, as nothing else is true.
+
 Thread rule: an Answer is filled once, by any thread, and from then on belongs to its connection's worker.
 """
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.errno cimport EAGAIN, EINTR, errno
+from libc.errno cimport EAGAIN, EBADMSG, EINTR, EIO, ENODATA, ENODEV, ENXIO, ESTALE, errno
 from libc.stdint cimport int16_t, int32_t, int64_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
@@ -38,6 +41,10 @@ cdef extern from "<sys/socket.h>" nogil:
 
 cdef extern from "<sys/sendfile.h>" nogil:
     ssize_t sendfile(int out_fd, int in_fd, off_t* offset, size_t count)
+
+cdef extern from "<errno.h>" nogil:
+    enum: EREMOTEIO
+    enum: EUCLEAN
 
 cdef enum:
     INITIAL_CAPACITY = 4096
@@ -131,8 +138,17 @@ cdef class OutBuffer:
         store_i32(self.data + start, <int32_t>(self.size - start - 4))
 
 
+cdef inline bint is_of_file(int error) noexcept nogil:
+    """Whether an error of sendfile is the file's; any other may be the socket's, and tells nothing of the log."""
+    return (error == EIO or error == ENXIO or error == ENODEV or error == ESTALE or error == EBADMSG
+            or error == ENODATA or error == EUCLEAN or error == EREMOTEIO)
+
+
 cdef int copy_records(OutBuffer out, LogSlice piece) except -1:
-    """Copies a file range into a buffer, without touching its map: a cold page would stop every worker."""
+    """Copies a file range into a buffer, without touching its map: a cold page would stop every worker.
+
+    SegmentUnreadable, with the log offline: the file cannot give it.
+    """
     cdef int fd = piece.segment.fd
     cdef off_t position = piece.position
     cdef Py_ssize_t left = piece.size
@@ -148,7 +164,8 @@ cdef int copy_records(OutBuffer out, LogSlice piece) except -1:
         if n < 0 and error == EINTR:
             continue
         if n <= 0:
-            raise OSError(error if n < 0 else 5, "reading a segment")
+            piece.failed(error if n < 0 else EIO)
+            piece.segment.check_read()
         out.size += n
         position += n
         left -= n
@@ -303,9 +320,14 @@ cdef class Answer:
                 if n < 0:
                     if error == EINTR:
                         continue
-                    return 0 if error == EAGAIN else -1
+                    if error == EAGAIN:
+                        return 0
+                    if is_of_file(error):
+                        piece.failed(error)
+                    return -1
                 if n == 0:
-                    return -1   # the file is shorter than the log believes: never send a frame of the wrong length
+                    piece.failed(EIO)           # the file is shorter than the log believes
+                    return -1
                 self.slice_sent += n
                 budget -= n
             piece.release()

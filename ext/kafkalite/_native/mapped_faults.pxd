@@ -1,0 +1,15 @@
+"""Maps of files that may fail under their readers: see ext/c/mapped_faults.h."""
+
+from libc.stdint cimport int64_t
+
+cdef extern from "mapped_faults.h" nogil:
+    bint has_fault "kl_has_fault"(const int* fault)
+
+cdef int watch_map(void* address, int64_t size, int* fault) except -1
+cdef void forget_map(int watch) noexcept
+
+cdef class MappedFile:
+    cdef int fault              # 1: a page could not be read, zeros stand in its place and behind it
+    cdef int watch
+    cdef void* address
+    cdef readonly int64_t size  # bytes of the file when it was mapped

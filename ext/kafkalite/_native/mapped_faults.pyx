@@ -1,0 +1,83 @@
+"""Maps of files that may fail under their readers: cut by somebody, or on a disk that cannot give a page any more.
+
+Without this the process would end by SIGBUS. With it the reader finds zeros, and a flag raised that it has to look at
+before it uses what it read; ext/c/mapped_faults.h has the story, and says what a reader has to do. The handler of the
+signal is installed with the first map, so that a program without any keeps its own.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBuffer_FillInfo
+from libc.errno cimport errno
+from libc.stdint cimport int64_t
+
+import os as _os
+
+cdef extern from "mapped_faults.h" nogil:
+    int kl_watch_map(void* address, size_t size, int* fault)
+    void kl_forget_map(int watch)
+    int64_t kl_fault_count()
+    int64_t kl_watch_count()
+
+cdef extern from "<sys/mman.h>" nogil:
+    void* c_mmap "mmap"(void* address, size_t size, int protection, int flags, int fd, int64_t position)
+    int c_munmap "munmap"(void* address, size_t size)
+    int PROT_READ
+    int MAP_SHARED
+    void* MAP_FAILED
+
+
+cdef int watch_map(void* address, int64_t size, int* fault) except -1:
+    """Watches a map: a page of it that cannot be read raises *fault. The watch, for forget_map; MemoryError."""
+    cdef int watch = kl_watch_map(address, <size_t>size, fault)
+    if watch < 0:
+        raise MemoryError("no memory for one more map")
+    return watch
+
+
+cdef void forget_map(int watch) noexcept:
+    """To be called before the range is unmapped, while nobody reads it."""
+    kl_forget_map(watch)
+
+
+@cython.final
+cdef class MappedFile:
+    """The bytes of a file as they are now, read-only, by the buffer protocol; given back when nobody uses them."""
+
+    def __cinit__(self, int fd):
+        cdef int64_t size = _os.fstat(fd).st_size
+        cdef void* address
+        self.watch = -1
+        if size <= 0:
+            raise ValueError("an empty file cannot be mapped")
+        address = c_mmap(NULL, <size_t>size, PROT_READ, MAP_SHARED, fd, 0)
+        if address == MAP_FAILED:
+            raise OSError(errno, _os.strerror(errno))
+        self.address = address
+        self.size = size
+        self.watch = watch_map(address, size, &self.fault)
+
+    def __dealloc__(self):
+        forget_map(self.watch)
+        if self.address != NULL:
+            c_munmap(self.address, <size_t>self.size)
+
+    def __getbuffer__(self, Py_buffer* buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, self.address, <Py_ssize_t>self.size, 1, flags)
+
+    def __len__(self):
+        return self.size
+
+    @property
+    def failed(self):
+        """Whether a page could not be read: what was read from it, or behind it, were zeros."""
+        return bool(has_fault(&self.fault))
+
+
+def fault_count():
+    """How many faults were taken since the process began."""
+    return kl_fault_count()
+
+
+def watch_count():
+    """How many maps are watched."""
+    return kl_watch_count()
