@@ -6,6 +6,7 @@
       recovery-point-offset-checkpoint        00000000000000000042.snapshot   producer state at offset 42
       log-start-offset-checkpoint             00000000000000000042.producers  all of their batches (ours)
       .kafka_cleanshutdown  .lock             00000000000000000000.txnindex   aborted transactions
+                                              00000000000000000000.quarantine damaged ranges (ours)
                                               leader-epoch-checkpoint  partition.metadata
 
 Everything not marked is Apache Kafka's, byte for byte. A file on its way out is renamed to end in `.deleted`, a
@@ -26,6 +27,7 @@ from kafkalite._native import file_ops
 INDEX_SUFFIX = ".klindex"
 SNAPSHOT_SUFFIX = ".snapshot"
 PRODUCERS_SUFFIX = ".producers"
+QUARANTINE_SUFFIX = ".quarantine"
 DELETED_SUFFIX = ".deleted"
 TEMPORARY_SUFFIX = ".tmp"
 CLEANED_SUFFIX = ".cleaned"
@@ -34,7 +36,7 @@ DIRECTORY_DELETED_SUFFIX = "-delete"
 DIRECTORY_STRAY_SUFFIX = "-stray"
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
 KAFKA_INDEX_SUFFIXES = (".index", ".timeindex")
-COMPANION_SUFFIXES = (INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, *KAFKA_INDEX_SUFFIXES)
+COMPANION_SUFFIXES = (INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, QUARANTINE_SUFFIX, *KAFKA_INDEX_SUFFIXES)
 """What goes with a segment when it goes."""
 
 EPOCHS_NAME = "leader-epoch-checkpoint"

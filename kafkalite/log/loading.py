@@ -28,7 +28,16 @@ from kafkalite._native.index import SegmentIndex
 from kafkalite._native.scan import SegmentScan
 from kafkalite._native.segment import Segment
 from kafkalite.config import TopicConfig
-from kafkalite.log import checkpoints, files, index_file, recovery, snapshots, swap, transaction_index
+from kafkalite.log import (
+    checkpoints,
+    files,
+    index_file,
+    quarantine_file,
+    recovery,
+    snapshots,
+    swap,
+    transaction_index,
+)
 from kafkalite.log.classic_log import check_contiguous, make_visible
 from kafkalite.log.formats import LOGS, format_named
 from kafkalite.log.partition_log import LogServices, PartitionLog
@@ -103,6 +112,7 @@ def load(plan: LoadPlan, services: LogServices) -> PartitionLog:
         )
         for base in bases
     )
+    quarantine_file.restore(segments, log.name)
     foreign = bases[-1] in listing.kafka_indexes
     segments, log_end, flushed = _find_end(log, plan, segments, start, foreign=foreign)
     for segment in segments[:-1]:
@@ -161,7 +171,7 @@ def list_directory(directory: str, segment_suffix: str) -> Listing:
                 _LOG.warning("not a file, ignored", extra=fields(path=entry.path))
         elif suffix in files.KAFKA_INDEX_SUFFIXES:
             listing.kafka_indexes.add(int(stem))
-        elif suffix in (files.INDEX_SUFFIX, files.TRANSACTION_INDEX_SUFFIX):
+        elif suffix in (files.INDEX_SUFFIX, files.TRANSACTION_INDEX_SUFFIX, files.QUARANTINE_SUFFIX):
             companions.append((int(stem), entry.path))
     for base, path in companions:
         if base not in listing.segment_sizes:
@@ -262,6 +272,7 @@ def _recover(
             extra=fields(log=log.name, log_end=end, flushed=flushed),
         )
         active.add_damage(active.size, active.size, end, flushed)
+        quarantine_file.save(active)
         active.mark_sealed()
         end = flushed
     _remove_snapshots_above(plan.directory, end)

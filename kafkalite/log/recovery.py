@@ -19,6 +19,7 @@ from typing import NamedTuple
 from kafkalite._native.batch import HEADER_SIZE
 from kafkalite._native.scan import SegmentScan
 from kafkalite._native.segment import Segment
+from kafkalite.log import quarantine_file
 from kafkalite.logging import fields
 
 _LOG = logging.getLogger(__name__)
@@ -88,8 +89,10 @@ def may_end_in_zeros(segment: Segment, covered_size: int) -> bool:
 
 
 def quarantine(segment: Segment, position: int, end: int, offset: int, next_offset: int) -> None:
-    """Puts bytes [position, end) under quarantine and says so."""
-    segment.add_damage(position, end, offset, next_offset)
+    """Puts bytes [position, end) under quarantine, writes that down and says so, unless it is known."""
+    if not segment.add_damage(position, end, offset, next_offset):
+        return
+    quarantine_file.save(segment)
     _LOG.error(
         "damaged bytes are quarantined: reads inside fail, everything else is served",
         extra=fields(

@@ -17,7 +17,7 @@ from kafkalite._native.scan import SegmentScan, batch_headers, header_at
 from kafkalite._native.segment import SegmentUnreadable
 from kafkalite.errors import ErrorCode, KafkaError, StorageError
 from kafkalite.log.partition_log import PartitionLog
-from tests.support.log_harness import LogHarness, PlainLog, damage_ranges, make_batch, read_all, release
+from tests.support.log_harness import LogHarness, PlainLog, damage_ranges, make_batch, read_all, release, split
 
 PAGE = os.sysconf("SC_PAGESIZE")
 STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -239,3 +239,98 @@ def test_a_bus_error_of_ours_does_not(arguments: str) -> None:
 
 def test_the_handler_stands_with_faulthandler_which_pytest_enables() -> None:
     assert faulthandler.is_enabled()
+
+
+# ---- what is quarantined is remembered ------------------------------------------------------------------------------
+
+
+def codes_by_offset(log: PartitionLog, end: int) -> list[int]:
+    """The error code of a read at each offset; where something is served it must be the batch of that offset."""
+    codes = []
+    for offset in range(end):
+        error, found = log.read_blocking(offset, 1)
+        codes.append(error)
+        if found is not None:
+            [(first, after, _)] = split(found.tobytes())
+            assert first <= offset < after
+            found.release()
+    return codes
+
+
+def with_damage(harness: LogHarness, number: int = 0) -> tuple[PartitionLog, list[int], int]:
+    """An open log with a damaged range in one segment that a reader has found; the codes of all its offsets."""
+    log, model = filled(harness)
+    read_all(log)
+    punch(log.segments[number].path, PAGE, PAGE)
+    codes_by_offset(log, model.end)  # finds it
+    codes = codes_by_offset(log, model.end)
+    assert ErrorCode.CORRUPT_MESSAGE in codes
+    return log, codes, model.end
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("number", [0, 1, -1])
+def test_the_same_offsets_are_under_quarantine_after_a_restart(
+    harness: LogHarness, clean: bool, number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    log, codes, end = with_damage(harness, number)
+    if clean:
+        log.close()
+    release(log)
+    caplog.clear()
+    log = harness.open(clean=clean, recovery_point=end)
+    damage = damage_ranges(log)
+    [segment] = [each for each in log.segments if each.damage]
+    first = damage[0][0]
+    if number != -1:
+        assert not segment.is_open, "nothing of it has been read"
+    assert log.slice_at(first, 1) == (ErrorCode.CORRUPT_MESSAGE, None)
+    if number != -1:
+        assert not segment.is_open
+    assert codes_by_offset(log, end) == codes
+    assert damage_ranges(log) == damage
+    told = [entry for entry in caplog.records if entry.levelname == "ERROR"]
+    assert len(told) == 1, [entry.message for entry in told]
+    assert "since an earlier run" in told[0].message
+
+
+def test_a_good_copy_put_in_place_is_served(harness: LogHarness) -> None:
+    log, model = filled(harness)
+    path = Path(log.segments[0].path)
+    good = path.read_bytes()
+    punch(str(path), PAGE, PAGE)
+    release(log)
+    log = harness.open(clean=False, recovery_point=model.end)
+    codes_by_offset(log, model.end)
+    assert damage_ranges(log)
+    log.close()
+    path.write_bytes(good)
+    log = harness.open(recovery_point=model.end)
+    assert len(read_all(log)) == len(model.batches)
+    assert not harness.files(".quarantine")
+
+
+def test_the_memory_goes_with_its_segment(harness: LogHarness) -> None:
+    log, _, _ = with_damage(harness)
+    assert len(harness.files(".quarantine")) == 1
+    log.delete_records(log.segments[1].base_offset)
+    assert not harness.files(".quarantine")
+    assert [path for path in harness.removed if path.endswith(".quarantine.deleted")]
+
+
+@pytest.mark.parametrize("broken", [b"", b"00000000 {}\n", b"nonsense"])
+def test_a_memory_that_is_damaged_itself_is_no_memory(harness: LogHarness, broken: bytes) -> None:
+    log, codes, end = with_damage(harness)
+    log.close()
+    [path] = harness.files(".quarantine")
+    path.write_bytes(broken)
+    log = harness.open(recovery_point=end)
+    assert codes_by_offset(log, end) == codes, "it is found again"
+
+
+def test_a_memory_without_its_segment_is_removed(harness: LogHarness) -> None:
+    log, _, end = with_damage(harness)
+    log.close()
+    harness.files()[0].unlink()
+    harness.open(recovery_point=end)
+    assert not harness.files(".quarantine")

@@ -468,6 +468,9 @@ cdef class LogCore:
         segment = self.segment_of(offset, segments)
         while True:
             result = PAST_END
+            if segment.damage is not None and segment.is_quarantined(offset):
+                error[0] = CORRUPT_MESSAGE
+                return None
             if segment.size > 0:
                 if not segment.try_pin():
                     error[0] = READ_DEFER

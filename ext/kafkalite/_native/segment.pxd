@@ -63,6 +63,7 @@ cdef class Segment:
     cdef int check_read(self) except -1     # after the last byte was read: SegmentUnreadable
     cdef int check_size(self, int64_t size) except -1
     cdef bint distrust(self) noexcept
+    cdef bint is_quarantined(self, int64_t offset) except -1
     cdef int _open(self) except -1
     cdef int _take(self, int fd, void* address, int64_t map_size) except -1
     cdef int _close(self) except -1

@@ -550,6 +550,8 @@ cdef class Segment:
         self.allocated = self.reserved = self.written = size
         self.unverified_size = min(self.unverified_size, size)
         self.flushed_size = min(self.flushed_size, size)
+        if self.damage is not None:
+            self.damage = tuple([entry for entry in self.damage if entry[1] <= size]) or None
 
     # ---- what was loaded from the disk ------------------------------------------------------------------------------
 
@@ -641,12 +643,30 @@ cdef class Segment:
                 self.verified = None
 
     def add_damage(self, int64_t position, int64_t end, int64_t offset, int64_t next_offset):
-        """Quarantines bytes [position, end), where the offsets [offset, next_offset) were."""
-        entry = (position, end, offset, next_offset)
-        if self.damage is None:
-            self.damage = (entry,)
-        elif entry not in self.damage:
-            self.damage = tuple(sorted((*self.damage, entry)))
+        """Quarantines bytes [position, end), where the offsets [offset, next_offset) were. False: they are already.
+
+        Ranges that touch become one, so that it does not matter in which steps the bytes were checked.
+        """
+        known = self.damage or ()
+        merged = []
+        last = None
+        for entry in sorted((*known, (position, end, offset, next_offset))):
+            if last is not None and entry[0] <= last[1] and entry[2] <= last[3]:
+                merged.pop()
+                entry = (last[0], max(last[1], entry[1]), min(last[2], entry[2]), max(last[3], entry[3]))
+            merged.append(entry)
+            last = entry
+        if tuple(merged) == known:
+            return False
+        self.damage = tuple(merged)
+        return True
+
+    cdef bint is_quarantined(self, int64_t offset) except -1:
+        """Whether an offset is under quarantine: known without opening the file."""
+        for _, _, first, behind in self.damage:
+            if first <= offset < behind:
+                return True
+        return False
 
     # ---- reading ----------------------------------------------------------------------------------------------------
 
@@ -730,9 +750,6 @@ cdef class Segment:
         cdef int64_t position, bound, target, first_end
         cdef int result
         cdef tuple damage = self.damage
-        for _, _, damage_offset, damage_next in damage:
-            if damage_offset <= offset < damage_next:
-                return CORRUPT_MESSAGE
         position = self.index.position_of_offset(offset)
         while True:
             bound = size_limit
