@@ -1,5 +1,7 @@
-"""Look into segment files, without a broker: batches, records, checksums, indexes.
+"""Look into segment files, without a broker: batches, records, checksums, indexes; check and mend a data directory.
 
+  kafkalite log check data
+  kafkalite log repair data --dry-run
   kafkalite log dump data/logs-0
   kafkalite log dump data/logs-0/00000000000000000000.log --records
   kafkalite log dump data --summary --json
@@ -7,6 +9,11 @@
 A PATH is a segment (.log), a partition's directory, or a data directory. Files of Apache Kafka are read as well. Every
 checksum is verified and every index held against its log; exit status 1 says that something is wrong. Nothing is
 written. A broker may be running: then the last batch of a segment may still be on its way.
+
+`check` and `repair` take data directories or partitions' directories of a stopped broker. `check` reads everything and
+tells what is wrong, a line each; it changes nothing. `repair` mends what can be mended: derived files are made again,
+a tail that was never on the disk is cut, damaged batches are taken out and their offsets named. What goes out of its
+place stays beside it, in files called `.damaged`. Status 0: whole, 1: damage is left, 2: it could not begin.
 """
 
 from __future__ import annotations
@@ -46,9 +53,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     dump.add_argument("-s", "--summary", action="store_true", help="one line a segment")
     dump.add_argument("-f", "--format", metavar="TEXT", default="%o\\t%T\\t%k\\t%s\\n", help="as in consume")
     dump.add_argument("--json", action="store_true", help="one JSON object a batch, record or segment")
+    check = actions.add_parser("check", help="tell whether the files of a stopped broker are whole")
+    check.add_argument("paths", metavar="DIR", nargs="+", type=Path)
+    repair = actions.add_parser("repair", help="mend the files of a stopped broker, destroying nothing")
+    repair.add_argument("paths", metavar="DIR", nargs="+", type=Path)
+    repair.add_argument("--dry-run", action="store_true", help="only say what would be done")
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.action != "dump":
+        from kafkalite.cli import log_check
+
+        return log_check.run(arguments)
     from kafkalite.cli.formats import Format, JsonLines
 
     if arguments.records and arguments.summary:

@@ -1,0 +1,113 @@
+"""`kafkalite log check` and `log repair`: whether the files of a stopped broker are whole, and mending them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from kafkalite.cli import EXIT_FAILURE, UsageError
+from kafkalite.cli.common import quantity
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from kafkalite.log.checking import Finding, Partition
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Status 0: whole, or whole again; 1: damage is left."""
+    left = 0
+    for path in arguments.paths:
+        directory = os.path.abspath(path)
+        if not os.path.isdir(directory):
+            raise UsageError(f"{path} is not a directory")
+        with owned(directory), quiet():
+            left += look_at(directory, mend=arguments.action == "repair", dry_run=getattr(arguments, "dry_run", False))
+    return EXIT_FAILURE if left else 0
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """What the log would warn of is a finding here."""
+    logger = logging.getLogger("kafkalite")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+@contextlib.contextmanager
+def owned(directory: str) -> Iterator[None]:
+    """Holds the lock of the data directory that this is, or is in; UsageError while a broker has it."""
+    from kafkalite.errors import StartupError
+    from kafkalite.log import files
+    from kafkalite.log.directory import DirectoryLock
+
+    roots = (directory, os.path.dirname(directory))
+    root = next((each for each in roots if os.path.exists(f"{each}/{files.LOCK_NAME}")), None)
+    if root is None:
+        yield
+        return
+    try:
+        lock = DirectoryLock(root)
+    except (StartupError, OSError):
+        raise UsageError(f"{root} is in use by a broker, or may not be used: stop the broker first") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def look_at(directory: str, *, mend: bool, dry_run: bool) -> int:
+    """Checks a directory and mends it if asked to; how many findings are left."""
+    from kafkalite.log import checking
+
+    partitions = checking.partitions_of(directory)
+    whole_directory = not (len(partitions) == 1 and partitions[0].directory == directory)
+    root = list(checking.check_root(directory)) if whole_directory else []
+    if not partitions and not root:
+        raise UsageError(f"{directory} holds no partition: give a data directory or a partition's directory")
+    found = len(root)
+    left = settle(None, root, mend=mend, dry_run=dry_run)
+    for partition in partitions:
+        findings = list(checking.check_partition(partition))
+        found += len(findings)
+        left += settle(partition, findings, mend=mend, dry_run=dry_run)
+        for note in partition.notes:
+            print(f"{partition.directory}: {note}")
+    size = quantity(sum(partition.size for partition in partitions), "B")
+    segments = sum(partition.segment_count for partition in partitions)
+    outcome = f"{found} findings" if found else "everything is whole"
+    if mend and not dry_run and found:
+        outcome += f", {found - left} mended, {left} left"
+    print(f"{directory}: {len(partitions)} partitions, {segments} segments, {size} read: {outcome}")
+    return left
+
+
+def settle(partition: Partition | None, findings: list[Finding], *, mend: bool, dry_run: bool) -> int:
+    """Prints findings, mended if asked to; how many are left."""
+    from kafkalite.log import repair
+    from kafkalite.log.checking import Remedy
+
+    if not mend or dry_run:
+        for finding in findings:
+            would = "would be " if dry_run and finding.remedy is not Remedy.NONE else ""
+            print(f"{finding.path}: {finding.what} ({would}{finding.remedy.value})")
+        return len(findings)
+    try:
+        done = repair.mend(partition, findings)
+    except OSError as error:
+        print(f"{error.filename or 'a file'}: could not be mended: {error.strerror}", file=sys.stderr)
+        return len(findings)
+    for finding, outcome in done:
+        lost = ""
+        if outcome and finding.next_offset > finding.first >= 0:
+            lost = f"; offsets {finding.first}-{finding.next_offset - 1} are lost"
+        print(f"{finding.path}: {finding.what}: {outcome or finding.remedy.value}{lost}")
+    return sum(1 for _, outcome in done if not outcome)
