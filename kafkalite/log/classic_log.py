@@ -12,7 +12,6 @@ Thread rule: PartitionLog's.
 import errno
 import itertools
 import logging
-import os
 from typing import NamedTuple
 
 from kafkalite._native import classic_log as native
@@ -215,7 +214,7 @@ class ClassicLog(PartitionLog):
         """
         if self.empty_forever:
             return [0] if time_ms in {OFFSETS_LATEST, OFFSETS_EARLIEST} else []
-        entries = [(segment.base_offset, _file_time_ms(segment)) for segment in self.segments]
+        entries = [(segment.base_offset, self._modified_ms(segment)) for segment in self.segments]
         if self.flushed_offset > entries[-1][0]:
             entries.append((self.flushed_offset, self.clock.time_ms()))
         if time_ms == OFFSETS_LATEST:
@@ -235,23 +234,22 @@ class ClassicLog(PartitionLog):
         for segment in self.segments:
             if segment.base_offset >= upper or segment.size == 0:
                 continue
-            time_ms = _file_time_ms(segment)
+            time_ms = self._modified_ms(segment)
             if time_ms >= timestamp:
                 start = max(segment.base_offset, self.log_start_offset)
                 return OffsetAndTimestamp(start, time_ms, self.epoch_at(start))
         return None
 
+    def _modified_ms(self, segment: Segment) -> int:
+        """When a segment's file was last written, ms; 0 once it is gone. StorageError: it was cut."""
+        try:
+            return segment.modified_ms()
+        except SegmentUnreadable as error:
+            raise self.unreadable(error) from error
+
     def max_timestamp(self) -> OffsetAndTimestamp | None:
         """No message has a time."""
         return None
-
-
-def _file_time_ms(segment: Segment) -> int:
-    """When a segment's file was last written, ms; 0 once it is gone."""
-    try:
-        return os.stat(segment.path).st_mtime_ns // 1_000_000 if segment.has_file else 0
-    except OSError:
-        return 0
 
 
 def check_contiguous(directory: str, sizes: dict[int, int]) -> None:

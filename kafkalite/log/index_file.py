@@ -168,7 +168,7 @@ def describes(summary: IndexSummary, segment: Segment, topic_id: bytes, partitio
 def read_entries(path: str, summary: IndexSummary, *, mapped: bool = True) -> SegmentIndex | None:
     """The entries that the header promises; None when they are damaged or cannot be read.
 
-    Many entries are mapped where that is allowed: it is not for a segment that still grows, as its index is copied then.
+    Many entries are mapped where that is allowed: not for a segment that still grows, as its index is copied then.
     """
     import numpy as np
 

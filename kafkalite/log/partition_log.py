@@ -899,7 +899,7 @@ class PartitionLog(LogCore):
                     behind,
                     segment.size,
                     segment.max_timestamp,
-                    _modified_ms(segment),
+                    segment.modified_ms(),
                     active,
                     self.topic,
                     self.partition,
@@ -987,18 +987,3 @@ def flush_together(logs: Sequence[PartitionLog], directory: str) -> None:
 
 def _nobody_waits(_code: int) -> None:
     """The callback of a flush that only flush.messages asked for."""
-
-
-def _modified_ms(segment: Segment) -> int:
-    """When its file was written last; SegmentUnreadable when there is less of it than there was."""
-    size = segment.size
-    try:
-        found = os.stat(segment.path)
-    except OSError:
-        return 0
-    if found.st_size < size and not segment.deleted:
-        segment.note_unreadable()
-        raise SegmentUnreadable(
-            errno.EIO, f"the file was cut from outside: {found.st_size} bytes of {size} are there", segment.path
-        )
-    return found.st_mtime_ns // 1_000_000

@@ -50,17 +50,19 @@ def read(path: str) -> list[tuple[Range, int]]:
     """The ranges of a file, each with its CRC; none when it is missing, damaged or of another version."""
     try:
         data = files.read_bytes(path)
-        if data is None:
-            return []
-        if data[:9] != b"%08x " % crc32c(data[9:-1]):
-            raise ValueError("its checksum is wrong")
-        values = json.loads(data[9:])
-        if values["version"] != VERSION:
-            raise ValueError(f"its version is {values['version']}")
-        return [((position, end, offset, behind), crc) for position, end, offset, behind, crc in values["ranges"]]
+        return [] if data is None else _parse(data)
     except (OSError, ValueError, KeyError, TypeError) as error:
         _LOG.warning("what is quarantined is not known from its file", extra=fields(path=path, reason=str(error)))
         return []
+
+
+def _parse(data: bytes) -> list[tuple[Range, int]]:
+    if data[:9] != b"%08x " % crc32c(data[9:-1]):
+        raise ValueError("its checksum is wrong")
+    values = json.loads(data[9:])
+    if values["version"] != VERSION:
+        raise ValueError(f"its version is {values['version']}")
+    return [((position, end, offset, behind), crc) for position, end, offset, behind, crc in values["ranges"]]
 
 
 def write(path: str, ranges: Iterable[tuple[Range, int]]) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,8 +17,10 @@ from kafkalite._native.mapped_faults import MappedFile, fault_count, watch_count
 from kafkalite._native.scan import SegmentScan, batch_headers, header_at
 from kafkalite._native.segment import SegmentUnreadable
 from kafkalite.errors import ErrorCode, KafkaError, StorageError
-from kafkalite.log.partition_log import PartitionLog
 from tests.support.log_harness import LogHarness, PlainLog, damage_ranges, make_batch, read_all, release, split
+
+if TYPE_CHECKING:
+    from kafkalite.log.partition_log import PartitionLog
 
 PAGE = os.sysconf("SC_PAGESIZE")
 STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -64,7 +67,6 @@ def test_a_segment_cut_under_the_map_takes_the_log_offline_and_no_more(
     assert read_code(log, model.end - 1) == STORAGE_ERROR
     with pytest.raises(StorageError):
         log.append(make_batch())
-        pytest.fail("an offline log took a batch")
     assert len(harness.offline) == 1
     assert len([entry for entry in caplog.records if "offline" in entry.message]) == 1
 
@@ -143,9 +145,7 @@ def test_a_hole_is_quarantined_and_everything_else_is_served(harness: LogHarness
 
 
 def punch(path: str, position: int, size: int) -> None:
-    subprocess.run(
-        ["fallocate", "--punch-hole", "--offset", str(position), "--length", str(size), path], check=True
-    )
+    subprocess.run(["fallocate", "--punch-hole", "--offset", str(position), "--length", str(size), path], check=True)
 
 
 def test_the_index_of_a_sealed_segment_that_is_cut_is_made_again(
@@ -223,7 +223,9 @@ other[5000]
 """
 
 
-@pytest.mark.parametrize("arguments", ["", "before", "after", "before after again", "after again", "sent", "sent before"])
+@pytest.mark.parametrize(
+    "arguments", ["", "before", "after", "before after again", "after again", "sent", "sent before"]
+)
 def test_a_foreign_bus_error_still_ends_the_process(arguments: str) -> None:
     done = subprocess.run([sys.executable, "-c", FOREIGN, *arguments.split()], capture_output=True, timeout=120)
     assert done.returncode == -signal.SIGBUS

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t
 
-from kafkalite._native.mapped_faults cimport MappedFile, has_fault
+from kafkalite._native.mapped_faults cimport MappedFile, fault_raised
 
 cdef struct IndexView:
     # A consistent state of an index; valid while its `owner` array is referenced.
@@ -50,7 +50,7 @@ cdef class SegmentIndex:
     cdef int64_t* timestamps
     cdef object view(self, IndexView* out)      # returns the owner to hold; GIL held
     cdef inline bint has_fault(self) noexcept nogil:
-        return has_fault(self.fault)
+        return fault_raised(self.fault)
     cdef int append(self, int64_t offset, int64_t position, int64_t timestamp) except -1
     cdef int _reserve(self, int64_t capacity) except -1
     cdef int _adopt(self, object array, bint writable) except -1

@@ -98,7 +98,7 @@ cdef class LogSlice:
         return found
 
     cdef int failed(self, int error) except -1:
-        """A system call could not read the bytes, with this errno: the log is taken offline. GIL held, no lock needed."""
+        """A system call could not read the bytes, with this errno: the log goes offline. GIL held, no lock needed."""
         self.segment.note_unreadable()
         self.log._read_failed(self.segment, error)
         return 0

@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t
 
 cdef extern from "mapped_faults.h" nogil:
-    bint has_fault "kl_has_fault"(const int* fault)
+    bint fault_raised "kl_has_fault"(const int* fault)
 
 cdef int watch_map(void* address, int64_t size, int* fault) except -1
 cdef void forget_map(int watch) noexcept

@@ -70,7 +70,7 @@ cdef class MappedFile:
     @property
     def failed(self):
         """Whether a page could not be read: what was read from it, or behind it, were zeros."""
-        return bool(has_fault(&self.fault))
+        return bool(fault_raised(&self.fault))
 
 
 def fault_count():

@@ -3,7 +3,7 @@
 from libc.stdint cimport int32_t, int64_t
 
 from kafkalite._native.index cimport SegmentIndex
-from kafkalite._native.mapped_faults cimport has_fault
+from kafkalite._native.mapped_faults cimport fault_raised
 from kafkalite._native.record_format cimport ItemInfo, RecordFormat
 
 cdef enum:
@@ -59,7 +59,7 @@ cdef class Segment:
     cdef bint try_pin(self) noexcept        # False when closed, or when the map does not reach `size`
     cdef int unpin(self) except -1
     cdef inline bint has_fault(self) noexcept nogil:
-        return has_fault(&self.fault)
+        return fault_raised(&self.fault)
     cdef int check_read(self) except -1     # after the last byte was read: SegmentUnreadable
     cdef int check_size(self, int64_t size) except -1
     cdef bint distrust(self) noexcept

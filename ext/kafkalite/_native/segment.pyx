@@ -255,6 +255,21 @@ cdef class Segment:
                 EIO, f"the file was cut from outside: {found.st_size} bytes of {size} are there", self.path)
         return 0
 
+    def modified_ms(self):
+        """When its file was written last, ms; 0 once it is gone. SegmentUnreadable: there is less than there was."""
+        cdef int64_t size = self.size
+        if not self.has_file:
+            return 0
+        try:
+            found = _os.stat(self.path)
+        except OSError:
+            return 0
+        if found.st_size < size and not self.deleted:
+            self.fault = 1
+            raise SegmentUnreadable(
+                EIO, f"the file was cut from outside: {found.st_size} bytes of {size} are there", self.path)
+        return found.st_mtime_ns // 1000000
+
     def note_unreadable(self):
         """A read by other ways than the map failed: what can be read no more is not served any more."""
         self.fault = 1
