@@ -19,6 +19,7 @@ Reading and writing may block; nothing here is shared between threads.
 from __future__ import annotations
 
 import logging
+import os
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 

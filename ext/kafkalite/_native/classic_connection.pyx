@@ -475,7 +475,7 @@ cdef int encode_ranges(OutBuffer out, list codes, list pieces, int64_t size, bin
         except SegmentUnreadable:       # the log is offline: this part alone is an error
             out.size = head
             out.put_i32(2)
-            out.put_i16(CODE_UNKNOWN)
+            out.put_i16(UNKNOWN_SERVER_ERROR)
             size -= piece.size
         piece.release()
     if multi:
