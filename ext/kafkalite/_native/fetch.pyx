@@ -478,7 +478,7 @@ cdef class FetchPlan(FetchParts):
         self.slices[i] = None
         piece.release()
         part.records_size = 0
-        part.error = ERROR_KAFKA_STORAGE_ERROR
+        part.error = KAFKA_STORAGE_ERROR
         part.high_watermark = part.last_stable_offset = part.log_start_offset = -1
         if self.aborted is not None:
             self.aborted[i] = None
