@@ -111,6 +111,7 @@ class LogManager:
             went_offline=self._went_offline,
             producer_id_seen=self._producer_id_seen,
             sync_root=lambda: file_ops.sync_directory(self.directory),
+            front_goes=self._note_front,
             producer_count_max=config.partition_max_producer_ids,
             decompressed_size_max=config.decompressed_batch_max_bytes,
             nesting_max=config.classic_nesting_max,
@@ -654,6 +655,17 @@ class LogManager:
             log.flush()
         if self._written.get(files.RECOVERY_POINTS_NAME, {}).get((log.topic, log.partition), -1) < offset:
             self.write_recovery_points()
+
+    def _note_front(self, log: PartitionLog) -> None:
+        """Of several names that go, any may come back. Below the recovery point the hole between them and the log start
+        is no reason to cut the log there."""
+        first = log.segments[0].base_offset
+        if self._written.get(files.RECOVERY_POINTS_NAME, {}).get((log.topic, log.partition), -1) >= first:
+            return
+        try:
+            self.write_recovery_points()
+        except OSError as error:  # on a full disk it is retention that makes room
+            _LOG.warning("recovery points could not be written", extra=fields(log=log.name, reason=str(error)))
 
     def write_log_starts(self) -> None:
         """Writes down log start offsets that the names of the segment files do not tell, or not durably yet."""

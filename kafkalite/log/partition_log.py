@@ -82,6 +82,7 @@ class LogServices:
     went_offline: Callable[["PartitionLog", str], None]
     producer_id_seen: Callable[[int], None]
     sync_root: Callable[[], None]  # makes new partition directories durable
+    front_goes: Callable[["PartitionLog"], None] = lambda _log: None  # segments below the log start are about to go
     producer_count_max: int = 50_000
     decompressed_size_max: int = 256 * 1024 * 1024
     nesting_max: int = 4  # wrappers of classic messages in each other
@@ -930,6 +931,7 @@ class PartitionLog(LogCore):
             self.entries.removal_began()
         finally:
             self._release()
+        self.services.front_goes(self)
         for segment in removed:
             self._remove_files(segment)
         self._acquire()

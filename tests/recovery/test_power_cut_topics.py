@@ -12,7 +12,7 @@ from kafkalite._native import file_ops
 from kafkalite.errors import StorageError
 from kafkalite.log import checkpoints, files
 from kafkalite.log.manager import LogManager
-from tests.support.log_harness import abandon, damage_ranges, make_batch, make_manager
+from tests.support.log_harness import TIME_MS, abandon, damage_ranges, make_batch, make_manager
 from tests.support.unsynced import NameRecorder, recorded
 
 METADATA = "partition.metadata"
@@ -249,3 +249,28 @@ def test_deleted_records_stay_deleted(root: Path, recorder: NameRecorder, tmp_pa
     manager.housekeeper.checkpoint()
     assert (root / files.LOG_STARTS_NAME).read_text() == "0\n0\n", "the name of the first segment tells it by now"
     manager.close()
+
+
+def test_segments_that_come_back_cost_none_of_those_behind_them(
+    root: Path, recorder: NameRecorder, tmp_path: Path
+) -> None:
+    """Retention removed two, and the first one's old name is there again: the hole is not the end of the log."""
+    manager = started(root)
+    log = manager.create_topic("t", 1, {}).partitions[0]
+    for _ in range(4):
+        log.append(make_batch())
+        log.roll()
+    log.flush()
+    manager.alter_topic("t", {"retention.bytes": str(2 * log.segments[0].size)})
+    assert log.apply_retention(TIME_MS) == 2
+    image = recorder.image(tmp_path / "image")
+    for path in (image / "t-0").glob(f"{1:020d}.*"):
+        path.unlink()
+    for path in (image / "t-0").glob("*.klindex"):
+        path.unlink()
+    manager.close()
+    again = started(image)
+    log = again.topics["t"].partitions[0]
+    assert log.log_end_offset == 4
+    assert log.read(3, 1 << 20)
+    again.close()
