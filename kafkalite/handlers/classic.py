@@ -17,7 +17,7 @@ from kafkalite._native.log_core import LogSlice
 from kafkalite.errors import ErrorCode, KafkaError, TopicAlreadyExists
 from kafkalite.log.classic_log import OFFSETS_EARLIEST, OFFSETS_LATEST, ClassicLog
 from kafkalite.logging import fields
-from kafkalite.model import topic_name_error
+from kafkalite.model import INTERNAL_TOPICS, topic_name_error
 
 if TYPE_CHECKING:
     from kafkalite._native.topic_table import Topic
@@ -50,7 +50,7 @@ class ClassicHost:
     def code_without_log(self, name: bytes, partition: int) -> int:
         """FETCH of a topic that is not there: nothing yet where it could be, whatever the offset."""
         topic = _text(name)
-        if topic is None or topic_name_error(topic) is not None:
+        if topic is None or topic in INTERNAL_TOPICS or topic_name_error(topic) is not None:
             return ErrorCode.UNKNOWN_SERVER_ERROR
         return ErrorCode.NONE if 0 <= partition < self._logs.config.classic_partition_count(topic) else WRONG_PARTITION
 
@@ -75,6 +75,8 @@ class ClassicHost:
         text = _text(name)
         if text is None:
             raise ValueError("a topic name that is not UTF-8")
+        if text in INTERNAL_TOPICS:  # the coordinators make theirs when they need it, and would find a classic one
+            raise ValueError(f"topic {text} is the broker's own")
         if not self._logs.config.auto_create_topics_enable:
             raise ValueError(f"there is no topic {text!r:.300}, and auto.create.topics.enable is off")
         try:

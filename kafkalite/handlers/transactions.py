@@ -1,8 +1,9 @@
 """AddPartitionsToTxn 0-3, AddOffsetsToTxn 0-4, EndTxn 0-5, TxnOffsetCommit 0-5: a producer and its transaction.
 
     AddPartitionsToTxn  v4 and v5 are for brokers among themselves and not advertised: a client that takes them for its
-                        own would need rights over the cluster. One partition that does not exist fails the whole
-                        request: it is told UNKNOWN_TOPIC_OR_PARTITION, the others OPERATION_NOT_ATTEMPTED
+                        own would need rights over the cluster. One partition that may not be added fails the whole
+                        request: of a topic of the broker's own it is told TOPIC_AUTHORIZATION_FAILED, one that does not
+                        exist UNKNOWN_TOPIC_OR_PARTITION, the others OPERATION_NOT_ATTEMPTED
     EndTxn              v5 (KIP-890) raises the epoch and tells the new one
     TxnOffsetCommit     v3 checks member and generation (KIP-447) · v5 joins the transaction by itself (KIP-890)
     v0-1 of the first three say INVALID_PRODUCER_EPOCH where later ones say PRODUCER_FENCED (KIP-588)
@@ -18,7 +19,7 @@ from kafkalite.coordinator.groups import Offset
 from kafkalite.coordinator.transaction import TV1, TV2
 from kafkalite.deferred import completed
 from kafkalite.errors import ErrorCode
-from kafkalite.model import TopicPartition
+from kafkalite.model import INTERNAL_TOPICS, TopicPartition
 from kafkalite.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from kafkalite.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -44,15 +45,12 @@ _TV2_SINCE: Final = 5
 
 
 def add_partitions(context: RequestContext, request: AddPartitionsToTxnRequest) -> Deferred[AddPartitionsToTxnResponse]:
-    topics = context.broker.logs.topics
     asked = [TopicPartition(topic.name, number) for topic in request.v3_and_below_topics for number in topic.partitions]
-    known = {p for p in asked if p.topic in topics and 0 <= p.partition < len(topics[p.topic].partitions)}
-    if len(known) < len(set(asked)):
-        codes = {
-            partition: ErrorCode.OPERATION_NOT_ATTEMPTED if partition in known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            for partition in asked
-        }
-        return completed(_added(request, codes))
+    refusals = {partition: _refusal(context, partition) for partition in asked}
+    if any(refusals.values()):
+        return completed(
+            _added(request, {p: code or ErrorCode.OPERATION_NOT_ATTEMPTED for p, code in refusals.items()})
+        )
     done = context.broker.transactions.add(
         request.v3_and_below_transactional_id,
         request.v3_and_below_producer_id,
@@ -61,6 +59,15 @@ def add_partitions(context: RequestContext, request: AddPartitionsToTxnRequest) 
         TV1,
     )
     return done.map(lambda code: _added(request, dict.fromkeys(asked, ErrorCode(_told(context, code)))))
+
+
+def _refusal(context: RequestContext, partition: TopicPartition) -> ErrorCode:
+    """Why a client may not write to a partition in a transaction, or NONE."""
+    if partition.topic in INTERNAL_TOPICS:
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    topic = context.broker.logs.topics.get(partition.topic)
+    there = topic is not None and 0 <= partition.partition < len(topic.partitions)
+    return ErrorCode.NONE if there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _added(request: AddPartitionsToTxnRequest, codes: dict[TopicPartition, ErrorCode]) -> AddPartitionsToTxnResponse:

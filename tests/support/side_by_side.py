@@ -33,6 +33,12 @@ LEFT_OUT = {
     "leader_epoch",  # Kafka's rises when a topic's broker restarts, ours when a start was unclean
 }
 
+UNORDERED = {
+    *("topics", "partitions", "responses", "results", "groups", "members", "topic_partitions"),
+    "results_by_topic_v3_and_below",
+}
+"""Lists whose order says nothing."""
+
 
 @dataclass
 class Side:
@@ -40,6 +46,7 @@ class Side:
 
     port: int
     ids: dict[str, bytes] = field(default_factory=dict)
+    producers: dict[str, tuple[int, int]] = field(default_factory=dict)  # id and epoch by transactional id
 
     def ask(self, key: int, version: int, request: object) -> Any:
         """The response, or "closed" or "silent" when the broker closes the connection or says nothing."""
@@ -101,7 +108,7 @@ def comparable(message: Any, ids: dict[str, bytes]) -> Any:
         fields.pop("log_start_offset", None)
         if not fields.get("aborted_transactions"):
             fields.pop("aborted_transactions", None)
-    for name in ("topics", "partitions", "responses", "results", "groups", "members", "topic_partitions"):
+    for name in UNORDERED:
         if isinstance(fields.get(name), list):
             fields[name].sort(key=repr)
     return fields

@@ -47,6 +47,7 @@ from kafkalite._native.cursor cimport (
 from kafkalite._native.error_codes cimport (
     INVALID_RECORD,
     INVALID_REQUIRED_ACKS,
+    INVALID_TOPIC_EXCEPTION,
     REQUEST_TIMED_OUT,
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     UNKNOWN_SERVER_ERROR,
@@ -243,6 +244,8 @@ cdef class ProduceServer:
             part.error = INVALID_RECORD
         else:
             part.error = refusal(part.records, part.records_size, version)
+            if part.error == 0 and topic.internal:
+                part.error = INVALID_TOPIC_EXCEPTION    # what stands there is truth to the next start
         if part.error != 0:
             return None
         log = <LogCore>(<tuple>topic.partitions)[part.index]
