@@ -56,8 +56,8 @@ class Verdict:
 
     @property
     def complete(self) -> bool:
-        """Whether every stage has every message once."""
-        return not self.differences
+        """Whether windows were judged, and every stage has every message of them once."""
+        return self.window_count > 0 and not self.differences
 
 
 class Selection(NamedTuple):

@@ -88,11 +88,13 @@ class Report:
 def run_audit(plan: Plan, on_progress: Callable[[str, int], None] | None = None) -> Report:
     """Reads and compares. `on_progress` is called with a stage and the records read of it.
 
-    NothingToCompare when there is no topic of counts, no such mirror, or nothing loaded.
+    NothingToCompare when there is no topic of counts, no topic in it that matches, no such mirror, or nothing loaded.
     """
     closed_ms = round((time.time() - plan.grace_s) * 1000)
     reported = read_increments(plan.live, plan.counts)
     topics = sorted(topic for topic in reported.topics if plan.topics.fullmatch(topic))
+    if not topics:
+        raise NothingToCompare(f"nobody has counted messages of a topic that matches {plan.topics.pattern}")
     copied = None
     if plan.offline is not None and plan.mirror is not None:
         copied = mirror_progress(plan.live, plan.offline, plan.mirror)

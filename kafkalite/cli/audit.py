@@ -11,7 +11,8 @@ messages' own time; windows that are still open are not judged.
   duplicated   it is there more than once
   unreported   it is there, and nobody has counted it: its producer died, or has yet to report
 
-Exit status 0: every stage has every message once; 1: there are differences; 2: the comparison could not begin.
+Exit status 0: every stage has every message once; 1: there are differences; 2: nothing could be compared, or no window
+was judged.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from kafkalite.cli import UsageError
+from kafkalite.cli import EXIT_USAGE, CommandError, UsageError
 from kafkalite.cli.common import Progress, print_json, print_table, seconds
 
 if TYPE_CHECKING:
@@ -121,11 +122,15 @@ def run(arguments: argparse.Namespace) -> int:
         except NothingToCompare as error:
             raise UsageError(str(error)) from error
     show(report, as_json=arguments.json)
+    if not report.verdict.window_count:
+        raise CommandError(nothing_judged(report), status=EXIT_USAGE)
     return 0 if report.verdict.complete else 1
 
 
 def loaded_stages(texts: Sequence[str]) -> dict[str, str]:
-    """Directory by stage. UsageError for a name that another stage has."""
+    """Directory by stage. UsageError for a name that another stage has, and for a URL."""
+    from kafkalite.spark.manifest import LoadError, refuse_url
+
     found: dict[str, str] = {}
     for text in texts:
         name, separator, folder = text.partition("=")
@@ -133,6 +138,10 @@ def loaded_stages(texts: Sequence[str]) -> dict[str, str]:
             name, folder = "loaded", text
         if name in found or name in {"", "live", "mirror", "offline"}:
             raise UsageError(f"--loaded {text}: there is a stage {name!r} already, so give another NAME=DIR")
+        try:
+            refuse_url(folder)
+        except LoadError as error:
+            raise UsageError(f"--loaded {error}") from error
         found[name] = folder
     return found
 
@@ -164,6 +173,8 @@ def show(report: Report, *, as_json: bool) -> None:
         print_json(document(report))
         return
     verdict = report.verdict
+    if not verdict.window_count:
+        return
     if verdict.differences:
         titles = ("STAGE", "TOPIC", "WINDOW", "SERVER", "EXPECTED", "MISSING", "DUPLICATED", "UNREPORTED")
         print_table(titles, [cells(row) for row in verdict.differences])
@@ -180,6 +191,14 @@ def show(report: Report, *, as_json: bool) -> None:
         print(f"complete: {scope}, each once in {stages}{still}")
     else:
         print(f"{counted(len(verdict.differences), 'difference')}: {scope}, compared with {stages}{still}")
+
+
+def nothing_judged(report: Report) -> str:
+    """Why there is no verdict."""
+    verdict = report.verdict
+    if verdict.open_count:
+        return f"nothing is judged yet: {counted(verdict.open_count, 'window')} still open, or within --grace"
+    return f"nothing is judged: no window of {counted(len(verdict.topics), 'topic')} lies in the time asked for"
 
 
 def counted(count: int, name: str) -> str:

@@ -163,8 +163,8 @@ def delete_action(client: Client, arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_json({"deleted": deleted})
         return
-    for name in deleted:
-        print(f"deleted {name}")
+    for name in arguments.groups:
+        print(f"deleted {name}" if name in deleted else f"there is no group {name}")
 
 
 def reset_offsets_action(client: Client, arguments: argparse.Namespace) -> None:
@@ -185,7 +185,13 @@ def reset_offsets_action(client: Client, arguments: argparse.Namespace) -> None:
         return
     titles = ("topic", "partition", "from", "to")
     print_table(titles, [(key.topic, key.partition, present.get(key, "-"), targets[key]) for key in keys])
-    print("done" if arguments.execute else "nothing is changed yet: --execute does it")
+    moved = sum(present.get(key) != targets[key] for key in keys)
+    if not moved:
+        print("nothing to change: every offset is there already")
+    elif arguments.execute:
+        print(f"done: {moved} of {len(keys)} offsets moved")
+    else:
+        print("nothing is changed yet: --execute does it")
 
 
 def wanted(client: Client, texts: list[str]) -> list[TopicPartition]:

@@ -51,7 +51,7 @@ LINE_END = "\n"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_client_arguments(parser)
-    parser.add_argument("--to", dest="target", metavar="DIR", type=Path, required=True, help="where files are kept")
+    parser.add_argument("--to", dest="target", metavar="DIR", required=True, help="where files are kept")
     parser.add_argument("--topics", metavar="REGEX", help="what a topic's whole name matches")
     parser.add_argument("--exclude", metavar="REGEX", help="topics to leave out of these")
     parser.add_argument(
@@ -118,7 +118,12 @@ def run(arguments: argparse.Namespace) -> int:
 def check(arguments: argparse.Namespace) -> None:
     """UsageError for flags that do not go together."""
     from kafkalite.mirror.topics import compiled
+    from kafkalite.spark.manifest import LoadError, refuse_url
 
+    try:
+        refuse_url(arguments.target)
+    except LoadError as error:
+        raise UsageError(f"--to {error}") from error
     if arguments.compact:
         if arguments.follow is not None:
             raise UsageError("--compact loads nothing, so it cannot --follow")
@@ -133,7 +138,8 @@ def check(arguments: argparse.Namespace) -> None:
             raise UsageError(f"--{flag}: {error}") from error
     if arguments.subject is not None and arguments.avro is None:
         raise UsageError("--subject goes with --avro")
-    if arguments.target.exists() and not arguments.target.is_dir():
+    target = Path(arguments.target)
+    if target.exists() and not target.is_dir():
         raise UsageError(f"--to {arguments.target} is no directory")
 
 
@@ -154,7 +160,7 @@ def run_load(arguments: argparse.Namespace) -> int:
 
     topics = topics_of(arguments)
     if not topics and arguments.follow is None:
-        raise CommandError(f"no topic matches {arguments.topics}")
+        raise UsageError(f"no topic matches {arguments.topics}")
     if arguments.avro is not None and len(topics) != 1:
         raise UsageError(f"--avro decodes one topic, and {len(topics)} match")
     settings = {"spark.ui.enabled": "false", "spark.log.level": "ERROR"} | assignments("--conf", arguments.conf)
@@ -172,6 +178,8 @@ def run_load(arguments: argparse.Namespace) -> int:
         runs.finish()
         spark.stop()
     runs.report()
+    if not runs.took_topics:
+        print(f"kafkalite: no topic matched {arguments.topics}: nothing was loaded", file=sys.stderr)
     return 0
 
 
@@ -198,6 +206,11 @@ class Runs:
         self._last: Summary | None = None
         self._rows = self._size = self._files = self._commits = 0
         self._losses: list[str] = []
+
+    @property
+    def took_topics(self) -> bool:
+        """Whether any load had a topic."""
+        return self._last is not None
 
     def load(self, topics: list[str]) -> None:
         """All that these topics hold now."""

@@ -214,6 +214,8 @@ def dump(segment: Segment, arguments: argparse.Namespace, writer: Format | JsonL
     if arguments.summary:
         print(summary_text(segment))
     elif not arguments.records:
+        if not segment.batch_count:
+            print("  no batches")
         for row in segment.aborted:
             print(
                 f"  aborted: producer {row['producer_id']}, offsets {row['first_offset']}-{row['marker_offset']}, "

@@ -17,7 +17,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-from kafkalite.cli import UsageError
+from kafkalite.cli import EXIT_USAGE, CommandError, UsageError
 from kafkalite.cli.common import Progress, count, open_client, print_json, print_table, quantity, seconds
 from kafkalite.cli.ending import on_ending
 
@@ -85,6 +85,12 @@ def run(arguments: argparse.Namespace) -> int:
             progress.finish(mirror.copied.record_count, mirror.copied.size)
             report(mirror.copied, as_json=arguments.json)
             mirror.close()
+    if not mirror.copied.topics:
+        # Without -e they may come as long as it runs, so it is no mistake that there were none.
+        none = f"no topic matches {arguments.topics}" + (f" and not {arguments.exclude}" if arguments.exclude else "")
+        if arguments.exit:
+            raise CommandError(f"{none}: nothing is copied", status=EXIT_USAGE)
+        print(f"kafkalite: {none}: nothing was copied", file=sys.stderr)
     return 0
 
 

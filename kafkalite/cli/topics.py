@@ -155,7 +155,7 @@ def create_action(client: Client, arguments: argparse.Namespace) -> None:
                 raise
             continue
         created.append(name)
-    report(arguments, "created", created)
+    report(arguments, "created", created, "exists already:")
 
 
 def delete_action(client: Client, arguments: argparse.Namespace) -> None:
@@ -168,7 +168,7 @@ def delete_action(client: Client, arguments: argparse.Namespace) -> None:
                 raise
             continue
         deleted.append(name)
-    report(arguments, "deleted", deleted)
+    report(arguments, "deleted", deleted, "there is no topic")
 
 
 def alter_action(client: Client, arguments: argparse.Namespace) -> None:
@@ -201,10 +201,10 @@ def offset_of(text: str) -> int:
     return int(text)
 
 
-def report(arguments: argparse.Namespace, done: str, names: list[str]) -> None:
-    """What was done, for each topic."""
+def report(arguments: argparse.Namespace, done: str, names: list[str], otherwise: str = "") -> None:
+    """What was done, for each topic; `otherwise` is said of those that were asked for and are not among them."""
     if arguments.json:
         print_json({done: names})
         return
-    for name in names:
-        print(f"{done} {name}")
+    for name in arguments.topics if otherwise else names:
+        print(f"{done if name in names else otherwise} {name}")

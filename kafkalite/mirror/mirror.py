@@ -85,6 +85,8 @@ class FetchedReader(Reader):
 class Copied:
     """What was copied and committed, by topic."""
 
+    topics: set[str] = field(default_factory=set)
+    """Those that were followed, whether they had records or not."""
     records: dict[str, int] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     """Bytes of batches in the source."""
@@ -338,6 +340,7 @@ class Mirror:
         if self._ids.get(topic.name, topic.topic_id) != topic.topic_id:
             self._forget(topic.name)
         self._ids[topic.name] = topic.topic_id
+        self.copied.topics.add(topic.name)
 
     def _forget(self, name: str) -> None:
         """A topic is not copied any more; how far it was is still known, should it only have been out of sight."""

@@ -23,6 +23,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import shutil
 import time
 import uuid
@@ -47,6 +48,7 @@ READ_ATTEMPTS: Final = 20
 LOCK_TIMEOUT_S: Final = 600.0
 """How long a writer waits for another one."""
 LOCK_POLL_S: Final = 0.05
+URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 class LoadError(RuntimeError):
@@ -184,12 +186,17 @@ class State:
         )
 
 
+def refuse_url(path: str | os.PathLike[str]) -> None:
+    """LoadError for s3://bucket and the like, also where a `Path` has made one slash of two."""
+    if URL.match(os.fspath(path)):
+        raise LoadError(f"{os.fspath(path)} is a URL; a load needs a directory, on a file system with rename")
+
+
 class Target:
     """See the module. `state` is as of the last `refresh`."""
 
     def __init__(self, path: str | os.PathLike[str], *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> None:
-        if "://" in os.fspath(path):
-            raise LoadError(f"{os.fspath(path)} is a URL; a load needs a directory, on a file system with rename")
+        refuse_url(path)
         self.path = Path(path).absolute()
         self.state = State()
         self._manifests = self.path / MANIFESTS

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -312,9 +313,39 @@ def test_what_cannot_begin_says_so(live: Broker, offline: Broker, capsys: pytest
         (["--topics", "("], "--topics: "),
         (["--since", "yesterday"], "'yesterday' is no time"),
         (["--grace", "-1"], "is no number of seconds"),
+        (["--loaded", "s3://bucket/loaded"], "--loaded s3://bucket/loaded is a URL"),
+        (["--loaded", "lake=hdfs://host/loaded"], "--loaded hdfs://host/loaded is a URL"),
+        (["--loaded", "s3:/bucket"], "--loaded s3:/bucket is a URL"),
     ]:
         assert main([*address, *options]) == 2
         assert sentence in capsys.readouterr().err
+
+
+def test_an_audit_that_judged_nothing_is_not_complete(
+    live: Broker, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client.admin.create_topic("unjudged", 1)
+    with AuditedProducer(client, server="web1") as producer:
+        producer.send("unjudged", 0, records(600))
+    address = ["audit", "--live", live.bootstrap_servers, "-q", "--topics"]
+
+    def told(*options: str) -> str:
+        assert main([*address, *options]) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.count("\n") == 1, err
+        return err
+
+    assert "nobody has counted messages of a topic that matches no[.]such" in told("no[.]such")
+    outside = ("unjudged", "--since", "2020-01-01", "--until", "2020-01-02")
+    assert "nothing is judged: no window of 1 topic lies in the time asked for" in told(*outside)
+    now = round(time.time() * 1000)
+    client.admin.create_topic("fresh", 1)
+    with AuditedProducer(client, server="web1") as producer:
+        producer.send("fresh", 0, [one._replace(timestamp=now) for one in records(10)])
+    assert "nothing is judged yet: 1 window still open, or within --grace" in told("fresh", "--grace", "900000")
+    assert main([*address, *outside, "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["complete"] is False
 
 
 @pytest.mark.parametrize("text", ["2023-11-14T22:14:00", "2023-11-14T23:14:00+01:00", str(STAMP)])

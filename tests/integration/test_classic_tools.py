@@ -162,9 +162,24 @@ def test_offsets_go_through_a_file(zookeeper, client, broker, run, tmp_path):
     run("export-offsets", "--zkconnect", zookeeper.address, "--output-file", path, "--group", "g")
     assert path.read_text() == "/consumers/g/offsets/t/0-0:17\n"
     path.write_text("/consumers/g/offsets/t/0-0:5\n/consumers/new/offsets/t/0-1:6\n\n/consumers/g/offsets/t/0-0:9\n")
-    run("import-offsets", "--zkconnect", zookeeper.address, "--input-file", path)
+    found = run("import-offsets", "--zkconnect", zookeeper.address, "--input-file", path)
+    assert found.err == "imported 2 offsets\n"
     assert stored(client, "g", "0-0") == 5
     assert stored(client, "new", "0-1") == 6
+
+
+def test_no_offsets_at_all_is_no_success(zookeeper, client, broker, run, tmp_path):
+    path = tmp_path / "offsets"
+    server = ("--zkconnect", zookeeper.address)
+    found = run("export-offsets", *server, "--output-file", path, "--group", "nobody", status=1)
+    assert "group nobody has no offsets to export" in found.err
+    assert not path.exists()
+    path.write_text("\n/consumers/g/offsets/t/0-0:5\n")
+    assert "has no offset before" in run("import-offsets", *server, "--input-file", path, status=2).err
+    config = properties(tmp_path, "consumer", zk_connect=zookeeper.address, groupid="g")
+    assert "no broker has topic missing" in run("update-offsets", "latest", config, "missing", status=1).err
+    found = run("verify-rebalance", "--zk.connect", zookeeper.address, "--group", "nobody", status=2)
+    assert "group nobody has no consumers" in found.err
 
 
 @pytest.mark.parametrize("line", ["nonsense", "/consumers/g/offsets/t/0-0", "/consumers/g/offsets/t/0:1",

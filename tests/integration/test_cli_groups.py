@@ -101,6 +101,16 @@ def test_reset_shows_first_and_does_it_when_told(broker, client, capsys, target,
     assert client.groups.committed("app")[key].offset == offset
 
 
+def test_reset_says_what_it_did(broker, client, capsys):
+    flags = ("reset-offsets", "app", "--topic", "logs:0", "--to-offset")
+    there = client.groups.committed("app")[TopicPartition("logs", 0)].offset
+    last = "nothing to change: every offset is there already"
+    assert call(broker, capsys, *flags, str(there))[1].splitlines()[-1] == last
+    assert call(broker, capsys, *flags, str(there), "--execute")[1].splitlines()[-1] == last
+    assert call(broker, capsys, *flags, "1")[1].splitlines()[-1] == "nothing is changed yet: --execute does it"
+    assert call(broker, capsys, *flags, "1", "--execute")[1].splitlines()[-1] == "done: 1 of 1 offsets moved"
+
+
 def test_refusals(broker, client, capsys):
     assert call(broker, capsys, "reset-offsets", "nothing", "--to-latest")[0] == 2
     assert call(broker, capsys, "reset-offsets", "app", "--topic", "logs:x", "--to-latest")[0] == 2
@@ -115,4 +125,4 @@ def test_delete(broker, client, capsys):
     with pytest.raises(GroupIdNotFound):
         client.groups.describe("app")
     assert call(broker, capsys, "delete", "app")[0] == 1
-    assert call(broker, capsys, "delete", "app", "--if-exists")[0] == 0
+    assert call(broker, capsys, "delete", "app", "--if-exists") == (0, "there is no group app\n")

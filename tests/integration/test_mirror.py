@@ -323,6 +323,8 @@ def test_new_topics_are_found_while_running_and_a_second_mirror_fences_the_first
         (["--to", "127.0.0.1:1"], "cannot connect"),
         (["--from", "host:99999"], "--from"),
         (["--commit-interval", "0"], "no number of seconds"),
+        (["--topics", "no[.]such"], "no topic matches no[.]such: nothing is copied"),
+        (["--topics", ".*", "--exclude", ".*"], "no topic matches .* and not .*: nothing is copied"),
     ],
 )
 def test_what_cannot_begin(

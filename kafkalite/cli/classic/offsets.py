@@ -124,7 +124,11 @@ def export_offsets(arguments: argparse.Namespace) -> int:
                     value = zookeeper.read(client, path)
                     if value is not None:
                         lines.append(f"{path}:{value.decode('utf-8', 'replace')}\n")
+    if not lines:
+        groups = f"group {', '.join(arguments.group)} has" if arguments.group else "there are"
+        raise CommandError(f"{groups} no offsets to export: {arguments.output_file} is not written")
     Path(arguments.output_file).write_text("".join(lines), encoding="utf-8")
+    print(f"exported {len(lines)} offsets", file=sys.stderr)
     return 0
 
 
@@ -145,9 +149,12 @@ def import_offsets(arguments: argparse.Namespace) -> int:
             raise UsageError(
                 f"{arguments.input_file}, line {number} is not /consumers/GROUP/offsets/TOPIC/BROKER-PARTITION:OFFSET"
             ) from None
+    if not found:
+        raise UsageError(f"{arguments.input_file} has no offset before its end or first empty line")
     with session(arguments.zkconnect) as client:
         for paths, topic, partition, offset in found:
             nodes.store_offset(client, paths, topic, partition, offset)
+    print(f"imported {len(found)} offsets", file=sys.stderr)
     return 0
 
 
@@ -201,6 +208,8 @@ def update_offsets(arguments: argparse.Namespace) -> int:
             print(f"updating partition {partition} with new offset: {offset}")
             nodes.store_offset(client, paths, arguments.topic, partition, offset)
             number += 1
+    if not number:
+        raise CommandError(f"no broker has topic {arguments.topic}: no offset is updated")
     print(f"updated the offset for {number} partitions")
     return 0
 
@@ -221,6 +230,8 @@ def verify_rebalance(arguments: argparse.Namespace) -> int:
                 owner = nodes.owner(client, paths, topic, partition)
                 if owner not in alive:
                     bad.append(f"{topic}-{partition} has {'no owner' if owner is None else f'owner {owner}, gone'}")
+    if not threads:
+        raise UsageError(f"group {arguments.group} has no consumers, so there is no rebalance to verify")
     for text in bad:
         print(text, file=sys.stderr)
     print(f"Rebalance operation {'failed' if bad else 'successful'} !")

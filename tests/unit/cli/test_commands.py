@@ -73,7 +73,7 @@ def test_topic_life(run: Run) -> None:
     again = run("topics", "create", "life")
     assert (again.status, again.out) == (1, "")
     assert again.err == "kafkalite: topic life: topic life exists already (TOPIC_ALREADY_EXISTS)\n"
-    assert run("topics", "create", "life", "--if-not-exists").status == 0
+    assert run("topics", "create", "life", "--if-not-exists").lines == ["exists already: life"]
     assert run("topics", "add-partitions", "life", "3").lines == ["grown life"]
     (described,) = run("topics", "describe", "life", "--json").json
     assert described["topic"] == "life"
@@ -85,7 +85,10 @@ def test_topic_life(run: Run) -> None:
     assert run("topics", "delete", "life").lines == ["deleted life"]
     gone = run("topics", "delete", "life")
     assert (gone.status, "UNKNOWN_TOPIC_OR_PARTITION" in gone.err) == (1, True)
-    assert run("topics", "delete", "life", "--if-exists").status == 0
+    assert run("topics", "create", "life", "life2", "--if-not-exists").lines == ["created life", "created life2"]
+    both = run("topics", "delete", "nope", "life", "life2", "--if-exists")
+    assert both.lines == ["there is no topic nope", "deleted life", "deleted life2"]
+    assert run("topics", "delete", "life", "--if-exists", "--json").json == {"deleted": []}
 
 
 def test_topic_settings(run: Run, kafka_topic: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafkalite.cli import EXIT_FAILURE, EXIT_USAGE, load, main
+from kafkalite.spark.manifest import LoadError, Target
 from tests.support.loaded import add
 
 
@@ -34,12 +35,23 @@ def failed(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
         (["--to", "x", "--topics", "t", "--codec", "lzma"], "invalid choice: 'lzma'"),
         (["--to", "x", "--topics", "t", "--file-size", "0"], "'0' is no whole number"),
         (["--to", "x", "--topics", "t", "-b", "host:port"], "--bootstrap-server"),
+        (["--to", "s3://bucket/x", "--topics", "t"], "--to s3://bucket/x is a URL"),
+        (["--to", "hdfs://host:8020/x", "--topics", "t"], "--to hdfs://host:8020/x is a URL"),
+        (["--to", "file:///x", "--compact"], "--to file:///x is a URL"),
     ],
 )
 def test_flags_that_cannot_be_meant(capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
     status, err = failed(capsys, *arguments)
     assert status == EXIT_USAGE
     assert message in err
+
+
+def test_a_path_made_of_a_url_is_no_target_either(tmp_path: Path) -> None:
+    for path in (Path("s3://bucket/x"), "hdfs://host/x", "abfss://c@a/x"):
+        with pytest.raises(LoadError, match="is a URL"):
+            Target(path)
+    for path in (tmp_path / "a:b", "./s3:/x", "C:/x"):
+        Target(path)
 
 
 def test_a_target_that_is_no_directory(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
