@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from typing import TYPE_CHECKING
 
 from kafkalite.cli import STDOUT, UsageError
@@ -67,6 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    new_only = arguments.offset is None and not arguments.from_beginning
     refuse_contradictions(arguments)
     writer = writer_of(arguments)
     isolation = 1 if arguments.read_committed or arguments.isolation == "read_committed" else 0
@@ -77,6 +79,8 @@ def run(arguments: argparse.Namespace) -> int:
         ends = end_offsets(client, keys, isolation)
         starts = start_offsets(client, keys, arguments.offset, ends)
         limits = ends if arguments.exit else {}
+        if new_only and not arguments.exit and sys.stderr.isatty():
+            print(f"waiting for new records of {arguments.topic} (-o beginning: all there are)", file=sys.stderr)
         printer = Printer(writer, arguments.count, Progress("read", shown=None if arguments.verbose else False))
         with client.reader(starts, ends=limits, isolation=isolation, reset=arguments.reset) as reader:
             for chunk in reader:
@@ -84,6 +88,8 @@ def run(arguments: argparse.Namespace) -> int:
                 if printer.done:
                     break
         printer.finish()
+    if new_only and arguments.exit:
+        print("kafkalite: nothing is read: without -o it begins at the end, where -e ends", file=sys.stderr)
     return 0
 
 

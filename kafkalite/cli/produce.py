@@ -49,6 +49,8 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from argparse import BooleanOptionalAction
+
     parser.add_argument("files", metavar="FILE", nargs="*", help='what to send; "-" or nothing: stdin')
     parser.add_argument("-t", "--topic", required=True)
     parser.add_argument("-p", "--partition", type=natural, help="default: by key, else one after the other")
@@ -67,7 +69,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--transaction-timeout", metavar="S", type=seconds, help="the broker aborts after so long (default: 60)"
     )
-    parser.add_argument("--create", action="store_true", help="let the broker create the topic")
+    parser.add_argument(
+        "--create",
+        action=BooleanOptionalAction,
+        default=True,
+        help="let the broker make the topic, if its auto.create.topics.enable says so (default)",
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary")
     add_client_arguments(parser)
 

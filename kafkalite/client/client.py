@@ -5,9 +5,12 @@ Thread rule: a Client, and the Readers, Producers and Admins made from it, belon
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from kafkalite.client.cluster import READ_UNCOMMITTED, Cluster
+from kafkalite.client.errors import ClientError
+from kafkalite.errors import KafkaError, UnknownTopicOrPartition
 from kafkalite.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -17,14 +20,40 @@ if TYPE_CHECKING:
     from kafkalite.client.admin.admin import Admin
     from kafkalite.client.admin.groups import Groups
     from kafkalite.client.admin.transactions import TransactionAdmin
+    from kafkalite.client.cluster import TopicDescription
     from kafkalite.client.group.group_reader import GroupReader
     from kafkalite.client.read.reader import Chunk, Reader
     from kafkalite.client.write.producer import Delivery, Producer
     from kafkalite.record.columns import Record, RecordColumns
 
 
+CREATION_S = 10.0
+"""How long a topic that is being made is waited for."""
+AUTO_CREATE = "auto.create.topics.enable"
+
+
 class Client(Cluster):
     """See the module. Options, questions and errors are those of Cluster. A room is imported when it is first used."""
+
+    def topic(self, name: str, *, create: bool = False) -> TopicDescription:
+        """As Cluster's; with `create` a topic that a broker is making is waited for."""
+        deadline = time.monotonic() + min(CREATION_S, self.retry_timeout_s)
+        while True:
+            try:
+                return super().topic(name, create=create)
+            except UnknownTopicOrPartition:
+                # Apache Kafka says so first, and makes the topic meanwhile.
+                if not create or time.monotonic() > deadline or not self._makes_topics():
+                    raise
+            time.sleep(self.retry_backoff_s)
+
+    def _makes_topics(self) -> bool:
+        """Whether a broker makes topics that are asked for; True where it does not say."""
+        try:
+            entries = self.admin.describe_broker_configs(min(self._brokers), [AUTO_CREATE])
+        except (KafkaError, ClientError):
+            return True
+        return all(entry.value != "false" for entry in entries)
 
     @property
     def admin(self) -> Admin:

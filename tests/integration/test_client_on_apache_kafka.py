@@ -171,3 +171,15 @@ def test_command_line(apache_kafka: ApacheKafka, tmp_path: Path, capfd: pytest.C
     assert {row["name"] for row in json.loads(configs)} >= {"log.dirs", "node.id"}
     assert main(["log", "dump", str(apache_kafka.data_dir / "lines-0"), "-s"]) == 0
     assert "records" in capfd.readouterr().out
+
+
+def test_produce_waits_for_the_topic_that_kafka_makes(
+    apache_kafka: ApacheKafka, client: Client, tmp_path: Path
+) -> None:
+    path = tmp_path / "lines"
+    path.write_bytes(b"one\n")
+    address = ["produce", "-b", apache_kafka.bootstrap, "-t"]
+    assert main([*address, "not-made", "--no-create", str(path)]) == 1
+    assert main([*address, "made", str(path)]) == 0
+    assert [record.value for record in read(client, "made")] == [b"one"]
+    assert "not-made" not in client.topics()

@@ -1,11 +1,13 @@
 """The commands against a broker in this process, called as functions; what needs a process is in test_processes.py."""
 
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from kafkalite.broker import Broker
 from kafkalite.cli import main
 from kafkalite.client import Client
 from kafkalite.record.columns import Record
@@ -351,7 +353,9 @@ def test_refused_in_one_sentence(arguments: list[str], said: str, capfd: pytest.
 
 
 @pytest.mark.parametrize(
-    "arguments", [["consume", "-t", "nope"], ["produce", "-t", "nope", "/dev/null"]], ids=lambda words: words[0]
+    "arguments",
+    [["consume", "-t", "nope"], ["produce", "-t", "nope", "--no-create", "/dev/null"]],
+    ids=lambda words: words[0],
 )
 def test_unknown_topic(run: Run, arguments: list[str]) -> None:
     result = run(*arguments)
@@ -482,3 +486,51 @@ def test_produce_refuses_in_a_sentence(run: Run, arguments: list[str], text: str
 def test_consume_in_a_group_of_a_topic_that_is_not_there(run: Run) -> None:
     refused = run("consume", "-t", "not-there", "-g", "g")
     assert (refused.status, "UNKNOWN_TOPIC_OR_PARTITION" in refused.err) == (1, True)
+
+
+def test_produce_makes_a_topic_where_the_broker_makes_topics(run: Run, client: Client, tmp_path: Path) -> None:
+    assert run("produce", "-t", "fresh", file_of(tmp_path, b"one\n")).status == 0
+    assert [record.value for record in records_of(client, "fresh")] == [b"one"]
+
+
+def test_produce_follows_a_broker_that_makes_no_topics(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with Broker({"auto.create.topics.enable": "false"}) as broker:
+        words = ["produce", "-t", "fresh", "-b", broker.bootstrap_servers, file_of(tmp_path, b"one\n")]
+        assert main(words) == 1
+        assert "UNKNOWN_TOPIC_OR_PARTITION" in capfd.readouterr().err
+        assert "fresh" not in broker.logs.topics
+
+
+def test_consume_says_that_it_waits_on_a_terminal_alone(
+    run: Run, client: Client, kafka_topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sentence = f"waiting for new records of {kafka_topic} (-o beginning: all there are)\n"
+
+    def consumed(*options: str) -> str:
+        stop = threading.Event()
+
+        def write() -> None:
+            while not stop.wait(0.02):
+                client.produce(kafka_topic, 0, [b"v"])
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            return run("consume", "-t", kafka_topic, "-c", "1", *options).err
+        finally:
+            stop.set()
+            writer.join()
+
+    assert consumed() == ""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    assert consumed() == sentence
+    assert consumed("-o", "end") == ""
+    assert consumed("--from-beginning") == ""
+    assert consumed("-o", "beginning", "-e") == ""
+
+
+def test_consume_from_the_end_to_the_end_says_that_it_reads_nothing(run: Run, ten: str) -> None:
+    nothing = run("consume", "-t", ten, "-e")
+    assert (nothing.status, nothing.out) == (0, "")
+    assert nothing.err == "kafkalite: nothing is read: without -o it begins at the end, where -e ends\n"
+    assert run("consume", "-t", ten, "-o", "end", "-e").err == ""
