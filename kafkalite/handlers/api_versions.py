@@ -1,10 +1,14 @@
 """ApiVersions 0-4: what this broker serves, straight from the handler table.
 
-v3 tells the client's name and version, which have to look like names (KIP-511). v3 also has tagged features (KIP-584):
-transaction.version is 2, which makes producers raise their epoch with each transaction (KIP-890).
+v3 tells the client's name and version, which have to look like names (KIP-511). v3 also has tagged features (KIP-584),
+those of Kafka 4.1 that are served, at its levels:
 
-    v3    finalized features alone: a supported one whose range begins at 0 is more than old clients can read
-    v4    supported ones too
+    transaction.version  2: producers raise their epoch with each transaction (KIP-890)
+    group.version        1: groups of the newer protocol (KIP-848)
+    metadata.version     27, which is 4.1-IV1: what tools ask for the release
+
+    v3    without supported features whose range begins at 0, which is more than old clients can read
+    v4    all of them
 
 librdkafka before 2.2 reads tagged fields wrongly and cannot connect when it meets one it does not expect; it is told no
 features, and has no use for them. A version above 4 never gets here: see `table.unsupported_api_versions`.
@@ -37,25 +41,26 @@ _LIBRDKAFKA_INSIDE: Final = re.compile(r"librdkafka-v?(\d+)\.(\d+)")
 """The end of a wrapper's version: 2.1.0-librdkafka-2.1.0."""
 _TAGS_SINCE: Final = (2, 2)
 
-TRANSACTION_VERSION: Final = "transaction.version"
-TRANSACTION_VERSION_LEVEL: Final = 2
-FEATURES_EPOCH: Final = 1
+FEATURES: Final = {"group.version": (0, 1), "metadata.version": (7, 27), "transaction.version": (0, 2)}
+"""Name → oldest and newest level. The newest is the one in force; metadata.version 7 is 3.3-IV3, the first of KRaft."""
+FEATURES_EPOCH: Final = 2
 """Rises with every release that changes the features; clients believe the highest they have seen."""
 
 _KEYS: Final = [ApiVersion(api_key=row.key, min_version=row.advertised, max_version=row.newest) for row in table.ROWS]
 _FINALIZED: Final = [
-    FinalizedFeatureKey(
-        name=TRANSACTION_VERSION,
-        min_version_level=TRANSACTION_VERSION_LEVEL,
-        max_version_level=TRANSACTION_VERSION_LEVEL,
-    )
+    FinalizedFeatureKey(name=name, min_version_level=newest, max_version_level=newest)
+    for name, (_, newest) in FEATURES.items()
 ]
 _SUPPORTED: Final = [
-    SupportedFeatureKey(name=TRANSACTION_VERSION, min_version=0, max_version=TRANSACTION_VERSION_LEVEL)
+    SupportedFeatureKey(name=name, min_version=oldest, max_version=newest)
+    for name, (oldest, newest) in FEATURES.items()
 ]
 _PLAIN: Final = ApiVersionsResponse(api_keys=_KEYS)
 _WITH_FINALIZED: Final = ApiVersionsResponse(
-    api_keys=_KEYS, finalized_features_epoch=FEATURES_EPOCH, finalized_features=_FINALIZED
+    api_keys=_KEYS,
+    supported_features=[feature for feature in _SUPPORTED if feature.min_version > 0],
+    finalized_features_epoch=FEATURES_EPOCH,
+    finalized_features=_FINALIZED,
 )
 _WITH_FEATURES: Final = ApiVersionsResponse(
     api_keys=_KEYS,

@@ -49,6 +49,8 @@ def _grow(
         _check(context, topic)
         if not validate_only:
             context.broker.logs.add_partitions(topic.name, topic.count)
+    except UnknownTopicOrPartition as error:
+        return CreatePartitionsTopicResult(name=topic.name, error_code=error.code, error_message=None)  # as Kafka
     except KafkaError as error:
         return CreatePartitionsTopicResult(name=topic.name, error_code=error.code, error_message=error.message)
     return CreatePartitionsTopicResult(name=topic.name)

@@ -59,16 +59,15 @@ def handle(context: RequestContext, request: DescribeConfigsRequest) -> Describe
 def _describe(
     context: RequestContext, item: DescribeConfigsResource, request: DescribeConfigsRequest
 ) -> DescribeConfigsResult:
-    result = DescribeConfigsResult(
-        error_message=None, resource_type=item.resource_type, resource_name=item.resource_name
-    )
+    result = DescribeConfigsResult(error_message="", resource_type=item.resource_type, resource_name=item.resource_name)
     try:
         configs = _configs(context, item, request)
         keys = frozenset(item.configuration_keys or ())
         result.configs = [config for config in configs if not keys or config.name in keys]
     except KafkaError as error:
         result.error_code = error.code
-        result.error_message = error.message
+        # Kafka has nothing to say about a topic that is not there.
+        result.error_message = "" if isinstance(error, UnknownTopicOrPartition) else error.message
     return result
 
 

@@ -1,8 +1,8 @@
 """FindCoordinator 0-6: which broker keeps a group or a transactional id. There is one broker, so it is this one.
 
 v0      one key, always a group
-v1-3    one key with its type
-v4+     many keys of one type; v6 adds share groups, which are not served: INVALID_REQUEST
+v1-3    one key with its type; success has the text NONE
+v4+     many keys of one type, success without text; v6 adds share groups, which are not served: INVALID_REQUEST
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 GROUP: Final = 0
 TRANSACTION: Final = 1
 _MANY_KEYS_SINCE: Final = 4
+_SUCCESS: Final = "NONE"
+"""What Kafka writes in place of a text, before v4."""
 
 
 def handle(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
@@ -33,7 +35,7 @@ def handle(context: RequestContext, request: FindCoordinatorRequest) -> FindCoor
     (only,) = found
     return FindCoordinatorResponse(
         error_code=only.error_code,
-        error_message=only.error_message,
+        error_message=only.error_message or _SUCCESS,
         node_id=only.node_id,
         host=only.host,
         port=only.port,

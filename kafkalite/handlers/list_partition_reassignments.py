@@ -14,4 +14,4 @@ if TYPE_CHECKING:
 
 
 def handle(_context: RequestContext, _request: ListPartitionReassignmentsRequest) -> ListPartitionReassignmentsResponse:
-    return ListPartitionReassignmentsResponse()
+    return ListPartitionReassignmentsResponse(error_message=None)

@@ -8,6 +8,7 @@ seconds to start.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from kafkalite.protocol import api
 from kafkalite.protocol.messages import alter_configs as ac
 from kafkalite.protocol.messages import incremental_alter_configs as iac
+from kafkalite.protocol.messages.api_versions import ApiVersionsRequest
 from kafkalite.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from kafkalite.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -39,6 +41,7 @@ from kafkalite.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequestCursor,
     TopicRequest,
 )
+from kafkalite.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kafkalite.protocol.messages.init_producer_id import InitProducerIdRequest
 from kafkalite.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kafkalite.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
@@ -50,12 +53,14 @@ from kafkalite.protocol.messages.offset_for_leader_epoch import (
 )
 from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support import wire
+from tests.support.process import wait_until
 from tests.support.side_by_side import Make, Side, Step, differences, two_brokers, versions
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 NODE = 1
 TOPIC, BROKER, LOGGER = 2, 4, 8
+UNSERVED_FEATURES = {"kraft.version", "share.version", "eligible.leader.replicas.version"}
 DIFFERENT = {
     "create validated": "Kafka tells a random id of a topic that is not there",
     "metadata by no name": "Kafka fails altogether, with UNKNOWN_SERVER_ERROR",
@@ -216,7 +221,6 @@ def record_steps() -> Iterator[Step]:
         "below start": delete(1),
         "unknown topic": delete(1, "missing"),
         "unknown partition": delete(1, partition=9),
-        "internal": delete(1, "__consumer_offsets"),
         "compacted": delete(0, "compacted"),
         "all of empty": delete(-1, "empty"),
         "all": delete(-1),
@@ -390,6 +394,23 @@ def other_steps() -> Iterator[Step]:
     )
 
 
+def coordinator_steps() -> Iterator[Step]:
+    key = api.FIND_COORDINATOR
+    for kind in (0, 9):
+        yield (
+            f"coordinator of type {kind}",
+            key,
+            versions(key, 1, 3),
+            lambda version, side, kind=kind: FindCoordinatorRequest(key="g", key_type=kind),
+        )
+        yield (
+            f"coordinators of type {kind}",
+            key,
+            versions(key, 4),
+            lambda version, side, kind=kind: FindCoordinatorRequest(coordinator_keys=["g"], key_type=kind),
+        )
+
+
 def acl_steps() -> Iterator[Step]:
     yield (
         "acls",
@@ -487,8 +508,14 @@ def story() -> list[Step]:
         *config_steps(),
         *growth_steps(),
         *other_steps(),
+        *coordinator_steps(),
         *delete_steps(),
     ]
+
+
+def find_coordinator(side: Side) -> bool:
+    request = FindCoordinatorRequest(coordinator_keys=["g"])
+    return side.ask(api.FIND_COORDINATOR, 4, request).coordinators[0].error_code == 0
 
 
 def prepare(side: Side) -> None:
@@ -507,6 +534,7 @@ def prepare(side: Side) -> None:
         data = [TopicProduceData(name="orders", partition_data=[PartitionProduceData(index=0, records=batch)])]
         answer = side.ask(api.PRODUCE, 9, ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=data))
         assert answer.responses[0].partition_responses[0].error_code == 0
+    wait_until(partial(find_coordinator, side), 60, "a coordinator")  # Kafka makes its topic for that
 
 
 @pytest.fixture(scope="module")
@@ -515,6 +543,25 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side
         for side in both:
             prepare(side)
         yield both
+
+
+def features(side: Side, version: int) -> tuple[set[tuple[str, int, int]], set[tuple[str, int, int]]]:
+    """Supported and finalized features that are served here."""
+    answer = side.ask(
+        api.API_VERSIONS, version, ApiVersionsRequest(client_software_name="a", client_software_version="1")
+    )
+    supported = {(row.name, row.min_version, row.max_version) for row in answer.supported_features}
+    finalized = {(row.name, row.min_version_level, row.max_version_level) for row in answer.finalized_features}
+    return (
+        {row for row in supported if row[0] not in UNSERVED_FEATURES},
+        {row for row in finalized if row[0] not in UNSERVED_FEATURES},
+    )
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_features_have_kafkas_levels(sides: tuple[Side, Side], version: int) -> None:
+    kafka, ours = (features(side, version) for side in sides)
+    assert ours == kafka
 
 
 def test_answers_are_kafkas(sides: tuple[Side, Side]) -> None:

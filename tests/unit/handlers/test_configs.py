@@ -38,7 +38,7 @@ def describe(broker, version, kind, name, keys=None, **flags):
     response = broker.call(api.DESCRIBE_CONFIGS, version, DescribeConfigsRequest(resources=[resource], **flags))
     (result,) = response.results
     assert (result.resource_type, result.resource_name) == (kind, name)
-    assert (result.error_message is None) == (result.error_code == 0)
+    assert (result.error_message == "") == (result.error_code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     return result.error_code, {config.name: config for config in result.configs}
 
 

@@ -47,9 +47,14 @@ def test_api_versions_tells_the_table(broker, version):
     told = {api.APIS[row.api_key].name: (row.min_version, row.max_version) for row in response.api_keys}
     assert told == ADVERTISED
     supported, finalized, epoch = features_of(response)
-    assert supported == ([("transaction.version", 0, 2)] if version >= 4 else [])
-    assert (finalized, epoch) == (([("transaction.version", 2, 2)], 1) if version >= 3 else ([], -1))
+    wide = {3: [("metadata.version", 7, 27)], 4: [(name, *levels) for name, levels in FEATURES.items()]}
+    assert supported == wide.get(version, [])
+    in_force = [(name, newest, newest) for name, (_, newest) in FEATURES.items()]
+    assert (finalized, epoch) == ((in_force, 2) if version >= 3 else ([], -1))
     assert not broker.blocked
+
+
+FEATURES = {"group.version": (0, 1), "metadata.version": (7, 27), "transaction.version": (0, 2)}
 
 
 def features_of(response):
