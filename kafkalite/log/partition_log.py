@@ -24,7 +24,15 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kafkalite._native import file_ops
-from kafkalite._native.batch import HEADER_SIZE, BatchError, BatchInfo, check_records, read_info
+from kafkalite._native.batch import (
+    HEADER_SIZE,
+    BatchError,
+    BatchInfo,
+    RecordFaults,
+    check_records,
+    find_faults,
+    read_info,
+)
 from kafkalite._native.index import SegmentIndex
 from kafkalite._native.log_core import LogCore, LogSlice
 from kafkalite._native.producers import ProducerTable
@@ -227,6 +235,29 @@ class PartitionLog(LogCore):
         except CompressionError:
             return ErrorCode.INVALID_RECORD, -1, -1  # its CRC is right: sending it again would not help
         return 0, -1, max_timestamp
+
+    def _faults_of(self, batch: bytes, timestamp_min: int, timestamp_max: int) -> RecordFaults:
+        """The bad records of a batch that an append has just refused for them, with the bounds it held them against."""
+        info = read_info(batch)
+        records = memoryview(batch)[HEADER_SIZE:]
+
+        def find(records: memoryview) -> RecordFaults:
+            return find_faults(
+                info,
+                records,
+                key_required=self.compacted,
+                timestamp_min=timestamp_min,
+                timestamp_max=timestamp_max,
+            )
+
+        if not info.codec:
+            return find(records)
+        with Decompressor(self.services.decompressed_size_max) as decompressor:
+            unpacked = decompressor.decompress(info.codec, records)
+            try:
+                return find(unpacked)
+            finally:
+                unpacked.release()
 
     @staticmethod
     def _fault_of(info: BatchInfo, records: memoryview, key_required: bool, error: BatchError) -> int:

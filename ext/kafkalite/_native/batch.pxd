@@ -124,6 +124,24 @@ cdef struct RecordRules:
     bint key_required
 
 
+cdef enum:
+    RECORD_FAULTS_MAX = 20_000  # records of a refused batch that are named; librdkafka sends 10,000 at most
+
+
+cdef struct NamedFault:
+    int32_t index               # of the record in its batch
+    RecordFault fault
+
+
+cdef class RecordFaults:        # the bad records of a refused batch, made by find_faults
+    cdef NamedFault* named
+    cdef readonly int32_t named_count       # at most RECORD_FAULTS_MAX
+    cdef readonly int32_t fault_count       # all that are bad
+    cdef readonly int32_t record_count      # all that there are
+    cdef readonly bint has_timestamps       # one of them is bad by its time
+    cdef int add(self, int32_t index, RecordFault fault) noexcept nogil
+
+
 cdef struct RecordFindings:
     RecordFault fault           # of the record below
     int32_t bad_index           # -1 none

@@ -8,6 +8,7 @@ Encoding from columns and decoding to columns are in columns.pyx, compression in
 
 cimport cython
 from libc.stdint cimport INT64_MAX, INT64_MIN, int8_t, int16_t, int32_t, int64_t
+from libc.stdlib cimport free, realloc
 from kafkalite._native.crc32c cimport crc32c
 from kafkalite._native.cursor cimport (
     Cursor,
@@ -383,6 +384,80 @@ def check_records(
         findings.max_timestamp,
         info.header.base_offset + findings.max_timestamp_delta,
     )
+
+
+@cython.final
+cdef class RecordFaults:
+    """The bad records of a batch that was refused for them (KIP-467)."""
+
+    def __init__(self):
+        raise TypeError("RecordFaults come from find_faults")
+
+    def __dealloc__(self):
+        free(self.named)
+
+    def items(self):
+        """(index, fault) of those that are named, rising; a fault is a RecordFault of batch.pxd."""
+        cdef int32_t i
+        return [(self.named[i].index, <int>self.named[i].fault) for i in range(self.named_count)]
+
+    cdef int add(self, int32_t index, RecordFault fault) noexcept nogil:
+        """Names one more, if there is room; -1 without memory for it."""
+        cdef NamedFault* grown
+        self.fault_count += 1
+        self.has_timestamps = self.has_timestamps or fault == FAULT_TIMESTAMP
+        if self.named_count == RECORD_FAULTS_MAX:
+            return 0
+        if self.named_count & (self.named_count - 1) == 0:      # a power of two is full
+            grown = <NamedFault*>realloc(self.named, <size_t>max(2 * self.named_count, 1) * sizeof(NamedFault))
+            if grown == NULL:
+                return -1
+            self.named = grown
+        self.named[self.named_count].index = index
+        self.named[self.named_count].fault = fault
+        self.named_count += 1
+        return 0
+
+
+def find_faults(
+    BatchInfo info not None, const unsigned char[::1] records not None, *, bint key_required=False,
+    int64_t timestamp_min=INT64_MIN, int64_t timestamp_max=INT64_MAX
+):
+    """All records of a batch that check_records would refuse; where one is malformed, that one alone, as nothing is
+    known of those behind it."""
+    cdef RecordFaults faults = RecordFaults.__new__(RecordFaults)
+    cdef RecordFindings findings
+    cdef RecordRules rules
+    cdef RecordFault fault
+    cdef RecordView record
+    cdef Cursor c
+    cdef Py_ssize_t size
+    cdef int32_t index
+    cdef int failed = 0
+    cdef const unsigned char* data = door(records, 0, &size)
+    faults.record_count = info.header.record_count
+    rules.dense = True
+    rules.key_required = False
+    rules.timestamp_min = INT64_MIN
+    rules.timestamp_max = INT64_MAX
+    with nogil:
+        if walk_records(data, size, &info.header, &rules, &findings) != OK:
+            failed = faults.add(findings.bad_index, FAULT_MALFORMED)
+        else:
+            rules.key_required = key_required
+            rules.timestamp_min = timestamp_min
+            rules.timestamp_max = timestamp_max
+            cursor_init(&c, data, size)
+            for index in range(info.header.record_count):
+                next_record(&c, &record)                        # it was well-formed a moment ago
+                fault = judge(&record, &rules, index, record_timestamp(&info.header, record.timestamp_delta))
+                if fault != FAULT_NONE:
+                    failed = faults.add(index, fault)
+                    if failed != 0:
+                        break
+    if failed != 0:
+        raise MemoryError("no room for the bad records of a batch")
+    return faults
 
 
 def first_at(

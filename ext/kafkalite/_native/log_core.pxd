@@ -13,6 +13,8 @@ cdef struct AppendResult:
     int64_t log_start_offset    # -1 on error
     int64_t end_offset          # first offset after the batch: what acks=all waits to see flushed
     int64_t record_error_index  # index of the first bad record (KIP-467), -1 none
+    int64_t timestamp_min       # where there is a bad record: the bounds it was held against, ms, inclusive
+    int64_t timestamp_max
     bint flush_due              # log.flush.interval.messages asks that the batch be flushed before any acknowledgement
 
 cdef enum:

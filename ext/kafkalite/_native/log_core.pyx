@@ -274,6 +274,8 @@ cdef class LogCore:
             format.check_records(batch, info, key_required, timestamp_min, timestamp_max, &verdict)
         if verdict.error != 0:
             out.record_error_index = verdict.bad_index
+            out.timestamp_min = timestamp_min
+            out.timestamp_max = timestamp_max
             return verdict.error
         if verdict.max_timestamp != info.max_timestamp and not stamped:
             format.correct_timestamp(batch, info, verdict.max_timestamp)

@@ -1,6 +1,7 @@
 """Serving Produce without a Python object per request."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t
+from kafkalite._native.batch cimport RecordFaults
 from kafkalite._native.log_core cimport AppendResult, LogCore
 from kafkalite._native.topic_table cimport TopicTable
 from kafkalite._native.transfer cimport Answer, OutBuffer
@@ -24,7 +25,6 @@ cdef struct ProducePart:
     bint first_of_topic
     int32_t parts_of_topic          # valid in the first part of a topic
     int error
-    int64_t record_error_index
     AppendResult result
 
 
@@ -41,6 +41,7 @@ cdef class ProduceServer:
     cdef bint flush_on_acks_all
     cdef object gate                # admits transactions; None: there are none
     cdef PendingProduce pending
+    cdef dict faults                # index of a part → its RecordFaults; None as long as no record is bad
     # Of the request being served:
     cdef const unsigned char* transactional_id      # NULL: null
     cdef Py_ssize_t transactional_id_size
@@ -76,6 +77,7 @@ cdef class PendingPart:
     cdef bytearray records          # a copy, while an append is owed
     cdef bint wants_flush
     cdef bint waits                 # behind a batch of the same producer whose transaction is being admitted
+    cdef RecordFaults faults        # None: no record is bad
     cdef object admission           # the Deferred answer to that, when it was asked for this part
     cdef bint holds                 # the answer is there: batches wait behind this one until it is appended
     cdef int64_t admitted           # as LogCore.append takes it

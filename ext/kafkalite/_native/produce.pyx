@@ -33,12 +33,16 @@ from kafkalite._native.batch cimport (
     ATTRIBUTES_LOW_AT,
     CODEC_MASK,
     CODEC_ZSTD,
+    FAULT_KEY,
+    FAULT_TIMESTAMP,
     HEADER_SIZE,
     MAGIC_AT,
     MAGIC_V2,
     PRODUCER_EPOCH_AT,
     PRODUCER_ID_AT,
     TRANSACTIONAL,
+    RecordFault,
+    RecordFaults,
 )
 from kafkalite._native.cursor cimport (
     Cursor, cursor_init, load_i16, load_i64, read_compact_count, read_count, read_i16, read_i32, read_raw, read_string,
@@ -47,6 +51,7 @@ from kafkalite._native.cursor cimport (
 from kafkalite._native.error_codes cimport (
     INVALID_RECORD,
     INVALID_REQUIRED_ACKS,
+    INVALID_TIMESTAMP,
     INVALID_TOPIC_EXCEPTION,
     REQUEST_TIMED_OUT,
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -182,18 +187,21 @@ cdef class ProduceServer:
         cdef PendingProduce pending = None
         cdef bint failed = False
         cdef bint flush
+        cdef dict faults
         if not self.parse(version, body, size, &acks):
             return MALFORMED
         if self.transactional and not self.prepare_ask(version):
             return MALFORMED
         flush = acks == -1 and self.flush_on_acks_all
+        if self.faults is not None:
+            self.faults = None
         for i in range(self.part_count):
             part = &self.parts[i]
             if part.parts_of_topic == 0:
                 continue
-            part.record_error_index = -1
             part.result.base_offset = -1
             part.result.append_time_ms = -1
+            part.result.record_error_index = -1
             part.result.log_start_offset = -1
             log = None
             if self.transactional and self.ask is None:
@@ -202,6 +210,10 @@ cdef class ProduceServer:
                 part.error = INVALID_REQUIRED_ACKS
             else:
                 log = self.append_part(part, version)
+                if is_faulty(part):
+                    if self.faults is None:
+                        self.faults = {}
+                    self.faults[i] = find_faults(log, part.records, part.records_size, part)
             if part.error <= APPEND_DEFER or (part.error == 0 and (part.result.flush_due or flush)):
                 if part.error <= APPEND_DEFER and deferred_bytes + part.records_size > self.deferred_bytes_max:
                     self.give_up(part, log)
@@ -218,12 +230,16 @@ cdef class ProduceServer:
             pending.correlation_id = correlation_id
             pending.acks = acks
             pending.ask = self.ask if self.transactional else None
+            faults, self.faults = self.faults, None
             for i in range(self.part_count):
                 if pending.parts[i] is None:
                     pending.parts[i] = pending_part(&self.parts[i], None, False, None)
+                    if faults is not None:
+                        (<PendingPart>pending.parts[i]).faults = faults.get(i)
             self.pending = pending
             return PARKED
         if acks == 0:
+            self.faults = None
             return MALFORMED if failed else NO_ANSWER
         self.encode(version, correlation_id)
         return SERVED
@@ -253,8 +269,6 @@ cdef class ProduceServer:
             part.error = self.append_transactional(part, log)
         else:
             part.error = log.append(part.records, part.records_size, False, &part.result)
-        if part.error == INVALID_RECORD:
-            part.record_error_index = part.result.record_error_index
         return log
 
     cdef int give_up(self, ProducePart* part, LogCore log) except -1:
@@ -301,7 +315,8 @@ cdef class ProduceServer:
         cdef int32_t i
         cdef Py_ssize_t start = begin_response(out, version, correlation_id, self.topic_count)
         for i in range(self.part_count):
-            encode_part(out, version, &self.parts[i], i == 0)
+            encode_part(out, version, &self.parts[i], i == 0, None if self.faults is None else self.faults.get(i))
+        self.faults = None
         return end_response(out, version, start, self.part_count)
 
 
@@ -321,11 +336,49 @@ cdef int end_response(OutBuffer out, int16_t version, Py_ssize_t start, Py_ssize
     return 0
 
 
-cdef int encode_part(OutBuffer out, int16_t version, ProducePart* part, bint first) except -1:
+cdef inline bint is_faulty(const ProducePart* part) noexcept nogil:
+    """Whether the append has refused records rather than the batch."""
+    return ((part.error == INVALID_RECORD or part.error == INVALID_TIMESTAMP)
+            and part.result.record_error_index >= 0)
+
+
+cdef RecordFaults find_faults(LogCore log, const unsigned char* records, Py_ssize_t size, ProducePart* part):
+    """The bad records of a part that is_faulty, whose error becomes the one that they have together."""
+    cdef RecordFaults faults = log._faults_of(records[:size], part.result.timestamp_min, part.result.timestamp_max)
+    part.error = INVALID_TIMESTAMP if faults.has_timestamps else INVALID_RECORD
+    return faults
+
+
+cdef bytes fault_text(RecordFault fault):
+    if fault == FAULT_KEY:
+        return b"a record of a compacted topic needs a key"
+    if fault == FAULT_TIMESTAMP:
+        return b"the timestamp is further from the broker's time than the topic allows"
+    return b"the record is malformed, or its number is not what the batch says"
+
+
+cdef int encode_text(OutBuffer out, bytes text, bint flexible) except -1:
+    out.put_string(<const unsigned char*>PyBytes_AS_STRING(text), len(text), flexible)
+    return 0
+
+
+cdef int encode_faults(OutBuffer out, RecordFaults faults, bint flexible) except -1:
+    """record_errors and error_message."""
+    cdef int32_t i
+    out.put_array_size(faults.named_count, flexible)
+    for i in range(faults.named_count):
+        out.put_i32(faults.named[i].index)
+        encode_text(out, fault_text(faults.named[i].fault), flexible)
+        if flexible:
+            out.put_i8(0)
+    encode_text(out, b"%d of %d records are refused" % (faults.fault_count, faults.record_count), flexible)
+    return 0
+
+
+cdef int encode_part(OutBuffer out, int16_t version, ProducePart* part, bint first, RecordFaults faults) except -1:
     """One PartitionProduceResponse, its topic's head before it where it is the topic's first."""
     cdef bint flexible = version >= PRODUCE_FLEXIBLE_FROM
     cdef bint failed = part.error != 0
-    cdef bytes text
     if part.first_of_topic:
         if flexible and not first:
             out.put_i8(0)                                       # tags of the topic before
@@ -340,15 +393,8 @@ cdef int encode_part(OutBuffer out, int16_t version, ProducePart* part, bint fir
     if version >= 5:
         out.put_i64(-1 if failed else part.result.log_start_offset)
     if version >= 8:
-        if part.record_error_index >= 0:
-            out.put_array_size(1, flexible)
-            out.put_i32(<int32_t>part.record_error_index)
-            text = b"this record is not valid for the topic"
-            out.put_string(<const unsigned char*>PyBytes_AS_STRING(text), len(text), flexible)
-            if flexible:
-                out.put_i8(0)
-            text = b"one or more records were rejected"
-            out.put_string(<const unsigned char*>PyBytes_AS_STRING(text), len(text), flexible)
+        if faults is not None:
+            encode_faults(out, faults, flexible)
         else:
             out.put_array_size(0, flexible)
             if flexible:
@@ -576,8 +622,8 @@ cdef class PendingProduce:
             part.admitted = self.ask.admitted
             if part.state.error == 0:
                 part.state.error = log.append(&view[0], view.shape[0], True, &part.state.result, origin, part.admitted)
-        if part.state.error == INVALID_RECORD:
-            part.state.record_error_index = part.state.result.record_error_index
+        if is_faulty(&part.state):
+            part.faults = find_faults(log, &view[0], view.shape[0], &part.state)
         return 0
 
     cdef int part_done(self) except -1:
@@ -604,7 +650,7 @@ cdef class PendingProduce:
         out = OutBuffer.__new__(OutBuffer)
         start = begin_response(out, self.version, self.correlation_id, topic_count)
         for i, part in enumerate(self.parts):
-            encode_part(out, self.version, &part.state, i == 0)
+            encode_part(out, self.version, &part.state, i == 0, part.faults)
         end_response(out, self.version, start, len(self.parts))
         self.answer.complete(PyBytes_FromStringAndSize(<const char*>out.data, out.size))
         return 0
