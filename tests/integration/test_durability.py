@@ -9,16 +9,18 @@ import contextlib
 import re
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
+from kafkalite.protocol import api
+from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.support import wire
 from tests.support.load import create_topic
 from tests.support.process import BrokerProcess, wait_until
+from tests.support.side_by_side import Side
 
 SYSTEM_CALLS = "pwrite64,pwritev,write,fdatasync,fsync,sync_file_range,sendto,sendmsg,openat,rename,renameat2,close"
 LINE = re.compile(r"^(?P<pid>\d+) +(?P<time>\d+\.\d+) (?P<call>\w+)\((?P<arguments>.*)$")
@@ -41,10 +43,12 @@ def traced(tmp_path: Path) -> Iterator[tuple[BrokerProcess, Path]]:
     broker.close()
 
 
-def calls_after(trace: Path, position: int, needle: bytes) -> list[re.Match[str]]:
-    """Parsed lines of the trace from `position`, once one of them mentions the needle and a little more came."""
-    wait_until(lambda: needle in trace.read_bytes()[position:], 10, "the trace of the append")
-    time.sleep(0.2)
+def calls_after(broker: BrokerProcess, trace: Path, position: int) -> list[re.Match[str]]:
+    """Parsed lines of the trace from `position` to an answer that is asked for now: strace writes them in order."""
+    name = f"end-of-trace-{position}"
+    asked = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+    Side(broker.port).ask(api.METADATA, 4, asked)
+    wait_until(lambda: name.encode() in trace.read_bytes()[position:], 60, "the trace of the answer")
     text = trace.read_bytes()[position:].decode(errors="replace")
     return [match for line in text.splitlines() if (match := LINE.match(line))]
 
@@ -68,7 +72,7 @@ def test_acks_all_is_answered_after_fdatasync(traced: tuple[BrokerProcess, Path]
             marker = MARKER + b"%d" % number
             answer = connection.produce("durable", 0, wire.batch_of([wire.Record(None, marker)]), acks=-1)
             assert answer.error == 0
-            calls = calls_after(trace, position, marker)
+            calls = calls_after(broker, trace, position)
             written = index_of(calls, "pwrite64|pwritev", marker.decode())
             synced = index_of(calls, "fdatasync|fsync", "durable-0", written)
             index_of(calls, "sendto|sendmsg", "durable", synced)
@@ -84,7 +88,7 @@ def test_acks_one_waits_for_no_disk(traced: tuple[BrokerProcess, Path]) -> None:
         assert connection.produce("lazy", 0, first, acks=1).error == 0
         position = trace.stat().st_size
         assert connection.produce("lazy", 0, wire.batch_of([wire.Record(None, MARKER)]), acks=1).error == 0
-        calls = calls_after(trace, position, MARKER)
+        calls = calls_after(broker, trace, position)
         assert not [call for call in calls if call["call"] == "fdatasync" and "lazy-0" in call["arguments"]]
 
 
@@ -104,7 +108,7 @@ def test_concurrent_producers_share_a_flush(traced: tuple[BrokerProcess, Path]) 
             for producer, number in zip(producers, numbers, strict=True):
                 answered, answer = producer.receive()
                 assert (answered, wire.parse_produce(answer, 7)[0].error) == (number, 0)
-    calls = calls_after(trace, position, b"shared flush")
+    calls = calls_after(broker, trace, position)
     flushes = [call for call in calls if call["call"] in ("fdatasync", "fsync") and "shared-0" in call["arguments"]]
     print(f"400 acknowledged batches, {len(flushes)} flushes")
     assert 1 <= len(flushes) < 400
@@ -116,7 +120,7 @@ def test_new_topic_is_durable_before_it_is_acknowledged(traced: tuple[BrokerProc
     broker, trace = traced
     position = trace.stat().st_size
     create_topic(broker.port, "fresh-topic", 1)
-    calls = calls_after(trace, position, b"fresh-topic")
+    calls = calls_after(broker, trace, position)
     written = index_of(calls, "write|pwrite64", "fresh-topic")
     synced = index_of(calls, "fdatasync|fsync", "journal", written)
     index_of(calls, "sendto|sendmsg", "fresh-topic", synced)

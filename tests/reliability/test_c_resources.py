@@ -149,9 +149,7 @@ def test_c2_descriptors_run_out_and_return(make_broker: MakeBroker, rounds: int)
             with contextlib.ExitStack() as idle:
                 for connection in open_many(broker.port, 1000):
                     idle.enter_context(connection)
-                cpu_s = broker.usage().cpu_s
-                time.sleep(1.0)
-                assert broker.usage().cpu_s - cpu_s < 0.7, "the accept loop spins"
+                wait_until(lambda: rests(broker), 60, "an accept loop that does not spin")
                 write_each(control, range(0, 500, 7), {0})
             wait_until(lambda: can_connect(broker.port), 30, "accepting again")
     assert broker.alive
@@ -160,6 +158,13 @@ def test_c2_descriptors_run_out_and_return(make_broker: MakeBroker, rounds: int)
             found = connection.fetch("many", partition, 0)
             assert found.error == 0
             assert found.records
+
+
+def rests(broker: BrokerProcess) -> bool:
+    """Whether the broker leaves a processor alone for a second; one that spins never does."""
+    cpu_s = broker.usage().cpu_s
+    time.sleep(1.0)  # the length of what is measured
+    return broker.usage().cpu_s - cpu_s < 0.5
 
 
 def write_each(connection: wire.Connection, partitions: range, errors: set[int]) -> None:
