@@ -18,12 +18,13 @@ from typing import ClassVar, Self
 
 from kafkalite.classic_settings import ClassicSettings, named_as_given, parse_map, translate
 from kafkalite.errors import ConfigError
-from kafkalite.foreign_settings import foreign_note, refuse_foreign
+from kafkalite.foreign_settings import foreign_note, known_dynamic, refuse_foreign
 from kafkalite.listeners import Listener, parse_advertised, parse_listeners
 from kafkalite.model import Endpoint
 from kafkalite.settings import (
     INT32_MAX,
     INT64_MAX,
+    WRITTEN_DEFAULT,
     ConfigEntry,
     ConfigSource,
     ConfigSynonym,
@@ -33,6 +34,7 @@ from kafkalite.settings import (
     Value,
     collect,
     near_miss,
+    ordered_synonyms,
     parse_all,
     read_properties,
     setting,
@@ -532,12 +534,7 @@ class BrokerConfig(ClassicSettings):
 
     def with_dynamic(self, texts: Mapping[str, str]) -> Self:
         """The same configuration with this complete set of changes made while running; ConfigError for a bad one."""
-        for key in texts:
-            if key not in BROKER_SETTINGS:
-                raise ConfigError(key, f"unknown broker setting{near_miss(key, BROKER_SETTINGS)}")
-            if not BROKER_SETTINGS[key].dynamic:
-                raise ConfigError(key, "cannot be changed while the broker runs")
-        merged = {**self.static_texts, **texts}
+        merged = {**self.static_texts, **known_dynamic(texts, BROKER_SETTINGS)}
         values = parse_all(BROKER_SETTINGS, merged)
         config = type(self)(**values, static_texts=self.static_texts, dynamic_texts=dict(texts), notes=self.notes)  # type: ignore[arg-type]  # as in load
         config._check()
@@ -601,7 +598,7 @@ class BrokerConfig(ClassicSettings):
     def describe(self) -> Iterator[ConfigEntry]:
         """Every setting with value, source and synonyms, as DescribeConfigs tells them."""
         for key, row in BROKER_SETTINGS.items():
-            synonyms = tuple(self.synonyms(key))
+            synonyms = self.synonyms(key)
             yield ConfigEntry(
                 name=key,
                 value=row.render(getattr(self, row.attribute)),
@@ -613,15 +610,13 @@ class BrokerConfig(ClassicSettings):
                 documentation=row.doc,
             )
 
-    def synonyms(self, key: str) -> Iterator[ConfigSynonym]:
+    def synonyms(self, key: str) -> tuple[ConfigSynonym, ...]:
         """Where this broker setting's value could come from, the one that counts first."""
-        if key in self.dynamic_texts:
-            yield ConfigSynonym(key, self.dynamic_texts[key], ConfigSource.DYNAMIC_BROKER)
-        if key in self.static_texts:
-            yield ConfigSynonym(key, self.static_texts[key], ConfigSource.STATIC_BROKER)
-        row = BROKER_SETTINGS[key]
-        if row.default is not None:
-            yield ConfigSynonym(key, row.render(row.default), ConfigSource.DEFAULT)
+        names = _SYNONYMS.get(key, (key,))
+        rows = {name: BROKER_SETTINGS[name] for name in names}
+        defaults = {name: row.render(row.default) for name, row in rows.items() if row.default is not None}
+        written = {WRITTEN_DEFAULT: self.static_texts.get(key, defaults[key])} if key == WRITTEN_DEFAULT else {}
+        return ordered_synonyms(key, names, self.dynamic_texts, written, self.static_texts, defaults)
 
 
 BROKER_SETTINGS: dict[str, Setting] = collect(BrokerConfig)
@@ -956,7 +951,7 @@ class TopicConfig:
             yield ConfigEntry(
                 name=key,
                 value=row.render(getattr(self, row.attribute)),
-                source=synonyms[0].source,
+                source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
                 type=row.type,
                 read_only=False,
                 sensitive=row.type == ConfigType.PASSWORD,
@@ -970,14 +965,16 @@ class TopicConfig:
         if not row.broker_keys:
             yield ConfigSynonym(row.key, row.render(row.default), ConfigSource.DEFAULT)
         keys = [broker_key for broker_key, _factor in row.broker_keys]
-        if self.message_format == "classic":
-            keys = broker.classic_broker_keys(row.key, topic, keys)
-        for key in keys:  # an empty map, which is the default of 0.7's, has no value for any topic
-            yield from (synonym for synonym in broker.synonyms(key) if synonym.value != "")
+        keys = broker.classic_broker_keys(row.key, topic, keys) if self.message_format == "classic" else keys[:1]
+        found = (synonym for key in keys for synonym in broker.synonyms(key))
+        yield from dict.fromkeys(one for one in found if one.value != "")  # an empty map of 0.7's has no value
 
 
 TOPIC_SETTINGS: dict[str, Setting] = collect(TopicConfig)
 TopicConfig.TABLE = TOPIC_SETTINGS
+_SYNONYMS = {
+    key: [name for name, _ in row.broker_keys] for row in TOPIC_SETTINGS.values() for key, _ in row.broker_keys
+}
 
 
 @functools.lru_cache(maxsize=4)

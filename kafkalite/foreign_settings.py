@@ -5,8 +5,13 @@ or a policy that would silently not be there: those are refused.
 """
 
 import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from kafkalite.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kafkalite.settings import Setting
 
 _REFUSED = {
     "authorizer.class.name": "this release has no authoriser, so access would not be limited",
@@ -93,6 +98,18 @@ _PREFIXES: dict[str, str] = {
 }
 """Key, or beginning of keys, → why it means nothing here."""
 
+_DYNAMIC = frozenset(
+    {
+        *("background.threads", "max.connection.creation.rate", "metric.reporters", "num.replica.fetchers"),
+        *("leader.replication.throttled.rate", "follower.replication.throttled.rate"),
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    }
+)
+"""Those that Kafka takes while it runs."""
+KEPT_SIZE_MAX = 32_767
+"""Characters of a name and its value that mean nothing here and are kept all the same; of a value in Kafka."""
+KEPT_COUNT_MAX = 1000
+
 _PATTERN = re.compile("|".join(re.escape(prefix) for prefix in sorted(_PREFIXES, key=len, reverse=True)))
 
 
@@ -100,6 +117,28 @@ def refuse_foreign(key: str, text: str) -> None:
     """ConfigError for a key that must not be ignored, unless its value is empty."""
     if key in _REFUSED and text.strip():
         raise ConfigError(key, _REFUSED[key])
+
+
+def known_dynamic(texts: Mapping[str, str], table: "Mapping[str, Setting]") -> dict[str, str]:
+    """Those of the broker settings changed while it runs that the table has; the others are kept and do nothing.
+
+    ConfigError for a setting that is read at start alone, and for more than is kept.
+    """
+    for key, text in texts.items():
+        if key in table:
+            if not table[key].dynamic:
+                raise ConfigError(key, "cannot be changed while the broker runs")
+            continue
+        refuse_foreign(key, text)
+        note = foreign_note(key)
+        if note is not None and key not in _DYNAMIC:
+            raise ConfigError(key, "cannot be changed while the broker runs")
+        if len(key) + len(text) > KEPT_SIZE_MAX:
+            raise ConfigError(key[:100], f"is kept with at most {KEPT_SIZE_MAX} characters of name and value")
+    known = {key: text for key, text in texts.items() if key in table}
+    if len(texts) - len(known) > KEPT_COUNT_MAX:
+        raise ConfigError("", f"at most {KEPT_COUNT_MAX} names that mean nothing here are kept")
+    return known
 
 
 def foreign_note(key: str) -> str | None:

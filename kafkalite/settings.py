@@ -7,9 +7,10 @@ in. Everything here is immutable, so any thread may use it. Which settings exist
 
 import difflib
 import inspect
+import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from pathlib import Path
@@ -23,6 +24,8 @@ INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
+WRITTEN_DEFAULT = "min.insync.replicas"
+"""The setting that Kafka 4.1 writes down as the cluster's when it first starts, with its static value."""
 _METADATA_KEY = "setting"
 
 
@@ -65,6 +68,26 @@ class ConfigSynonym(NamedTuple):
     name: str
     value: str | None
     source: ConfigSource
+
+
+def ordered_synonyms(
+    key: str,
+    names: Sequence[str],
+    dynamic: Mapping[str, str],
+    written: Mapping[str, str | None],
+    static: Mapping[str, str],
+    defaults: Mapping[str, str | None],
+) -> tuple[ConfigSynonym, ...]:
+    """What any of a broker setting's `names` is set to, place by place, from the first that is `key` itself (as Kafka's
+    ConfigHelper has it). What was changed while running takes the place of what was `written` for the cluster."""
+    places: tuple[tuple[ConfigSource, Mapping[str, str | None]], ...] = (
+        (ConfigSource.DYNAMIC_BROKER, dynamic),
+        (ConfigSource.DYNAMIC_DEFAULT_BROKER, {} if key in dynamic else written),
+        (ConfigSource.STATIC_BROKER, static),
+        (ConfigSource.DEFAULT, defaults),
+    )
+    found = (ConfigSynonym(name, texts[name], source) for source, texts in places for name in names if name in texts)
+    return tuple(itertools.dropwhile(lambda synonym: synonym.name != key, found))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,13 +5,15 @@
 
 Each resource for itself, all of its settings or none. A resource or a setting named twice is INVALID_REQUEST. What
 results is checked as a whole; a bad value is INVALID_CONFIG on a topic and INVALID_REQUEST on a broker, as in Kafka.
-Changes are durable before the answer. Broker "" (all brokers) and the broker's own id mean the same on one broker.
+Names that mean nothing to a broker are kept and do nothing, as in Kafka. Changes are durable before the answer. Broker
+"" (all brokers) and the broker's own id mean the same on one broker.
 
 Thread rule: runs on the I/O pool; `_changing` makes read, check and write of a resource one step.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 
     from kafkalite.dispatch import RequestContext
     from kafkalite.settings import Setting
+
+logger = logging.getLogger(__name__)
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 _OPERATIONS: Final = frozenset({SET, DELETE, APPEND, SUBTRACT})
@@ -146,6 +150,8 @@ def _alter_broker(
     except ConfigError as error:
         raise InvalidRequest(str(error)) from error
     if not validate_only:
+        for name in overrides.keys() - BROKER_SETTINGS.keys() - services.config.dynamic_texts.keys():
+            logger.warning("broker setting %.300r means nothing here; it is kept, as Kafka keeps it", name)
         services.use_config(services.logs.alter_broker(overrides))
 
 

@@ -3,14 +3,16 @@
     v1   source and synonyms in place of "is default"
     v3   type, and documentation when asked
 
-Null or no keys mean all; keys that do not exist are left out. Broker "" is the cluster-wide default: only what was
-changed while running. Resources of kinds that are not served (client metrics, groups) are INVALID_REQUEST.
+Null or no keys mean all; keys that do not exist are left out. Broker "" is the cluster-wide default: what was
+changed while running, and min.insync.replicas, which Kafka 4.1 writes there itself. Names that mean nothing here are
+shown as sensitive, without value. Resources of kinds that are not served (client metrics, groups) are INVALID_REQUEST.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kafkalite.config import BROKER_SETTINGS
 from kafkalite.errors import (
     InvalidRequest,
     InvalidTopic,
@@ -27,7 +29,7 @@ from kafkalite.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from kafkalite.settings import ConfigSource, ConfigType
+from kafkalite.settings import WRITTEN_DEFAULT, ConfigSource, ConfigType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -81,7 +83,11 @@ def _configs(
         check_broker_name(context, name)
         if name == CLUSTER_DEFAULT:
             return _cluster_defaults(context, request)
-        return [_from_entry(entry, request) for entry in context.broker.config.describe()]
+        config = context.broker.config
+        return [
+            *(_from_entry(entry, request) for entry in config.describe()),
+            *_kept(context, ConfigSource.DYNAMIC_BROKER),
+        ]
     if item.resource_type == BROKER_LOGGER:
         check_broker_name(context, name, cluster_default=False)
         return _loggers()
@@ -132,14 +138,30 @@ def _cluster_defaults(
     context: RequestContext, request: DescribeConfigsRequest
 ) -> Iterator[DescribeConfigsResourceResult]:
     config = context.broker.config
+    yield from _kept(context, ConfigSource.DYNAMIC_DEFAULT_BROKER)
     for entry in config.describe():
-        if entry.name in config.dynamic_texts:
+        if entry.name in config.dynamic_texts or entry.name == WRITTEN_DEFAULT:
             described = _from_entry(entry, request)
             described.config_source = ConfigSource.DYNAMIC_DEFAULT_BROKER
             described.synonyms = described.synonyms[:1]
             for synonym in described.synonyms:
                 synonym.source = ConfigSource.DYNAMIC_DEFAULT_BROKER
             yield described
+
+
+def _kept(context: RequestContext, source: ConfigSource) -> Iterator[DescribeConfigsResourceResult]:
+    """Names that mean nothing here and were set all the same: nobody knows whether their values are secrets."""
+    for name in context.broker.config.dynamic_texts:
+        if name not in BROKER_SETTINGS:
+            yield DescribeConfigsResourceResult(
+                name=name,
+                value=None,
+                read_only=True,
+                config_source=source,
+                is_sensitive=True,
+                synonyms=[DescribeConfigsSynonym(name=name, value=None, source=source)],
+                documentation=None,
+            )
 
 
 def _loggers() -> Iterator[DescribeConfigsResourceResult]:

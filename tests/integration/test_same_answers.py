@@ -54,7 +54,7 @@ from kafkalite.protocol.messages.offset_for_leader_epoch import (
 from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support import wire
 from tests.support.process import wait_until
-from tests.support.side_by_side import Make, Side, Step, differences, two_brokers, versions
+from tests.support.side_by_side import Make, Side, Step, comparable, differences, two_brokers, versions
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -229,6 +229,14 @@ def record_steps() -> Iterator[Step]:
     yield from (step for step in offset_steps() if step[0] in ("list offsets -2", "list offsets -1", "list offsets 0"))
 
 
+INHERITED = [
+    *("retention.ms", "segment.ms", "segment.jitter.ms", "flush.ms", "flush.messages", "delete.retention.ms"),
+    *("min.insync.replicas", "compression.type", "retention.bytes"),
+]
+BROKERS = [
+    *("log.retention.ms", "log.retention.minutes", "log.retention.hours", "log.roll.ms", "log.roll.hours"),
+    *("log.flush.interval.ms", "min.insync.replicas", "log.retention.bytes"),
+]
 SETTINGS = ["segment.bytes", "cleanup.policy", "max.message.bytes", "no.such"]
 
 
@@ -241,6 +249,9 @@ def config_steps() -> Iterator[Step]:
     key = api.DESCRIBE_CONFIGS
     for label, make in {
         "topic": describe(TOPIC, "set", SETTINGS),
+        "inherited": describe(TOPIC, "empty", INHERITED),
+        "inherited of broker": describe(BROKER, str(NODE), BROKERS),
+        "written default": describe(BROKER, "", ["min.insync.replicas"]),
         "unknown topic": describe(TOPIC, "missing"),
         "bad topic": describe(TOPIC, "a b"),
         "no topic": describe(TOPIC, ""),
@@ -556,6 +567,28 @@ def features(side: Side, version: int) -> tuple[set[tuple[str, int, int]], set[t
         {row for row in supported if row[0] not in UNSERVED_FEATURES},
         {row for row in finalized if row[0] not in UNSERVED_FEATURES},
     )
+
+
+@pytest.mark.parametrize("name", ["", str(NODE)])
+@pytest.mark.parametrize("key", ["no.such", "no such", ""])
+def test_names_that_mean_nothing_are_kept_as_kafka_keeps_them(sides: tuple[Side, Side], name: str, key: str) -> None:
+    def alter(side: Side, operation: int, value: str | None) -> int:
+        config = iac.AlterableConfig(name=key, config_operation=operation, value=value)
+        resource = iac.AlterConfigsResource(resource_type=BROKER, resource_name=name, configs=[config])
+        request = iac.IncrementalAlterConfigsRequest(resources=[resource])
+        return side.ask(api.INCREMENTAL_ALTER_CONFIGS, 1, request).responses[0].error_code
+
+    def described(side: Side) -> Any:
+        return comparable(side.ask(api.DESCRIBE_CONFIGS, 4, describe(BROKER, name, [key])(4, side)), {})
+
+    assert [alter(side, 0, "secret") for side in sides] == [0, 0]
+    kafka = sides[0]  # which answers before it has applied the change
+    wait_until(lambda: described(kafka)["results"][0]["configs"], 30, "the name")
+    assert described(sides[1]) == described(kafka)
+    assert "secret" not in str(described(sides[1]))
+    assert [alter(side, 1, None) for side in sides] == [0, 0]
+    wait_until(lambda: not described(kafka)["results"][0]["configs"], 30, "the name to be gone")
+    assert described(sides[1]) == described(kafka)
 
 
 @pytest.mark.parametrize("version", [3, 4])

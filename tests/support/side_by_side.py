@@ -36,7 +36,7 @@ TEXTS = {"error_message", "batch_index_error_message"}
 """Texts for people: compared as null, empty, NONE or any other."""
 UNORDERED = {
     *("topics", "partitions", "responses", "results", "groups", "members", "topic_partitions"),
-    "results_by_topic_v3_and_below",
+    *("results_by_topic_v3_and_below", "configs"),
 }
 """Lists whose order says nothing."""
 

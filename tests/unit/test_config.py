@@ -214,8 +214,10 @@ def test_dynamic_changes_are_kept_apart_and_checked() -> None:
     assert config.with_dynamic({}).message_max_bytes == 1048588
     with pytest.raises(ConfigError, match="cannot be changed while the broker runs"):
         config.with_dynamic({"num.network.threads": "2"})
-    with pytest.raises(ConfigError, match="unknown broker setting"):
-        config.with_dynamic({"message.max.byte": "2"})
+    kept = config.with_dynamic({"message.max.byte": "2", "num.replica.fetchers": "4"})
+    assert (kept.message_max_bytes, len(kept.dynamic_texts)) == (1048588, 2)
+    with pytest.raises(ConfigError, match="cannot be changed while the broker runs"):
+        config.with_dynamic({"controller.quorum.voters": "1@h:1"})
 
 
 def test_listener_without_host_advertises_the_machine_and_the_bound_port() -> None:

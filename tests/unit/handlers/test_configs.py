@@ -230,7 +230,9 @@ REFUSED = [
     pytest.param(TOPIC, "logs", [("segment.ms", "1")] * 2, ErrorCode.INVALID_REQUEST, id="key-twice"),
     pytest.param(BROKER, "99", [("log.retention.ms", "1")], ErrorCode.INVALID_REQUEST, id="other-broker"),
     pytest.param(BROKER, ME, [("num.network.threads", "1")], ErrorCode.INVALID_REQUEST, id="not-dynamic"),
-    pytest.param(BROKER, ME, [("no.such.key", "1")], ErrorCode.INVALID_REQUEST, id="unknown-broker-key"),
+    pytest.param(BROKER, ME, [("controller.quorum.voters", "1")], ErrorCode.INVALID_REQUEST, id="not-dynamic-in-kafka"),
+    pytest.param(BROKER, ME, [("authorizer.class.name", "x")], ErrorCode.INVALID_REQUEST, id="would-promise"),
+    pytest.param(BROKER, ME, [("no.such.key", "x" * 32_767)], ErrorCode.INVALID_REQUEST, id="much-to-keep"),
     pytest.param(BROKER, "", [("log.retention.ms", "x")], ErrorCode.INVALID_REQUEST, id="bad-broker-value"),
     pytest.param(CLIENT_METRICS, "x", [("interval.ms", "1")], ErrorCode.INVALID_REQUEST, id="client-metrics"),
     pytest.param(GROUP, "x", [("consumer.session.timeout.ms", "1")], ErrorCode.INVALID_REQUEST, id="group"),
@@ -311,11 +313,36 @@ def test_broker_settings_change_while_running(broker, name):
         ("5", ConfigSource.DYNAMIC_DEFAULT_BROKER)
     ]
     assert {key: config.config_source for key, config in described.items()} == {
-        "log.retention.ms": ConfigSource.DYNAMIC_DEFAULT_BROKER
+        "log.retention.ms": ConfigSource.DYNAMIC_DEFAULT_BROKER,
+        "min.insync.replicas": ConfigSource.DYNAMIC_DEFAULT_BROKER,
     }
     assert change(broker, 1, BROKER, name, ("log.retention.ms", DELETE, None)) == 0
     assert broker.services.config.log_retention_ms is None
-    assert describe(broker, 4, BROKER, "")[1] == {}
+    assert describe(broker, 4, BROKER, "")[1].keys() == {"min.insync.replicas"}
+
+
+@pytest.mark.parametrize("name", [ME, ""])
+def test_broker_settings_that_mean_nothing_are_kept_and_never_shown(broker, name, caplog):
+    values = {"no.such.key": "secret", "num.replica.fetchers": "2", "leader.replication.throttled.rate": "1"}
+    assert change(broker, 1, BROKER, name, *((key, SET, value) for key, value in values.items())) == 0
+    assert "'no.such.key'" in caplog.text
+    assert "secret" not in caplog.text
+    assert broker.logs.broker_overrides == values
+    for asked in (ME, ""):
+        described = describe(broker, 4, BROKER, asked, list(values), include_synonyms=True)[1]
+        assert described.keys() == values.keys()
+        for item in described.values():
+            assert (item.value, item.is_sensitive, item.config_type) == (None, True, 0)
+            assert [synonym.value for synonym in item.synonyms] == [None]
+    assert replace(broker, 2, BROKER, name, ("log.retention.ms", "5")) == 0
+    assert broker.logs.broker_overrides == {"log.retention.ms": "5"}
+
+
+def test_no_more_names_that_mean_nothing_are_kept_than_there_is_room_for(broker):
+    many = [(f"no.such.{number}", SET, "1") for number in range(1000)]
+    assert change(broker, 1, BROKER, ME, *many) == 0
+    assert change(broker, 1, BROKER, ME, ("one.more", SET, "1")) == ErrorCode.INVALID_REQUEST
+    assert change(broker, 1, BROKER, ME, ("log.retention.ms", SET, "5")) == 0
 
 
 def test_storage_failure_is_the_resources_error(broker):
