@@ -341,6 +341,14 @@ def _check_snapshots(partition: Partition, names: list[str]) -> Iterator[Finding
             yield Finding(path, "the saved state of the producers is damaged", Remedy.REBUILD)
 
 
+def topic_id_of(directory: str) -> bytes | None:
+    """The topic id in a partition's directory; None where it is missing or damaged."""
+    try:
+        return checkpoints.read_partition_topic_id(directory)
+    except checkpoints.MetadataDamaged:
+        return None
+
+
 def _check_metadata(partition: Partition) -> Iterator[Finding]:
     path = f"{partition.directory}/{files.EPOCHS_NAME}"
     if os.path.exists(path) and not checkpoints.read_epochs(path):
@@ -348,6 +356,6 @@ def _check_metadata(partition: Partition) -> Iterator[Finding]:
     if partition.topic_id is None:
         return
     path = f"{partition.directory}/{files.PARTITION_METADATA_NAME}"
-    if checkpoints.read_partition_topic_id(partition.directory) != partition.topic_id:
+    if topic_id_of(partition.directory) != partition.topic_id:
         what = "the topic id is missing, damaged, or not the journal's"
         yield Finding(path, what, Remedy.REWRITE)

@@ -19,7 +19,7 @@ from kafkalite._native.index import SegmentIndex
 from kafkalite._native.scan import SegmentScan
 from kafkalite._native.segment import FileCache, Segment
 from kafkalite.log import checkpoints, files, index_file
-from kafkalite.log.checking import MAP_SIZE_MIN, Finding, Partition, Remedy
+from kafkalite.log.checking import MAP_SIZE_MIN, Finding, Partition, Remedy, topic_id_of
 
 COPY_SIZE = 1 << 20
 INDEX_INTERVAL = 4096
@@ -48,9 +48,7 @@ def _mend_file(partition: Partition | None, finding: Finding) -> str:
         assert partition.topic_id is not None, "the journal knows it"
         if os.path.exists(finding.path):
             _put_aside(finding.path)
-        checkpoints.write_partition_topic_id(partition.directory, partition.topic_id)
-        files.sync_path(finding.path)
-        file_ops.sync_directory(partition.directory)
+        checkpoints.write_partition_topic_id(partition.directory, partition.topic_id, durable=True)
         return "written again"
     if finding.remedy is not Remedy.REBUILD:
         return ""
@@ -88,7 +86,7 @@ def _open_segment(partition: Partition, base: int) -> Segment:
 
 def _rebuild_index(partition: Partition, stem_path: str) -> None:
     """Saves the index of a whole segment; without the topic's id a start does it."""
-    topic_id = partition.topic_id or checkpoints.read_partition_topic_id(partition.directory)
+    topic_id = partition.topic_id or topic_id_of(partition.directory)
     segment = _open_segment(partition, int(os.path.basename(stem_path)))
     scan = SegmentScan(segment, next_offset=segment.base_offset, index=SegmentIndex(), index_interval=INDEX_INTERVAL)
     whole = scan.run(segment.size, verify=True)
