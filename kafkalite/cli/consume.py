@@ -122,7 +122,7 @@ def refuse_contradictions(arguments: argparse.Namespace) -> None:
 
 def run_in_group(arguments: argparse.Namespace, writer: Format | JsonLines, isolation: int) -> int:
     """Prints and commits until Ctrl-C, or enough; then leaves the group."""
-    from kafkalite.client.write.producer import slice_of
+    from kafkalite.record.columns import slice_of
 
     options = {} if arguments.assignor is None else {"assignors": (arguments.assignor,)}
     printer = Printer(writer, arguments.count, Progress("read", shown=None if arguments.verbose else False))
@@ -221,7 +221,7 @@ class Printer:
         return count if self._limit is None else min(count, self._limit - self._records)
 
     def print(self, key: TopicPartition, columns: RecordColumns) -> None:
-        from kafkalite.client.write.producer import slice_of
+        from kafkalite.record.columns import slice_of
 
         columns = slice_of(columns, 0, self.room(len(columns)))
         if len(columns) == 0:

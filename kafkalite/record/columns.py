@@ -207,3 +207,19 @@ class RecordColumns:
             BytesColumn.from_items(record.value for record in listed),
             HeaderColumns.from_items(record.headers for record in listed) if any(r.headers for r in listed) else None,
         )
+
+
+def slice_of(columns: RecordColumns, first: int, end: int) -> RecordColumns:
+    """Some of the records, nothing copied."""
+    headers = columns.headers
+    part = None
+    if headers is not None:
+        starts, ends = headers.record_starts[first:end], headers.record_ends[first:end]
+        part = HeaderColumns(starts, ends, headers.keys, headers.values)
+    return RecordColumns(
+        columns.offsets[first:end],
+        columns.timestamps[first:end],
+        columns.keys[first:end],
+        columns.values[first:end],
+        part,
+    )

@@ -52,7 +52,7 @@ from kafkalite.protocol.messages.init_producer_id import InitProducerIdRequest
 from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkalite.record.batches import BATCH_SIZE_MAX, decode, encode_batch, no_items
 from kafkalite.record.batches import Producer as ProducerId
-from kafkalite.record.columns import BytesColumn, HeaderColumns, Record, RecordColumns
+from kafkalite.record.columns import BytesColumn, Record, RecordColumns, slice_of
 from kafkalite.record.compression import Codec
 
 if TYPE_CHECKING:
@@ -657,19 +657,3 @@ def columns_of(records: Sequence[Record] | Sequence[bytes | None], now_ms: int) 
         )
     none = np.empty(0, np.int64)
     return RecordColumns(none, none, no_items(), BytesColumn.from_items(cast("Sequence[bytes | None]", records)))
-
-
-def slice_of(columns: RecordColumns, first: int, end: int) -> RecordColumns:
-    """Some of the records, nothing copied."""
-    headers = columns.headers
-    part = None
-    if headers is not None:
-        starts, ends = headers.record_starts[first:end], headers.record_ends[first:end]
-        part = HeaderColumns(starts, ends, headers.keys, headers.values)
-    return RecordColumns(
-        columns.offsets[first:end],
-        columns.timestamps[first:end],
-        columns.keys[first:end],
-        columns.values[first:end],
-        part,
-    )
