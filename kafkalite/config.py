@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from kafkalite.classic_settings import ClassicSettings, named_as_given, parse_map, translate
+from kafkalite.config_providers import resolve
 from kafkalite.errors import ConfigError
 from kafkalite.foreign_settings import foreign_note, known_dynamic, refuse_foreign
 from kafkalite.listeners import Listener, parse_advertised, parse_listeners
@@ -525,7 +526,7 @@ class BrokerConfig(ClassicSettings):
         texts = read_properties(file) if file is not None else {}
         texts.update((key, to_text(value)) for key, value in (overrides or {}).items())
         notes: list[str] = []
-        known = _known_texts(translate(texts, notes), notes)
+        known = _known_texts(translate(resolve(texts), notes), notes)
         with named_as_given(texts):
             values = parse_all(BROKER_SETTINGS, known)
         config = cls(**values, static_texts=known, notes=tuple(notes))  # type: ignore[arg-type]  # parse gives each field's own type

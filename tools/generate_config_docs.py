@@ -19,6 +19,23 @@ A broker reads a `.properties` file (`kafkalite start --config server.properties
 Names, types and defaults are Apache Kafka 4's where Kafka has the setting, so a `server.properties` written for Kafka
 can be used as it is. An unknown key, or a value that is not legal, ends the start with one sentence and exit status 2.
 
+A value may stand elsewhere, so that no secret stands in the file: Kafka's configuration providers (KIP-297, KIP-421)
+for the environment, for keys of a properties file, and for the files of a directory, as containers mount secrets.
+
+```properties
+config.providers=env,file,mounted
+config.providers.env.class=org.apache.kafka.common.config.provider.EnvVarConfigProvider
+config.providers.file.class=org.apache.kafka.common.config.provider.FileConfigProvider
+config.providers.mounted.class=org.apache.kafka.common.config.provider.DirectoryConfigProvider
+log.dirs=${env:KAFKA_DATA}
+node.id=${file:/etc/kafka/node.properties:id}
+broker.rack=${mounted:/run/secrets:rack}
+```
+
+`config.providers.env.param.allowlist.pattern` (a regular expression for the whole name) and
+`config.providers.file.param.allowed.paths` (files and directories, comma between two) limit what may be read. A
+variable that leads nowhere ends the start; Kafka leaves it in the value as it stands. They are looked up at the start.
+
 A topic's value is its own override (CreateTopics, AlterConfigs), else the broker's setting named in the last column,
 else the default.
 """

@@ -1,0 +1,178 @@
+"""Kafka's configuration providers: values that stand elsewhere than in the file, so that no secret stands in it.
+
+    config.providers=env,secrets,mounted
+    config.providers.env.class=org.apache.kafka.common.config.provider.EnvVarConfigProvider
+    config.providers.secrets.class=org.apache.kafka.common.config.provider.FileConfigProvider
+    config.providers.mounted.class=org.apache.kafka.common.config.provider.DirectoryConfigProvider
+
+    log.dirs=${env:DATA}                            the environment's DATA
+    node.id=${secrets:/etc/kafka/node:id}           the key `id` of a properties file
+    broker.rack=${mounted:/run/secrets:rack}        the content of the file /run/secrets/rack
+
+Parameters are Kafka's: `config.providers.<name>.param.allowlist.pattern` limits the names of the environment, and
+`...param.allowed.paths` the files and directories. Where Kafka leaves a variable that leads nowhere in the value as it
+stands, here it is a ConfigError: nobody means a directory of that name. Without config.providers nothing is looked for.
+
+Sources: KIP-297, KIP-421, KIP-632, KIP-887, KIP-993. Read when a configuration is loaded, once; any thread.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+from kafkalite.errors import ConfigError, StartupError
+from kafkalite.settings import near_miss, read_properties
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PROVIDERS: Final = "config.providers"
+_PACKAGE: Final = "org.apache.kafka.common.config.provider."
+_VARIABLE: Final = re.compile(r"\$\{([^}:]*):(?:([^}]*?):)?([^}]*)\}")
+"""Provider, path (none for one that has no paths) and key; as in Kafka's ConfigTransformer, a key may hold colons."""
+
+
+class Provider(Protocol):
+    """Where values come from. `value` raises ValueError in words when it has none."""
+
+    def value(self, path: str, key: str) -> str: ...
+
+
+class EnvironmentProvider:
+    """`${name:KEY}`: a variable of the environment (Kafka's EnvVarConfigProvider)."""
+
+    PARAMETERS: Final = ("allowlist.pattern",)
+
+    def __init__(self, parameters: Mapping[str, str]) -> None:
+        self._allowed = re.compile(parameters.get("allowlist.pattern", ".*"), re.DOTALL)
+
+    def value(self, path: str, key: str) -> str:
+        """The variable's value."""
+        if path:
+            raise ValueError("the environment has no paths: ${name:KEY}")
+        if self._allowed.fullmatch(key) is None:
+            raise ValueError(f"allowlist.pattern does not allow {key}")
+        if key not in os.environ:
+            raise ValueError(f"the environment has no {key}")
+        return os.environ[key]
+
+
+class _PathProvider:
+    PARAMETERS: Final = ("allowed.paths",)
+
+    def __init__(self, parameters: Mapping[str, str]) -> None:
+        texts = [text.strip() for text in parameters.get("allowed.paths", "").split(",")]
+        self._allowed = [_absolute(text) for text in texts if text]
+
+    def _checked(self, path: str) -> Path:
+        """Without links followed, as Kafka compares them too."""
+        if not path:
+            raise ValueError("a path is missing: ${name:/path:key}")
+        found = Path(os.path.normpath(_absolute(path)))
+        if self._allowed and not any(found.is_relative_to(allowed) for allowed in self._allowed):
+            raise ValueError(f"allowed.paths does not allow {path}")
+        return found
+
+
+class FileProvider(_PathProvider):
+    """`${name:/path:key}`: a key of a properties file (Kafka's FileConfigProvider)."""
+
+    def value(self, path: str, key: str) -> str:
+        """The key's value."""
+        try:
+            found = read_properties(self._checked(path))
+        except StartupError as error:
+            raise ValueError(str(error)) from None
+        if key not in found:
+            raise ValueError(f"{path} has no {key}")
+        return found[key]
+
+
+class DirectoryProvider(_PathProvider):
+    """`${name:/path:file}`: what a file in a directory holds (Kafka's DirectoryConfigProvider)."""
+
+    def value(self, path: str, key: str) -> str:
+        """The file's content; a value is read without the blanks and newlines around it, as any setting."""
+        if not key or "/" in key or key == "..":
+            raise ValueError(f"{key!r} is no name of a file in {path}")
+        try:
+            return (self._checked(path) / key).read_text(encoding="utf-8")
+        except OSError as error:
+            raise ValueError(f"cannot read {path}/{key}: {error.strerror}") from None
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path}/{key} is not UTF-8 (byte {error.start})") from None
+
+
+CLASSES: Final[Mapping[str, type[EnvironmentProvider | FileProvider | DirectoryProvider]]] = {
+    f"{_PACKAGE}EnvVarConfigProvider": EnvironmentProvider,
+    f"{_PACKAGE}FileConfigProvider": FileProvider,
+    f"{_PACKAGE}DirectoryConfigProvider": DirectoryProvider,
+}
+"""Kafka's name of a class → ours."""
+
+
+def resolve(texts: Mapping[str, str]) -> dict[str, str]:
+    """The settings, variables replaced and the providers' own left out; ConfigError for a variable without a value."""
+    if not texts.get(PROVIDERS, "").strip():
+        return dict(texts)
+    providers = _providers(texts)
+
+    def replaced(key: str, text: str) -> str:
+        def look_up(match: re.Match[str]) -> str:
+            name, path, wanted = match[1], match[2] or "", match[3]
+            if name not in providers:
+                raise ConfigError(key, f"config.providers names no {name!r}{near_miss(name, providers)}")
+            try:
+                return providers[name].value(path, wanted)
+            except ValueError as error:
+                raise ConfigError(key, str(error)) from None
+
+        return _VARIABLE.sub(look_up, text)
+
+    return {
+        key: replaced(key, text)
+        for key, text in texts.items()
+        if key != PROVIDERS and not key.startswith(f"{PROVIDERS}.")
+    }
+
+
+def _providers(texts: Mapping[str, str]) -> dict[str, Provider]:
+    names = [name.strip() for name in texts[PROVIDERS].split(",") if name.strip()]
+    _refuse_strays(texts, names)
+    return {name: _provider(texts, name) for name in names}
+
+
+def _refuse_strays(texts: Mapping[str, str], names: list[str]) -> None:
+    """A key of a provider that config.providers does not name is a mistake in one of the two."""
+    for key in texts:
+        if key.startswith(f"{PROVIDERS}.") and not any(key.startswith(f"{PROVIDERS}.{name}.") for name in names):
+            raise ConfigError(key, f"is of no provider that {PROVIDERS} names")
+
+
+def _provider(texts: Mapping[str, str], name: str) -> Provider:
+    key = f"{PROVIDERS}.{name}.class"
+    if key not in texts:
+        raise ConfigError(key, f"is missing: {PROVIDERS} names {name}")
+    kind = CLASSES.get(texts[key].strip())
+    if kind is None:
+        raise ConfigError(key, f"must be one of {', '.join(CLASSES)}, not {texts[key]!r}")
+    prefix = f"{PROVIDERS}.{name}.param."
+    parameters = {key.removeprefix(prefix): text for key, text in texts.items() if key.startswith(prefix)}
+    for parameter in parameters:
+        if parameter not in kind.PARAMETERS:
+            raise ConfigError(f"{prefix}{parameter}", f"must be {', '.join(kind.PARAMETERS)}")
+    try:
+        return kind(parameters)
+    except re.error as error:
+        raise ConfigError(f"{prefix}allowlist.pattern", f"is no regular expression: {error}") from None
+    except ValueError as error:
+        raise ConfigError(f"{prefix}allowed.paths", str(error)) from None
+
+
+def _absolute(path: str) -> Path:
+    if not path.startswith("/"):
+        raise ValueError(f"{path} is no absolute path")
+    return Path(os.path.normpath(path))
