@@ -3,6 +3,13 @@ from kafkalite._native.record_format import RecordFormat
 from kafkalite._native.segment import Segment
 from kafkalite.clock import Clock
 
+APPEND_DONE: int
+APPEND_DUPLICATE: int
+APPEND_REFUSED: int
+APPEND_DEFER: int
+APPEND_ASK: int
+APPEND_WAIT: int
+
 class LogSlice:
     log: LogCore
     segment: Segment | None
@@ -66,7 +73,7 @@ class LogCore:
         may_block: bool = True,
         origin: int = 0,
         admitted: int = -1,
-    ) -> tuple[int, int, int, int, int, int]: ...
+    ) -> tuple[int, int, int, int, int, int, int]: ...
     def append_marker_batch(
         self, batch: bytes | bytearray | memoryview, *, strict: bool = False
     ) -> tuple[int, int]: ...

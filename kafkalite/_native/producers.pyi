@@ -3,6 +3,10 @@ from typing import TypeAlias
 
 from kafkalite._native.aborted import AbortedTransactions
 
+FROM_CLIENT: int
+FROM_CLIENT_V2: int
+FROM_COORDINATOR: int
+
 Span: TypeAlias = tuple[int, int, int, int, int]
 
 class ProducerEntry:

@@ -60,7 +60,7 @@ class ClassicHost:
         if partition == ANY_PARTITION:
             partition = random.randrange(len(topic.partitions))
         log = _log_of(topic, partition)
-        error, _, end_offset, flush_due = native.append(log, data)
+        _, error, _, end_offset, flush_due = native.append(log, data)
         if error == ErrorCode.MESSAGE_TOO_LARGE:
             self.dropped(log)
             return None

@@ -107,7 +107,7 @@ class ClassicLog(PartitionLog):
 
     def append_set(self, data: bytes) -> SetInfo:
         """Appends a message set, blocking where need be; KafkaError: MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, storage."""
-        error, base_offset, end_offset, flush_due = native.append(self, data)
+        _, error, base_offset, end_offset, flush_due = native.append(self, data)
         if error:
             raise error_for(error, f"{self.name} refused a message set: {ErrorCode(error).name}")
         if flush_due:

@@ -34,8 +34,8 @@ from kafkalite._native.batch import (
     read_info,
 )
 from kafkalite._native.index import SegmentIndex
-from kafkalite._native.log_core import LogCore, LogSlice
-from kafkalite._native.producers import ProducerTable
+from kafkalite._native.log_core import APPEND_ASK, LogCore, LogSlice
+from kafkalite._native.producers import FROM_CLIENT, FROM_COORDINATOR, ProducerTable
 from kafkalite._native.record_format import RecordFormat
 from kafkalite._native.scan import SegmentScan, header_at
 from kafkalite._native.segment import FileCache, Segment, SegmentUnreadable
@@ -61,8 +61,6 @@ from kafkalite.record.compression import Codec, CompressionError, Decompressor
 _LOG = logging.getLogger(__name__)
 
 READ_DEFER = -1000
-APPEND_ASK = -1002
-FROM_CLIENT, FROM_COORDINATOR = 0, 2
 STRICT_EPOCHS_SINCE = 2
 """First transaction.version in which every marker has an epoch above its transaction's."""
 VERIFY_AHEAD = 4 * 1024 * 1024
@@ -205,8 +203,10 @@ class PartitionLog(LogCore):
         return self._append(batch, FROM_COORDINATOR)
 
     def _append(self, batch: bytes | bytearray | memoryview, origin: int) -> AppendInfo:
-        error, base_offset, append_time_ms, log_start, end_offset, bad_index = self.append_batch(batch, origin=origin)
-        if error == APPEND_ASK:
+        outcome, error, base_offset, append_time_ms, log_start, end_offset, bad_index = self.append_batch(
+            batch, origin=origin
+        )
+        if outcome == APPEND_ASK:
             error = ErrorCode.INVALID_TXN_STATE  # only a coordinator can admit a transaction
         if error:
             where = f", record {bad_index}" if bad_index >= 0 else ""

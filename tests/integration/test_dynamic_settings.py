@@ -79,5 +79,5 @@ def test_batch_limit_of_topics_follows_the_brokers(tmp_path):
         broker.create_topic("own", max_message_bytes=10_000)
         with connect(broker) as connection:
             change(connection, "message.max.bytes", "300")
-        assert broker.logs.topics["inherits"].partitions[0].append_batch(batch)[0] == 10
-        assert broker.logs.topics["own"].partitions[0].append_batch(batch)[0] == 0
+        assert broker.logs.topics["inherits"].partitions[0].append_batch(batch)[1] == 10
+        assert broker.logs.topics["own"].partitions[0].append_batch(batch)[1] == 0

@@ -81,7 +81,7 @@ class Run:
         )
         self.log.ensure_producers()
         found = self.log.append_batch(batch, admitted=self.log.transaction_admission())
-        assert found[:2] == (0, end)
+        assert found[1:3] == (0, end)
         self.sequences[producer_id] += len(pairs)
         self.model.entries.append(Entry(end, len(pairs), producer_id, transactional))
         self.records |= {end + i: pair for i, pair in enumerate(pairs)}

@@ -68,7 +68,7 @@ class TransactionsRun(RuleBasedStateMachine):
             attributes=TRANSACTIONAL if transactional else 0,
             value_size=5,
         )
-        error, base_offset, *_ = self.log.append_batch(batch, admitted=token)
+        _, error, base_offset, *_ = self.log.append_batch(batch, admitted=token)
         return error, base_offset
 
     @rule(producer_id=PRODUCERS, count=st.integers(1, 4), transactional=st.booleans())
@@ -112,7 +112,7 @@ class TransactionsRun(RuleBasedStateMachine):
         self.sequences[producer_id] = 0
         self.newest.pop(producer_id, None)
         batch = make_batch(1, producer_id=producer_id, epoch=older, sequence=0, attributes=TRANSACTIONAL)
-        assert self.log.append_batch(batch, admitted=self.log.transaction_admission())[0] == INVALID_EPOCH
+        assert self.log.append_batch(batch, admitted=self.log.transaction_admission())[1] == INVALID_EPOCH
 
     @rule(producer_id=PRODUCERS)
     def batch_that_comes_too_late(self, producer_id: int) -> None:

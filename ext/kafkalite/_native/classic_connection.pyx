@@ -153,7 +153,6 @@ cdef class ClassicServer:
         cdef SetAppend done
         cdef Py_ssize_t count
         cdef int32_t partition = part.partition
-        cdef int error
         if topic is None:
             return PART_DEFERS              # it is made first
         count = len(<tuple>topic.partitions)
@@ -166,14 +165,13 @@ cdef class ClassicServer:
         if not self.log.format.positional:
             self.refusal = f"PRODUCE of 0.7 messages to {topic.name}, whose message.format is {self.log.format.name}"
             return PART_REFUSED
-        error = append_set(self.log, part.data, part.data_size, False, &done)
-        if error == APPEND_DEFER:
+        if append_set(self.log, part.data, part.data_size, False, &done) == APPEND_DEFER:
             return PART_DEFERS
-        if error == MESSAGE_TOO_LARGE:
+        if done.error == MESSAGE_TOO_LARGE:
             self.host.dropped(self.log)
             return PART_DONE
-        if error != 0:
-            self.refusal = self.host.reason(self.log, error)
+        if done.error != 0:
+            self.refusal = self.host.reason(self.log, done.error)
             return PART_REFUSED
         self.end_offset = done.end_offset
         return PART_FLUSHES if done.flush_due else PART_DONE

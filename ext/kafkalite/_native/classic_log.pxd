@@ -6,6 +6,7 @@ from kafkalite._native.log_core cimport LogCore, LogSlice
 from kafkalite._native.record_format cimport RecordFormat
 
 cdef struct SetAppend:
+    int error                       # Kafka's code where the set was refused, otherwise 0
     int64_t base_offset             # -1 when nothing was appended
     int64_t end_offset              # what a flush must reach for the set to be visible
     int64_t size                    # bytes appended: 0 for an empty set
@@ -17,5 +18,5 @@ cdef class ClassicFormat(RecordFormat):
 cdef RecordFormat CLASSIC
 
 cdef int append_set(LogCore log, const unsigned char* data, int64_t size, bint may_block,
-                    SetAppend* out) except? -32000
+                    SetAppend* out) except -1
 cdef LogSlice read_range(LogCore log, int64_t offset, int64_t size_max, int* error)

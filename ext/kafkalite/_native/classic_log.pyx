@@ -42,7 +42,7 @@ from kafkalite._native.error_codes cimport (
     OFFSET_OUT_OF_RANGE,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from kafkalite._native.log_core cimport APPEND_DEFER, LogCore, LogSlice, make_slice
+from kafkalite._native.log_core cimport APPEND_DEFER, APPEND_DONE, APPEND_REFUSED, LogCore, LogSlice, make_slice
 from kafkalite._native.message_set cimport (
     ENTRY_GOOD,
     ENTRY_PARTIAL,
@@ -104,24 +104,25 @@ classic = CLASSIC
 
 
 cdef int append_set(LogCore log, const unsigned char* data, int64_t size, bint may_block,
-                    SetAppend* out) except? -32000:
-    """Appends the whole messages of a set: 0, a Kafka error code, or APPEND_DEFER (then nothing changed).
+                    SetAppend* out) except -1:
+    """Appends the whole messages of a set: APPEND_DONE, APPEND_REFUSED or APPEND_DEFER.
 
     In 0.7's order: sizes, checksums to the depth of wrappers, then a partial tail is cut.
     """
     cdef SetFindings found
-    cdef int error
     cdef bytes rewritten
     out.base_offset = out.end_offset = -1
     out.size = 0
     out.flush_due = False
     if size < WITHOUT_GIL_SIZE:
-        error = check_set(data, size, log.message_size_max, &found)
+        out.error = check_set(data, size, log.message_size_max, &found)
     else:
         with nogil:
-            error = check_set(data, size, log.message_size_max, &found)
-    if error != 0 or found.valid_size == 0:
-        return error
+            out.error = check_set(data, size, log.message_size_max, &found)
+    if out.error != 0:
+        return APPEND_REFUSED
+    if found.valid_size == 0:
+        return APPEND_DONE
     if found.compressed_count == 0:
         return _append_checked(log, data, &found, may_block, out)
     if not may_block:
@@ -129,12 +130,17 @@ cdef int append_set(LogCore log, const unsigned char* data, int64_t size, bint m
     # Wrappers are unpacked: on the I/O pool, since the walk above found some and a worker must not wait for them.
     error, count, rewritten = log._check_wrappers(<bytes>data[:found.valid_size])
     if error != 0:
-        return error
+        return refuse(out, error)
     if rewritten is not None:
         data = <const unsigned char*><const char*>rewritten
         walk_set(data, len(rewritten), False, &found)
     found.count = count
     return _append_checked(log, data, &found, may_block, out)
+
+
+cdef inline int refuse(SetAppend* out, int error) noexcept nogil:
+    out.error = error
+    return APPEND_REFUSED
 
 
 cdef int check_set(const unsigned char* data, int64_t size, int64_t payload_size_max,
@@ -149,14 +155,14 @@ cdef int check_set(const unsigned char* data, int64_t size, int64_t payload_size
 
 
 cdef int _append_checked(LogCore log, const unsigned char* data, const SetFindings* found, bint may_block,
-                         SetAppend* out) except? -32000:
+                         SetAppend* out) except -1:
     cdef ItemInfo info
-    cdef int error
+    cdef int outcome
     log.lock_acquire()
     try:
         fill_info(&info, log.log_end_offset, found.valid_size, <int32_t>min(found.count, <int64_t>0x7FFFFFFF))
-        error = _append_locked(log, data, &info, found.last_position, may_block)
-        if error == 0:
+        outcome = _append_locked(log, data, &info, found.last_position, may_block, out)
+        if outcome == APPEND_DONE:
             out.base_offset = info.base_offset
             out.end_offset = info.next_offset
             out.size = info.size
@@ -165,30 +171,30 @@ cdef int _append_checked(LogCore log, const unsigned char* data, const SetFindin
                 log.unflushed_count = 0     # whoever sees it due asks for it, once; the next one is counted from here
     finally:
         log.lock_release()
-    return error
+    return outcome
 
 
 cdef int _append_locked(LogCore log, const unsigned char* data, ItemInfo* info, int64_t last_position,
-                        bint may_block) except? -32000:
+                        bint may_block, SetAppend* out) except -1:
     """Writes and indexes checked bytes at the log's end. Nobody is told: they cannot be seen before a flush."""
     cdef Segment segment
     cdef int64_t written
     cdef int64_t size_max = log.segment_size_max
     cdef bint whole = log.preallocate
     if log.deleted:
-        return UNKNOWN_TOPIC_OR_PARTITION
+        return refuse(out, UNKNOWN_TOPIC_OR_PARTITION)
     if log.offline:
-        return KAFKA_STORAGE_ERROR
+        return refuse(out, KAFKA_STORAGE_ERROR)
     segment = log._writable_locked(info, may_block, log.now_ms())
     if segment is None:
-        return KAFKA_STORAGE_ERROR if may_block else APPEND_DEFER
+        return refuse(out, KAFKA_STORAGE_ERROR) if may_block else APPEND_DEFER
     segment.pin()
     try:
         with nogil:
             written = segment.write(data, info.size, size_max, whole)
         if written < 0:
             log._write_failed_locked(<int>-written)
-            return KAFKA_STORAGE_ERROR
+            return refuse(out, KAFKA_STORAGE_ERROR)
         if log.storage_full:
             log._storage_recovered_locked()
         segment.advance(info, log.index_interval)
@@ -312,11 +318,11 @@ cdef inline int uvarint_size(uint64_t value) noexcept:
 # ---- Python's view --------------------------------------------------------------------------------------------------
 
 def append(LogCore log not None, data, *, bint may_block=True):
-    """Appends a set: (error, base offset, end offset, flush due). The error may be APPEND_DEFER (-1000)."""
+    """Appends a set: (outcome, error, base offset, end offset, flush due), the first two as LogCore.append_batch."""
     cdef SetAppend out
     cdef bytes copy = bytes(data)
-    cdef int error = append_set(log, <const unsigned char*><const char*>copy, len(copy), may_block, &out)
-    return error, out.base_offset, out.end_offset, out.flush_due
+    cdef int outcome = append_set(log, <const unsigned char*><const char*>copy, len(copy), may_block, &out)
+    return outcome, out.error, out.base_offset, out.end_offset, out.flush_due
 
 
 def read(LogCore log not None, int64_t offset, int64_t size_max=INT64_MAX):

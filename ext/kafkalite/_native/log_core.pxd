@@ -3,11 +3,21 @@
 from cpython.pythread cimport PyThread_type_lock
 from libc.stdint cimport int16_t, int32_t, int64_t
 
-from kafkalite._native.producers cimport AppendOrigin, Marker, ProducerTable
+from kafkalite._native.producers cimport Marker, ProducerTable
 from kafkalite._native.record_format cimport ItemInfo, RecordFormat
 from kafkalite._native.segment cimport Segment
 
+# What became of an append, for Python too.
+cpdef enum:
+    APPEND_DONE = 0             # it stands in the log
+    APPEND_DUPLICATE = 1        # it stood there already: the result is the original's
+    APPEND_REFUSED = 2          # the result's `error` says why
+    APPEND_DEFER = 3            # would have to block (create, roll, unpack): again with may_block=True on the io pool
+    APPEND_ASK = 4              # would begin a transaction: again with `admitted` once that is admitted
+    APPEND_WAIT = 5             # of Produce alone: behind the gate, or behind a batch that is
+
 cdef struct AppendResult:
+    int error                   # Kafka's code where it was refused, otherwise 0
     int64_t base_offset         # of the batch's first record (of the original's, for a duplicate); -1 on error
     int64_t append_time_ms      # the time stamped on LogAppendTime topics, otherwise -1
     int64_t log_start_offset    # -1 on error
@@ -16,10 +26,6 @@ cdef struct AppendResult:
     int64_t timestamp_min       # where there is a bad record: the bounds it was held against, ms, inclusive
     int64_t timestamp_max
     bint flush_due              # log.flush.interval.messages asks that the batch be flushed before any acknowledgement
-
-cdef enum:
-    APPEND_DEFER = -1000        # would have to block (create, roll, unpack): again with may_block=True on the io pool
-    APPEND_ASK = -1002          # would begin a transaction: again with `admitted` once that is admitted
 
 cdef class LogSlice:
     # Whole batches inside one segment; keeps it pinned until release() or until it is collected.
@@ -50,7 +56,7 @@ cdef class LogCore:
     cdef public dict admissions             # producer id → parts that wait for its transaction to be admitted, or None
 
     cdef int append(self, unsigned char* batch, int64_t size, bint may_block, AppendResult* out,
-                    AppendOrigin origin=*, int64_t admitted=*) except? -32000
+                    int origin=*, int64_t admitted=*) except -1
     cdef int64_t admission(self) noexcept
     cdef LogSlice read_slice(self, int64_t offset, int64_t size_max, bint whole_first_batch, int64_t upper_offset,
                              int* error)
@@ -79,18 +85,18 @@ cdef class LogCore:
     cdef int lock_acquire(self) except -1
     cdef int lock_release(self) except -1
     cdef int _check_header(self, unsigned char* batch, int64_t size, ItemInfo* info,
-                           AppendOrigin origin) except? -32000
+                           int origin) except? -32000
     cdef int _check_records(self, unsigned char* batch, ItemInfo* info, bint may_block, int64_t now_ms,
-                            AppendResult* out) except? -32000
+                            AppendResult* out) except -1
     cdef int _append_recoded(self, unsigned char* batch, ItemInfo* info, int64_t now_ms, AppendResult* out,
-                             AppendOrigin origin, int64_t admitted) except? -32000
+                             int origin, int64_t admitted) except -1
     cdef int _append_locked(self, unsigned char* batch, ItemInfo* info, bint may_block, int64_t now_ms,
-                            AppendResult* out, AppendOrigin origin, int64_t admitted) except? -32000
+                            AppendResult* out, int origin, int64_t admitted) except -1
     cdef int _append_marker_locked(self, unsigned char* batch, ItemInfo* info, const Marker* marker, bint strict,
-                                   int64_t now_ms, AppendResult* out) except? -32000
-    cdef int _ready_locked(self, bint may_block) except? -32000
+                                   int64_t now_ms, AppendResult* out) except -1
+    cdef int _ready_locked(self, bint may_block, int* error) except -1
     cdef int _write_locked(self, Segment segment, unsigned char* batch, ItemInfo* info, const Marker* marker,
-                           int64_t now_ms, AppendResult* out) except? -32000
+                           int64_t now_ms, AppendResult* out) except -1
     cdef int _move_stable(self) except -1
     cdef Segment _writable_locked(self, const ItemInfo* info, bint may_block, int64_t now_ms)
     cdef int notify(self, int64_t appended_bytes) except -1

@@ -43,11 +43,11 @@ from kafkalite._native.error_codes cimport (
 from kafkalite._native.producers cimport (
     CHECK_ASK,
     CHECK_DUPLICATE,
+    CHECK_GOOD,
     FROM_CLIENT,
     FROM_COORDINATOR,
     MARKER_EMPTY,
     NOT_ADMITTED,
-    AppendOrigin,
     Marker,
     ProducerTable,
     SequenceSpan,
@@ -102,6 +102,12 @@ cdef class LogSlice:
         self.segment.note_unreadable()
         self.log._read_failed(self.segment, error)
         return 0
+
+
+cdef inline int refuse(AppendResult* out, int error) noexcept nogil:
+    """An append ends with an error code of Kafka's."""
+    out.error = error
+    return APPEND_REFUSED
 
 
 cdef LogSlice make_slice(LogCore log, Segment segment, int64_t position, int64_t size):
@@ -180,45 +186,46 @@ cdef class LogCore:
     # ---- append -----------------------------------------------------------------------------------------------------
 
     cdef int append(self, unsigned char* batch, int64_t size, bint may_block, AppendResult* out,
-                    AppendOrigin origin=FROM_CLIENT, int64_t admitted=NOT_ADMITTED) except? -32000:
-        """Appends the records field of one partition: 0, a Kafka error code, APPEND_DEFER or APPEND_ASK (then nothing
-        changed). `admitted`: what admission() said when the batch's transaction was about to be admitted.
+                    int origin=FROM_CLIENT, int64_t admitted=NOT_ADMITTED) except -1:
+        """Appends the records field of one partition; what became of it. `admitted`: what admission() said when the
+        batch's transaction was about to be admitted.
 
         The bytes are patched in place. They must stay alive and unshared for the call.
         """
         cdef ItemInfo info
-        cdef int error
+        cdef int outcome
         cdef int64_t now_ms
         out.base_offset = out.append_time_ms = out.log_start_offset = out.end_offset = out.record_error_index = -1
         out.flush_due = False
+        out.error = 0
         if self.format.positional:
-            return UNSUPPORTED_FOR_MESSAGE_FORMAT
+            return refuse(out, UNSUPPORTED_FOR_MESSAGE_FORMAT)
         if self.deferred_appends > 0 and not may_block:
             return APPEND_DEFER
-        error = self._check_header(batch, size, &info, origin)
-        if error != 0:
-            return error
+        out.error = self._check_header(batch, size, &info, origin)
+        if out.error != 0:
+            return APPEND_REFUSED
         now_ms = self.now_ms()
-        error = self._check_records(batch, &info, may_block, now_ms, out)
-        if error != 0:
-            return error
+        outcome = self._check_records(batch, &info, may_block, now_ms, out)
+        if outcome != APPEND_DONE:
+            return outcome
         if self.codec >= 0 and (info.attributes & CODEC_MASK) != self.codec:
             if not may_block:
                 return APPEND_DEFER
-            error = self._append_recoded(batch, &info, now_ms, out, origin, admitted)
+            outcome = self._append_recoded(batch, &info, now_ms, out, origin, admitted)
         else:
             self.lock_acquire()
             try:
-                error = self._append_locked(batch, &info, may_block, now_ms, out, origin, admitted)
+                outcome = self._append_locked(batch, &info, may_block, now_ms, out, origin, admitted)
             finally:
                 self.lock_release()
-        if error == 0:
+        if outcome == APPEND_DONE or outcome == APPEND_DUPLICATE:
             out.log_start_offset = self.log_start_offset
-            if info.size > 0:               # 0: it was a duplicate
+            if outcome == APPEND_DONE:
                 self.notify(info.size)
             if out.flush_due:
                 self._flush_due(out.end_offset)
-        return error
+        return outcome
 
     cdef int64_t admission(self) noexcept:
         """To be asked before a transaction is admitted, and given to the append that follows: a marker that is written
@@ -226,7 +233,7 @@ cdef class LogCore:
         return self.producers.marker_count if self.producers is not None else 0
 
     cdef int _check_header(self, unsigned char* batch, int64_t size, ItemInfo* info,
-                           AppendOrigin origin) except? -32000:
+                           int origin) except? -32000:
         cdef bint intact
         cdef int error = self.format.check(batch, size, self.message_size_max, info)
         if error != 0:
@@ -242,8 +249,9 @@ cdef class LogCore:
         return self.format.check_fields(info, origin == FROM_COORDINATOR)
 
     cdef int _check_records(self, unsigned char* batch, ItemInfo* info, bint may_block, int64_t now_ms,
-                            AppendResult* out) except? -32000:
-        """The checks that may need a look at records; header and checksum are known to be right."""
+                            AppendResult* out) except -1:
+        """The checks that may need a look at records, APPEND_DONE when they pass; header and checksum are known to be
+        right."""
         cdef RecordsVerdict verdict
         cdef int64_t timestamp_min = INT64_MIN
         cdef int64_t timestamp_max = INT64_MAX
@@ -257,7 +265,7 @@ cdef class LogCore:
                 timestamp_min = now_ms - self.timestamp_before_max_ms
             look = look or info.max_timestamp > timestamp_max or timestamp_min != INT64_MIN
         if not look:
-            return 0
+            return APPEND_DONE
         format = self.format
         if info.attributes & CODEC_MASK:
             if not may_block:
@@ -276,61 +284,63 @@ cdef class LogCore:
             out.record_error_index = verdict.bad_index
             out.timestamp_min = timestamp_min
             out.timestamp_max = timestamp_max
-            return verdict.error
+            return refuse(out, verdict.error)
         if verdict.max_timestamp != info.max_timestamp and not stamped:
             format.correct_timestamp(batch, info, verdict.max_timestamp)
-        return 0
+        return APPEND_DONE
 
     cdef int _append_recoded(self, unsigned char* batch, ItemInfo* info, int64_t now_ms, AppendResult* out,
-                             AppendOrigin origin, int64_t admitted) except? -32000:
+                             int origin, int64_t admitted) except -1:
         """Appends the batch in the codec that the topic prescribes. It was checked; the new form is ours."""
         cdef bytearray recoded = self._recode(<bytes>batch[:info.size], self.codec)
         cdef unsigned char* data = <unsigned char*><char*>recoded
         cdef int64_t size = len(recoded)
-        cdef int error
         # Its size may have grown: Kafka holds the stored batch against the limit too.
-        error = self.format.check(data, size, self.message_size_max, info)
-        if error != 0:
-            return error
+        out.error = self.format.check(data, size, self.message_size_max, info)
+        if out.error != 0:
+            return APPEND_REFUSED
         self.lock_acquire()
         try:
             return self._append_locked(data, info, True, now_ms, out, origin, admitted)
         finally:
             self.lock_release()
 
-    cdef int _ready_locked(self, bint may_block) except? -32000:
-        """0 when the log takes appends and knows its producers."""
+    cdef int _ready_locked(self, bint may_block, int* error) except -1:
+        """APPEND_DONE when the log takes appends and knows its producers."""
         if self.deleted:
-            return UNKNOWN_TOPIC_OR_PARTITION
+            error[0] = UNKNOWN_TOPIC_OR_PARTITION
+            return APPEND_REFUSED
         if self.offline:
-            return KAFKA_STORAGE_ERROR
+            error[0] = KAFKA_STORAGE_ERROR
+            return APPEND_REFUSED
         if self.producers is None:
             if not may_block:
                 return APPEND_DEFER
             if not self._load_producers_locked():
-                return KAFKA_STORAGE_ERROR
-        return 0
+                error[0] = KAFKA_STORAGE_ERROR
+                return APPEND_REFUSED
+        return APPEND_DONE
 
     cdef int _append_locked(self, unsigned char* batch, ItemInfo* info, bint may_block, int64_t now_ms,
-                            AppendResult* out, AppendOrigin origin, int64_t admitted) except? -32000:
+                            AppendResult* out, int origin, int64_t admitted) except -1:
         cdef SequenceSpan original
         cdef Segment segment
-        cdef int error = self._ready_locked(may_block)
-        if error != 0:
-            return error
+        cdef int verdict
+        cdef int outcome = self._ready_locked(may_block, &out.error)
+        if outcome != APPEND_DONE:
+            return outcome
         if info.producer_id >= 0:
-            error = self.producers.check(info, origin, admitted, &original)
-            if error == CHECK_DUPLICATE:
+            verdict = self.producers.check(info, origin, admitted, &original, &out.error)
+            if verdict == CHECK_DUPLICATE:
                 out.base_offset = original.first_offset
                 out.end_offset = original.last_offset + 1
                 out.append_time_ms = original.timestamp if self.log_append_time else -1
-                info.size = 0
-                return 0
-            if error != 0:
-                return APPEND_ASK if error == CHECK_ASK else error
+                return APPEND_DUPLICATE
+            if verdict != CHECK_GOOD:
+                return APPEND_ASK if verdict == CHECK_ASK else APPEND_REFUSED
         segment = self._writable_locked(info, may_block, now_ms)
         if segment is None:
-            return KAFKA_STORAGE_ERROR if may_block else APPEND_DEFER
+            return refuse(out, KAFKA_STORAGE_ERROR) if may_block else APPEND_DEFER
         segment.pin()
         try:
             return self._write_locked(segment, batch, info, NULL, now_ms, out)
@@ -338,16 +348,17 @@ cdef class LogCore:
             segment.unpin()
 
     cdef int _append_marker_locked(self, unsigned char* batch, ItemInfo* info, const Marker* marker, bint strict,
-                                   int64_t now_ms, AppendResult* out) except? -32000:
+                                   int64_t now_ms, AppendResult* out) except -1:
         cdef Segment segment
-        cdef int error = self._ready_locked(True)
-        if error == 0:
-            error = self.producers.check_marker(info, marker, strict)
-        if error != 0:
-            return error
+        cdef int outcome = self._ready_locked(True, &out.error)
+        if outcome != APPEND_DONE:
+            return outcome
+        out.error = self.producers.check_marker(info, marker, strict)
+        if out.error != 0:
+            return APPEND_REFUSED
         segment = self._writable_locked(info, True, now_ms)
         if segment is None:
-            return KAFKA_STORAGE_ERROR
+            return refuse(out, KAFKA_STORAGE_ERROR)
         segment.pin()
         try:
             return self._write_locked(segment, batch, info, marker, now_ms, out)
@@ -378,7 +389,7 @@ cdef class LogCore:
         return segment
 
     cdef int _write_locked(self, Segment segment, unsigned char* batch, ItemInfo* info, const Marker* marker,
-                           int64_t now_ms, AppendResult* out) except? -32000:
+                           int64_t now_ms, AppendResult* out) except -1:
         """Places, writes and publishes the batch at the end of a pinned segment; `marker`: what it says, if it is one.
         """
         cdef int64_t written
@@ -396,7 +407,7 @@ cdef class LogCore:
             written = segment.write(batch, info.size, size_max, whole)
         if written < 0:
             self._write_failed_locked(<int>-written)
-            return KAFKA_STORAGE_ERROR
+            return refuse(out, KAFKA_STORAGE_ERROR)
         if self.storage_full:
             self._storage_recovered_locked()
         if marker != NULL:
@@ -416,7 +427,7 @@ cdef class LogCore:
         out.end_offset = info.next_offset
         out.append_time_ms = now_ms if stamp else -1
         out.flush_due = self.unflushed_count >= self.flush_messages
-        return 0
+        return APPEND_DONE
 
     cdef int _move_stable(self) except -1:
         """Publishes how far read_committed clients may read. It never goes back."""
@@ -537,16 +548,18 @@ cdef class LogCore:
     # ---- Python's view ----------------------------------------------------------------------------------------------
 
     def append_batch(self, batch, *, bint may_block=True, int origin=FROM_CLIENT, int64_t admitted=NOT_ADMITTED):
-        """Appends a copy of one batch: (error, base offset, append time ms, log start, end offset, bad record index).
+        """Appends a copy of one batch: (outcome, error, base offset, append time ms, log start, end offset, bad record
+        index), where the outcome is one of APPEND_... and the error, Kafka's code, is 0 unless it was refused.
 
-        The error code is APPEND_DEFER (-1000) where may_block=False would have had to block, APPEND_ASK (-1002) where
-        a transaction would begin that nobody has `admitted`. `origin`: 0 a client, 1 one of KIP-890, 2 a coordinator.
+        APPEND_DEFER: may_block=False would have had to block. APPEND_ASK: a transaction would begin that nobody has
+        `admitted`. `origin`: one of FROM_... of kafkalite._native.producers.
         """
         cdef AppendResult out
         cdef bytearray copy = bytearray(batch)
-        cdef int error = self.append(
-            <unsigned char*><char*>copy, len(copy), may_block, &out, <AppendOrigin>origin, admitted)
-        return error, out.base_offset, out.append_time_ms, out.log_start_offset, out.end_offset, out.record_error_index
+        cdef int outcome = self.append(
+            <unsigned char*><char*>copy, len(copy), may_block, &out, origin, admitted)
+        return (outcome, out.error, out.base_offset, out.append_time_ms, out.log_start_offset, out.end_offset,
+                out.record_error_index)
 
     def append_marker_batch(self, batch, *, bint strict=False):
         """Appends a copy of a control batch that ends a transaction, blocking where need be: (error, end offset)."""
@@ -563,14 +576,15 @@ cdef class LogCore:
         if error != 0:
             return error, -1
         out.end_offset = -1
+        out.error = 0
         self.lock_acquire()
         try:
-            error = self._append_marker_locked(data, &info, &marker, strict, self.now_ms(), &out)
+            self._append_marker_locked(data, &info, &marker, strict, self.now_ms(), &out)
         finally:
             self.lock_release()
-        if error == 0:
+        if out.error == 0:
             self.notify(0)                  # the last stable offset may have moved by far more than the marker
-        return error, out.end_offset
+        return out.error, out.end_offset
 
     def transaction_admission(self):
         """What append_batch takes as `admitted`."""

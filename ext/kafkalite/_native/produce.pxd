@@ -24,6 +24,7 @@ cdef struct ProducePart:
     Py_ssize_t records_size         # -1: null
     bint first_of_topic
     int32_t parts_of_topic          # valid in the first part of a topic
+    int outcome                     # one of APPEND_..., with `error` where it is APPEND_REFUSED
     int error
     AppendResult result
 
@@ -54,7 +55,7 @@ cdef class ProduceServer:
     cdef LogCore append_part(self, ProducePart* part, int16_t version)
     cdef int give_up(self, ProducePart* part, LogCore log) except -1
     cdef bint prepare_ask(self, int16_t version) except -1
-    cdef int append_transactional(self, ProducePart* part, LogCore log) except? -32000
+    cdef int append_transactional(self, ProducePart* part, LogCore log) except -1
     cdef int encode(self, int16_t version, int32_t correlation_id) except -1
 
 
@@ -66,7 +67,8 @@ cdef class Ask:
     cdef object deferred            # the answer to the last question, when it is still to come
     cdef int64_t admitted           # what to append with once it has come
     cdef bint granted               # the last question was answered with yes at once
-    cdef int put(self, LogCore log, int64_t producer_id, int16_t producer_epoch) except? -32000
+    cdef int error                  # why the last question was answered with no
+    cdef int put(self, LogCore log, int64_t producer_id, int16_t producer_epoch) except -1
 
 
 cdef class PendingPart:

@@ -60,8 +60,10 @@ from kafkalite._native.error_codes cimport (
     UNKNOWN_TOPIC_OR_PARTITION,
     UNSUPPORTED_COMPRESSION_TYPE,
 )
-from kafkalite._native.log_core cimport APPEND_ASK, APPEND_DEFER, LogCore
-from kafkalite._native.producers cimport FROM_CLIENT, FROM_CLIENT_V2, NOT_ADMITTED, AppendOrigin
+from kafkalite._native.log_core cimport (
+    APPEND_ASK, APPEND_DEFER, APPEND_DONE, APPEND_REFUSED, APPEND_WAIT, LogCore,
+)
+from kafkalite._native.producers cimport FROM_CLIENT, FROM_CLIENT_V2, NOT_ADMITTED
 from kafkalite._native.request_parts cimport add_part, put_topic, read_topic
 from kafkalite._native.status cimport OK
 from kafkalite._native.topic_table cimport Topic, TopicTable
@@ -76,7 +78,6 @@ cdef enum:
     PARTITION_SIZE_MIN = 5      # an int32 index and a null records field in its shortest form
     TOPIC_SIZE_MIN = 2
     ADMITS_FROM = 12            # first version of Produce whose transactions are KIP-890's
-    APPEND_WAIT = -1003         # behind the gate, or behind a batch that is
 
 # Bytes of batches copied for the I/O pool and not appended yet, over all connections. Guarded by the GIL.
 cdef int64_t deferred_bytes = 0
@@ -100,6 +101,11 @@ cdef inline int refusal(const unsigned char* batch, Py_ssize_t size, int16_t ver
 
 cdef inline bint is_transactional(const unsigned char* batch, Py_ssize_t size) noexcept nogil:
     return size > ATTRIBUTES_LOW_AT and batch[MAGIC_AT] == MAGIC_V2 and batch[ATTRIBUTES_LOW_AT] & TRANSACTIONAL != 0
+
+
+cdef inline bint is_owed(const ProducePart* part) noexcept nogil:
+    """Whether the append is still to be done, by another thread."""
+    return part.outcome == APPEND_DEFER or part.outcome == APPEND_WAIT
 
 
 @cython.final
@@ -204,6 +210,7 @@ cdef class ProduceServer:
             part.result.record_error_index = -1
             part.result.log_start_offset = -1
             log = None
+            part.outcome = APPEND_REFUSED
             if self.transactional and self.ask is None:
                 part.error = TRANSACTIONAL_ID_AUTHORIZATION_FAILED      # as Kafka, for the request as a whole
             elif acks < -1 or acks > 1:
@@ -214,8 +221,8 @@ cdef class ProduceServer:
                     if self.faults is None:
                         self.faults = {}
                     self.faults[i] = find_faults(log, part.records, part.records_size, part)
-            if part.error <= APPEND_DEFER or (part.error == 0 and (part.result.flush_due or flush)):
-                if part.error <= APPEND_DEFER and deferred_bytes + part.records_size > self.deferred_bytes_max:
+            if is_owed(part) or (part.error == 0 and (part.result.flush_due or flush)):
+                if is_owed(part) and deferred_bytes + part.records_size > self.deferred_bytes_max:
                     self.give_up(part, log)
                 else:
                     if pending is None:
@@ -266,9 +273,10 @@ cdef class ProduceServer:
             return None
         log = <LogCore>(<tuple>topic.partitions)[part.index]
         if self.transactional:
-            part.error = self.append_transactional(part, log)
+            part.outcome = self.append_transactional(part, log)
         else:
-            part.error = log.append(part.records, part.records_size, False, &part.result)
+            part.outcome = log.append(part.records, part.records_size, False, &part.result)
+        part.error = part.result.error
         return log
 
     cdef int give_up(self, ProducePart* part, LogCore log) except -1:
@@ -276,6 +284,7 @@ cdef class ProduceServer:
         if self.transactional and self.ask.deferred is not None:
             self.ask.deferred.then(AdmissionDropped(log, load_i64(part.records + PRODUCER_ID_AT)))
             self.ask.deferred = None
+        part.outcome = APPEND_REFUSED
         part.error = REQUEST_TIMED_OUT
         return 0
 
@@ -294,21 +303,23 @@ cdef class ProduceServer:
         self.ask = ask
         return True
 
-    cdef int append_transactional(self, ProducePart* part, LogCore log) except? -32000:
+    cdef int append_transactional(self, ProducePart* part, LogCore log) except -1:
         """As LogCore.append, after asking the gate where that is needed; APPEND_WAIT: `ask` may have its Deferred."""
-        cdef AppendOrigin origin = FROM_CLIENT_V2 if self.ask.version >= ADMITS_FROM else FROM_CLIENT
-        cdef int error
+        cdef int origin = FROM_CLIENT_V2 if self.ask.version >= ADMITS_FROM else FROM_CLIENT
+        cdef int outcome
+        part.result.error = 0
         self.ask.granted = False
         if part.records_size >= HEADER_SIZE and is_waited_for(log, load_i64(part.records + PRODUCER_ID_AT)):
             # What the pool still has of this log was there before and takes its place in the queue first.
             return APPEND_DEFER if log.deferred_appends > 0 else APPEND_WAIT
-        error = log.append(part.records, part.records_size, False, &part.result, origin, NOT_ADMITTED)
-        if error == APPEND_ASK:
-            error = self.ask.put(log, load_i64(part.records + PRODUCER_ID_AT),
-                                 load_i16(part.records + PRODUCER_EPOCH_AT))
-            if error == 0:
-                error = log.append(part.records, part.records_size, False, &part.result, origin, self.ask.admitted)
-        return error
+        outcome = log.append(part.records, part.records_size, False, &part.result, origin, NOT_ADMITTED)
+        if outcome == APPEND_ASK:
+            outcome = self.ask.put(log, load_i64(part.records + PRODUCER_ID_AT),
+                                   load_i16(part.records + PRODUCER_EPOCH_AT))
+            part.result.error = self.ask.error
+            if outcome == APPEND_DONE:
+                outcome = log.append(part.records, part.records_size, False, &part.result, origin, self.ask.admitted)
+        return outcome
 
     cdef int encode(self, int16_t version, int32_t correlation_id) except -1:
         cdef OutBuffer out = self.out
@@ -432,9 +443,11 @@ cdef int end_wait(LogCore log, int64_t producer_id) except -1:
 cdef class Ask:
     """Asks the gate. One request's, so of one thread at a time."""
 
-    cdef int put(self, LogCore log, int64_t producer_id, int16_t producer_epoch) except? -32000:
-        """0, the partition's error code, or APPEND_WAIT: then the answer comes through `deferred`."""
+    cdef int put(self, LogCore log, int64_t producer_id, int16_t producer_epoch) except -1:
+        """APPEND_DONE: it may be appended. APPEND_REFUSED: `error` is the partition's. APPEND_WAIT: the answer comes
+        through `deferred`."""
         self.deferred = None
+        self.error = 0
         self.granted = False
         self.admitted = log.admission()
         try:
@@ -442,7 +455,8 @@ cdef class Ask:
                 self.transactional_id, producer_id, producer_epoch, log.topic, log.partition, self.version)
         except Exception:
             logger.exception("the gate failed for producer %d on %s-%d", producer_id, log.topic, log.partition)
-            return UNKNOWN_SERVER_ERROR
+            self.error = UNKNOWN_SERVER_ERROR
+            return APPEND_REFUSED
         if not isinstance(answer, int):
             if not answer.done:
                 self.deferred = answer
@@ -451,8 +465,9 @@ cdef class Ask:
                 log.admissions.setdefault(producer_id, [])
                 return APPEND_WAIT
             answer = answer.response
-        self.granted = answer == 0
-        return answer
+        self.error = answer
+        self.granted = self.error == 0
+        return APPEND_DONE if self.granted else APPEND_REFUSED
 
 
 @cython.final
@@ -483,10 +498,10 @@ cdef PendingPart pending_part(ProducePart* part, LogCore log, bint wants_flush, 
     pending.wants_flush = wants_flush
     pending.records = None
     pending.admitted = NOT_ADMITTED
-    if part.error <= APPEND_DEFER:
+    if is_owed(part):
         pending.records = bytearray((<const unsigned char*>part.records)[:part.records_size])
         deferred_bytes += part.records_size
-        if part.error == APPEND_WAIT:
+        if part.outcome == APPEND_WAIT:
             pending.waits = True
             pending.admission = ask.deferred
             if ask.deferred is not None:
@@ -588,10 +603,11 @@ cdef class PendingProduce:
             self.try_append(part, i)
         except Exception:
             logger.exception("append to %s-%d failed", log.topic, log.partition)
+            part.state.outcome = APPEND_REFUSED
             part.state.error = UNKNOWN_SERVER_ERROR
         finally:
             log.deferred_appends -= 1
-        if part.state.error == APPEND_WAIT:
+        if part.state.outcome == APPEND_WAIT:
             if part.admission is not None:
                 part.admission.then(AdmissionWaiter(self, i))
             return
@@ -608,22 +624,25 @@ cdef class PendingProduce:
             pending.append_next(j)
 
     cdef int try_append(self, PendingPart part, int i) except -1:
-        """Appends part i; its `error` is APPEND_WAIT when the gate has to answer first."""
+        """Appends part i; its `outcome` is APPEND_WAIT when the gate has to answer first."""
         cdef unsigned char[::1] view = part.records
         cdef LogCore log = part.log
-        cdef AppendOrigin origin = FROM_CLIENT_V2 if self.version >= ADMITS_FROM else FROM_CLIENT
+        cdef int origin = FROM_CLIENT_V2 if self.version >= ADMITS_FROM else FROM_CLIENT
+        cdef ProducePart* state = &part.state
         if self.ask is not None and part.admitted < 0 and view.shape[0] >= HEADER_SIZE and self.wait_behind(part, i):
-            part.state.error = APPEND_WAIT
+            state.outcome = APPEND_WAIT
             return 0
-        part.state.error = log.append(&view[0], view.shape[0], True, &part.state.result, origin, part.admitted)
-        if part.state.error == APPEND_ASK:
-            part.state.error = self.ask.put(log, part.producer_id(), load_i16(&view[0] + PRODUCER_EPOCH_AT))
+        state.outcome = log.append(&view[0], view.shape[0], True, &state.result, origin, part.admitted)
+        if state.outcome == APPEND_ASK:
+            state.outcome = self.ask.put(log, part.producer_id(), load_i16(&view[0] + PRODUCER_EPOCH_AT))
+            state.result.error = self.ask.error
             part.admission = self.ask.deferred
             part.admitted = self.ask.admitted
-            if part.state.error == 0:
-                part.state.error = log.append(&view[0], view.shape[0], True, &part.state.result, origin, part.admitted)
-        if is_faulty(&part.state):
-            part.faults = find_faults(log, &view[0], view.shape[0], &part.state)
+            if state.outcome == APPEND_DONE:
+                state.outcome = log.append(&view[0], view.shape[0], True, &state.result, origin, part.admitted)
+        state.error = state.result.error
+        if is_faulty(state):
+            part.faults = find_faults(log, &view[0], view.shape[0], state)
         return 0
 
     cdef int part_done(self) except -1:

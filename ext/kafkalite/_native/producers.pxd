@@ -8,13 +8,15 @@ from kafkalite._native.record_format cimport ItemInfo
 cdef enum:
     WINDOW = 5                  # batches remembered for each producer, as clients may have in flight
 
-# Answers of check() beside Kafka's error codes.
-cdef enum:
-    CHECK_DUPLICATE = 32767     # the batch is in the log already
-    CHECK_ASK = 32766           # it would begin a transaction: whoever coordinates it has to admit that first
+# What check() finds.
+cdef enum CheckResult:
+    CHECK_GOOD = 0
+    CHECK_DUPLICATE = 1         # the batch is in the log already
+    CHECK_ASK = 2               # it would begin a transaction: whoever coordinates it has to admit that first
+    CHECK_REFUSED = 3           # `error` says why
 
 # Who appends.
-cdef enum AppendOrigin:
+cpdef enum:
     FROM_CLIENT = 0
     FROM_CLIENT_V2 = 1          # a client that speaks Produce 12 or above: transactions of KIP-890
     FROM_COORDINATOR = 2        # a coordinator of ours: batches without sequence, and nobody to ask
@@ -66,9 +68,9 @@ cdef class ProducerTable:
     cdef readonly Py_ssize_t open_count
     cdef int64_t forgotten_marker_number        # the highest one among entries that were forgotten
 
-    cdef int check(self, const ItemInfo* info, AppendOrigin origin, int64_t admitted,
-                   SequenceSpan* duplicate) except -1
-    cdef int check_sequence(self, ProducerEntry entry, const ItemInfo* info) noexcept
+    cdef int check(self, const ItemInfo* info, int origin, int64_t admitted, SequenceSpan* duplicate,
+                   int* error) except -1
+    cdef bint follows(self, ProducerEntry entry, const ItemInfo* info) noexcept
     cdef int check_marker(self, const ItemInfo* info, const Marker* marker, bint strict) except -1
     cdef int update(self, const ItemInfo* info, int64_t now_ms) except -1
     cdef ProducerEntry entry_of(self, const ItemInfo* info)

@@ -53,6 +53,11 @@ cdef inline int32_t sequence_after(int32_t sequence, int32_t increment) noexcept
     return sequence + increment
 
 
+cdef inline int refuse(int* error, int code) noexcept nogil:
+    error[0] = code
+    return CHECK_REFUSED
+
+
 cdef void read_marker(const unsigned char* batch, const ItemInfo* info, Marker* marker) noexcept nogil:
     cdef Cursor c
     cdef RecordView record
@@ -142,9 +147,10 @@ cdef class ProducerTable:
 
     # ---- checks -----------------------------------------------------------------------------------------------------
 
-    cdef int check(self, const ItemInfo* info, AppendOrigin origin, int64_t admitted,
-                   SequenceSpan* duplicate) except -1:
-        """0 to append, CHECK_DUPLICATE when `duplicate` was filled with the original, CHECK_ASK, or an error code.
+    cdef int check(self, const ItemInfo* info, int origin, int64_t admitted, SequenceSpan* duplicate,
+                   int* error) except -1:
+        """CHECK_GOOD to append, CHECK_DUPLICATE when `duplicate` was filled with the original, CHECK_ASK, or
+        CHECK_REFUSED with an error code.
 
         `admitted`: the marker_count at the time when the transaction was admitted, or NOT_ADMITTED.
         """
@@ -157,12 +163,12 @@ cdef class ProducerTable:
                 if admitted < 0:
                     return CHECK_ASK
                 if self.forgotten_marker_number > admitted:
-                    return INVALID_TXN_STATE
+                    return refuse(error, INVALID_TXN_STATE)
                 if origin == FROM_CLIENT_V2 and info.base_sequence != 0:
-                    return OUT_OF_ORDER_SEQUENCE_NUMBER
-            return 0                    # no state (expired, or deleted with the log): any sequence may start it
+                    return refuse(error, OUT_OF_ORDER_SEQUENCE_NUMBER)
+            return CHECK_GOOD           # no state (expired, or deleted with the log): any sequence may start it
         if info.producer_epoch < entry.epoch:
-            return INVALID_PRODUCER_EPOCH
+            return refuse(error, INVALID_PRODUCER_EPOCH)
         if origin != FROM_COORDINATOR:
             if info.producer_epoch == entry.epoch:
                 last_sequence = sequence_after(info.base_sequence, info.last_offset_delta)
@@ -175,22 +181,19 @@ cdef class ProducerTable:
                 if admitted < 0:
                     return CHECK_ASK
                 if entry.marker_number > admitted:
-                    return INVALID_TXN_STATE
-            i = self.check_sequence(entry, info)
-            if i != 0:
-                return i
+                    return refuse(error, INVALID_TXN_STATE)
+            if not self.follows(entry, info):
+                return refuse(error, OUT_OF_ORDER_SEQUENCE_NUMBER)
         if not transactional and entry.transaction_offset >= 0:
-            return INVALID_TXN_STATE
-        return 0
+            return refuse(error, INVALID_TXN_STATE)
+        return CHECK_GOOD
 
-    cdef int check_sequence(self, ProducerEntry entry, const ItemInfo* info) noexcept:
-        """0 when the batch follows the producer's newest one."""
+    cdef bint follows(self, ProducerEntry entry, const ItemInfo* info) noexcept:
+        """Whether the batch follows the producer's newest one."""
         cdef int32_t newest = -1
         if info.producer_epoch == entry.epoch and entry.span_count:
             newest = entry.spans[entry.span_count - 1].last_sequence
-        if info.base_sequence == (0 if newest == SEQUENCE_MAX else newest + 1):
-            return 0
-        return OUT_OF_ORDER_SEQUENCE_NUMBER
+        return info.base_sequence == (0 if newest == SEQUENCE_MAX else newest + 1)
 
     cdef int check_marker(self, const ItemInfo* info, const Marker* marker, bint strict) except -1:
         """0 or an error code. `strict`, as KIP-890 has it: the epoch is above that of the transaction it ends."""

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from kafkalite._native.crc32c import crc32c
+from kafkalite._native.log_core import APPEND_ASK, APPEND_DEFER, APPEND_DONE, APPEND_REFUSED
 from kafkalite.record.compression import Codec, compress
 from tests.support.clock import FakeClock
 from tests.support.log_harness import TIME_MS, LogHarness, PlainLog, make_batch, read_all
 from tests.support.record_oracle import decode_batch
 
-DEFER = -1000
 HOUR_MS = 3_600_000
 
 
@@ -35,7 +35,8 @@ def compressed(batch: bytes, codec: Codec) -> bytes:
 
 GOOD = make_batch(3, value_size=20)
 
-ASK = -1002
+ASKED = 0
+"""In place of an error code: it is asked for, not refused."""
 REFUSED = [
     pytest.param(b"", 87, id="nothing"),
     pytest.param(GOOD[:16], 87, id="too short for a magic byte"),
@@ -56,7 +57,7 @@ REFUSED = [
     pytest.param(make_batch(1, attributes=0x08), 32, id="append time set by the client"),
     pytest.param(make_batch(1, attributes=0x05), 76, id="unknown codec"),
     pytest.param(
-        make_batch(1, attributes=0x10, producer_id=1, epoch=0, sequence=0), ASK, id="transaction that nobody admitted"
+        make_batch(1, attributes=0x10, producer_id=1, epoch=0, sequence=0), ASKED, id="transaction that nobody admitted"
     ),
     pytest.param(make_batch(1, timestamp=TIME_MS + HOUR_MS + 1), 32, id="from the future"),
     pytest.param(patched(GOOD, 61, b"\x7e"), 87, id="records that do not parse"),
@@ -68,10 +69,11 @@ REFUSED = [
 @pytest.mark.parametrize(("batch", "code"), REFUSED)
 def test_bad_batch_is_refused_and_leaves_nothing(tmp_path: Path, batch: bytes, code: int) -> None:
     log = LogHarness(tmp_path, max_message_bytes=2000).open()
-    error, base_offset, append_time, log_start, _, _ = log.append_batch(batch)
+    outcome, error, base_offset, append_time, log_start, _, _ = log.append_batch(batch)
+    assert outcome == (APPEND_ASK if code == ASKED else APPEND_REFUSED)
     assert (error, base_offset, append_time, log_start) == (code, -1, -1, -1)
     assert log.log_end_offset == 0
-    assert log.append_batch(GOOD)[:2] == (0, 0)
+    assert log.append_batch(GOOD)[1:3] == (0, 0)
 
 
 def test_offsets_are_dense_and_the_rest_of_the_batch_is_kept(tmp_path: Path) -> None:
@@ -88,16 +90,16 @@ def test_offsets_are_dense_and_the_rest_of_the_batch_is_kept(tmp_path: Path) -> 
 
 def test_first_append_defers_where_it_may_not_block(tmp_path: Path) -> None:
     log = LogHarness(tmp_path, segment_bytes=1000).open()
-    assert log.append_batch(GOOD, may_block=False)[0] == DEFER
-    assert log.append_batch(GOOD)[0] == 0
+    assert log.append_batch(GOOD, may_block=False)[0] == APPEND_DEFER
+    assert log.append_batch(GOOD)[1] == 0
     results = [log.append_batch(GOOD, may_block=False)[0] for _ in range(20)]
-    assert 0 < results.index(DEFER) < 10, "a roll must not happen on a thread that may not block"
-    assert set(results[results.index(DEFER) :]) == {DEFER}
-    assert log.log_end_offset == 3 * (1 + results.count(0))
+    assert 0 < results.index(APPEND_DEFER) < 10, "a roll must not happen on a thread that may not block"
+    assert set(results[results.index(APPEND_DEFER) :]) == {APPEND_DEFER}
+    assert log.log_end_offset == 3 * (1 + results.count(APPEND_DONE))
 
 
 def test_compressed_batch_defers_only_where_records_are_looked_at(tmp_path: Path) -> None:
-    for validation, expected in (("full", DEFER), ("header", 0)):
+    for validation, expected in (("full", APPEND_DEFER), ("header", APPEND_DONE)):
         directory = tmp_path / validation
         directory.mkdir()
         log = LogHarness(directory, record_validation=validation).open()
@@ -109,10 +111,10 @@ def test_appends_waiting_elsewhere_make_later_ones_wait(tmp_path: Path) -> None:
     log = LogHarness(tmp_path).open()
     log.append(GOOD)
     log.deferred_appends += 1
-    assert log.append_batch(GOOD, may_block=False)[0] == DEFER
-    assert log.append_batch(GOOD)[0] == 0
+    assert log.append_batch(GOOD, may_block=False)[0] == APPEND_DEFER
+    assert log.append_batch(GOOD)[1] == 0
     log.deferred_appends -= 1
-    assert log.append_batch(GOOD, may_block=False)[0] == 0
+    assert log.append_batch(GOOD, may_block=False)[1] == 0
 
 
 def test_log_append_time_stamps_header_and_crc(tmp_path: Path) -> None:
@@ -142,19 +144,19 @@ def test_header_that_claims_a_wrong_largest_timestamp_is_corrected(tmp_path: Pat
 def test_time_bounds_name_the_record(tmp_path: Path) -> None:
     settings = {"message_timestamp_before_max_ms": 1000, "message_timestamp_after_max_ms": 1000}
     log = LogHarness(tmp_path, **settings).open()
-    assert log.append_batch(make_batch(4, timestamp=TIME_MS, step_ms=1000))[::5] == (32, 2)
-    assert log.append_batch(make_batch(4, timestamp=TIME_MS - 1001, step_ms=1))[::5] == (32, 0)
+    assert log.append_batch(make_batch(4, timestamp=TIME_MS, step_ms=1000))[1::5] == (32, 2)
+    assert log.append_batch(make_batch(4, timestamp=TIME_MS - 1001, step_ms=1))[1::5] == (32, 0)
     late = compressed(make_batch(4, timestamp=TIME_MS, step_ms=1000), Codec.GZIP)
-    assert log.append_batch(late)[::5] == (32, 2)
-    assert log.append_batch(make_batch(3, timestamp=TIME_MS - 1000, step_ms=1000))[0] == 0
-    assert log.append_batch(make_batch(1, timestamp=-1))[0] == 0, "no timestamp is no lie about time"
+    assert log.append_batch(late)[1::5] == (32, 2)
+    assert log.append_batch(make_batch(3, timestamp=TIME_MS - 1000, step_ms=1000))[1] == 0
+    assert log.append_batch(make_batch(1, timestamp=-1))[1] == 0, "no timestamp is no lie about time"
 
 
 def test_compacted_topic_requires_keys(tmp_path: Path) -> None:
     log = LogHarness(tmp_path, cleanup_policy="compact", record_validation="header").open()
-    assert log.append_batch(make_batch(3, key=None))[::5] == (87, 0)
-    assert log.append_batch(compressed(make_batch(3, key=None), Codec.SNAPPY))[::5] == (87, 0)
-    assert log.append_batch(make_batch(3, key=b""))[0] == 0
+    assert log.append_batch(make_batch(3, key=None))[1::5] == (87, 0)
+    assert log.append_batch(compressed(make_batch(3, key=None), Codec.SNAPPY))[1::5] == (87, 0)
+    assert log.append_batch(make_batch(3, key=b""))[1] == 0
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
@@ -186,8 +188,8 @@ def test_bomb_is_refused(tmp_path: Path) -> None:
     harness = LogHarness(tmp_path)
     harness.services.decompressed_size_max = 100_000
     log = harness.open()
-    assert log.append_batch(compressed(make_batch(1, value=bytes(200_000)), Codec.ZSTD))[0] == 87
-    assert log.append_batch(compressed(make_batch(1, value=bytes(90_000)), Codec.ZSTD))[0] == 0
+    assert log.append_batch(compressed(make_batch(1, value=bytes(200_000)), Codec.ZSTD))[1] == 87
+    assert log.append_batch(compressed(make_batch(1, value=bytes(90_000)), Codec.ZSTD))[1] == 0
 
 
 def test_settings_hold_from_the_next_append_on(tmp_path: Path) -> None:
@@ -197,17 +199,17 @@ def test_settings_hold_from_the_next_append_on(tmp_path: Path) -> None:
     large = make_batch(1, value_size=5000)
     log.append(large)
     log.configure(topic_config({"max_message_bytes": 1000}))
-    assert log.append_batch(large)[0] == 10
+    assert log.append_batch(large)[1] == 10
     log.configure(topic_config({}))
-    assert log.append_batch(large)[0] == 0
+    assert log.append_batch(large)[1] == 0
 
 
 def test_offline_and_deleted_logs_say_so(tmp_path: Path) -> None:
     log = LogHarness(tmp_path).open()
     log.append(GOOD)
     log.go_offline("a test says so")
-    assert log.append_batch(GOOD)[0] == 56
+    assert log.append_batch(GOOD)[1] == 56
     assert log.read_copy(0, 10)[0] == 56
     log.mark_deleted()
-    assert log.append_batch(GOOD)[0] == 3
+    assert log.append_batch(GOOD)[1] == 3
     assert log.read_copy(0, 10)[0] == 3

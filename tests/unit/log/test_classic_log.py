@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kafkalite._native import classic_log as native
 from kafkalite._native import message_set
+from kafkalite._native.log_core import APPEND_DEFER, APPEND_DONE
 from kafkalite._native.message_set import Message
 from kafkalite.errors import CorruptMessage, MessageTooLarge, OffsetOutOfRange, StorageError
 from kafkalite.log.classic_log import ClassicLog
@@ -141,8 +142,8 @@ def test_a_partial_message_at_the_end_is_cut(harness: LogHarness) -> None:
 def test_wrappers_are_not_unpacked_on_a_worker(harness: LogHarness) -> None:
     log = opened(harness)
     log.append_set(HELLO_1)
-    assert native.append(log, wrap(HELLO_1, 1), may_block=False)[0] == -1000
-    assert native.append(log, HELLO_1, may_block=False) == (0, 15, 30, False)
+    assert native.append(log, wrap(HELLO_1, 1), may_block=False)[0] == APPEND_DEFER
+    assert native.append(log, HELLO_1, may_block=False) == (APPEND_DONE, 0, 15, 30, False)
 
 
 def test_nesting_and_size_of_wrappers_are_limited(harness: LogHarness) -> None:
@@ -527,7 +528,7 @@ def test_modern_producers_and_readers_of_batches_are_refused(harness: LogHarness
     from tests.support.log_harness import make_batch
 
     log = opened(harness)
-    assert log.append_batch(make_batch())[0] == 43
+    assert log.append_batch(make_batch())[1] == 43
     assert log.read_copy(0, 100) == (43, b"")
 
 

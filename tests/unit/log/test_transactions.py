@@ -5,13 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from kafkalite._native.log_core import APPEND_ASK
 from kafkalite.errors import InvalidProducerEpoch, InvalidTxnState, StorageError, TransactionCoordinatorFenced
 from kafkalite.log import transaction_index
 from kafkalite.log.partition_log import PartitionLog
 from tests.support.clock import FakeClock
 from tests.support.log_harness import LogHarness, make_batch, release
 
-ASK = -1002
+ASK = "ask"
+"""In place of an error code: a coordinator has to admit it first."""
 UNKNOWN_TOPIC, OUT_OF_ORDER, INVALID_EPOCH, INVALID_TXN_STATE, STORAGE_ERROR = 3, 45, 47, 48, 56
 CLIENT, CLIENT_V2, COORDINATOR = 0, 1, 2
 TRANSACTIONAL = 0x10
@@ -38,8 +40,8 @@ def put(
     origin: int = CLIENT,
     admit: bool = True,
     admitted: int | None = None,
-) -> tuple[int, int]:
-    """Appends a batch as a producer's that the coordinator admits: (error code, base offset)."""
+) -> tuple[int | str, int]:
+    """Appends a batch as a producer's that the coordinator admits: (error code or ASK, base offset)."""
     batch = make_batch(
         count,
         producer_id=producer_id,
@@ -48,8 +50,8 @@ def put(
         attributes=TRANSACTIONAL if transactional else 0,
     )
     token = admitted if admitted is not None else log.transaction_admission() if admit else -1
-    error, base_offset, *_ = log.append_batch(batch, origin=origin, admitted=token)
-    return error, base_offset
+    outcome, error, base_offset, *_ = log.append_batch(batch, origin=origin, admitted=token)
+    return ASK if outcome == APPEND_ASK else error, base_offset
 
 
 def end(log: PartitionLog, *, commit: bool, producer_id: int = 7, epoch: int = 0, coordinator_epoch: int = 0) -> int:
@@ -138,7 +140,7 @@ def test_coordinators_own_batch_has_no_sequence_and_nobody_is_asked(log: Partiti
     older = make_batch(1, producer_id=7, epoch=1, sequence=-1, attributes=TRANSACTIONAL)
     with pytest.raises(InvalidProducerEpoch):
         log.append_internal(older)
-    assert log.append_batch(batch)[0] == 87, "a client's must have one"
+    assert log.append_batch(batch)[1] == 87, "a client's must have one"
     end(log, commit=True, epoch=2)
     assert log.open_transactions() == []
 
@@ -153,7 +155,7 @@ def test_control_batch_of_a_client_is_refused(log: PartitionLog) -> None:
     put(log)
     batch = make_batch(1, producer_id=7, epoch=0, sequence=1, attributes=0x30, key=b"\0\0\0\1", value=bytes(6))
     for origin in (CLIENT, CLIENT_V2, COORDINATOR):
-        assert log.append_batch(batch, origin=origin)[0] == 87
+        assert log.append_batch(batch, origin=origin)[1] == 87
 
 
 # ---- markers ---------------------------------------------------------------------------------------------------------
