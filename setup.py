@@ -1,6 +1,8 @@
 """Builds ext/kafkalite/_native/*.pyx into kafkalite._native; everything else about the package is in pyproject.toml.
 
-KAFKALITE_DEBUG=1 gives the debug build: bounds and initialisation checks and KL_DEBUG assertions on.
+KAFKALITE_DEBUG=1 gives the debug build: invariants (`kl_assert`, ext/c/kl_assert.h) and the bounds and initialisation
+of memoryviews are checked; kafkalite._native.debug.ENABLED tells which build is loaded. With `--build-lib build/debug`
+it stands beside the release build, and KAFKALITE_NATIVE_PATH=build/debug/kafkalite/_native has it loaded.
 KAFKALITE_SANITIZE=address adds the address sanitiser to it.
 KAFKALITE_NATIVE=0 leaves the modules out: the Makefile installs the tree in place so, and builds them beside it once.
 KAFKALITE_WARNINGS=1 turns on the strict warnings that `make warnings` sifts (Cython's own output cannot pass them).
@@ -72,7 +74,7 @@ def extensions() -> list[Extension]:
         [extension(path) for path in sorted(NATIVE.glob("*.pyx"))],
         include_path=["ext"],
         build_dir=f"build/cython{'-debug' if debug else ''}{'-warnings' if warnings else ''}",
-        emit_linenums=warnings,
+        emit_linenums=warnings or debug,
         compiler_directives=directives,
         annotate=os.environ.get("KAFKALITE_ANNOTATE", "0") == "1",
     )

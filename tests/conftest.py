@@ -1,7 +1,6 @@
 """For every test: the native build must be there, and the report says which one it is."""
 
 import importlib
-import os
 import signal
 from pathlib import Path
 
@@ -35,5 +34,6 @@ def pytest_report_header() -> str:
     if missing:
         raise pytest.UsageError(f"not built, run `python setup.py build_ext --inplace` first: {', '.join(missing)}")
     crc32c = importlib.import_module("kafkalite._native.crc32c")
-    build = "debug" if os.environ.get("KAFKALITE_DEBUG") == "1" else "release"
-    return f"kafkalite: {len(names)} native modules, CRC-32C by {crc32c.backend}; built as {build} unless built by hand"
+    debug = importlib.import_module("kafkalite._native.debug")
+    build = "debug" if debug.ENABLED else "release"
+    return f"kafkalite: {len(names)} native modules, CRC-32C by {crc32c.backend}; {build} build"

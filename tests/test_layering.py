@@ -19,7 +19,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 NATIVE = ROOT / "ext" / "kafkalite" / "_native"
 
 RANKS = [
-    {"status", "error_codes", "cursor"},
+    {"debug", "status", "error_codes", "cursor"},
     {"crc32", "crc32c", "file_ops", "mapped_faults"},
     {
         "message_set",

@@ -16,6 +16,8 @@ from libc.stdint cimport INT64_MAX, int64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memmove
 
+from kafkalite._native.debug cimport kl_assert
+
 cdef enum:
     CAPACITY_AT_FIRST = 16
 
@@ -33,6 +35,8 @@ cdef class AbortedTransactions:
         cdef Py_ssize_t capacity
         cdef AbortedTransaction* grown
         assert self.count == 0 or self.entries[self.count - 1].marker_offset < marker_offset, "markers out of order"
+        if self.count > 0:
+            kl_assert(self.entries[self.count - 1].stable_offset <= stable_offset)
         if self.count == self.capacity:
             capacity = max(CAPACITY_AT_FIRST, 2 * self.capacity)
             grown = <AbortedTransaction*>realloc(self.entries, <size_t>capacity * sizeof(AbortedTransaction))
@@ -111,6 +115,7 @@ cdef class AbortedTransactions:
         cdef Py_ssize_t gone = self.first_marker_from(log_start)
         if gone:
             self.count -= gone
+            kl_assert(self.count >= 0)
             memmove(self.entries, self.entries + gone, <size_t>self.count * sizeof(AbortedTransaction))
 
     def drop(self, marker_offsets):

@@ -29,6 +29,7 @@ from kafkalite._native.cursor cimport (
     Cursor, cursor_init, load_u16, load_u64, read_compact_count, read_count, read_i8, read_i16, read_i32, read_i64,
     read_raw, read_u32, read_uvarint, remaining, store_i16, store_i32, store_i64, store_u32, store_uvarint,
 )
+from kafkalite._native.debug cimport KL_DEBUG
 from kafkalite._native.status cimport (
     BAD_UTF8, BAD_VALUE, LIMIT, NEGATIVE, OK, OVERLONG, TOO_MANY, TRAILING, TRUNCATED,
 )
@@ -36,9 +37,6 @@ from kafkalite._native.status cimport (
 cdef extern from *:
     """
     #include <structmember.h>
-    #ifndef KL_DEBUG
-    #define KL_DEBUG 0
-    #endif
     static inline Py_ssize_t kl_member_offset(PyObject* descriptor) {
         PyMemberDef* member = ((PyMemberDescrObject*)descriptor)->d_member;
         return member->type == T_OBJECT_EX ? member->offset : -1;
@@ -58,7 +56,6 @@ cdef extern from *:
         return value;
     }
     """
-    const int KL_DEBUG
     Py_ssize_t kl_member_offset(PyObject* descriptor)
     PyObject** kl_slot(PyObject* instance, Py_ssize_t offset) noexcept
     void kl_store_float(unsigned char* p, double value) noexcept

@@ -26,6 +26,7 @@ import logging
 from collections import deque
 
 from kafkalite._native.cursor cimport Cursor, cursor_init, load_i16, load_i32, read_string, skip_tags
+from kafkalite._native.debug cimport kl_assert
 from kafkalite._native.fetch cimport FETCH_FLEXIBLE_FROM, FETCH_READY, FetchPlan, FetchServer
 from kafkalite._native.produce cimport (
     MALFORMED, PARKED, PRODUCE_FLEXIBLE_FROM, SERVED, PendingProduce, ProduceServer,
@@ -426,11 +427,13 @@ cdef class Connection:
         """Copies what was received and not served into the connection's own buffer."""
         if self.pending_capacity < size + PENDING_CAPACITY_MIN:
             self.grow_pending(size + max(<Py_ssize_t>PENDING_CAPACITY_MIN, size))
+        kl_assert(size <= self.pending_capacity)
         memcpy(self.pending, data, <size_t>size)
         self.pending_size = size
         return 0
 
     cdef int grow_pending(self, Py_ssize_t capacity) except -1:
+        kl_assert(capacity >= self.pending_size)
         cdef unsigned char* grown = <unsigned char*>realloc(self.pending, <size_t>capacity)
         if grown == NULL:
             raise MemoryError
@@ -440,6 +443,7 @@ cdef class Connection:
 
     cdef Answer enqueue(self):
         cdef Answer answer = Answer.__new__(Answer)
+        kl_assert(self.in_flight >= 0)
         answer.connection = self
         answer.mailbox = self.io.mailbox
         self.queue.append(answer)
@@ -452,6 +456,8 @@ cdef class Connection:
         cdef Answer answer
         if not self.queue:
             return 0
+        kl_assert(0 <= start)
+        kl_assert(start <= out.size)
         answer = self.enqueue()
         answer.fill(PyBytes_FromStringAndSize(<const char*>out.data + start, out.size - start), None, None)
         out.size = start
@@ -567,6 +573,8 @@ cdef class Connection:
         self.in_flight -= 1
         if answer.counted:
             self.queued_bytes -= PyBytes_GET_SIZE(answer.data)
+        kl_assert(self.in_flight >= 0)
+        kl_assert(self.queued_bytes >= 0)
         answer.drop()
         return 0
 

@@ -19,6 +19,7 @@ Saving, loading and rebuilding are elsewhere (kafkalite.log.index_file, Partitio
 
 from libc.stdint cimport int64_t
 
+from kafkalite._native.debug cimport kl_assert
 from kafkalite._native.mapped_faults cimport MappedFile
 
 cdef object numpy_module = None
@@ -53,6 +54,10 @@ cdef class SegmentIndex:
         cdef int64_t n = self.count
         if n >= self.capacity or not self.writable:
             self._reserve(max(CAPACITY_FIRST, n * 2))
+        kl_assert(n < self.capacity)
+        if n > 0:
+            kl_assert(offset > self.offsets[n - 1])
+            kl_assert(position > self.positions[n - 1])
         self.offsets[n] = offset
         self.positions[n] = position
         self.timestamps[n] = timestamp

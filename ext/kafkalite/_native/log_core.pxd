@@ -101,5 +101,6 @@ cdef class LogCore:
     cdef Segment _writable_locked(self, const ItemInfo* info, bint may_block, int64_t now_ms)
     cdef int notify(self, int64_t appended_bytes) except -1
     cdef Segment segment_of(self, int64_t offset, tuple segments)
+    cdef int _check_contiguous(self, tuple segments) except -1
     cdef Segment _next_segment(self, Segment segment, tuple segments)
     cdef int _after_fault(self, Segment segment) except -32000

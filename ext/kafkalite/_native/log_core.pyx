@@ -32,6 +32,7 @@ from libc.errno cimport EIO
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t
 
 from kafkalite._native.batch cimport CODEC_MASK, CONTROL
+from kafkalite._native.debug cimport KL_DEBUG, kl_assert
 from kafkalite._native.error_codes cimport (
     CORRUPT_MESSAGE,
     INVALID_RECORD,
@@ -112,6 +113,10 @@ cdef inline int refuse(AppendResult* out, int error) noexcept nogil:
 
 cdef LogSlice make_slice(LogCore log, Segment segment, int64_t position, int64_t size):
     """Takes over the caller's pin."""
+    kl_assert(segment.pins > 0)
+    kl_assert(position >= 0)
+    kl_assert(size > 0)
+    kl_assert(position + size <= segment.size)
     cdef LogSlice result = LogSlice.__new__(LogSlice)
     result.log = log
     result.segment = segment
@@ -167,6 +172,7 @@ cdef class LogCore:
         return 0
 
     cdef int lock_release(self) except -1:
+        kl_assert(not PyThread_acquire_lock(self.lock, NOWAIT_LOCK))
         PyThread_release_lock(self.lock)
         return 0
 
@@ -200,6 +206,7 @@ cdef class LogCore:
         out.error = 0
         if self.format.positional:
             return refuse(out, UNSUPPORTED_FOR_MESSAGE_FORMAT)
+        kl_assert(self.deferred_appends >= 0)
         if self.deferred_appends > 0 and not may_block:
             return APPEND_DEFER
         out.error = self._check_header(batch, size, &info, origin)
@@ -399,6 +406,10 @@ cdef class LogCore:
         cdef int32_t epoch = self.leader_epoch
         cdef int64_t size_max = self.segment_size_max
         cdef bint whole = self.preallocate
+        kl_assert(not PyThread_acquire_lock(self.lock, NOWAIT_LOCK))
+        kl_assert(segment.pins > 0)
+        kl_assert(<void*>segment == <void*>self.active)
+        kl_assert(segment.base_offset <= offset)
         # The caller keeps `batch` alive, the pin keeps the descriptor, the lock keeps the end where it is.
         with nogil:
             if stamp:
@@ -414,6 +425,9 @@ cdef class LogCore:
             self.producers.update_marker(info, marker, now_ms)
         elif info.producer_id >= 0:
             self.producers.update(info, now_ms)
+        kl_assert(written == info.size)
+        kl_assert(info.base_offset == offset)
+        kl_assert(info.next_offset > offset)
         segment.advance(info, self.index_interval)
         self.log_end_offset = info.next_offset
         self.high_watermark = info.next_offset
@@ -435,6 +449,10 @@ cdef class LogCore:
         # A log start inside an open transaction has moved it past that one's first offset already.
         if offset > self.last_stable_offset:
             self.last_stable_offset = offset
+        kl_assert(self.log_start_offset <= self.last_stable_offset)
+        kl_assert(self.last_stable_offset <= self.high_watermark)
+        kl_assert(self.high_watermark <= self.log_end_offset)
+        kl_assert(self.flushed_offset <= self.log_end_offset)
         return 0
 
     # ---- read -------------------------------------------------------------------------------------------------------
@@ -638,11 +656,33 @@ cdef class LogCore:
         for i in range(1, len(segments)):
             assert (<Segment>segments[i - 1]).base_offset < (<Segment>segments[i]).base_offset, "segments out of order"
         last = <Segment?>segments[len(segments) - 1]
+        if KL_DEBUG:
+            self._check_contiguous(segments)
         self.active = last
         self.segments = segments
 
+    cdef int _check_contiguous(self, tuple segments) except -1:
+        """A new active segment begins where the log ends, and in a positional format each one where the one before
+        does. (Elsewhere compaction leaves gaps, and only the batches themselves tell.)"""
+        cdef Segment before, segment
+        for i in range(1, len(segments)):
+            before, segment = <Segment>segments[i - 1], <Segment>segments[i]
+            kl_assert(before.base_offset < segment.base_offset)
+            if self.format.positional:
+                kl_assert(before.base_offset + before.size == segment.base_offset)
+        if self.active is not None:
+            segment = <Segment>segments[len(segments) - 1]
+            kl_assert(segment.base_offset <= self.log_end_offset)
+            if segment.base_offset > self.active.base_offset:
+                kl_assert(segment.base_offset == self.log_end_offset)
+        return 0
+
     def _set_offsets(self, int64_t log_start, int64_t flushed, int64_t log_end):
         """Publishes the offsets of a log being opened."""
+        kl_assert(self.log_end_offset <= log_end)
+        kl_assert(0 <= log_start)
+        kl_assert(log_start <= flushed)
+        kl_assert(flushed <= log_end)
         assert 0 <= log_start <= flushed <= log_end, f"offsets out of order: {log_start}, {flushed}, {log_end}"
         self.log_start_offset = log_start
         self.flushed_offset = flushed
@@ -651,6 +691,8 @@ cdef class LogCore:
         self.last_stable_offset = flushed if self.format.positional else log_start
 
     def _set_log_start(self, int64_t log_start):
+        kl_assert(self.log_start_offset <= log_start)
+        kl_assert(log_start <= self.log_end_offset)
         assert self.log_start_offset <= log_start <= self.log_end_offset, "log start must rise and stay inside the log"
         self.log_start_offset = log_start
         if self.flushed_offset < log_start:
@@ -662,6 +704,7 @@ cdef class LogCore:
 
     def _set_flushed(self, int64_t flushed):
         """Records below `flushed` are on the disk. It never goes back."""
+        kl_assert(flushed <= self.log_end_offset)
         assert flushed <= self.log_end_offset, "flushed beyond the end"
         if flushed > self.flushed_offset:
             self.flushed_offset = flushed

@@ -48,6 +48,7 @@ from kafkalite._native.cursor cimport (
     Cursor, cursor_init, load_i16, load_i64, read_compact_count, read_count, read_i16, read_i32, read_raw, read_string,
     read_uvarint, skip_tags,
 )
+from kafkalite._native.debug cimport kl_assert
 from kafkalite._native.error_codes cimport (
     INVALID_RECORD,
     INVALID_REQUIRED_ACKS,
@@ -479,6 +480,7 @@ cdef class PendingPart:
         global deferred_bytes
         if self.records is not None:
             deferred_bytes -= len(self.records)
+            kl_assert(deferred_bytes >= 0)
             self.records = None
         return 0
 
@@ -607,6 +609,7 @@ cdef class PendingProduce:
             part.state.error = UNKNOWN_SERVER_ERROR
         finally:
             log.deferred_appends -= 1
+            kl_assert(log.deferred_appends >= 0)
         if part.state.outcome == APPEND_WAIT:
             if part.admission is not None:
                 part.admission.then(AdmissionWaiter(self, i))
@@ -647,6 +650,7 @@ cdef class PendingProduce:
 
     cdef int part_done(self) except -1:
         self.remaining -= 1
+        kl_assert(self.remaining >= 0)
         if self.remaining == 0:
             self.finish()
         return 0

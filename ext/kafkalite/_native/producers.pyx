@@ -31,6 +31,7 @@ from kafkalite._native.batch cimport (
     next_record,
 )
 from kafkalite._native.cursor cimport Cursor, cursor_init, load_i16, load_i32
+from kafkalite._native.debug cimport kl_assert
 from kafkalite._native.error_codes cimport (
     INVALID_PRODUCER_EPOCH,
     INVALID_TXN_STATE,
@@ -91,6 +92,9 @@ cdef class ProducerEntry:
         """Remembers an appended batch as the newest, forgetting the oldest of a full window."""
         cdef SequenceSpan* span
         cdef int i
+        kl_assert(self.span_count >= 0)
+        kl_assert(self.span_count <= WINDOW)
+        kl_assert(info.base_offset > self.last_offset)
         if info.producer_epoch != self.epoch:
             self.epoch = info.producer_epoch
             self.span_count = 0
@@ -248,6 +252,7 @@ cdef class ProducerTable:
         """
         cdef ProducerEntry entry = self.entry_of(info)
         cdef int64_t first_offset = entry.transaction_offset
+        kl_assert(info.base_offset > entry.last_offset)
         if info.producer_epoch > entry.epoch:
             entry.epoch = info.producer_epoch
             entry.span_count = 0
@@ -263,6 +268,7 @@ cdef class ProducerTable:
             return 0
         entry.coordinator_epoch = marker.coordinator_epoch
         entry.last_timestamp = info.max_timestamp
+        kl_assert(first_offset < info.base_offset)
         if first_offset >= 0 and marker.type == MARKER_ABORT:
             self.aborted.put(info.producer_id, first_offset, info.base_offset,
                              min(self.first_open_offset, info.next_offset))
@@ -297,6 +303,9 @@ cdef class ProducerTable:
         self.opened[place].producer_id = producer_id
         self.opened_end += 1
         self.open_count += 1
+        kl_assert(first_offset >= 0)
+        kl_assert(self.opened_end <= self.opened_capacity)
+        kl_assert(self.open_count <= self.opened_end - self.opened_start)
         if first_offset < self.first_open_offset:
             self.first_open_offset = first_offset
         return 0
@@ -308,6 +317,7 @@ cdef class ProducerTable:
         assert self.opened[place].producer_id != ENDED, "it had ended"
         self.opened[place].producer_id = ENDED
         self.open_count -= 1
+        kl_assert(self.open_count >= 0)
         while self.opened_start < self.opened_end and self.opened[self.opened_start].producer_id == ENDED:
             self.opened_start += 1
         if self.opened_start == self.opened_end:
@@ -315,6 +325,7 @@ cdef class ProducerTable:
             self.first_open_offset = INT64_MAX
         else:
             self.first_open_offset = self.opened[self.opened_start].first_offset
+        kl_assert((self.open_count == 0) == (self.first_open_offset == INT64_MAX))
         return 0
 
     cdef int make_room(self) except -1:
@@ -331,6 +342,7 @@ cdef class ProducerTable:
             if self.opened[i].producer_id != ENDED:
                 memcpy(&fresh[kept], &self.opened[i], sizeof(OpenTransaction))
                 kept += 1
+        kl_assert(kept == self.open_count)
         free(self.opened)
         self.opened = fresh
         self.opened_capacity = capacity

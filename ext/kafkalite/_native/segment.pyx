@@ -29,6 +29,7 @@ from libc.errno cimport EIO, errno
 from libc.stdint cimport INT64_MAX, int64_t
 from libc.string cimport memchr
 
+from kafkalite._native.debug cimport kl_assert
 from kafkalite._native.error_codes cimport CORRUPT_MESSAGE
 from kafkalite._native.file_ops cimport (
     file_allocate,
@@ -120,6 +121,9 @@ cdef class FileCache:
         return 0
 
     cdef int remove(self, Segment segment) except -1:
+        kl_assert(segment.slot >= 0)
+        kl_assert(segment.slot < <Py_ssize_t>len(self.slots))
+        kl_assert(self.open_count == <int64_t>len(self.slots))
         cdef Segment last = <Segment>self.slots.pop()
         if last is not segment:
             self.slots[segment.slot] = last
@@ -216,6 +220,9 @@ cdef class Segment:
             self._open()
         if self.map_size < self.size:
             self._ensure_map()
+        kl_assert(self.fd >= 0)
+        kl_assert(self.map_size >= self.size)
+        kl_assert(self.pins >= 0)
         self.pins += 1
         self.used = True
         return 0
@@ -224,11 +231,14 @@ cdef class Segment:
         """As pin(), but False where that would open or map."""
         if self.fd < 0 or self.map_size < self.size:
             return False
+        kl_assert(self.pins >= 0)
         self.pins += 1
         self.used = True
         return True
 
     cdef int unpin(self) except -1:
+        kl_assert(self.pins > 0)
+        kl_assert(self.fd >= 0)
         assert self.pins > 0, "unpin without pin"
         self.pins -= 1
         if self.pins == 0 and self.retired is not None:
@@ -318,6 +328,8 @@ cdef class Segment:
         return 0
 
     cdef int _take(self, int fd, void* address, int64_t map_size) except -1:
+        kl_assert(self.fd < 0)
+        kl_assert(self.slot < 0)
         try:
             self.watch = watch_map(address, map_size, &self.fault)
         except MemoryError:
@@ -336,6 +348,7 @@ cdef class Segment:
         cdef int fd = self.fd
         cdef void* address = <void*>self.map
         cdef int64_t map_size = self.map_size
+        kl_assert(self.pins == 0)
         assert self.pins == 0, "closing a pinned segment"
         if fd < 0:
             return 0
@@ -429,6 +442,10 @@ cdef class Segment:
         cdef int64_t end = self.size + size
         cdef int64_t step
         cdef int64_t result = 0
+        kl_assert(self.pins > 0)
+        kl_assert(size > 0)
+        kl_assert(not self.sealed)
+        kl_assert(self.written >= self.size)
         if end > self.allocated:
             step = min(max(self.size, ALLOCATE_STEP_MIN), ALLOCATE_STEP_MAX)
             step = max(min(end + step, size_max), end) if not whole else max(size_max, end)
@@ -447,6 +464,7 @@ cdef class Segment:
             file_truncate(self.fd, self.size)
         elif end > self.written:
             self.written = end
+        kl_assert(self.written >= self.size)
         return result
 
     cdef int64_t write_zeros(self, int64_t end) noexcept nogil:
@@ -458,11 +476,17 @@ cdef class Segment:
             return 0
         result = file_pwrite(self.fd, zeros, until - self.written, self.written)
         if result >= 0:
+            kl_assert(until <= self.reserved)
             self.written = until
         return result
 
     cdef int advance(self, const ItemInfo* info, int64_t index_interval) except -1:
         """Makes the written batch readable and indexes it."""
+        kl_assert(not self.sealed)
+        kl_assert(info.size > 0)
+        kl_assert(info.base_offset >= self.base_offset)
+        kl_assert(info.next_offset > info.base_offset)
+        kl_assert(self.written >= self.size + info.size)
         if self.bytes_since_entry > index_interval:
             self.index.append(info.base_offset, self.size, self.max_timestamp)
             self.bytes_since_entry = 0
@@ -499,6 +523,7 @@ cdef class Segment:
             self.check_read()
         finally:
             self.unpin()
+        kl_assert(size <= self.size)
         if size > self.flushed_size:
             self.flushed_size = size
 
@@ -552,6 +577,9 @@ cdef class Segment:
     def cut(self, int64_t size):
         """Recovery: drops the file's bytes from `size` on. Nobody may hold a pin or a view. OSError."""
         cdef int result
+        kl_assert(self.pins == 0)
+        kl_assert(0 <= size)
+        kl_assert(size <= self.size)
         assert self.pins == 0, "cutting a pinned segment"
         self.pin()
         try:
@@ -588,10 +616,13 @@ cdef class Segment:
 
     def set_flushed(self, int64_t size):
         """The first `size` bytes are on the disk (known from a checkpoint or the clean-shutdown marker)."""
+        kl_assert(0 <= size)
+        kl_assert(size <= self.size)
         self.flushed_size = size
 
     def set_verified_from(self, int64_t position):
         """Everything from `position` on was checked while loading; at 0 all of it."""
+        kl_assert(position >= 0)
         self.unverified_size = min(self.unverified_size, position)
 
     @property
@@ -653,6 +684,7 @@ cdef class Segment:
         if self.verified is not None and granule < len(self.verified) and not self.verified[granule]:
             self.verified[granule] = 1
             self.unverified_count -= 1
+            kl_assert(self.unverified_count >= 0)
             if self.unverified_count == 0:
                 self.unverified_size = 0
                 self.verified = None
@@ -662,6 +694,8 @@ cdef class Segment:
 
         Ranges that touch become one, so that it does not matter in which steps the bytes were checked.
         """
+        kl_assert(position <= end)
+        kl_assert(offset <= next_offset)
         known = self.damage or ()
         merged = []
         last = None

@@ -23,6 +23,7 @@ import os as _os
 from collections import deque
 
 from kafkalite._native.cursor cimport store_i16, store_i32, store_i64, store_uvarint
+from kafkalite._native.debug cimport kl_assert
 from kafkalite._native.log_core cimport LogSlice
 
 cdef extern from "<unistd.h>" nogil:
@@ -79,6 +80,7 @@ cdef class OutBuffer:
 
     cdef int put(self, const unsigned char* source, Py_ssize_t size) except -1:
         self.reserve(size)
+        kl_assert(self.size + size <= self.capacity)
         memcpy(self.data + self.size, source, <size_t>size)
         self.size += size
         return 0
@@ -246,6 +248,7 @@ cdef class Answer:
 
     cdef int fill(self, bytes data, list slices, list cuts) except -1:
         cdef LogSlice piece
+        kl_assert(not self.ready)
         self.data = data
         self.slices = slices
         self.cuts = cuts

@@ -1,0 +1,29 @@
+/* kl_assert(condition): an invariant of ours, checked in the debug build (KL_DEBUG) and compiled to nothing in any other.
+ *
+ * What fails is told in one line on stderr, and the process aborts: most invariants stand where no exception can leave
+ * (without the GIL, in functions that cannot fail, in the middle of a change), and a broker that goes on with a broken
+ * one may write it to the disk. faulthandler shows the Python that led there. The condition must have no effect.
+ */
+#ifndef KL_ASSERT_H
+#define KL_ASSERT_H
+
+#ifndef KL_DEBUG
+#define KL_DEBUG 0
+#endif
+
+#if KL_DEBUG
+#include <stdio.h>
+#include <stdlib.h>
+
+__attribute__((noreturn, cold, unused)) static void kl_assert_failed(const char* file, int line, const char* condition) {
+    fprintf(stderr, "%s:%d: invariant broken: %s\n", file, line, condition);
+    fflush(stderr);
+    abort();
+}
+
+#define kl_assert(condition) ((condition) ? (void)0 : kl_assert_failed(__FILE__, __LINE__, #condition))
+#else
+#define kl_assert(condition) ((void)0)
+#endif
+
+#endif

@@ -1,0 +1,3 @@
+"""Which build this is."""
+
+ENABLED = KL_DEBUG != 0

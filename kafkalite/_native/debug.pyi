@@ -1,0 +1,2 @@
+ENABLED: bool
+"""Whether this is the debug build, which checks invariants and aborts where one is broken."""
