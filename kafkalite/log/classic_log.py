@@ -214,9 +214,14 @@ class ClassicLog(PartitionLog):
         """
         if self.empty_forever:
             return [0] if time_ms in {OFFSETS_LATEST, OFFSETS_EARLIEST} else []
-        entries = [(segment.base_offset, self._modified_ms(segment)) for segment in self.segments]
-        if self.flushed_offset > entries[-1][0]:
-            entries.append((self.flushed_offset, self.clock.time_ms()))
+        flushed = self.flushed_offset
+        entries = [
+            (segment.base_offset, self._modified_ms(segment))
+            for segment in self.segments
+            if segment.base_offset <= flushed  # a roll comes before the flush that makes what it closed visible
+        ]
+        if flushed > entries[-1][0]:
+            entries.append((flushed, self.clock.time_ms()))
         if time_ms == OFFSETS_LATEST:
             last = len(entries) - 1
         elif time_ms == OFFSETS_EARLIEST:

@@ -181,6 +181,20 @@ def test_a_roll_puts_the_closed_segment_on_the_disk(tmp_path: Path) -> None:
     assert log.flushed_offset >= 15
 
 
+def test_the_end_that_is_told_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between a roll and the flush that makes what it closed visible, names included."""
+    harness = LogHarness(tmp_path, message_format="classic", segment_bytes=14)
+    waiting: list[object] = []
+    monkeypatch.setattr(harness.services, "request_flush", lambda log, _end, _callback: waiting.append(log))
+    log = opened(harness)
+    log.append_set(HELLO_1)
+    log.append_set(HELLO_1)
+    assert waiting, "the roll asked for a flush"
+    assert log.offsets_before(-1, 5) == [log.high_watermark]
+    log.flush()
+    assert log.offsets_before(-1, 5) == [30, 15, 0]
+
+
 def test_an_old_segment_is_rolled(tmp_path: Path) -> None:
     clock = FakeClock(TIME_MS)
     harness = LogHarness(tmp_path, clock=clock, message_format="classic", segment_ms=1000)
