@@ -6,6 +6,7 @@
     loading         a partition directory → an open log      recovery   what to do with bytes that are no batches
     flusher         group commit                             retention  which segments may go
     entries         names a flush has to make durable        adoption   directories that the journal does not know
+    record_checks   compressed records, and bad ones         quarantine damage that is remembered
     index_file · snapshots · checkpoints · files             the small files beside the logs, and how they are written
 
 It knows nothing of requests, sockets or the wire; it reports appends through listeners.

@@ -24,15 +24,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kafkalite._native import file_ops
-from kafkalite._native.batch import (
-    HEADER_SIZE,
-    BatchError,
-    BatchInfo,
-    RecordFaults,
-    check_records,
-    find_faults,
-    read_info,
-)
+from kafkalite._native.batch import RecordFaults
 from kafkalite._native.index import SegmentIndex
 from kafkalite._native.log_core import APPEND_ASK, LogCore, LogSlice
 from kafkalite._native.producers import FROM_CLIENT, FROM_COORDINATOR, ProducerTable
@@ -49,14 +41,14 @@ from kafkalite.errors import (
     UnknownTopicOrPartition,
     error_for,
 )
-from kafkalite.log import checkpoints, files, index_file, recovery
+from kafkalite.log import checkpoints, files, index_file, record_checks, recovery
 from kafkalite.log.entries import DirectoryEntries
 from kafkalite.log.markers import marker_batch
 from kafkalite.log.producer_state import Captured, ProducerState, load_or_report
 from kafkalite.log.retention import RetentionPolicy, SegmentAge, SizeRetention, StartRetention, TimeRetention, ask
 from kafkalite.logging import fields
 from kafkalite.model import OffsetAndTimestamp
-from kafkalite.record.compression import Codec, CompressionError, Decompressor
+from kafkalite.record.compression import Codec
 
 _LOG = logging.getLogger(__name__)
 
@@ -216,58 +208,22 @@ class PartitionLog(LogCore):
     def _check_compressed(
         self, batch: bytes, key_required: bool, timestamp_min: int, timestamp_max: int
     ) -> tuple[int, int, int]:
-        info = read_info(batch)
-        try:
-            with Decompressor(self.services.decompressed_size_max) as decompressor:
-                records = decompressor.decompress(info.codec, memoryview(batch)[HEADER_SIZE:])
-                try:
-                    _, max_timestamp, _ = check_records(
-                        info,
-                        records,
-                        key_required=key_required,
-                        timestamp_min=timestamp_min,
-                        timestamp_max=timestamp_max,
-                    )
-                except BatchError as error:
-                    return self._fault_of(info, records, key_required, error), error.index, -1
-                finally:
-                    records.release()
-        except CompressionError:
-            return ErrorCode.INVALID_RECORD, -1, -1  # its CRC is right: sending it again would not help
-        return 0, -1, max_timestamp
+        return record_checks.check_compressed(
+            batch,
+            key_required=key_required,
+            timestamp_min=timestamp_min,
+            timestamp_max=timestamp_max,
+            size_max=self.services.decompressed_size_max,
+        )
 
     def _faults_of(self, batch: bytes, timestamp_min: int, timestamp_max: int) -> RecordFaults:
-        """The bad records of a batch that an append has just refused for them, with the bounds it held them against."""
-        info = read_info(batch)
-        records = memoryview(batch)[HEADER_SIZE:]
-
-        def find(records: memoryview) -> RecordFaults:
-            return find_faults(
-                info,
-                records,
-                key_required=self.compacted,
-                timestamp_min=timestamp_min,
-                timestamp_max=timestamp_max,
-            )
-
-        if not info.codec:
-            return find(records)
-        with Decompressor(self.services.decompressed_size_max) as decompressor:
-            unpacked = decompressor.decompress(info.codec, records)
-            try:
-                return find(unpacked)
-            finally:
-                unpacked.release()
-
-    @staticmethod
-    def _fault_of(info: BatchInfo, records: memoryview, key_required: bool, error: BatchError) -> int:
-        """Whether it was a record's time that was refused, which without bounds would pass."""
-        try:
-            check_records(info, records, key_required=key_required)
-        except BatchError as other:
-            if other.index == error.index:
-                return ErrorCode.INVALID_RECORD
-        return ErrorCode.INVALID_TIMESTAMP
+        return record_checks.faults_of(
+            batch,
+            key_required=self.compacted,
+            timestamp_min=timestamp_min,
+            timestamp_max=timestamp_max,
+            size_max=self.services.decompressed_size_max,
+        )
 
     def _recode(self, batch: bytes, codec: int) -> bytearray:
         from kafkalite.log.recode import recode
