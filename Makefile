@@ -17,7 +17,7 @@ SOURCES := $(wildcard ext/c/* ext/kafkalite/*.pxd ext/kafkalite/_native/*.pyx ex
 BUILD := $(BIN)/python setup.py -q build_ext --inplace -j $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help run build pipeline test test-all test-spark test-debug test-asan packages bench bench-packages bench-parts bench-spark clients lint format generated docs warnings build-check clean
+.PHONY: help run build build-debug build-asan pipeline test test-all test-spark test-debug test-asan packages bench bench-packages bench-parts bench-spark clients lint format generated docs warnings build-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 16
@@ -76,18 +76,28 @@ test-all: $(VENV)/.built $(VENV)/.tested $(VENV)/.spark packages  ## the slow te
 test-spark: $(VENV)/.built $(VENV)/.tested $(VENV)/.spark packages  ## the tests that need PySpark, which is large, but the slow ones
 	$(BIN)/python -m pytest -m "spark and not slow" $(PYTEST_ARGS)
 
-# Both rebuild in place, and put the release build back whatever the tests say.
-test-debug: $(VENV)/.tested  ## the tests on the debug build: bounds checks and assertions on
-	KAFKALITE_DEBUG=1 $(BUILD) --force
-	KAFKALITE_DEBUG=1 $(BIN)/python -m pytest -m "not slow and not spark" $(PYTEST_ARGS); \
-	status=$$?; $(BUILD) --force; exit $$status
+# Both stand beside the release build, which they leave alone.
+DEBUG_BUILD = KAFKALITE_DEBUG=1 $(BIN)/python setup.py -q build_ext -j $(JOBS)
+DEBUG_TESTS := tests/unit tests/parity tests/recovery tests/integration tests/reliability
+ASAN := $(shell gcc -print-file-name=libasan.so 2>/dev/null)
 
-test-asan: $(VENV)/.tested  ## the unit and parity tests on a debug build with the address sanitiser
-	KAFKALITE_DEBUG=1 KAFKALITE_SANITIZE=address $(BUILD) --force
-	KAFKALITE_DEBUG=1 LD_PRELOAD=$$(gcc -print-file-name=libasan.so) PYTHONMALLOC=malloc \
-	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 \
-	$(BIN)/python -m pytest tests/unit tests/parity -m "not slow" $(PYTEST_ARGS); \
-	status=$$?; $(BUILD) --force; exit $$status
+build-debug: $(VENV)/.tested  ## the debug build, in build/debug
+	$(DEBUG_BUILD) --build-lib build/debug --build-temp build/temp-debug
+
+build-asan: $(VENV)/.tested  ## the debug build with the address sanitiser, in build/asan
+	KAFKALITE_SANITIZE=address $(DEBUG_BUILD) --build-lib build/asan --build-temp build/temp-asan
+
+test-debug: build-debug  ## the tests on the debug build, whose invariants abort where they are broken
+	KAFKALITE_NATIVE_PATH=$(CURDIR)/build/debug/kafkalite/_native \
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(DEBUG_TESTS) -m "not slow and not spark" $(PYTEST_ARGS)
+
+# The sanitiser has to be the first library of every process of ours; tests/support/sanitiser.py keeps it from others'.
+ASAN_PYTEST = KAFKALITE_NATIVE_PATH=$(CURDIR)/build/asan/kafkalite/_native LD_PRELOAD=$(ASAN) PYTHONMALLOC=malloc \
+	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:handle_abort=0 \
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow and not spark"
+
+test-asan: build-asan  ## the unit, parity and recovery tests on the debug build with the address sanitiser
+	$(ASAN_PYTEST) tests/unit tests/parity tests/recovery $(PYTEST_ARGS)
 
 bench: $(VENV)/.built $(VENV)/.bench bench-packages  ## beside RabbitMQ, ActiveMQ, Apache Kafka, NATS, Redis (BENCH_ARGS=--quick)
 	@$(BIN)/kafkalite bench --out $(BENCH_OUT) $(BENCH_ARGS)

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.support import sanitiser
+
 # A slow machine is no failing example.
 settings.register_profile("kafkalite", deadline=None)
 settings.load_profile("kafkalite")
@@ -20,6 +22,7 @@ def pytest_configure() -> None:
     """A run in a shell's background ignores Ctrl-C, and programs it starts would inherit that; some tests send it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    sanitiser.install()
 
 
 def pytest_report_header() -> str:
