@@ -12,12 +12,16 @@ JOBS ?= 2
 BENCH_OUT ?= build/bench/head_to_head
 BENCH_ARGS ?=
 PIPELINE_ARGS ?=
+FAMILY ?= power
+SEEDS ?= 1-5
+STATES ?= 600
+ACKS ?= 50000
 
 SOURCES := $(wildcard ext/c/* ext/kafkalite/*.pxd ext/kafkalite/_native/*.pyx ext/kafkalite/_native/*.pxd)
 BUILD := $(BIN)/python setup.py -q build_ext --inplace -j $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help run build build-debug build-asan pipeline test test-all test-spark test-debug test-asan packages bench bench-packages bench-parts bench-spark clients lint format generated docs warnings build-check clean
+.PHONY: help run build build-debug build-asan pipeline test test-all test-spark test-debug test-asan prove packages bench bench-packages bench-parts bench-spark clients lint format generated docs warnings build-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 16
@@ -111,6 +115,13 @@ bench-parts: $(VENV)/.built $(VENV)/.tested packages  ## micro benchmarks, then 
 
 bench-spark: $(VENV)/.built $(VENV)/.bench $(VENV)/.spark packages  ## beside Spark's own connector, in Spark (BENCH_ARGS="--rows 1000000")
 	$(BIN)/python -m benchmarks.spark $(BENCH_ARGS)
+
+# Goes on where an earlier run of the same commit was stopped.
+prove: $(VENV)/.built $(VENV)/.tested  ## many seeds of one family of tests, counted by commit in docs/proof.md (FAMILY=power SEEDS=1-5 STATES=600)
+	@case "$(FAMILY)" in \
+	power) $(BIN)/python -m tests.power prove --seeds $(SEEDS) --states $(STATES) --acks $(ACKS) --jobs $(JOBS) ;; \
+	*) echo "FAMILY=$(FAMILY): there is power" >&2; exit 2 ;; \
+	esac
 
 clients: $(VENV)/.built $(VENV)/.tested packages  ## every client of the matrix, slow ones too, and docs/clients.md from what happened
 	KAFKALITE_COMPAT_RECORD=tests/compat/matrix.json $(BIN)/python -m pytest -m capability tests/compat $(PYTEST_ARGS); \

@@ -1,0 +1,169 @@
+"""A broker on a crash state, and what it keeps of what was promised.
+
+The judging process has everything imported and no threads; each state is a fork of it, which starts a broker on the
+state's directory, asks it over a socket, and writes its verdict into a pipe. A fork that dies, or says nothing in time,
+is a finding too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import resource
+import select
+import signal
+import time
+import traceback
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kafkalite.broker import Broker
+from kafkalite.errors import StartupError
+from tests.power.look import Look
+from tests.power.promises import PROMISES
+from tests.power.promises.base import Past
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.power.recording import Recording
+
+TIME_MAX_S = 120
+FILE_SIZE_MAX = 256 << 20
+QUIET = {
+    "log.cleaner.enable": "false",
+    "log.retention.check.interval.ms": "3600000",
+    "log.flush.offset.checkpoint.interval.ms": "3600000",
+    "num.network.threads": "1",
+    "num.recovery.threads.per.data.dir": "1",
+}
+"""What the judged broker is told beside the recorded one's settings: to do nothing of its own while it is looked at."""
+INTERNAL = {"__consumer_offsets", "__transaction_state", "__share_group_state"}
+
+
+@dataclass
+class Verdict:
+    """What became of one state. Times in seconds."""
+
+    findings: list[str] = field(default_factory=list)
+    refused: str = ""
+    cpu_s: float = 0.0
+
+
+class Lines(logging.Handler):
+    """Keeps what the broker logs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tracebacks: list[str] = []
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(f"{record.levelname} {record.getMessage()} {getattr(record, 'fields', '')}")
+        if record.exc_info:
+            self.tracebacks.append("".join(traceback.format_exception(record.exc_info[1])))
+
+
+def judge(data_directory: Path, recording: Recording, moment: int) -> Verdict:
+    """Starts a broker in a fork of this process and judges it."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        _in_fork(writing, data_directory, recording, moment)
+    os.close(writing)
+    answer = _read_all(reading)
+    os.close(reading)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(child, signal.SIGKILL)
+    _, status, usage = os.wait4(child, 0)
+    try:
+        verdict = Verdict(**json.loads(answer))
+    except ValueError:
+        killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+        what = "said nothing in time" if killed else f"ended with wait status {status}"
+        verdict = Verdict([f"the judged process {what}"])
+    verdict.cpu_s += usage.ru_utime + usage.ru_stime
+    return verdict
+
+
+def _read_all(descriptor: int) -> bytes:
+    """Everything up to the end, or what came in time."""
+    deadline = time.monotonic() + TIME_MAX_S
+    pieces = []
+    while True:
+        ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
+        piece = os.read(descriptor, 1 << 16) if ready else b""
+        if not piece:
+            return b"".join(pieces)
+        pieces.append(piece)
+
+
+def _in_fork(descriptor: int, data_directory: Path, recording: Recording, moment: int) -> None:
+    status = 1
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_SIZE_MAX, FILE_SIZE_MAX))
+        resource.setrlimit(resource.RLIMIT_CPU, (TIME_MAX_S, TIME_MAX_S))
+        verdict = Verdict()
+        try:
+            verdict.findings = list(_look(verdict, data_directory, recording, moment))
+        except BaseException:  # noqa: BLE001 - whatever it was, it is the verdict
+            verdict.findings.append(f"judging failed: {traceback.format_exc()}")
+        os.write(
+            descriptor, json.dumps({"findings": verdict.findings[:20], "refused": verdict.refused}).encode()[: 1 << 16]
+        )
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _look(verdict: Verdict, data_directory: Path, recording: Recording, moment: int) -> Any:
+    lines = Lines()
+    logger = logging.getLogger("kafkalite")
+    logger.addHandler(lines)
+    logger.propagate = False
+    logger.setLevel(logging.INFO)
+    past = Past(recording.history, moment)
+    settings = {**recording.broker_settings, **QUIET, "log.dirs": str(data_directory)}
+    settings["listeners"] = "kafka://127.0.0.1:0,kafka07://127.0.0.1:0"
+    broker = Broker(settings)
+    findings: list[str] = []
+    try:
+        broker.start()
+    except StartupError as error:
+        verdict.refused = str(error)
+        if "\n" in str(error) or not str(error):
+            findings.append(f"the broker refuses to start in other than one sentence: {error!r}")
+        if any(past.promised(op) for op in recording.history.every_op()):
+            findings.append(f"the broker refuses to start: {error}")
+        return findings
+    endpoint = broker.classic_endpoint
+    look = Look(int(broker.bootstrap_servers.rsplit(":", 1)[1]), endpoint.port if endpoint else 0)
+    findings += examine(past, look)
+    findings += [f"the broker's log has a traceback: {text}" for text in lines.tracebacks]
+    if os.environ.get("POWER_SHOW_LOG"):
+        print("\n".join(lines.lines))
+    return findings
+
+
+def examine(past: Past, look: Look) -> list[str]:
+    """Every promise, beside what a broker says."""
+    findings: list[str] = []
+    look.read_topics()
+    settings = past.history.settings["topics"]
+    keyed = {name for name, own in settings.items() if "compact" in own.get("cleanup.policy", "")}
+    classic = {name for name, own in settings.items() if own.get("message.format") == "classic"}
+    keys = [
+        (topic.name, partition)
+        for topic in look.topics.values()
+        if topic.name not in INTERNAL | classic
+        for partition in range(topic.partition_count)
+    ]
+    look.logs = look.read(keys, keyed=keyed)
+    for promise in PROMISES:
+        findings += [f"{promise.name}: {text}" for text in promise.check(past, look)]
+    for promise in PROMISES:
+        findings += [f"{promise.name}: {text}" for text in promise.check_after(past, look)]
+    return findings

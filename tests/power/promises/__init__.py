@@ -1,0 +1,30 @@
+"""What the broker promises, a file a kind: who asks for it while a run is recorded, what must be there afterwards."""
+
+from __future__ import annotations
+
+from tests.power.promises.base import Past, Promise
+from tests.power.promises.classic import Classic
+from tests.power.promises.compaction import Compaction
+from tests.power.promises.configs import Configs
+from tests.power.promises.offsets import Offsets
+from tests.power.promises.producer_ids import ProducerIdsOnce
+from tests.power.promises.purging import Purging
+from tests.power.promises.records import Records
+from tests.power.promises.topics import Topics
+from tests.power.promises.transactions import Transactions
+
+__all__ = ["PROMISES", "Past", "Promise"]
+
+PROMISES: tuple[Promise, ...] = (
+    Topics(),
+    Transactions(),
+    Offsets(),
+    Configs(),
+    Compaction(),
+    Purging(),
+    Classic(),
+    ProducerIdsOnce(),
+    Records(),
+)
+"""In the order in which they are checked: transactions are brought to their ends before offsets are asked for as
+stable, and the appends of Records come last."""

@@ -1,0 +1,82 @@
+"""Settings changed while running: a topic's and the broker's hold once the change was answered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkalite.protocol import api
+from kafkalite.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kafkalite.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from tests.power.promises.base import Past, Promise
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from tests.power.history import Op
+    from tests.power.look import Look
+    from tests.power.world import Actor, World
+
+TOPIC_TYPE, BROKER_TYPE = 2, 4
+PLACES = ((TOPIC_TYPE, "plain", "retention.ms"), (BROKER_TYPE, "1", "log.cleaner.delete.retention.ms"))
+LARGE = 10_000_000_000
+"""Values are this and more: nothing is removed because of them."""
+
+
+class Configs(Promise):
+    """One setting of a topic and one of the broker, changed again and again."""
+
+    name = "configs"
+
+    def actors(self, world: World) -> Iterable[tuple[str, Callable[[Actor], None]]]:
+        yield "configs", _alter
+
+    def check(self, past: Past, look: Look) -> Iterator[str]:
+        ops = past.ops("configs")
+        for kind, name, key in PLACES:
+            own = [op for op in ops if op.what["key"] == key]
+            if own and (kind == BROKER_TYPE or name in look.topics):
+                yield from _check_setting(past, look, kind, name, key, own)
+
+
+def _check_setting(past: Past, look: Look, kind: int, name: str, key: str, own: list[Op]) -> Iterator[str]:
+    wanted = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=[key])
+    answer = look.ask(api.DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=[wanted])).results[0]
+    if answer.error_code:
+        yield f"{key} of {name}: error {answer.error_code}"
+        return
+    text = answer.configs[0].value
+    sure = max((i for i, op in enumerate(own) if past.promised(op)), default=-1)
+    allowed = {op.what["value"] for op in own[max(sure, 0) :]}
+    if text not in allowed and (sure >= 0 or int(text) >= LARGE):
+        yield f"{key} of {name} is {text}, but was set to {own[sure].what['value']}"
+
+
+def _alter(actor: Actor) -> None:
+    number = [0]
+
+    def step() -> None:
+        actor.come_again()
+        kind, name, key = actor.draw.choice(PLACES)
+        number[0] += 1
+        text = str(LARGE + number[0])
+        change = AlterConfigsResource(
+            resource_type=kind, resource_name=name, configs=[AlterableConfig(name=key, value=text)]
+        )
+
+        def succeeded(answer: Any) -> dict[str, Any] | None:
+            return None if answer.responses[0].error_code else {}
+
+        actor.attempt(
+            "configs",
+            {"key": key, "value": text},
+            api.INCREMENTAL_ALTER_CONFIGS,
+            1,
+            IncrementalAlterConfigsRequest(resources=[change]),
+            succeeded=succeeded,
+        )
+
+    actor.rounds(step)

@@ -1,0 +1,84 @@
+"""Results that are kept, counted and taken up again; moments that are drawn; the page."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from pathlib import Path
+
+from tests.power import campaign, proof, trace
+from tests.power.__main__ import seeds
+from tests.power.judge import Verdict
+from tests.power.moments import Moments
+from tests.power.prove import State
+from tests.power.trace import Record
+
+
+def write_rows(place: Path, seed: int, *rows: dict[str, object]) -> Path:
+    path = place / f"seed-{seed}.states"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def row(number: int, model: str = "posix", **changes: object) -> dict[str, object]:
+    verdict = Verdict(cpu_s=0.5)
+    return campaign.row_of(State(number, 100, model), verdict) | changes
+
+
+def test_what_was_judged_is_not_judged_again(tmp_path: Path) -> None:
+    path = write_rows(tmp_path, 1, row(0), row(2))
+    assert campaign._missing(tmp_path, 1, 4) == [1, 3]
+    path.write_text(path.read_text() + json.dumps(row(3))[:20])
+    assert campaign._missing(tmp_path, 1, 4) == [1, 3], "a line that was cut off counts for nothing"
+    assert campaign._missing(tmp_path, 2, 2) == [0, 1]
+
+
+def test_counts_of_a_commit(tmp_path: Path) -> None:
+    write_rows(tmp_path, 1, row(0), row(1, "ext4", findings=["x", "y"]), row(1, "ext4", findings=["x", "y"]))
+    write_rows(tmp_path, 2, row(0, refused="no"), row(2))
+    (tmp_path / "audit-1").write_text(json.dumps({"count": 10, "gone": 1, "early": ["z"], "early_count": 1}))
+    (tmp_path / "audit-2").write_text(json.dumps({"count": 5, "gone": 0, "early": [], "early_count": 0}))
+    assert campaign.summarise(tmp_path) == {
+        "seeds": 2,
+        "states": {"posix": 3, "ext4": 1},
+        "findings": 1,
+        "refused": 1,
+        "audited": 15,
+        "early": 1,
+        "cpu_s_per_state": 0.5,
+    }
+
+
+def test_page_is_that_of_the_counts() -> None:
+    assert proof.PAGE.read_text(encoding="utf-8") == proof.page(proof.load()), "run `python -m tests.power page`"
+
+
+def test_page_has_a_row_a_commit() -> None:
+    counts = {"seeds": 5, "states": {"posix": 1500, "ext4": 1500}, "findings": 0, "audited": 50_001, "early": 0}
+    text = proof.page([{"commit": "abc", "cpu_s_per_state": 0.123, **counts}])
+    assert "| `abc` | 5 | 1,500 | 1,500 | 0 | 50,001 | 0 | 0.12 s |" in text
+    assert proof.NONE in proof.page([])
+
+
+def test_seeds_are_numbers_and_ranges() -> None:
+    assert seeds("1-3") == [1, 2, 3]
+    assert seeds("7,2-3") == [7, 2, 3]
+
+
+def test_moments_are_drawn_near_what_matters_and_everywhere() -> None:
+    def record(number: int, kind: int, a: int = 0, b: int = 0) -> Record:
+        return Record(number * 8, kind, 0, 1, a, b, 0, "", b"")
+
+    records = [record(0, trace.PROCESS), record(1, trace.MARK, trace.MARK_READY)]
+    records += [record(number, trace.CLOSE) for number in range(2, 1000)]
+    records[500] = record(500, trace.SEND)
+    records[700] = record(700, trace.OPEN, b=os.O_CREAT)
+    moments = Moments(records)
+    draw = random.Random(1)
+    drawn = [moments.draw(draw) // 8 for _ in range(2000)]
+    near = [sum(place < number <= place + 5 for number in drawn) for place in (500, 700)]
+    assert min(near) > 300, "right behind an answer, and behind a new name"
+    assert len(set(drawn)) > 150, "and anywhere else"
+    again = random.Random(1)
+    assert drawn == [moments.draw(again) // 8 for _ in range(2000)]

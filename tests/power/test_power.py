@@ -1,0 +1,215 @@
+"""Power cuts in a recorded run: a sample of what `make prove FAMILY=power` does; and the judge finds what is wrong."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+from crc32c import crc32c
+
+from tests.power import states
+from tests.power.audit import audit
+from tests.power.disk import Disk
+from tests.power.judge import judge
+from tests.power.prove import judge_states, plan
+from tests.power.recorder import scratch
+from tests.power.recording import Recording, record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+STEPS, STATES = 700, 40
+
+
+@pytest.fixture(scope="module")
+def recording() -> Recording:
+    """One run with a kill -9 in it; that its trace gives the real directory is checked while it is made."""
+    return record(4, steps=STEPS, kills=1)
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    directory = scratch()
+    yield directory
+    shutil.rmtree(directory)
+
+
+def test_nothing_promised_is_missing(recording: Recording) -> None:
+    for state, verdict in judge_states(recording, plan(recording, range(STATES))):
+        assert verdict.findings == [], state
+
+
+def test_no_answer_comes_before_the_disk_has_what_it_promises(recording: Recording) -> None:
+    found = audit(recording)
+    assert found.early == []
+    assert found.count > 100
+
+
+def test_broker_that_does_not_sync_is_found_out() -> None:
+    recording = record(4, steps=STEPS, kills=1, overrides={"flush.on.acks.all": "false"})
+    assert len(audit(recording).early) > 50
+    assert any(verdict.findings for _, verdict in judge_states(recording, plan(recording, range(STATES))))
+
+
+# ---- the judge finds planted faults ----------------------------------------------------------------------------------
+
+
+def at_the_end(recording: Recording, place: Path) -> tuple[Path, int]:
+    """The directory as it was when the run was over, and the moment."""
+    disk = Disk(recording.root)
+    for entry in recording.records:
+        disk.play(entry)
+    tree: states.Tree = dict(disk.read_tree())
+    states.write(tree, place)
+    return place / "var" / "data", recording.records[-1].place + 1
+
+
+def biggest(data: Path, pattern: str) -> Path:
+    return max(data.glob(pattern), key=lambda path: path.stat().st_size)
+
+
+def cut_records(data: Path) -> str:
+    log = biggest(data, "plain-*/*.log")
+    log.write_bytes(log.read_bytes()[: log.stat().st_size // 2])
+    return "records: "
+
+
+def flip_records(data: Path) -> str:
+    log = biggest(data, "idempotent-*/*.log")
+    content = bytearray(log.read_bytes())
+    content[len(content) // 2] ^= 1
+    log.write_bytes(content)
+    return "records: "
+
+
+def swap_partitions(data: Path) -> str:
+    for first, second in (("plain-0", "plain-1"), ("plain-2", "plain-3")):
+        (data / first).rename(data / "between")
+        (data / second).rename(data / first)
+        (data / "between").rename(data / second)
+    return "records: "
+
+
+def forget_offsets(data: Path) -> str:
+    for directory in data.glob("__consumer_offsets-*"):
+        shutil.rmtree(directory)
+    return "offsets: "
+
+
+def forget_transactions(data: Path) -> str:
+    for directory in data.glob("__transaction_state-*"):
+        shutil.rmtree(directory)
+    return "transactions: "
+
+
+def forget_aborts(data: Path) -> str:
+    """Markers of aborted transactions say that they commit."""
+    count = 0
+    for log in data.glob("transactional-*/*.log"):
+        content = bytearray(log.read_bytes())
+        position = 0
+        while position + 61 < len(content):
+            end = position + 12 + int.from_bytes(content[position + 8 : position + 12], "big")
+            key = content.find(b"\0\0\0\0", position + 61, end)
+            if content[position + 22] & 0x20 and key > 0:
+                content[key + 3] = 1
+                content[position + 17 : position + 21] = crc32c(bytes(content[position + 21 : end])).to_bytes(4, "big")
+                count += 1
+            position = end
+        log.write_bytes(content)
+    for index in (*data.glob("transactional-*/*.txnindex"), *data.glob("transactional-*/*.producers")):
+        index.unlink()
+    for snapshot in data.glob("transactional-*/*.snapshot"):
+        snapshot.unlink()
+    assert count, "no transaction was aborted"
+    return "transactions: "
+
+
+def forget_the_journal(data: Path) -> str:
+    journal = data / "metadata.journal"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(line for line in lines if b'"overrides"' not in line or b'"op":"topic"' in line))
+    return "configs: "
+
+
+def forget_given_ids(data: Path) -> str:
+    journal = data / "metadata.journal"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(line for line in lines if b"producer_ids" not in line))
+    for known in ("idempotent", "transactional", "__transaction_state", "__consumer_offsets"):
+        for directory in data.glob(f"{known}-*"):
+            shutil.rmtree(directory)  # what is in logs is known from there
+    return "producer ids: "
+
+
+def forget_topics(data: Path) -> str:
+    journal = data / "metadata.journal"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(line for line in lines if b'"wide"' not in line))
+    for directory in data.glob("wide-*"):
+        shutil.rmtree(directory)
+    return "topics: "
+
+
+def forget_what_is_deleted(data: Path) -> str:
+    (data / "log-start-offset-checkpoint").write_bytes(b"0\n0\n")
+    for log in sorted(data.glob("purged-*")):
+        for deleted in log.glob("*.deleted"):
+            deleted.rename(deleted.with_suffix(""))
+    return "purging: "
+
+
+def forget_the_newest_of_a_key(data: Path) -> str:
+    for checkpoint in data.glob("*checkpoint"):
+        checkpoint.unlink()
+    for directory in data.glob("compacted-*"):
+        newest = max(path for path in directory.glob("*.log") if path.stat().st_size)
+        for file in directory.glob(f"{newest.stem}.*"):
+            file.unlink()
+    (data / ".kafka_cleanshutdown").unlink(missing_ok=True)
+    return "compaction: "
+
+
+def forget_classic_messages(data: Path) -> str:
+    for segment in data.glob("old-*/*.kafka"):
+        segment.unlink()
+    return "classic: "
+
+
+PLANTED = (
+    cut_records,
+    flip_records,
+    swap_partitions,
+    forget_offsets,
+    forget_transactions,
+    forget_aborts,
+    forget_the_journal,
+    forget_given_ids,
+    forget_topics,
+    forget_what_is_deleted,
+    forget_the_newest_of_a_key,
+    forget_classic_messages,
+)
+
+
+def test_untouched_directory_keeps_every_promise(recording: Recording, place: Path) -> None:
+    data, moment = at_the_end(recording, place)
+    assert judge(data, recording, moment).findings == []
+
+
+@pytest.mark.parametrize("plant", PLANTED)
+def test_planted_fault_is_found(recording: Recording, place: Path, plant: Callable[[Path], str]) -> None:
+    data, moment = at_the_end(recording, place)
+    expected = plant(data)
+    findings = judge(data, recording, moment).findings
+    assert any(text.startswith(expected) for text in findings), findings
+
+
+def test_broker_that_cannot_start_is_found(recording: Recording, place: Path) -> None:
+    data, moment = at_the_end(recording, place)
+    (data / "metadata.journal").unlink()
+    verdict = judge(data, recording, moment)
+    assert verdict.refused
+    assert verdict.findings

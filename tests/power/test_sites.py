@@ -1,0 +1,99 @@
+"""Every call that makes something durable is known, with what happens without it."""
+
+from __future__ import annotations
+
+import ast
+
+from tests.power.sites import find, sites, without
+
+SOURCE = """
+class Journal:
+    def record(self):
+        file_ops.sync_file(self.fd)
+        if self.new:
+            file_ops.sync_directory(self.path)
+
+def save(path):
+    write_atomically(path, b"", durable=True)
+    write_atomically(path, b"", durable=False)
+    return groups.join()
+"""
+
+
+def test_sites_are_named_by_function_and_number() -> None:
+    assert [site for site, _ in find(ast.parse(SOURCE), "m")] == [
+        "m:Journal.record#0",
+        "m:Journal.record#1",
+        "m:save#0",
+    ]
+
+
+def test_one_site_is_left_out_and_no_other() -> None:
+    lines = ast.unparse(without(SOURCE, "m", "m:Journal.record#1")).splitlines()
+    assert "            None" in lines
+    assert "        file_ops.sync_file(self.fd)" in lines
+    text = ast.unparse(without(SOURCE, "m", "m:save#0"))
+    assert text.count("durable=False") == 2
+    assert "sync_directory" in text
+
+
+def test_every_sync_of_the_broker_is_in_the_table() -> None:
+    assert sorted(sites()) == sorted(KNOWN), "say in KNOWN what leaving a new sync out does"
+
+
+LOG = "kafkalite.log."
+OFFLINE = "none: `kafkalite log repair` runs on a stopped broker, whose files it copies aside before it changes them"
+KNOWN: dict[str, str] = {
+    f"{LOG}adoption:_adopt#0": "none: no directory is copied in; a lost id is given anew or read from the journal",
+    f"{LOG}adoption:_write_anew#0": "none: no directory is copied in; a lost id is read from the journal",
+    f"{LOG}checkpoints:write_offsets#0": "found: posix, seed 1: records that were deleted are there again",
+    f"{LOG}checkpoints:write_properties#0": "found: posix, seed 1: meta.properties is empty, no start",
+    f"{LOG}classic_log:ClassicLog._roll_locked#0": "found: posix, seed 2: a hole between two segments, no reading",
+    f"{LOG}classic_log:ClassicLog._roll_locked#1": "open: not found in 200 states",
+    f"{LOG}classic_log:make_visible#0": "found: posix, seed 1: an end that was told is gone",
+    f"{LOG}compaction:Compaction._write_group#0": "found: posix, seed 1: a compacted segment is empty",
+    f"{LOG}directory:_make#0": "found: posix, seed 1: the whole data directory is gone; 568 answers early",
+    f"{LOG}directory:leave_clean_marker#0": "none: without the marker a start checks the logs, which are whole",
+    f"{LOG}directory:take_clean_marker#0": "open: not found in 200 states",
+    f"{LOG}entries:DirectoryEntries.sync#0": "open: not found in 200 states",
+    f"{LOG}entries:DirectoryEntries.sync#1": "none: a lost file counts as empty, the journal has the epoch",
+    f"{LOG}entries:DirectoryEntries.sync#2": "found: posix, seed 1: committed offsets are gone; 535 answers early",
+    f"{LOG}files:sync_path#0": "open: of entries:DirectoryEntries.sync#0 and #1",
+    f"{LOG}files:write_atomically#0": "found: posix, seed 1: meta.properties is empty, no start",
+    f"{LOG}files:write_atomically#1": "found: posix, seed 1: records that were deleted are there again",
+    f"{LOG}journal:Journal.open#0": "none: a torn last line that comes again is cut off again",
+    f"{LOG}journal:Journal.record#0": "open: not tried",
+    f"{LOG}journal:Journal.rewrite#0": "open: not tried",
+    f"{LOG}loading:load#0": "open: not tried",
+    f"{LOG}manager:LogManager.__init__#0": "open: not tried",
+    f"{LOG}manager:LogManager._open_locked#0": "open: not tried",
+    f"{LOG}manager:LogManager.sync_renames#0": "open: not tried",
+    f"{LOG}partition_log:PartitionLog._sync_unless_deleted#0": "open: not tried",
+    f"{LOG}partition_log:PartitionLog.finish_seal#0": "open: not tried; the next flush syncs what the sealer did not",
+    f"{LOG}partition_log:PartitionLog.flush#0": "open: not tried",
+    f"{LOG}partition_log:flush_together#0": "open: not tried",
+    f"{LOG}producer_state:ProducerState.save_compacted#0": "open: not tried",
+    f"{LOG}producer_state:ProducerState.save_compacted#1": "open: not tried",
+    f"{LOG}quarantine_file:write#0": "none: nothing is damaged while a run is recorded, so nothing is quarantined",
+    f"{LOG}repair:_copy_aside#0": OFFLINE,
+    f"{LOG}repair:_copy_aside#1": OFFLINE,
+    f"{LOG}repair:_mend_file#0": OFFLINE,
+    f"{LOG}repair:_mend_segment#0": OFFLINE,
+    f"{LOG}repair:_put_aside#0": OFFLINE,
+    f"{LOG}repair:_put_in_place#0": OFFLINE,
+    f"{LOG}repair:_put_in_place#1": OFFLINE,
+    f"{LOG}repair:_write_without#0": OFFLINE,
+    f"{LOG}swap:_announce#0": "open: not tried",
+    f"{LOG}swap:_announce#1": "open: not tried",
+    f"{LOG}swap:_finish_one#0": "open: not tried",
+    f"{LOG}swap:_put_in_place#0": "open: not tried",
+    f"{LOG}swap:_put_in_place#1": "open: not tried",
+    f"{LOG}swap:_withdraw#0": "none: no swap is withdrawn in a recorded run, which would need a failing disk",
+    f"{LOG}swap:finish#0": "open: not tried",
+    f"{LOG}transaction_index:write#0": "open: not tried",
+}
+"""Site → what finds it missing; or, with "none:", why no state can; or, with "open:", what is not known yet."""
+
+
+def test_table_says_one_of_three_things() -> None:
+    assert [text for text in KNOWN.values() if not text.startswith(("found: ", "none: ", "open: "))] == []
