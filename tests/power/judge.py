@@ -17,6 +17,7 @@ import signal
 import time
 import traceback
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kafkalite.broker import Broker
@@ -26,12 +27,11 @@ from tests.power.promises import PROMISES
 from tests.power.promises.base import Past
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.power.recording import Recording
 
 TIME_MAX_S = 120
 FILE_SIZE_MAX = 256 << 20
+FINDINGS_MAX, TEXT_MAX = 100, 1000
 QUIET = {
     "log.cleaner.enable": "false",
     "log.retention.check.interval.ms": "3600000",
@@ -63,7 +63,14 @@ class Lines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         self.lines.append(f"{record.levelname} {record.getMessage()} {getattr(record, 'fields', '')}")
         if record.exc_info:
-            self.tracebacks.append("".join(traceback.format_exception(record.exc_info[1])))
+            self.tracebacks.append(where(record.exc_info[1]))
+
+
+def where(error: BaseException | None) -> str:
+    """An exception with its places. (Python 3.11 parses source lines to format one, and may fail at that in a fork.)"""
+    frames = traceback.extract_tb(error.__traceback__) if error is not None else []
+    places = " < ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in reversed(frames))
+    return f"{type(error).__name__}: {error} at {places}"
 
 
 def judge(data_directory: Path, recording: Recording, moment: int) -> Verdict:
@@ -109,11 +116,11 @@ def _in_fork(descriptor: int, data_directory: Path, recording: Recording, moment
         verdict = Verdict()
         try:
             verdict.findings = list(_look(verdict, data_directory, recording, moment))
-        except BaseException:  # noqa: BLE001 - whatever it was, it is the verdict
-            verdict.findings.append(f"judging failed: {traceback.format_exc()}")
-        os.write(
-            descriptor, json.dumps({"findings": verdict.findings[:20], "refused": verdict.refused}).encode()[: 1 << 16]
-        )
+        except BaseException as error:  # noqa: BLE001 - whatever it was, it is the verdict
+            verdict.findings.append(f"judging failed: {where(error)}")
+        told = [text[:TEXT_MAX] for text in verdict.findings[:FINDINGS_MAX]]
+        with os.fdopen(descriptor, "w") as pipe:
+            json.dump({"findings": told, "refused": verdict.refused[:TEXT_MAX]}, pipe)
         status = 0
     finally:
         os._exit(status)

@@ -153,11 +153,8 @@ def forget_topics(data: Path) -> str:
     return "topics: "
 
 
-def forget_what_is_deleted(data: Path) -> str:
-    (data / "log-start-offset-checkpoint").write_bytes(b"0\n0\n")
-    for log in sorted(data.glob("purged-*")):
-        for deleted in log.glob("*.deleted"):
-            deleted.rename(deleted.with_suffix(""))
+def delete_too_much(data: Path) -> str:
+    (data / "log-start-offset-checkpoint").write_text("0\n1\npurged 0 1000000\n")
     return "purging: "
 
 
@@ -188,7 +185,7 @@ PLANTED = (
     forget_the_journal,
     forget_given_ids,
     forget_topics,
-    forget_what_is_deleted,
+    delete_too_much,
     forget_the_newest_of_a_key,
     forget_classic_messages,
 )
