@@ -93,6 +93,9 @@ class LogManager:
         self._checkpoint_lock = threading.Lock()  # a leaf, as the journal's
         self._written: dict[str, dict[tuple[str, int], int]] = {}  # what the checkpoint files say
         self._journal: Journal | None = None
+        self._to_remove: list[
+            tuple[str, int]
+        ] = []  # directories with a name that is not synced, delays in ms; by _lock
         self._renames_unsynced = False  # of partition directories; guarded by _lock, as the next
         self._renames_failed: str | None = None
         self._directory_lock: directory.DirectoryLock | None = None
@@ -172,8 +175,7 @@ class LogManager:
         )
         if changed:
             found.record(*(journal.topic_change(topic) for topic in changed))
-        for path in (*deleted, *leftovers):
-            files.remove_tree(path)
+        self._remove_leftovers(deleted, leftovers)
         if changed or deleted or leftovers or not self.clean_start:
             # Once for all partitions: whose directory's name an earlier process left unsynced, or somebody copied here.
             # And what is removed must not come back once the journal forgets its id.
@@ -181,6 +183,22 @@ class LogManager:
         self.cleaner.load()
         self._load_all({topic.name for topic in changed})
         found.compact()
+
+    def _remove_leftovers(self, deleted: Iterable[str], leftovers: Iterable[str]) -> None:
+        """Removes directories of deleted topics: those that were renamed, and those that still have their own name.
+
+        What goes first is that name, durably: half of a directory that came back under it could not say whose it was.
+        """
+        doomed = list(deleted)
+        for path in leftovers:
+            name = files.parse_directory_name(os.path.basename(path))
+            assert name is not None, "leftovers are partition directories"
+            doomed.append(f"{self.directory}/{files.deleted_directory_name(*name)}")
+            file_ops.rename(path, doomed[-1])
+        if doomed:
+            self.services.sync_root()
+        for path in doomed:
+            files.remove_tree(path)
 
     def _take_broker_overrides(self, overrides: Mapping[str, str]) -> None:
         try:
@@ -532,7 +550,7 @@ class LogManager:
             ours = adoption.identity_of(path)[0] in self._open_journal().state.deleted_ids
             if ours or not any(adoption.has_segments(path, each.suffix) for each in FORMATS.values()):
                 target = f"{self.directory}/{files.deleted_directory_name(name, partition)}"
-                self._remove_later([self._rename_out_of_the_way(path, target)], 0)
+                self._to_remove.append((self._rename_out_of_the_way(path, target), 0))
             else:
                 target = f"{self.directory}/{files.stray_directory_name(name, partition)}"
                 self._rename_out_of_the_way(path, target)
@@ -563,6 +581,10 @@ class LogManager:
             if self._renames_failed is not None:
                 raise StorageError(f"the data directory could not be synced: {self._renames_failed}")
             self._renames_unsynced = False
+            removals, self._to_remove = self._to_remove, []
+        # Not before: a directory that comes back under its old name must still say whose it was.
+        for path, delay_ms in removals:
+            self._remove_later([path], delay_ms)
 
     def _remove_directory(self, path: str, topic: str, partition: int, delay_ms: int) -> None:
         """Of a deleted partition. One that cannot be renamed stays until the next start, which knows the topic's id."""
@@ -575,7 +597,7 @@ class LogManager:
             _LOG.warning("partition directory could not be renamed", extra=fields(path=path, reason=str(error)))
             return
         self._renames_unsynced = True
-        self._remove_later([target], delay_ms)
+        self._to_remove.append((target, delay_ms))
 
     # ---- journal ----------------------------------------------------------------------------------------------------
 

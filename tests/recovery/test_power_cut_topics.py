@@ -13,6 +13,7 @@ from kafkalite.errors import StorageError
 from kafkalite.log import checkpoints, files
 from kafkalite.log.manager import LogManager
 from tests.support.log_harness import TIME_MS, abandon, damage_ranges, make_batch, make_manager
+from tests.support.process import wait_until
 from tests.support.unsynced import NameRecorder, recorded
 
 METADATA = "partition.metadata"
@@ -124,6 +125,42 @@ def test_removal_at_a_start_is_durable_before_the_journal_forgets_the_id(
     assert not again.topics
     again.close()
     manager.close()
+
+
+def test_nothing_of_a_deleted_topic_goes_before_its_name_has_gone_durably(root: Path) -> None:
+    manager = started(root)
+    manager.create_topic("t", 1, {"file.delete.delay.ms": "0"}).partitions[0].append(make_batch())
+    manager.delete_topic("t", durable=False)
+    manager.housekeeper.run_due()
+    (renamed,) = root.glob("t-0.*-delete")
+    assert (renamed / METADATA).exists(), "under its old name again it could not say whose it was"
+    manager.sync_renames()
+    manager.housekeeper.run_due()
+    wait_until(lambda: not renamed.exists(), 30, "the directory is removed")
+    manager.close()
+
+
+def test_a_start_removes_nothing_of_a_directory_whose_name_may_come_back(
+    root: Path, recorder: NameRecorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = started(root)
+    written(manager, "t")
+    shutil.copytree(root / "t-0", tmp_path / "t-0")
+    manager.delete_topic("t")
+    abandon(manager)
+    shutil.move(tmp_path / "t-0", root / "t-0")  # it was killed before the renaming, and after the line in the journal
+    recorder.sync_directory(str(root))
+    durable: list[set[str]] = []
+    remove_tree = files.remove_tree
+
+    def look_and_remove(path: str) -> None:
+        durable.append(directories(recorder.image(tmp_path / f"image-{len(durable)}")))
+        remove_tree(path)
+
+    monkeypatch.setattr(files, "remove_tree", look_and_remove)
+    started(root).close()
+    assert durable
+    assert not any("t-0" in names for names in durable)
 
 
 def test_deletion_that_cannot_be_synced_is_not_reported_done(root: Path) -> None:
