@@ -11,6 +11,7 @@ Nothing else imports this module. A Broker is started once and stopped once, fro
 from __future__ import annotations
 
 import importlib
+import ipaddress
 import logging
 import math
 import resource
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from kafkalite.listeners import Listener
     from kafkalite.log.retention import RetentionPolicy
     from kafkalite.model import Endpoint
+    from kafkalite.security.tls_listener import TlsListeners
     from kafkalite.zookeeper.broker import BrokerRegistration
 
 logger = logging.getLogger("kafkalite.broker")
@@ -113,6 +115,7 @@ class Broker:
         self._groups: GroupCoordinator | None = None
         self._transactions: TransactionCoordinator | None = None
         self._listeners: list[BoundListener] = []
+        self._tls: TlsListeners | None = None
 
     @property
     def logs(self) -> LogManager:
@@ -123,8 +126,23 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What a client's `bootstrap.servers` takes: host:port of every listener but that of Kafka 0.7."""
-        return ",".join(str(bound.endpoint) for bound in self._listeners if not bound.classic)
+        """What a client's `bootstrap.servers` takes: host:port of every listener but that of Kafka 0.7.
+
+        Of those without TLS, where there are any; of those with TLS otherwise.
+        """
+        listeners = [bound for bound in self._listeners if not bound.classic]
+        plain = [bound for bound in listeners if bound.tls is None]
+        return ",".join(str(bound.endpoint) for bound in plain or listeners)
+
+    @property
+    def endpoints(self) -> dict[str, Endpoint]:
+        """Where clients are told to connect, by the listener's name in capitals."""
+        return {bound.name: bound.endpoint for bound in self._listeners}
+
+    def reload_certificates(self) -> None:
+        """Reads the files of every listener with TLS again, in the background; what is wrong with one is logged."""
+        if self._tls is not None:
+            self._tls.reload_soon()
 
     @property
     def classic_endpoint(self) -> Endpoint | None:
@@ -195,6 +213,7 @@ class Broker:
             logs.config, logs, pool, self.clock, groups, ProducerIds(logs), groups.timers
         )
         transactions.start()
+        self._tls = self._load_tls(logs.config)
         self._listeners = [self._bind(wanted) for wanted in config.bound_listeners]
         cluster = ClusterView(
             logs.cluster_id,
@@ -225,6 +244,10 @@ class Broker:
             receive_buffer_bytes=config.socket_receive_buffer_bytes,
         )
         services.config_listeners.append(self._use_config)
+        if self._tls is not None:
+            services.config_checks.append(self._tls.check)
+            services.config_listeners.append(self._tls.use)
+            self._tls.start()
         for worker in self._workers:
             worker.start()
         self._registration = self._register(logs)
@@ -251,7 +274,24 @@ class Broker:
         listening = bind(wanted.host, wanted.port, self.config.socket_listen_backlog_size)
         port = int(listening.getsockname()[1])
         endpoint = self.config.advertised_endpoint(wanted, port)
-        return BoundListener(wanted.name, listening, endpoint, classic=wanted.classic)
+        tls = None if self._tls is None else self._tls.by_name.get(wanted.name)
+        if tls is None and not ipaddress.ip_address(listening.getsockname()[0].partition("%")[0]).is_loopback:
+            logger.warning(
+                "listener %s has no TLS and is open to other machines: whoever reaches it may read and write", wanted
+            )
+        return BoundListener(wanted.name, listening, endpoint, classic=wanted.classic, tls=tls)
+
+    @staticmethod
+    def _load_tls(config: BrokerConfig) -> TlsListeners | None:
+        """Certificates of the listeners with TLS; None, and nothing is imported or loaded, where there is none."""
+        if all(listener.protocol == "PLAINTEXT" for listener in config.bound_listeners):
+            return None
+        from kafkalite._native.tls_context import library_version
+        from kafkalite.security.tls_listener import TlsListeners
+
+        listeners = TlsListeners(config)
+        logger.info("TLS by %s", library_version())
+        return listeners
 
     def _make_worker(
         self,
@@ -301,6 +341,12 @@ class Broker:
                 in_flight_max=config.connection_max_in_flight_requests,
             )
             io.faults = self._faults
+            if self._tls is not None:
+                io.use_tls(
+                    handshake_s_max=config.connection_authentication_timeout_ms / 1000,
+                    handshake_count_max=max(1, config.connection_authentication_max // config.num_network_threads),
+                    failing_s=config.connection_failed_authentication_delay_ms / 1000,
+                )
             if classic:
                 io.classic = self._make_classic_server(logs, pool, out)
             return io
@@ -393,6 +439,9 @@ class Broker:
         self._stop_workers(DRAIN_S)
         self._acceptor = None
         self._listeners = []
+        if self._tls is not None:
+            self._tls.stop()
+            self._tls = None
         if self._pool is not None:
             if not self._pool.close(POOL_CLOSE_S):
                 logger.warning("background work did not end within %.0f s", POOL_CLOSE_S)

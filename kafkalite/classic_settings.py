@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from kafkalite.errors import ConfigError
 from kafkalite.settings import ConfigType, Effect, Value, attribute_of, setting
+from kafkalite.tls_settings import SignInSettings
 
 _LOG = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ that give the default in place of today's (none: today's)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ClassicSettings:
+class ClassicSettings(SignInSettings):
     """Rows of the broker's settings table that only concern classic topics and the 0.7 listener."""
 
     log_flush_interval: int = setting(

@@ -20,7 +20,7 @@ from kafkalite.classic_settings import ClassicSettings, named_as_given, parse_ma
 from kafkalite.config_providers import resolve
 from kafkalite.errors import ConfigError
 from kafkalite.foreign_settings import foreign_note, known_dynamic, refuse_foreign
-from kafkalite.listeners import Listener, parse_advertised, parse_listeners
+from kafkalite.listeners import Listener, parse_advertised, parse_limits, parse_listeners
 from kafkalite.model import Endpoint
 from kafkalite.settings import (
     INT32_MAX,
@@ -41,6 +41,7 @@ from kafkalite.settings import (
     setting,
     to_text,
 )
+from kafkalite.tls_settings import RELOADABLE, TlsSettings, listener_key, row_of
 
 __all__ = ["BROKER_SETTINGS", "TOPIC_SETTINGS", "BrokerConfig", "ConfigError", "TopicConfig"]
 
@@ -87,10 +88,9 @@ class BrokerConfig(ClassicSettings):
     listeners: str = setting(
         STRING,
         "kafka://127.0.0.1:9092",
-        "What to bind, a comma between two: `kafka://host:port`, or Kafka's form `PLAINTEXT://host:port`. No host is"
-        " every interface, port 0 is any free port. `kafka07://host:port` serves Kafka 0.7's clients."
-        " A name of its own per listener, mapped to PLAINTEXT by"
-        " listener.security.protocol.map, gives several.",
+        "What to bind, a comma between two: `kafka://host:port`, or Kafka's form `PLAINTEXT://host:port`, and"
+        " `SSL://host:port` for TLS. No host is every interface, port 0 is any free port. `kafka07://host:port` serves"
+        " Kafka 0.7's clients. Names of their own (listener.security.protocol.map) allow several of a kind.",
     )
     advertised_listeners: str | None = setting(
         STRING,
@@ -100,8 +100,8 @@ class BrokerConfig(ClassicSettings):
     )
     listener_security_protocol_map: str = setting(
         STRING,
-        "PLAINTEXT:PLAINTEXT,KAFKA:PLAINTEXT",
-        "Listener name to protocol; this release speaks PLAINTEXT only.",
+        "PLAINTEXT:PLAINTEXT,SSL:SSL,KAFKA:PLAINTEXT",
+        "Listener name to protocol: PLAINTEXT or SSL.",
     )
     controller_listener_names: tuple[str, ...] = setting(
         LIST, (), "Listeners of these names are Kafka's controllers' own: not bound here, so that its file can be used."
@@ -557,12 +557,18 @@ class BrokerConfig(ClassicSettings):
         if given and self.message_max_bytes > self.socket_request_max_bytes:
             raise ConfigError("message.max.bytes", "is above socket.request.max.bytes, so no such batch could arrive")
         parse_advertised(self.advertised_listeners, self.bound_listeners)
+        for listener in self.bound_listeners:
+            self.tls_of(listener.name)
         self.connections_per_ip_overrides()
 
     @property
     def bound_listeners(self) -> tuple[Listener, ...]:
         """What `listeners` asks to bind, controller listeners left out."""
         return parse_listeners(self.listeners, self.listener_security_protocol_map, self.controller_listener_names)
+
+    def tls_of(self, listener: str) -> TlsSettings:
+        """The TLS settings that hold for this listener."""
+        return TlsSettings.of_listener(listener, self.static_texts, self.dynamic_texts)
 
     def advertised_endpoint(self, listener: Listener, bound_port: int) -> Endpoint:
         """Where clients of this listener are told to connect, once its port is known."""
@@ -588,24 +594,19 @@ class BrokerConfig(ClassicSettings):
 
     def connections_per_ip_overrides(self) -> dict[str, int]:
         """max.connections.per.ip.overrides as address → count."""
-        limits: dict[str, int] = {}
-        for item in filter(None, (part.strip() for part in self.max_connections_per_ip_overrides.split(","))):
-            address, separator, count = item.rpartition(":")
-            if not separator or not address or not count.isdecimal():
-                raise ConfigError("max.connections.per.ip.overrides", f"must be address:count, not {item!r}")
-            limits[address.strip("[]")] = int(count)
-        return limits
+        return parse_limits(self.max_connections_per_ip_overrides)
 
     def describe(self) -> Iterator[ConfigEntry]:
         """Every setting with value, source and synonyms, as DescribeConfigs tells them."""
-        for key, row in BROKER_SETTINGS.items():
+        own = {key: row for key in (*self.dynamic_texts, *self.static_texts) if (row := row_of(key)) is not None}
+        for key, row in {**BROKER_SETTINGS, **own}.items():
             synonyms = self.synonyms(key)
             yield ConfigEntry(
                 name=key,
-                value=row.render(getattr(self, row.attribute)),
+                value=synonyms[0].value if key in own else row.render(getattr(self, row.attribute)),
                 source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
                 type=row.type,
-                read_only=not row.dynamic,
+                read_only=row.key not in RELOADABLE if key in own else not row.dynamic,
                 sensitive=row.type == ConfigType.PASSWORD,
                 synonyms=synonyms,
                 documentation=row.doc,
@@ -614,7 +615,7 @@ class BrokerConfig(ClassicSettings):
     def synonyms(self, key: str) -> tuple[ConfigSynonym, ...]:
         """Where this broker setting's value could come from, the one that counts first."""
         names = _SYNONYMS.get(key, (key,))
-        rows = {name: BROKER_SETTINGS[name] for name in names}
+        rows = {name: BROKER_SETTINGS[name] for name in names if name in BROKER_SETTINGS}
         defaults = {name: row.render(row.default) for name, row in rows.items() if row.default is not None}
         written = {WRITTEN_DEFAULT: self.static_texts.get(key, defaults[key])} if key == WRITTEN_DEFAULT else {}
         return ordered_synonyms(key, names, self.dynamic_texts, written, self.static_texts, defaults)
@@ -630,7 +631,7 @@ def _known_texts(texts: Mapping[str, str], notes: list[str]) -> dict[str, str]:
     """Only keys of the table, aliases replaced; ConfigError for an unknown key, a note for one that means nothing."""
     known: dict[str, str] = {}
     for key, text in texts.items():
-        if key in BROKER_SETTINGS:
+        if key in BROKER_SETTINGS or listener_key(key) is not None:
             known[key] = text
         elif key in _ALIASES:
             if _ALIASES[key] in texts:
@@ -647,7 +648,7 @@ def _known_texts(texts: Mapping[str, str], notes: list[str]) -> dict[str, str]:
 
 
 def _later_notes(known: Mapping[str, str]) -> Iterator[str]:
-    for key in known:
+    for key in filter(BROKER_SETTINGS.__contains__, known):
         match BROKER_SETTINGS[key].effect:
             case Effect.LATER:
                 yield f"{key} is accepted, and takes effect with a later release"

@@ -62,6 +62,8 @@ class BrokerServices:
     pool: IoPool
     groups: GroupCoordinator
     transactions: TransactionCoordinator
+    config_checks: list[Callable[[BrokerConfig], None]] = field(default_factory=list)
+    """Asked before settings change while running; they raise ConfigError."""
     config_listeners: list[Callable[[BrokerConfig], None]] = field(default_factory=list)
 
     def use_config(self, config: BrokerConfig) -> None:
@@ -93,9 +95,10 @@ class RequestContext:
         return endpoint
 
     @property
-    def principal(self) -> object:
-        """Who asks: None while nobody authenticates. The authoriser's seam."""
-        return self.connection.principal
+    def principal(self) -> str:
+        """Who asks, as `User:name`: the authoriser's seam."""
+        principal: str = self.connection.principal
+        return principal
 
 
 class Dispatcher:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kafkalite.errors import ConfigError
+from kafkalite.tls_settings import RELOADABLE, listener_key
 
 if TYPE_CHECKING:
     from kafkalite.settings import Setting
@@ -17,6 +18,8 @@ _REFUSED = {
     "authorizer.class.name": "this release has no authoriser, so access would not be limited",
     "create.topic.policy.class.name": "Java policy classes cannot be loaded, so the policy would not be obeyed",
     "alter.config.policy.class.name": "Java policy classes cannot be loaded, so the policy would not be obeyed",
+    "principal.builder.class": "Java classes cannot be loaded; ssl.principal.mapping.rules makes principals of names",
+    "ssl.engine.factory.class": "Java classes cannot be loaded, so its certificates would not be used",
     "advertised.host.name": "was removed from Kafka; use advertised.listeners",
     "advertised.port": "was removed from Kafka; use advertised.listeners",
     "host.name": "was removed from Kafka; use listeners",
@@ -25,16 +28,19 @@ _REFUSED = {
 """Key → why it cannot be ignored."""
 
 _PREFIXES: dict[str, str] = {
-    "ssl.": "this release serves PLAINTEXT only",
-    "sasl.": "this release serves PLAINTEXT only",
-    "security.": "this release serves PLAINTEXT only",
-    "listener.name.": "this release serves PLAINTEXT only",
-    "delegation.token.": "this release serves PLAINTEXT only",
-    "principal.": "this release serves PLAINTEXT only",
+    "ssl.provider": "TLS is OpenSSL's",
+    "ssl.secure.random.implementation": "TLS is OpenSSL's",
+    "ssl.keymanager.algorithm": "TLS is OpenSSL's",
+    "ssl.trustmanager.algorithm": "TLS is OpenSSL's",
+    "ssl.endpoint.identification.algorithm": "a server checks no host names",
+    "sasl.": "this release serves no SASL",
+    "security.inter.broker.protocol": "there is one broker",
+    "security.providers": "TLS is OpenSSL's",
+    "listener.name.": "of a listener's own settings only those of TLS (ssl.*) are known",
+    "delegation.token.": "this release serves no SASL",
     "super.users": "this release has no authoriser",
     "allow.everyone.if.no.acl.found": "this release has no authoriser",
-    "connections.max.reauth.ms": "this release serves PLAINTEXT only",
-    "connection.failed.authentication.delay.ms": "this release serves PLAINTEXT only",
+    "connections.max.reauth.ms": "this release serves no SASL",
     "process.roles": "one process is broker and controller",
     "controller.": "one process is broker and controller",
     "initial.broker.registration.timeout.ms": "one process is broker and controller",
@@ -124,8 +130,9 @@ def known_dynamic(texts: Mapping[str, str], table: "Mapping[str, Setting]") -> d
     ConfigError for a setting that is read at start alone, and for more than is kept.
     """
     for key, text in texts.items():
-        if key in table:
-            if not table[key].dynamic:
+        of_listener = listener_key(key)
+        if key in table or of_listener is not None:
+            if not (table[key].dynamic if of_listener is None else of_listener[1] in RELOADABLE):
                 raise ConfigError(key, "cannot be changed while the broker runs")
             continue
         refuse_foreign(key, text)
@@ -134,7 +141,7 @@ def known_dynamic(texts: Mapping[str, str], table: "Mapping[str, Setting]") -> d
             raise ConfigError(key, "cannot be changed while the broker runs")
         if len(key) + len(text) > KEPT_SIZE_MAX:
             raise ConfigError(key[:100], f"is kept with at most {KEPT_SIZE_MAX} characters of name and value")
-    known = {key: text for key, text in texts.items() if key in table}
+    known = {key: text for key, text in texts.items() if key in table or listener_key(key) is not None}
     if len(texts) - len(known) > KEPT_COUNT_MAX:
         raise ConfigError("", f"at most {KEPT_COUNT_MAX} names that mean nothing here are kept")
     return known

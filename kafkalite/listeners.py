@@ -3,7 +3,8 @@
     listeners=kafka://127.0.0.1:9092            our own form; the listener is named KAFKA
     listeners=PLAINTEXT://:9092                 Kafka's form; no host is every interface
     listeners=kafka://:9092,kafka07://:9072     Kafka 0.7's protocol needs a port of its own
-    listeners=IN://:29092,OUT://:9092           names of one's own, with listener.security.protocol.map=IN:PLAINTEXT,...
+    listeners=ssl://:9093                       the same protocol through TLS
+    listeners=IN://:29092,OUT://:9092           names of one's own: listener.security.protocol.map=IN:PLAINTEXT,OUT:SSL
 
 Pure functions on text: nothing is looked up or bound here, apart from the machine's host name for a listener that is
 bound on every interface and advertised nowhere.
@@ -12,7 +13,7 @@ bound on every interface and advertised nowhere.
 import re
 import socket
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kafkalite.errors import ConfigError
 from kafkalite.model import Endpoint
@@ -20,6 +21,7 @@ from kafkalite.model import Endpoint
 KEY = "listeners"
 ADVERTISED_KEY = "advertised.listeners"
 MAP_KEY = "listener.security.protocol.map"
+PROTOCOLS = ("PLAINTEXT", "SSL")
 
 _LISTENER = re.compile(
     r"(?P<name>[A-Za-z][A-Za-z0-9_]*)://(?P<host>\[[0-9A-Fa-f:.]+(%\w+)?\]|[A-Za-z0-9._-]*):(?P<port>-?[0-9]{1,5})/?"
@@ -34,6 +36,8 @@ class Listener:
     name: str
     host: str
     port: int
+    protocol: str = "PLAINTEXT"
+    """PLAINTEXT or SSL."""
 
     @property
     def classic(self) -> bool:
@@ -57,8 +61,7 @@ def parse_listeners(text: str, protocol_map: str, controller_names: Iterable[str
     found = [item for item in _parse(KEY, text) if item.name not in controllers]
     if not found:
         raise ConfigError(KEY, "names no listener to bind")
-    for item in found:
-        _check_protocol(item, protocols)
+    found = [replace(item, protocol=_protocol_of(item, protocols)) for item in found]
     _check_distinct(KEY, found)
     bound = [(item.host, item.port) for item in found if item.port]
     for address in bound:
@@ -107,14 +110,26 @@ def _parse_protocol_map(text: str) -> dict[str, str]:
     return protocols
 
 
-def _check_protocol(item: Listener, protocols: Mapping[str, str]) -> None:
+def _protocol_of(item: Listener, protocols: Mapping[str, str]) -> str:
     if item.classic:
-        return
+        return "PLAINTEXT"
     protocol = "PLAINTEXT" if item.name in {"KAFKA", "PLAINTEXT"} else protocols.get(item.name, item.name)
-    if protocol in {"SSL", "SASL_PLAINTEXT", "SASL_SSL"}:
-        raise ConfigError(KEY, f"{item} asks for {protocol}, which this release does not serve; PLAINTEXT only")
-    if protocol != "PLAINTEXT":
+    if protocol in {"SASL_PLAINTEXT", "SASL_SSL"}:
+        raise ConfigError(KEY, f"{item} asks for {protocol}, which this release does not serve; PLAINTEXT and SSL only")
+    if protocol not in PROTOCOLS:
         raise ConfigError(KEY, f"{MAP_KEY} gives listener {item.name} no protocol")
+    return protocol
+
+
+def parse_limits(text: str) -> dict[str, int]:
+    """max.connections.per.ip.overrides as address → count."""
+    limits: dict[str, int] = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        address, separator, count = item.rpartition(":")
+        if not separator or not address or not count.isdecimal():
+            raise ConfigError("max.connections.per.ip.overrides", f"must be address:count, not {item!r}")
+        limits[address.strip("[]")] = int(count)
+    return limits
 
 
 def _check_distinct(key: str, found: list[Listener]) -> None:

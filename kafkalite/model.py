@@ -48,6 +48,10 @@ class OffsetAndTimestamp(NamedTuple):
     leader_epoch: int = NO_LEADER_EPOCH
 
 
+ANONYMOUS = "User:ANONYMOUS"
+"""Kafka's principal of a client that has not said who it is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """Where clients reach a listener: what is sent out in metadata, not necessarily what is bound."""

@@ -240,7 +240,7 @@ def setting(
         row["computed"] = True
         return field(default_factory=default, metadata={_METADATA_KEY: row})
     row["default"] = default
-    return field(default=default, metadata={_METADATA_KEY: row})
+    return field(default=default, repr=type_ != ConfigType.PASSWORD, metadata={_METADATA_KEY: row})
 
 
 def collect(cls: type) -> dict[str, Setting]:
@@ -262,8 +262,8 @@ def collect(cls: type) -> dict[str, Setting]:
 
 
 def parse_all(table: Mapping[str, Setting], texts: Mapping[str, str]) -> dict[str, Value]:
-    """Attribute → value for the given texts, all of whose keys are in the table."""
-    return {table[key].attribute: table[key].parse(text) for key, text in texts.items()}
+    """Attribute → value for those of the given texts whose keys are in the table."""
+    return {table[key].attribute: table[key].parse(text) for key, text in texts.items() if key in table}
 
 
 def near_miss(key: str, known: Iterable[str]) -> str:

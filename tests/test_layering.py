@@ -19,8 +19,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 NATIVE = ROOT / "ext" / "kafkalite" / "_native"
 
 RANKS = [
-    {"debug", "status", "error_codes", "cursor"},
-    {"crc32", "crc32c", "file_ops", "mapped_faults"},
+    {"debug", "status", "error_codes", "cursor", "libssl"},
+    {"crc32", "crc32c", "file_ops", "mapped_faults", "tls_context", "tls_session"},
     {
         "message_set",
         "old_message",

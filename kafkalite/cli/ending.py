@@ -19,7 +19,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -27,7 +27,9 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class Ending:
     """A context: signals are caught inside it, and handled as before after it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, told: Iterable[signal.Signals] = ()) -> None:
+        """`told`: signals that wait() returns too, and that end nothing."""
+        self._told = tuple(told)
         self._bell, self._ring = socket.socketpair()
         self._ring.setblocking(False)
         self._before: dict[int, Any] = {}
@@ -35,6 +37,7 @@ class Ending:
     def __enter__(self) -> Self:
         signal.set_wakeup_fd(self._ring.fileno(), warn_on_full_buffer=False)
         self._before = {number: signal.signal(number, _on_signal) for number in SIGNALS}
+        self._before |= {number: signal.signal(number, _on_told) for number in self._told}
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -74,6 +77,10 @@ def on_ending(stop: Callable[[], object]) -> Iterator[Ending]:
 
 def _on_signal(number: int, _frame: object) -> None:
     signal.signal(number, _abandon)
+
+
+def _on_told(_number: int, _frame: object) -> None:
+    """The byte is in the socket already; without a handler there would be none."""
 
 
 def _abandon(number: int, _frame: object) -> None:

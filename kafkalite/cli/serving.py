@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import signal
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -51,13 +52,17 @@ def add_serving_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--log-format", choices=("text", "json"), default="text", help="default: text")
 
 
-def serve(server: Serving, ready: Callable[[], Ready], ready_file: Path | None) -> int:
+def serve(
+    server: Serving, ready: Callable[[], Ready], ready_file: Path | None, reload: Callable[[], object] | None = None
+) -> int:
     """Runs a server until it is told to end or fails; the exit status. `ready` is asked once it serves.
+
+    `reload` is called on SIGHUP, which without it ends the process as ever.
 
     UsageError, and nothing runs, when it cannot begin or its ready file cannot be written.
     """
     published = False
-    with Ending() as ending:
+    with Ending(told=() if reload is None else (signal.SIGHUP,)) as ending:
         with beginning():
             server.start()
         try:
@@ -67,7 +72,8 @@ def serve(server: Serving, ready: Callable[[], Ready], ready_file: Path | None) 
                 _publish(ready_file, address)
                 published = True
             _say(line)
-            reason = ending.wait()
+            while (reason := ending.wait()) == signal.SIGHUP and reload is not None:
+                reload()
         finally:
             server.stop()
             if ready_file is not None and published:

@@ -7,6 +7,8 @@ Settings have Kafka's names. They come from the file given with --config, then f
   kafkalite start --config server.properties --set num.partitions=3
   kafkalite start --data-dir ./data --listeners kafka://127.0.0.1:0 --ready-file ready
 
+SIGHUP reads the certificates of listeners with TLS again, without a restart.
+
 One line on stdout says that the broker serves and where; the log goes to stderr. A second signal ends at once.
 """
 
@@ -55,11 +57,13 @@ def run(arguments: argparse.Namespace) -> int:
     def ready() -> Ready:
         servers, classic = broker.bootstrap_servers, broker.classic_endpoint
         where = [f"bootstrap.servers={servers}"] if servers else []
+        secured = [listener.name for listener in config.bound_listeners if listener.protocol == "SSL"]
+        where += [f"{name} with TLS on {broker.endpoints[name]}" for name in secured]
         where += [f"Kafka 0.7 on {classic}"] if classic else []
         line = f"kafkalite is ready: {', '.join(where)}, data in {config.data_directory}"
         return Ready(servers or str(classic), line)
 
-    return serve(broker, ready, arguments.ready_file)
+    return serve(broker, ready, arguments.ready_file, broker.reload_certificates)
 
 
 def directory(text: str) -> Path:

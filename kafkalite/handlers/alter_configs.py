@@ -146,7 +146,9 @@ def _alter_broker(
     services = context.broker
     overrides = result(resource.configs, BROKER_SETTINGS, services.config.dynamic_texts, services.config)
     try:
-        services.config.with_dynamic(overrides)
+        config = services.config.with_dynamic(overrides)
+        for check in services.config_checks:
+            check(config)
     except ConfigError as error:
         raise InvalidRequest(str(error)) from error
     if not validate_only:

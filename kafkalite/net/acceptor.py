@@ -15,7 +15,7 @@ import socket
 import threading
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kafkalite.bell import Bell
 from kafkalite.errors import StartupError
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kafkalite._native.connection import Connection
+    from kafkalite._native.tls_context import TlsContext
     from kafkalite.model import Endpoint
     from kafkalite.net.worker import Worker
 
@@ -31,6 +32,17 @@ logger = logging.getLogger("kafkalite.net")
 
 PAUSE_S = 0.1
 _OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+class Tls(Protocol):
+    """What a listener with TLS knows. Any thread."""
+
+    @property
+    def context(self) -> TlsContext:
+        """What new connections shake hands with."""
+
+    def principal_of(self, subject: bytes | None) -> str:
+        """The principal of a client whose certificate has this subject, None without one; ValueError: refuse it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +54,7 @@ class BoundListener:
     endpoint: Endpoint
     classic: bool = False
     """Whether Kafka 0.7's protocol is spoken there."""
+    tls: Tls | None = None
 
     @property
     def port(self) -> int:

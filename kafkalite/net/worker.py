@@ -92,6 +92,8 @@ class Worker:
             kind = connection_class(classic=listener.classic, faulty=self.io.faults is not None)
             connection = kind(self.io, sock, address[0], address[1], listener)
             self._connections[connection.fd] = connection
+            if listener.tls is not None:
+                connection.secure(listener.tls.context)
             self._selector.register(connection.fd, selectors.EVENT_READ, connection)
 
         self.mailbox.put(register)

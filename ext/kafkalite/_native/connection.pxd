@@ -3,6 +3,7 @@
 from libc.stdint cimport int16_t, int32_t, int64_t
 from kafkalite._native.fetch cimport FetchServer
 from kafkalite._native.produce cimport ProduceServer
+from kafkalite._native.tls_session cimport TlsBuffers, TlsSession
 from kafkalite._native.transfer cimport Answer, Mailbox, OutBuffer
 
 
@@ -38,8 +39,20 @@ cdef class WorkerIo:
     cdef int32_t in_flight_max
     cdef readonly int64_t requests          # served since start
     cdef readonly int64_t bytes_in
+    cdef TlsBuffers tls                     # None where no listener speaks TLS
+    cdef object handshakes                  # deque of (deadline, Connection), oldest first; some are done meanwhile
+    cdef object failing                     # deque of (deadline, Connection) that are closed then
+    cdef readonly int32_t handshake_count   # connections whose handshake is not done
+    cdef int32_t handshake_count_max
+    cdef double handshake_s_max
+    cdef double failing_s                   # how long the close of a failed one is put off
+    cdef double step_turn                   # the loop turn that `step_count` is of
+    cdef int32_t step_count
 
     cdef int add_timer(self, object plan, double deadline) except -1
+    cdef bint may_step(self) noexcept
+    cdef int begin_handshake(self, Connection connection) except -1
+    cdef int expire_handshakes(self) except -1
 
 
 cdef class Connection:
@@ -67,11 +80,17 @@ cdef class Connection:
     cdef readonly double last_active        # monotonic seconds of the last byte received or sent
     cdef int64_t answered_ns                # when the last turn ended, 0 unknown
     cdef bint brisk                         # the client asks again within LINGER_NS of its answer
+    cdef TlsSession tls                     # None on a listener without TLS
+    cdef bint failed                        # it waits for its close, and is neither read nor served
+    cdef Py_ssize_t room_min                # of what is received into `pending`
 
     cdef int on_readable(self) except -1
     cdef int serve_received(self, Py_ssize_t size) except -1
     cdef int note_pace(self, Py_ssize_t received) except -1
     cdef Py_ssize_t receive_some(self, unsigned char* target, Py_ssize_t size) except -2
+    cdef Py_ssize_t open_sealed(self, Py_ssize_t size, unsigned char* target, Py_ssize_t room) except -2
+    cdef int admit(self) except -1
+    cdef int fail(self, str problem) except -1
     cdef Py_ssize_t serve_frames(self, unsigned char* data, Py_ssize_t size) except -1
     cdef int serve(self, unsigned char* frame, Py_ssize_t size) except -1
     cdef int serve_produce(self, int16_t version, int32_t correlation_id, unsigned char* body,
@@ -86,9 +105,12 @@ cdef class Connection:
     cdef int requeue_out(self, Py_ssize_t start) except -1
     cdef int serve_pending(self) except -1
     cdef int write_out(self) except -1
+    cdef int write_sealed(self) except -1
+    cdef int keep_rest(self, Py_ssize_t sent) except -1
     cdef int settle(self) except -1
     cdef int refuse(self, str reason) except -1
     cdef int gather(self) except -1
     cdef int drain_queue(self) except -1
+    cdef bint told(self, int result) except -1
     cdef int forget_head(self, Answer answer) except -1
     cdef int set_interest(self, int events) except -1

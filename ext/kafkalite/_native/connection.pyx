@@ -8,6 +8,10 @@ buffer; the rest of a cut frame moves to the connection's own, which grows as by
 field claims), stays while the connection is busy, so that large frames land where they are parsed, and is given back
 by trim().
 
+With TLS the same bytes pass through a TlsSession on either side, and nothing is served before its handshake is done and
+the listener has said who the client is. Handshakes are bounded: so many steps in a loop turn, so long, so many at once;
+a failed one is closed a moment later, so that trying costs time.
+
 Back-pressure: while a connection is owed more than `in_flight_max` answers or `output_bytes_max` bytes, it is not read.
 
 Thread rule: everything here runs on the owning worker; other threads reach a connection only through Answer and
@@ -32,7 +36,11 @@ from kafkalite._native.produce cimport (
     MALFORMED, PARKED, PRODUCE_FLEXIBLE_FROM, SERVED, PendingProduce, ProduceServer,
 )
 from kafkalite._native.status cimport OK
+from kafkalite._native.tls_context cimport TlsContext
+from kafkalite._native.tls_session cimport TLS_CAPACITY, TLS_HELD_MAX, TlsBuffers, TlsSession
 from kafkalite._native.transfer cimport Answer, Mailbox, OutBuffer
+
+from kafkalite.model import ANONYMOUS as _ANONYMOUS
 
 cdef object logger = logging.getLogger("kafkalite.net")
 
@@ -73,6 +81,8 @@ cdef enum:
     GATHER_SIZE_MAX = 16384             # ready answers up to this size are joined into one send
     TURN_BYTES_MAX = 4194304            # one connection's share of a loop turn, in either direction
     TIMERS_PURGE_MIN = 256
+    HANDSHAKE_STEPS_MAX = 8             # in a loop turn: the rest wait, and everybody else is served in between
+    TLS_HELLO_SIZE = 0x16030000         # what the first bytes of TLS are, read as the length of a request
 
 
 cdef NativeApi native_api(tuple row, int flexible_from) except *:
@@ -113,6 +123,46 @@ cdef class WorkerIo:
     def __dealloc__(self):
         free(self.receive)
 
+    def use_tls(self, *, double handshake_s_max, int handshake_count_max, double failing_s):
+        """Makes this worker ready for connections with TLS; loads the library."""
+        self.tls = TlsBuffers()
+        self.handshakes = deque()
+        self.failing = deque()
+        self.handshake_s_max = handshake_s_max
+        self.handshake_count_max = handshake_count_max
+        self.failing_s = failing_s
+
+    cdef bint may_step(self) noexcept:
+        """Whether one more handshake may go on in this loop turn."""
+        if self.step_turn != self.now:
+            self.step_turn = self.now
+            self.step_count = 0
+        self.step_count += 1
+        return self.step_count <= HANDSHAKE_STEPS_MAX
+
+    cdef int begin_handshake(self, Connection connection) except -1:
+        """Counts a connection in, and the oldest one out that has not done its handshake, if there are too many."""
+        cdef Connection oldest
+        self.handshakes.append((self.now + self.handshake_s_max, connection))
+        self.handshake_count += 1
+        while self.handshake_count > self.handshake_count_max:
+            oldest = self.handshakes.popleft()[1]
+            if oldest.shakes_hands():
+                oldest.close("too many connections whose handshake is not done: the oldest goes")
+        return 0
+
+    cdef int expire_handshakes(self) except -1:
+        """Closes what did not come to an end in time, and what has failed a while ago."""
+        cdef Connection connection
+        while self.handshakes and (
+                self.handshakes[0][0] <= self.now or not (<Connection>self.handshakes[0][1]).shakes_hands()):
+            connection = self.handshakes.popleft()[1]
+            if connection.shakes_hands():
+                connection.close(f"no handshake within {self.handshake_s_max:g} s")
+        while self.failing and self.failing[0][0] <= self.now:
+            (<Connection>self.failing.popleft()[1]).close(None)
+        return 0
+
     cdef int add_timer(self, object plan, double deadline) except -1:
         self.timer_number += 1
         heapq.heappush(self.timers, (deadline, self.timer_number, plan))
@@ -124,17 +174,25 @@ cdef class WorkerIo:
         return 0
 
     def next_deadline(self):
-        """Monotonic seconds of the earliest parked fetch, or None."""
+        """Monotonic seconds of the earliest parked fetch or close, or None."""
         while self.timers and (<FetchPlan>self.timers[0][2]).done:
             heapq.heappop(self.timers)
-        return self.timers[0][0] if self.timers else None
+        deadline = self.timers[0][0] if self.timers else None
+        if self.failing and (deadline is None or self.failing[0][0] < deadline):
+            deadline = self.failing[0][0]
+        return deadline
 
     def expire_timers(self, bint everything=False):
-        """Answers the fetches whose time is over; with `everything`, every parked one (the broker stops)."""
+        """Answers the fetches whose time is over; with `everything`, every parked one (the broker stops).
+
+        Handshakes whose time is over are closed.
+        """
         cdef FetchPlan plan
         while self.timers and (everything or self.timers[0][0] <= self.now):
             plan = heapq.heappop(self.timers)[2]
             plan.expire(self.now)
+        if self.handshakes is not None:
+            self.expire_handshakes()
 
     def handle_posted(self):
         """Does what other threads left in the mailbox; callables are called, which is how connections arrive."""
@@ -166,6 +224,7 @@ cdef class Connection:
         self.client_host = client_host
         self.client_port = client_port
         self.listener = listener
+        self.principal = _ANONYMOUS
         self.software_name = ""
         self.software_version = ""
         self.queue = deque()
@@ -173,16 +232,30 @@ cdef class Connection:
         self.interest = EVENT_READ
         self.in_flight_max = io.in_flight_max
         self.frame_size_min = HEADER_SIZE_MIN
+        self.room_min = PENDING_CAPACITY_MIN
         self.last_active = io.now
 
     def __dealloc__(self):
         free(self.pending)
+
+    def secure(self, TlsContext context not None):
+        """From the first byte on, TLS is spoken. The listener is asked who the client is when the handshake is done."""
+        self.tls = TlsSession(context, self.io.tls)
+        self.room_min = 4 * TLS_HELD_MAX
+        self.io.begin_handshake(self)
+
+    def shakes_hands(self):
+        """Whether it is open, and its handshake is still to be done."""
+        return self.tls is not None and not self.tls.established and not self.failed and not self.closed
 
     def __repr__(self):
         return f"<Connection {self.client_host}:{self.client_port}>"
 
     def on_event(self, int events):
         """Called with the selector's events when the socket is ready."""
+        if self.failed:
+            self.close(None)
+            return
         if events & EVENT_WRITE and not self.closed:
             self.settle()
         if events & EVENT_READ and not self.closed and not self.paused:
@@ -198,7 +271,8 @@ cdef class Connection:
         """
         cdef WorkerIo io = self.io
         cdef Mailbox mailbox = io.mailbox
-        cdef unsigned char* target = io.receive
+        cdef unsigned char* target = io.receive if self.tls is None else io.tls.sealed
+        cdef size_t room = RECEIVE_CAPACITY if self.tls is None else RECEIVE_CAPACITY - TLS_HELD_MAX
         cdef int _turn
         cdef ssize_t n
         cdef int64_t until
@@ -208,7 +282,7 @@ cdef class Connection:
             with nogil:
                 until = now_ns() + LINGER_NS
                 while True:
-                    n = recv(self.fd, target, RECEIVE_CAPACITY, MSG_DONTWAIT)
+                    n = recv(self.fd, target, room, MSG_DONTWAIT)
                     if n != -1 or errno != EAGAIN or mailbox.waiting or now_ns() > until:
                         break
                     sched_yield()       # the client may be waiting for this very core
@@ -220,6 +294,8 @@ cdef class Connection:
                 return self.brisk
             self.last_active = io.now
             io.bytes_in += n
+            if self.tls is not None:
+                n = self.open_sealed(n, io.receive, RECEIVE_CAPACITY)
             self.serve_received(n)
             self.settle()
             self.note_pace(n)
@@ -248,7 +324,7 @@ cdef class Connection:
         while not self.closed and not self.paused and total < TURN_BYTES_MAX:
             held = self.pending_size
             if held > FRONT_SIZE_MAX or self.pending_capacity > RECEIVE_CAPACITY:
-                if self.pending_capacity - self.pending_size < PENDING_CAPACITY_MIN:
+                if self.pending_capacity - self.pending_size < self.room_min:
                     self.grow_pending(self.pending_capacity * 2)
                 capacity = self.pending_capacity - self.pending_size
                 n = self.receive_some(self.pending + self.pending_size, capacity)
@@ -305,6 +381,13 @@ cdef class Connection:
         """Bytes received; 0 when there is nothing now or the connection is closed."""
         cdef ssize_t n
         cdef int error
+        cdef unsigned char* plain = target
+        cdef Py_ssize_t room = size
+        if self.tls is not None:
+            if not self.tls.established and not self.io.may_step():
+                return 0
+            target = self.io.tls.sealed
+            size = min(size, <Py_ssize_t>TLS_CAPACITY) - TLS_HELD_MAX
         while True:
             with nogil:
                 n = recv(self.fd, target, <size_t>size, MSG_DONTWAIT)
@@ -312,7 +395,7 @@ cdef class Connection:
             if n > 0:
                 self.last_active = self.io.now
                 self.io.bytes_in += n
-                return n
+                return n if self.tls is None else self.open_sealed(n, plain, room)
             if n == 0:
                 self.close(None)
                 return 0
@@ -322,6 +405,44 @@ cdef class Connection:
                 self.close(None)
             return 0
 
+    cdef Py_ssize_t open_sealed(self, Py_ssize_t size, unsigned char* target, Py_ssize_t room) except -2:
+        """Decrypts what was received, and says what TLS itself has to say; how many bytes of requests that gave."""
+        cdef TlsSession tls = self.tls
+        cdef bint was_established = tls.established
+        cdef Py_ssize_t n = tls.open(size, target, room)
+        if self.io.tls.link.out_size > 0:
+            self.told(tls.push(self.fd))
+        if self.closed:
+            return 0
+        if tls.problem is not None:
+            self.fail(tls.problem)
+            return 0
+        if tls.established and not was_established:
+            self.admit()
+        if n == 0 and tls.ended:
+            self.close(None)
+        return 0 if self.closed or self.failed else n
+
+    cdef int admit(self) except -1:
+        """The handshake is done: the listener says who the client is, or why nobody."""
+        self.io.handshake_count -= 1
+        try:
+            self.principal = self.listener.tls.principal_of(self.tls.peer_subject)
+        except ValueError as error:
+            self.tls.end(f"{error}")
+            self.fail(self.tls.problem)
+        return 0
+
+    cdef int fail(self, str problem) except -1:
+        """Closes a connection that TLS gave up, a while later when it was about who the client is."""
+        logger.warning("TLS with %s:%d failed: %s", self.client_host, self.client_port, problem)
+        if not self.tls.established:
+            self.io.handshake_count -= 1
+        self.failed = True
+        self.set_interest(0)
+        self.io.failing.append((self.io.now + self.io.failing_s, self))
+        return 0
+
     cdef Py_ssize_t serve_frames(self, unsigned char* data, Py_ssize_t size) except -1:
         """Serves every whole frame; returns how many bytes are done with."""
         cdef Py_ssize_t at = 0
@@ -329,7 +450,11 @@ cdef class Connection:
         while size - at >= 4 and not self.closed and not self.paused:
             frame_size = load_i32(data + at)
             if frame_size < self.frame_size_min or frame_size > self.io.request_size_max:
-                self.refuse(f"request of {frame_size} bytes (socket.request.max.bytes is {self.io.request_size_max})")
+                if self.tls is None and frame_size & ~0xFFFF == TLS_HELLO_SIZE & ~0xFFFF:
+                    self.refuse("TLS on a listener without it (security.protocol of the client?)")
+                else:
+                    self.refuse(
+                        f"request of {frame_size} bytes (socket.request.max.bytes is {self.io.request_size_max})")
                 return at
             if size - at - 4 < frame_size:
                 break
@@ -476,7 +601,8 @@ cdef class Connection:
         cdef Py_ssize_t sent = 0
         cdef ssize_t n
         cdef int error
-        cdef Answer rest
+        if self.tls is not None:
+            return self.write_sealed()
         while sent < out.size and not self.closed:
             with nogil:
                 n = send(self.fd, out.data + sent, <size_t>(out.size - sent), MSG_NOSIGNAL | MSG_DONTWAIT)
@@ -485,19 +611,43 @@ cdef class Connection:
                 sent += n
                 self.last_active = self.io.now
             elif error == EAGAIN:
-                rest = Answer.__new__(Answer)
-                rest.connection = self
-                rest.mailbox = self.io.mailbox
-                rest.fill(PyBytes_FromStringAndSize(<const char*>out.data + sent, out.size - sent), None, None)
-                self.queue.appendleft(rest)
-                self.in_flight += 1
-                self.count(rest)
-                self.set_interest(self.interest | EVENT_WRITE)
+                self.keep_rest(sent)
                 break
             elif error != EINTR:
                 self.close(None)
         out.size = 0
         return 0
+
+    cdef int write_sealed(self) except -1:
+        """write_out with TLS: what is sealed and not taken stays with the session, the rest goes to the queue."""
+        cdef OutBuffer out = self.io.out
+        cdef Py_ssize_t n
+        if out.size == 0 or self.closed or self.failed:
+            out.size = 0
+            return 0
+        n = self.tls.send(self.fd, out.data, out.size)
+        if n < 0:
+            self.close(self.tls.problem)
+        else:
+            self.last_active = self.io.now
+            if n < out.size:
+                self.keep_rest(n)
+            elif self.tls.unsent_size > 0:
+                self.set_interest(self.interest | EVENT_WRITE)
+        out.size = 0
+        return 0
+
+    cdef int keep_rest(self, Py_ssize_t sent) except -1:
+        """What the socket did not take of the out buffer goes before the answers still owed."""
+        cdef OutBuffer out = self.io.out
+        cdef Answer rest = Answer.__new__(Answer)
+        rest.connection = self
+        rest.mailbox = self.io.mailbox
+        rest.fill(PyBytes_FromStringAndSize(<const char*>out.data + sent, out.size - sent), None, None)
+        self.queue.appendleft(rest)
+        self.in_flight += 1
+        self.count(rest)
+        return self.set_interest(self.interest | EVENT_WRITE)
 
     cdef int settle(self) except -1:
         """Ends a turn: sends what can be sent, and goes on serving received frames once enough of it has left."""
@@ -543,6 +693,8 @@ cdef class Connection:
         cdef Answer answer
         cdef int result
         cdef int64_t budget = TURN_BYTES_MAX
+        if self.tls is not None and (self.failed or not self.told(self.tls.flush(self.fd))):
+            return 0
         while self.queue and not self.closed:
             self.gather()
             if self.io.out.size > 0:
@@ -555,7 +707,10 @@ cdef class Connection:
             answer = <Answer>self.queue[0]
             if not answer.ready:
                 break
-            result = answer.send_some(self.fd, budget)
+            if self.tls is None:
+                result = answer.send_some(self.fd, budget)
+            else:
+                result = answer.send_sealed(self.fd, budget, self.tls)
             if result < 0:
                 self.close(None)
                 return 0
@@ -564,9 +719,17 @@ cdef class Connection:
                 return self.set_interest(self.interest | EVENT_WRITE)
             budget -= answer.size
             self.forget_head(answer)
-        if not self.closed:
+        if not self.closed and (self.tls is None or self.tls.unsent_size == 0):
             self.set_interest(self.interest & ~EVENT_WRITE)
         return 0
+
+    cdef bint told(self, int result) except -1:
+        """After a push of sealed bytes: whether all has left. If not, the socket is waited for, or the peer is gone."""
+        if result < 0:
+            self.close(self.tls.problem)
+        elif result == 0:
+            self.set_interest(self.interest | EVENT_WRITE)
+        return result > 0
 
     cdef int forget_head(self, Answer answer) except -1:
         self.queue.popleft()
@@ -603,5 +766,9 @@ cdef class Connection:
         free(self.pending)
         self.pending = NULL
         self.pending_size = self.pending_capacity = 0
+        if self.tls is not None:
+            if not self.tls.established and not self.failed:
+                self.io.handshake_count -= 1
+            self.tls.say_goodbye(self.fd)
         self.io.on_close(self)
         self.socket.close()

@@ -3,6 +3,7 @@
 from libc.stdint cimport int16_t, int32_t, int64_t
 
 from kafkalite._native.log_core cimport LogSlice
+from kafkalite._native.tls_session cimport TlsSession
 
 
 cdef class OutBuffer:
@@ -54,4 +55,7 @@ cdef class Answer:
     cdef int announce(self) except -1
     cdef int fill(self, bytes data, list slices, list cuts) except -1
     cdef int send_some(self, int fd, int64_t budget) except -2
+    cdef int send_sealed(self, int fd, int64_t budget, TlsSession tls) except -2
+    cdef Py_ssize_t collect(self, unsigned char* target, Py_ssize_t room) except -2
+    cdef void advance(self, Py_ssize_t size)
     cdef void drop(self)

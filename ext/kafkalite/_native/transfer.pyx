@@ -3,6 +3,7 @@
 An Answer is either one bytes object or bytes with file ranges between them: `data[:cuts[0]] slices[0]
 data[cuts[0]:cuts[1]] slices[1] ... data[cuts[-1]:]`. Bytes before a file range leave with MSG_MORE, so that header
 and first batch share a packet; ranges leave by sendfile(2) and never enter user space.
+With TLS both are collected in the worker's buffer and sealed.
 
 A file that is shorter than its log says, or that the disk cannot give, takes its log offline. Where the records are
 copied the answer can still say so; where a header has promised them the connection ends, as nothing else is true.
@@ -25,6 +26,7 @@ from collections import deque
 from kafkalite._native.cursor cimport store_i16, store_i32, store_i64, store_uvarint
 from kafkalite._native.debug cimport kl_assert
 from kafkalite._native.log_core cimport LogSlice
+from kafkalite._native.tls_session cimport TLS_CAPACITY, TlsSession
 
 cdef extern from "<unistd.h>" nogil:
     ssize_t pread(int fd, void* buf, size_t count, off_t offset)
@@ -334,6 +336,85 @@ cdef class Answer:
                 self.slice_sent += n
                 budget -= n
             piece.release()
+            self.slice_sent = 0
+            self.part += 1
+
+    cdef int send_sealed(self, int fd, int64_t budget, TlsSession tls) except -2:
+        """The same through TLS. 1: done with, but for what `tls` keeps; 0: socket full or budget spent; -1: no peer."""
+        cdef Py_ssize_t wanted, sent
+        while self.part < (0 if self.slices is None else len(self.slices)) or self.sent < PyBytes_GET_SIZE(self.data):
+            if budget <= 0:
+                return 0
+            sent = tls.flush(fd)
+            if sent <= 0:
+                return <int>sent
+            wanted = self.collect(tls.buffers.plain, min(<Py_ssize_t>TLS_CAPACITY, tls.piece_size))
+            if wanted < 0:
+                return -1
+            sent = tls.send(fd, tls.buffers.plain, wanted)
+            if sent < 0:
+                return -1
+            self.advance(sent)
+            budget -= sent
+        return 1
+
+    cdef Py_ssize_t collect(self, unsigned char* target, Py_ssize_t room) except -2:
+        """Copies what comes next, up to `room` bytes; -1 when a segment cannot be read."""
+        cdef Py_ssize_t part = self.part, done = self.sent, in_slice = <Py_ssize_t>self.slice_sent
+        cdef Py_ssize_t count = 0 if self.slices is None else len(self.slices)
+        cdef Py_ssize_t filled = 0, piece
+        cdef ssize_t n
+        cdef int error, file_fd
+        cdef off_t position
+        cdef LogSlice slice_
+        while filled < room:
+            piece = min(room - filled, (<Py_ssize_t>self.cuts[part] if part < count else len(self.data)) - done)
+            if piece > 0:
+                memcpy(target + filled, PyBytes_AS_STRING(self.data) + done, <size_t>piece)
+                done += piece
+                filled += piece
+                continue
+            if part >= count:
+                break
+            slice_ = <LogSlice>self.slices[part]
+            piece = min(room - filled, <Py_ssize_t>slice_.size - in_slice)
+            if piece <= 0:
+                part += 1
+                in_slice = 0
+                continue
+            file_fd, position = slice_.segment.fd, slice_.position + in_slice
+            with nogil:
+                n = pread(file_fd, target + filled, <size_t>piece, position)
+                error = errno
+            if n < 0 and error == EINTR:
+                continue
+            if n <= 0:
+                slice_.failed(error if n < 0 else EIO)  # the file is shorter than the log believes, or damaged
+                return -1
+            in_slice += n
+            filled += n
+        return filled
+
+    cdef void advance(self, Py_ssize_t size):
+        """Goes over `size` bytes that are on their way, and lets go of the file ranges that are behind."""
+        cdef Py_ssize_t count = 0 if self.slices is None else len(self.slices)
+        cdef Py_ssize_t piece
+        cdef LogSlice slice_
+        while True:
+            piece = min(size, (<Py_ssize_t>self.cuts[self.part] if self.part < count else len(self.data)) - self.sent)
+            self.sent += piece
+            size -= piece
+            if self.part >= count:
+                return
+            slice_ = <LogSlice>self.slices[self.part]
+            if self.sent < <Py_ssize_t>self.cuts[self.part]:
+                return
+            piece = min(size, <Py_ssize_t>slice_.size - <Py_ssize_t>self.slice_sent)
+            self.slice_sent += piece
+            size -= piece
+            if self.slice_sent < slice_.size:
+                return
+            slice_.release()
             self.slice_sent = 0
             self.part += 1
 

@@ -1,0 +1,114 @@
+"""The text of a certificate's subject, as Java's X500Principal.getName() writes it (RFC 2253), which Kafka's rules see.
+
+The most specific part comes first, with commas and no blanks between. Nine attributes have names; any other is its OID
+and the hexadecimal DER of its value. OpenSSL and Python's libraries write three other texts for the same name, so the
+DER is read here. Pure functions; bad input is a ValueError.
+"""
+
+from collections.abc import Iterator
+
+KEYWORDS = {
+    "2.5.4.3": "CN",
+    "2.5.4.6": "C",
+    "2.5.4.7": "L",
+    "2.5.4.8": "ST",
+    "2.5.4.9": "STREET",
+    "2.5.4.10": "O",
+    "2.5.4.11": "OU",
+    "0.9.2342.19200300.100.1.25": "DC",
+    "0.9.2342.19200300.100.1.1": "UID",
+}
+SIZE_MAX = 65536
+"""A longer name is nobody's."""
+
+_SEQUENCE, _SET, _OID = 0x30, 0x31, 0x06
+_STRINGS = frozenset({0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E})
+"""Tags: UTF-8, printable, teletex, IA5, general and BMP strings."""
+_ESCAPED = frozenset(',=+<>#;"\\')
+
+
+def java_text(der: bytes) -> str:
+    """The text of a DER-encoded X.501 Name."""
+    if len(der) > SIZE_MAX:
+        raise ValueError(f"a distinguished name of {len(der)} bytes")
+    tag, content, behind = _value(der, 0)
+    if tag != _SEQUENCE or behind != len(der):
+        raise ValueError("a distinguished name that is none")
+    parts = []
+    for set_tag, members, _ in _values(content):
+        if set_tag != _SET:
+            raise ValueError("a distinguished name that is none")
+        parts.append("+".join(_attribute(item) for _, item, _ in _values(members)))
+    return ",".join(reversed(parts))
+
+
+def alternative_names(der: bytes) -> frozenset[bytes]:
+    """The members of a DER-encoded GeneralNames, each as its DER; none of empty input."""
+    if not der:
+        return frozenset()
+    tag, content, _ = _value(der, 0)
+    if tag != _SEQUENCE:
+        raise ValueError("a subjectAltName that is none")
+    return frozenset(whole for _, _, whole in _values(content))
+
+
+def _attribute(content: bytes) -> str:
+    found = list(_values(content))
+    if len(found) != 2 or found[0][0] != _OID:
+        raise ValueError("an attribute without type and value")
+    (_, oid, _), (tag, value, whole) = found
+    number = _oid_text(oid)
+    keyword = KEYWORDS.get(number)
+    if keyword is None or tag not in _STRINGS:
+        return f"{keyword or number}=#{whole.hex()}"
+    return f"{keyword}={_escaped(value.decode('utf-8', 'replace'))}"
+
+
+def _escaped(text: str) -> str:
+    core = text.strip(" ")
+    if not core:
+        return "\\ " * len(text)
+    head = len(text) - len(text.lstrip(" "))
+    escaped = "".join("\\00" if c == "\0" else f"\\{c}" if c in _ESCAPED else c for c in core)
+    return "\\ " * head + escaped + "\\ " * (len(text) - len(core) - head)
+
+
+def _oid_text(content: bytes) -> str:
+    numbers: list[int] = []
+    number = 0
+    for byte in content:
+        number = number << 7 | byte & 0x7F
+        if number >> 256:
+            raise ValueError("an object identifier without end")
+        if not byte & 0x80:
+            numbers.append(number)
+            number = 0
+    if not numbers or content[-1] & 0x80:
+        raise ValueError("an object identifier that is none")
+    first = min(numbers[0] // 40, 2)
+    return ".".join(map(str, [first, numbers[0] - 40 * first, *numbers[1:]]))
+
+
+def _values(content: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+    """(tag, content, DER) of each value in a row."""
+    at = 0
+    while at < len(content):
+        tag, inner, behind = _value(content, at)
+        yield tag, inner, content[at:behind]
+        at = behind
+
+
+def _value(data: bytes, at: int) -> tuple[int, bytes, int]:
+    """(tag, content, where it ends) of the value at `at`."""
+    if at + 2 > len(data):
+        raise ValueError("DER that ends early")
+    tag, size, start = data[at], data[at + 1], at + 2
+    if size & 0x80:
+        count = size & 0x7F
+        if not 0 < count <= 4 or start + count > len(data):
+            raise ValueError("DER with a length that is none")
+        size = int.from_bytes(data[start : start + count], "big")
+        start += count
+    if start + size > len(data):
+        raise ValueError("DER that ends early")
+    return tag, data[start : start + size], start + size

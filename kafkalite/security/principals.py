@@ -1,0 +1,93 @@
+"""What a client with a certificate is called: Kafka's ssl.principal.mapping.rules (KIP-371, SslPrincipalMapper).
+
+Patterns are RE2's, so that none can be made to run for ever by a name; what RE2 does not have (look-around, references
+inside a pattern) is refused when the rules are read. Immutable; any thread.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kafkalite.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+KEY = "ssl.principal.mapping.rules"
+
+_RULE = re.compile(
+    r"\s*(?:(?P<default>DEFAULT)|RULE:(?P<pattern>(?:\\.|[^\\/])*)/(?P<replacement>(?:\\.|[^\\/])*)/(?P<case>[LU]?))\s*(?:,|\Z)"
+)
+_REPLACEMENT = re.compile(r"\\(?P<plain>.)|\$(?P<digits>[0-9]+)", re.DOTALL)
+
+
+class Rule(NamedTuple):
+    """One rule; `pattern` None is DEFAULT."""
+
+    pattern: Any
+    replacement: str
+    case: str
+
+    def apply(self, name: str) -> str | None:
+        """The name that this rule makes of a distinguished name; None where it does not match."""
+        if self.pattern is None:
+            return name
+        match = self.pattern.fullmatch(name)
+        if match is None:
+            return None
+        groups = (match.group(0), *match.groups())
+        text = _REPLACEMENT.sub(lambda found: _replaced(found, groups), self.replacement)
+        return text.lower() if self.case == "L" else text.upper() if self.case == "U" else text
+
+
+class PrincipalRules:
+    """The rules of a listener."""
+
+    def __init__(self, text: str) -> None:
+        """ConfigError for rules that are none."""
+        self._rules = list(_parse(text or "DEFAULT"))
+
+    def name_of(self, distinguished_name: str) -> str:
+        """What the client is called; ValueError when no rule names it."""
+        for rule in self._rules:
+            name = rule.apply(distinguished_name)
+            if name is not None:
+                return name
+        raise ValueError(f"no rule of {KEY} names {distinguished_name[:256]!r}")
+
+
+def _parse(text: str) -> Iterator[Rule]:
+    at = 0
+    while at < len(text):
+        match = _RULE.match(text, at)
+        if match is None:
+            raise ConfigError(KEY, f"must be DEFAULT or RULE:pattern/replacement/[LU], not {text[at : at + 80]!r}")
+        at = match.end()
+        if match["default"]:
+            yield Rule(None, "", "")
+        else:
+            yield Rule(_compiled(match["pattern"]), match["replacement"], match["case"])
+
+
+def _compiled(pattern: str) -> Any:
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        reason = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
+        raise ConfigError(KEY, f"pattern {pattern[:80]!r}: {reason}") from None
+
+
+def _replaced(found: re.Match[str], groups: tuple[str | None, ...]) -> str:
+    """`\\x` is x; `$12` is the longest number that there is a group of, and what has none stays text."""
+    if found["plain"] is not None:
+        return found["plain"]
+    digits = found["digits"]
+    for size in range(len(digits), 0, -1):
+        if int(digits[:size]) < len(groups):
+            return (groups[int(digits[:size])] or "") + digits[size:]
+    return found[0]

@@ -1,0 +1,179 @@
+"""Key and trust stores: from settings to certificates in libcrypto's memory, with what is wrong in one sentence.
+
+A file is known by its first bytes, as Java does: `30` is PKCS#12 whatever the type says, `FE ED FE ED` Java's own
+format, `-----` PEM. Every problem is a ConfigError that names the setting. May block; not for network workers.
+"""
+
+import os
+import re
+import stat
+import time
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from kafkalite._native.tls_context import KeyStore, TrustStore
+from kafkalite.errors import ConfigError
+from kafkalite.tls_settings import TlsSettings
+
+T = TypeVar("T")
+
+SIZE_MAX = 16 * 1024 * 1024
+"""A larger file is no store."""
+
+_JKS = b"\xfe\xed\xfe\xed"
+_PEM_BLOCK = re.compile(r"\s*-----BEGIN (?P<what>[A-Z0-9 ]+)-----(?P<body>[^-]*)-----END (?P=what)-----\s*")
+
+
+class FileStamp(NamedTuple):
+    """By what a change of a file is noticed."""
+
+    mtime_ns: int
+    size: int
+    inode: int
+
+
+def stamp_of(path: str) -> FileStamp | None:
+    """None when there is no such file now."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return FileStamp(found.st_mtime_ns, found.st_size, found.st_ino)
+
+
+def read_key_store(config: TlsSettings, now: float | None = None) -> KeyStore:
+    """The key and chain that a listener shows. `now` in seconds since 1970, for the dates of the certificates."""
+    key = "ssl.keystore.location"
+    inline = config.ssl_keystore_key or config.ssl_keystore_certificate_chain
+    if inline:
+        key = "ssl.keystore.key"
+        if config.ssl_keystore_location:
+            raise ConfigError(key, "excludes ssl.keystore.location")
+        if config.ssl_keystore_type != "PEM" or not (config.ssl_keystore_key and config.ssl_keystore_certificate_chain):
+            raise ConfigError(key, "needs ssl.keystore.type=PEM and ssl.keystore.certificate.chain")
+        store = _parsed(
+            key,
+            "",
+            lambda: KeyStore.from_pem(
+                wrapped(config.ssl_keystore_key or ""),
+                wrapped(config.ssl_keystore_certificate_chain or ""),
+                _secret(config.ssl_key_password),
+            ),
+        )
+    elif config.ssl_keystore_location:
+        store = _key_file(key, config)
+    else:
+        raise ConfigError(key, "is not given, and a listener with TLS needs a certificate")
+    where = config.ssl_keystore_location or ""
+    _parsed(key, where, store.check)
+    _check_dates(key, where, store.validity, time.time() if now is None else now)
+    return store
+
+
+def read_trust_store(config: TlsSettings) -> TrustStore | None:
+    """Whom a listener trusts; None when that is not said."""
+    key = "ssl.truststore.location"
+    path = config.ssl_truststore_location
+    if config.ssl_truststore_certificates:
+        if path or config.ssl_truststore_type != "PEM":
+            raise ConfigError("ssl.truststore.certificates", "needs ssl.truststore.type=PEM, and excludes a location")
+        text = wrapped(config.ssl_truststore_certificates)
+        return _parsed("ssl.truststore.certificates", "", lambda: TrustStore.from_pem(text))
+    if not path:
+        return None
+    data = read_file(key, path)
+    if _kind(key, path, data) == "PKCS12":
+        if config.ssl_truststore_password is None:
+            raise ConfigError("ssl.truststore.password", f"is not given, and {path} is encrypted")
+        store = _parsed(key, path, lambda: TrustStore.from_pkcs12(data, _secret(config.ssl_truststore_password)))
+    else:
+        _refuse_password("ssl.truststore.password", config.ssl_truststore_password)
+        store = _parsed(key, path, lambda: TrustStore.from_pem(data))
+    if config.ssl_crl_location:
+        lists = read_file("ssl.crl.location", config.ssl_crl_location)
+        _parsed("ssl.crl.location", config.ssl_crl_location, lambda: store.revoke(lists))
+    return store
+
+
+def _key_file(key: str, config: TlsSettings) -> KeyStore:
+    path = config.ssl_keystore_location or ""
+    data = read_file(key, path)
+    if _kind(key, path, data) == "PKCS12":
+        if config.ssl_keystore_password is None:
+            raise ConfigError("ssl.keystore.password", f"is not given, and {path} is encrypted")
+        return _parsed(key, path, lambda: KeyStore.from_pkcs12(data, _secret(config.ssl_keystore_password)))
+    _refuse_password("ssl.keystore.password", config.ssl_keystore_password)
+    return _parsed(key, path, lambda: KeyStore.from_pem(data, data, _secret(config.ssl_key_password)))
+
+
+def read_file(key: str, path: str) -> bytes:
+    """The contents of a plain file; what is none (a directory, a pipe that would never end) is refused."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise ConfigError(key, f"{path} cannot be read: {error.strerror}") from None
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > SIZE_MAX:
+            raise ConfigError(key, f"{path} is no plain file of at most {SIZE_MAX} bytes")
+        with os.fdopen(os.dup(fd), "rb") as file:
+            return file.read(SIZE_MAX)
+    except OSError as error:
+        raise ConfigError(key, f"{path} cannot be read: {error.strerror}") from None
+    finally:
+        os.close(fd)
+
+
+def wrapped(text: str) -> bytes:
+    """PEM text with its line breaks put right: in a .properties file they may be blanks, or gone."""
+
+    def block(match: re.Match[str]) -> str:
+        if ":" in match["body"]:
+            return match[0]  # headers of an older encryption, whose lines mean something
+        body = "".join(match["body"].split())
+        lines = [body[i : i + 64] for i in range(0, len(body), 64)]
+        return "\n".join([f"-----BEGIN {match['what']}-----", *lines, f"-----END {match['what']}-----\n"])
+
+    return _PEM_BLOCK.sub(block, text).encode()
+
+
+def _kind(key: str, path: str, data: bytes) -> str:
+    if data[:1] == b"\x30":
+        return "PKCS12"
+    if data[:4] == _JKS:
+        raise ConfigError(
+            key,
+            f"{path} is in Java's own format; convert it: keytool -importkeystore -srckeystore {path}"
+            f" -destkeystore {path}.p12 -deststoretype PKCS12",
+        )
+    if b"-----BEGIN " in data:
+        return "PEM"
+    raise ConfigError(key, f"{path} is neither PEM nor PKCS#12")
+
+
+def _refuse_password(key: str, password: str | None) -> None:
+    if password is not None:
+        raise ConfigError(key, "is for PKCS#12; a PEM key is decrypted with ssl.key.password")
+
+
+def _secret(password: str | None) -> bytes | None:
+    return None if password is None else password.encode()
+
+
+def _parsed(key: str, path: str, read: Callable[[], T]) -> T:
+    try:
+        return read()
+    except ValueError as error:
+        raise ConfigError(key, f"{path}: {error}" if path else str(error)) from None
+
+
+def _check_dates(key: str, path: str, validity: tuple[int, int], now: float) -> None:
+    begins, ends = validity
+    if now < begins:
+        raise ConfigError(key, f"{path or 'the certificate'} is not valid before {_date(begins)}")
+    if now >= ends:
+        raise ConfigError(key, f"{path or 'the certificate'} has expired on {_date(ends)}")
+
+
+def _date(seconds: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))

@@ -1,0 +1,165 @@
+"""Settings of TLS, by Kafka's names: rows of the broker's table, each of which a listener may have for itself.
+
+    ssl.keystore.location=…                      every listener with TLS
+    listener.name.outside.ssl.keystore.location  the listener OUTSIDE alone
+
+What a listener has of its own counts before what all have. While the broker runs only a listener's own may change, and
+of these the stores (RELOADABLE). Pure functions on text; any thread.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from kafkalite.errors import ConfigError
+from kafkalite.settings import ConfigType, Setting, collect, parse_all, setting
+
+STRING, LIST, PASSWORD, BOOLEAN = ConfigType.STRING, ConfigType.LIST, ConfigType.PASSWORD, ConfigType.BOOLEAN
+
+PROTOCOLS = ("TLSv1.2", "TLSv1.3")
+"""Versions that are served, the oldest first."""
+STORE_TYPES = ("JKS", "PKCS12", "PEM")
+
+RELOADABLE = frozenset(
+    {
+        "ssl.keystore.type",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.keystore.key",
+        "ssl.keystore.certificate.chain",
+        "ssl.key.password",
+        "ssl.truststore.type",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+        "ssl.truststore.certificates",
+    }
+)
+"""What may change while the broker runs, on a listener of its own."""
+
+_LISTENER_KEY = re.compile(r"listener\.name\.(?P<name>[^.]+)\.(?P<key>ssl\..+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TlsSettings:
+    """Rows of the broker's settings table about TLS; alone, those that hold for one listener."""
+
+    ssl_keystore_type: str = setting(
+        STRING,
+        "JKS",
+        "`PEM` or `PKCS12`. A file is known by its first bytes, so that PKCS#12 may be called JKS, as keytool does;"
+        " Java's own format is refused with the command that converts it.",
+        choices=STORE_TYPES,
+    )
+    ssl_keystore_location: str | None = setting(
+        STRING, None, "The file with the private key and its certificates: PEM with the leaf first, or PKCS#12."
+    )
+    ssl_keystore_password: str | None = setting(PASSWORD, None, "Of a PKCS#12 key store.")
+    ssl_keystore_key: str | None = setting(
+        PASSWORD, None, "The private key as PEM text, with ssl.keystore.type=PEM, in place of a file."
+    )
+    ssl_keystore_certificate_chain: str | None = setting(
+        PASSWORD, None, "The certificates as PEM text, the leaf first, beside ssl.keystore.key."
+    )
+    ssl_key_password: str | None = setting(PASSWORD, None, "What the PEM private key is encrypted with.")
+    ssl_truststore_type: str = setting(STRING, "JKS", "As ssl.keystore.type.", choices=STORE_TYPES)
+    ssl_truststore_location: str | None = setting(
+        STRING, None, "The file with the certificates that clients' certificates are checked against."
+    )
+    ssl_truststore_password: str | None = setting(PASSWORD, None, "Of a PKCS#12 trust store.")
+    ssl_truststore_certificates: str | None = setting(
+        PASSWORD, None, "Trusted certificates as PEM text, with ssl.truststore.type=PEM, in place of a file."
+    )
+    ssl_crl_location: str | None = setting(
+        STRING, None, "Certificate revocation lists as PEM; with it every certificate of a client's chain needs one."
+    )
+    ssl_client_auth: str = setting(
+        STRING,
+        "none",
+        "Whether a client is asked for a certificate: `none`, `requested` (it may have none), `required`.",
+        choices=("none", "requested", "required"),
+    )
+    ssl_principal_mapping_rules: str = setting(
+        STRING,
+        "DEFAULT",
+        "What a client with a certificate is called, after `User:`: rules with commas between, the first that matches"
+        " the whole distinguished name wins. `DEFAULT` is the name itself, `RULE:pattern/replacement/L` (or `U`, or"
+        " nothing) takes parts of it. A client whom no rule names is refused.",
+    )
+    ssl_enabled_protocols: tuple[str, ...] = setting(LIST, PROTOCOLS, "TLS versions; older ones are not served.")
+    ssl_protocol: str = setting(STRING, "TLSv1.3", "The newest version.", choices=("TLSv1.3", "TLSv1.2", "TLS"))
+    ssl_cipher_suites: tuple[str, ...] = setting(
+        LIST, (), "Cipher suites by IANA's names; empty leaves the choice to the library and its system-wide policy."
+    )
+    ssl_allow_dn_changes: bool = setting(
+        BOOLEAN, False, "Whether a certificate that is put in while running may have another subject."
+    )
+    ssl_allow_san_changes: bool = setting(
+        BOOLEAN,
+        False,
+        "Whether a certificate that is put in while running may lack alternative names of the old one.",
+    )
+
+    @classmethod
+    def of_listener(cls, name: str, static: Mapping[str, str], dynamic: Mapping[str, str]) -> Self:
+        """What holds for this listener; both texts by key, with those of listeners among them."""
+        texts = {key: text for key, text in static.items() if key in TLS_SETTINGS}
+        for changes in (static, dynamic):
+            for full, text in changes.items():
+                found = listener_key(full)
+                if found is not None and found[0] == name.lower():
+                    texts[found[1]] = text
+        return cls(**parse_all(TLS_SETTINGS, texts))  # type: ignore[arg-type]  # parse gives each field's own type
+
+    @property
+    def versions(self) -> tuple[str, str]:
+        """The oldest and the newest version; ConfigError for one that is not served."""
+        wanted = self.ssl_enabled_protocols
+        for version in wanted:
+            if version not in PROTOCOLS:
+                raise ConfigError("ssl.enabled.protocols", f"{version} is not served, only {' and '.join(PROTOCOLS)}")
+        served = [version for version in PROTOCOLS if version in wanted]
+        if self.ssl_protocol in served:
+            served = served[: served.index(self.ssl_protocol) + 1]
+        if not served:
+            raise ConfigError("ssl.enabled.protocols", "names no version")
+        return served[0], served[-1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SignInSettings(TlsSettings):
+    """Rows of the broker's settings table about connections that have not shown yet who they are."""
+
+    connection_authentication_timeout_ms: int = setting(
+        ConfigType.INT, 30_000, "A connection whose TLS handshake takes longer is closed.", unit="ms", low=1
+    )
+    connection_authentication_max: int = setting(
+        ConfigType.INT,
+        5000,
+        "Connections whose TLS handshake is not done; above it the oldest is closed.",
+        low=1,
+    )
+    connection_failed_authentication_delay_ms: int = setting(
+        ConfigType.INT,
+        100,
+        "How long the close after a failed authentication is put off.",
+        unit="ms",
+        low=0,
+    )
+
+
+TLS_SETTINGS: dict[str, Setting] = collect(TlsSettings)
+
+
+def listener_key(full: str) -> tuple[str, str] | None:
+    """(listener in lower case, key) of `listener.name.<listener>.ssl.…`; None for any other key."""
+    match = _LISTENER_KEY.fullmatch(full)
+    if match is None or match["key"] not in TLS_SETTINGS:
+        return None
+    return match["name"].lower(), match["key"]
+
+
+def row_of(full: str) -> Setting | None:
+    """The row of a listener's own key."""
+    found = listener_key(full)
+    return None if found is None else TLS_SETTINGS[found[1]]
