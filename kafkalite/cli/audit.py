@@ -24,7 +24,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from kafkalite.cli import EXIT_USAGE, CommandError, UsageError
-from kafkalite.cli.common import Progress, print_json, print_table, seconds
+from kafkalite.cli.common import Progress, add_config_argument, print_json, print_table, seconds, security_from
 
 if TYPE_CHECKING:
     import argparse
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--live", metavar="HOST:PORT", required=True, help="brokers that producers send to")
+    add_config_argument(parser, "--live-config", " for these")
     parser.add_argument("--offline", metavar="HOST:PORT", help="brokers that a mirror copies to")
     parser.add_argument("--mirror", metavar="NAME", help="judge what this mirror says it has copied, too")
     parser.add_argument(
@@ -55,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--grace", metavar="S", type=grace, default=60.0, help="how long a window is open after its end (default: 60)"
     )
+    add_config_argument(parser, "--offline-config", " for --offline")
     parser.add_argument("--timeout", metavar="S", type=seconds, default=30.0, help="for one answer (default: 30)")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -100,10 +102,12 @@ def run(arguments: argparse.Namespace) -> int:
         lines.setdefault(stage, Progress(f"{stage}: read", shown=shown)).update(rows, 0)
 
     with contextlib.ExitStack() as stack:
-        live = stack.enter_context(open_client("--live", arguments.live, arguments))
+        live = stack.enter_context(open_client("--live", arguments.live, arguments.live_config, arguments))
         offline = None
         if arguments.offline is not None:
-            offline = stack.enter_context(open_client("--offline", arguments.offline, arguments))
+            offline = stack.enter_context(
+                open_client("--offline", arguments.offline, arguments.offline_config, arguments)
+            )
         try:
             report = run_audit(
                 Plan(
@@ -146,7 +150,7 @@ def loaded_stages(texts: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def open_client(flag: str, servers: str, arguments: argparse.Namespace) -> Client:
+def open_client(flag: str, servers: str, config: str | None, arguments: argparse.Namespace) -> Client:
     """UsageError for addresses that are none."""
     from kafkalite.client import Client
 
@@ -157,6 +161,7 @@ def open_client(flag: str, servers: str, arguments: argparse.Namespace) -> Clien
             connect_timeout_s=min(arguments.timeout, 10.0),
             request_timeout_s=arguments.timeout,
             retry_timeout_s=arguments.timeout,
+            security=security_from(config),
         )
     except ValueError as error:
         raise UsageError(f"{flag}: {error}") from error

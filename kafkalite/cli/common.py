@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from kafkalite.client import Client
+    from kafkalite.client.security import Security
 
 BOOTSTRAP_VARIABLE = "KAFKALITE_BOOTSTRAP"
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
@@ -24,8 +25,8 @@ INT64_MAX = 2**63 - 1
 CLEAR_LINE = "\r\x1b[K"
 
 
-def add_client_arguments(parser: argparse.ArgumentParser, *, json_output: bool = True) -> None:
-    """-b, --timeout and --json."""
+def add_client_arguments(parser: argparse.ArgumentParser, *, json_output: bool = True, secured: bool = True) -> None:
+    """-b, --timeout, --json and, for what can speak TLS, --command-config."""
     default = os.environ.get(BOOTSTRAP_VARIABLE) or BOOTSTRAP_DEFAULT
     parser.add_argument(
         "-b",
@@ -34,9 +35,16 @@ def add_client_arguments(parser: argparse.ArgumentParser, *, json_output: bool =
         default=default,
         help=f"brokers to ask first, with commas (default: ${BOOTSTRAP_VARIABLE} or {BOOTSTRAP_DEFAULT})",
     )
+    if secured:
+        add_config_argument(parser)
     parser.add_argument("--timeout", metavar="S", type=seconds, default=30.0, help="for one answer (default: 30)")
     if json_output:
         parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_config_argument(parser: argparse.ArgumentParser, flag: str = "--command-config", whose: str = "") -> None:
+    """The flag for a file of client settings."""
+    parser.add_argument(flag, metavar="FILE", help=f"a .properties file with Kafka's client settings{whose}: TLS")
 
 
 def open_client(
@@ -44,9 +52,12 @@ def open_client(
     flag: str = "--bootstrap-server",
     servers: str | None = None,
     *,
+    config: str | None = None,
     client_id: str = "kafkalite-cli",
 ) -> Client:
-    """The client that the flags ask for; `flag` is what named `servers`. UsageError for an address that is none."""
+    """The client that the flags ask for; `flag` is what named `servers`, `config` the file in place of
+    --command-config. UsageError for an address that is none.
+    """
     from kafkalite.client import Client
 
     try:
@@ -56,9 +67,21 @@ def open_client(
             connect_timeout_s=min(arguments.timeout, 10.0),
             request_timeout_s=arguments.timeout,
             retry_timeout_s=arguments.timeout,
+            security=security_from(getattr(arguments, "command_config", None) if config is None else config),
         )
     except ValueError as error:
         raise UsageError(f"{flag}: {error}") from error
+
+
+def security_from(file: str | None) -> Security | None:
+    """What a .properties file says of security; StartupError for one that is wrong."""
+    if file is None:
+        return None
+    from pathlib import Path
+
+    from kafkalite.client.security import Security
+
+    return Security.from_file(Path(file))
 
 
 def seconds(text: str) -> float:

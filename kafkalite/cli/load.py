@@ -50,7 +50,7 @@ LINE_END = "\n"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_client_arguments(parser)
+    add_client_arguments(parser, secured=False)
     parser.add_argument("--to", dest="target", metavar="DIR", required=True, help="where files are kept")
     parser.add_argument("--topics", metavar="REGEX", help="what a topic's whole name matches")
     parser.add_argument("--exclude", metavar="REGEX", help="topics to leave out of these")

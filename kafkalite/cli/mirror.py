@@ -18,7 +18,16 @@ import threading
 from typing import TYPE_CHECKING
 
 from kafkalite.cli import EXIT_USAGE, CommandError, UsageError
-from kafkalite.cli.common import Progress, count, open_client, print_json, print_table, quantity, seconds
+from kafkalite.cli.common import (
+    Progress,
+    add_config_argument,
+    count,
+    open_client,
+    print_json,
+    print_table,
+    quantity,
+    seconds,
+)
 from kafkalite.cli.ending import on_ending
 
 if TYPE_CHECKING:
@@ -32,6 +41,8 @@ CLIENT_ID = "kafkalite-mirror"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from", dest="source", metavar="HOST:PORT", required=True, help="brokers to copy from")
     parser.add_argument("--to", dest="target", metavar="HOST:PORT", required=True, help="brokers to copy to")
+    add_config_argument(parser, "--from-config", " for the source")
+    add_config_argument(parser, "--to-config", " for the target")
     parser.add_argument("--name", required=True, help="of this mirror: its progress is kept under it in the target")
     parser.add_argument(
         "--topics", metavar="REGEX", default=".*", help="what a topic's whole name matches (default: all)"
@@ -62,8 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
     stop = threading.Event()
     progress = Progress("copied", shown=False if arguments.quiet else None)
     with (
-        open_client(arguments, "--from", arguments.source, client_id=CLIENT_ID) as source,
-        open_client(arguments, "--to", arguments.target, client_id=CLIENT_ID) as target,
+        open_client(arguments, "--from", arguments.source, config=arguments.from_config, client_id=CLIENT_ID) as source,
+        open_client(arguments, "--to", arguments.target, config=arguments.to_config, client_id=CLIENT_ID) as target,
     ):
         try:
             mirror = Mirror(

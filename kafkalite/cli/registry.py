@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kafkalite.cli import UsageError
-from kafkalite.cli.common import add_client_arguments, count
+from kafkalite.cli.common import add_client_arguments, count, security_from
 from kafkalite.cli.serving import Ready, add_serving_arguments, serve
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
             threads=arguments.threads,
             connections_max=arguments.connections_max,
             timeout_s=arguments.timeout,
+            security=security_from(arguments.command_config),
         )
     except ValueError as error:
         raise UsageError(f"--bootstrap-server: {error}") from error

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from kafkalite.client.read.reader import Reader as Reader
     from kafkalite.client.read.splitting import OffsetRange as OffsetRange
     from kafkalite.client.read.splitting import split_by_size as split_by_size
+    from kafkalite.client.security import Security as Security
     from kafkalite.client.write.producer import Delivery as Delivery
     from kafkalite.client.write.producer import Producer as Producer
     from kafkalite.client.write.transactions import PreparedTransaction as PreparedTransaction
@@ -94,6 +95,7 @@ _WHERE = {
     "Reader": "kafkalite.client.read.reader",
     "ReaderClosed": "kafkalite.client.errors",
     "RequestTimeout": "kafkalite.client.errors",
+    "Security": "kafkalite.client.security",
     "TopicDescription": "kafkalite.client.cluster",
     "TransactionAborted": "kafkalite.client.errors",
     "UnsendableRequest": "kafkalite.client.errors",

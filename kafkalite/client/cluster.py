@@ -26,6 +26,8 @@ from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataReques
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from kafkalite.client.security import Security
+
 DEFAULT_PORT: Final = 9092
 RETRY_TIMEOUT_S: Final = 30.0
 RETRY_BACKOFF_S: Final = 0.05
@@ -105,7 +107,10 @@ class Cluster:
         request_timeout_s: float = REQUEST_TIMEOUT_S,
         retry_timeout_s: float = RETRY_TIMEOUT_S,
         retry_backoff_s: float = RETRY_BACKOFF_S,
+        security: Security | None = None,
     ) -> None:
+        """`security` says how connections are made secure; None: they are not (see kafkalite.client.security)."""
+        self._security = security
         self._bootstrap = parse_bootstrap(bootstrap_servers)
         self.client_id = client_id
         self._connect_timeout_s = connect_timeout_s
@@ -128,6 +133,7 @@ class Cluster:
             request_timeout_s=self.request_timeout_s,
             retry_timeout_s=self.retry_timeout_s,
             retry_backoff_s=self.retry_backoff_s,
+            security=self._security,
         )
 
     def __enter__(self) -> Self:
@@ -366,6 +372,7 @@ class Cluster:
                 client_id=self.client_id,
                 connect_timeout_s=self._connect_timeout_s,
                 request_timeout_s=self.request_timeout_s,
+                security=self._security,
             )
             self._reached = True
         return connection

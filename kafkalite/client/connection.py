@@ -37,6 +37,8 @@ from kafkalite.protocol.messages.api_versions import ApiVersionsRequest, ApiVers
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from kafkalite.client.security import Security
+
 CONNECT_TIMEOUT_S: Final = 10.0
 REQUEST_TIMEOUT_S: Final = 40.0
 RESPONSE_SIZE_MAX: Final = 512 * 1024 * 1024
@@ -67,6 +69,7 @@ class Connection:
         self.host = host
         self.port = port
         self._socket = sock
+        self._secured = hasattr(sock, "pending")  # an SSLSocket; its module is not loaded for those without
         self._client_id = client_id
         self._request_timeout_s = request_timeout_s
         self._correlation_id = 0
@@ -86,6 +89,7 @@ class Connection:
         client_id: str,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         request_timeout_s: float = REQUEST_TIMEOUT_S,
+        security: Security | None = None,
     ) -> Connection:
         """A connection ready for use; BrokerUnreachable when nobody there speaks Kafka."""
         try:
@@ -93,6 +97,12 @@ class Connection:
         except OSError as error:
             raise BrokerUnreachable(f"cannot connect to {host}:{port}: {error.strerror or error}") from error
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if security is not None:
+            try:
+                sock = security.wrap(sock, host)
+            except OSError as error:
+                sock.close()
+                raise BrokerUnreachable(f"no TLS with {host}:{port}: {_tls_reason(error)}") from error
         connection = cls(host, port, sock, client_id, request_timeout_s)
         try:
             connection._negotiate(connect_timeout_s)
@@ -120,9 +130,29 @@ class Connection:
         """Whether the peer closed an idle connection (brokers do after a while), or sent what nobody asked for."""
         if self.closed or self._under_way:
             return self.closed
+        if self._secured:
+            return self._tls_stale()
         poller = select.poll()  # unlike select, it takes descriptors above 1023
         poller.register(self._socket, select.POLLIN)
         return bool(poller.poll(0))
+
+    def _tls_stale(self) -> bool:
+        """With TLS the peer may say things that are no data (tickets, new keys): only reading tells."""
+        import ssl
+
+        self._socket.settimeout(0)
+        try:
+            self._socket.recv(1)
+        except ssl.SSLWantReadError:
+            return False
+        except OSError:
+            return True
+        return True
+
+    @property
+    def buffered(self) -> bool:
+        """Whether bytes of the next answer are here already, where a poll of the descriptor tells nothing."""
+        return self._secured and self._socket.pending() > 0  # type: ignore[attr-defined]  # an SSLSocket
 
     def fileno(self) -> int:
         """For select."""
@@ -285,6 +315,12 @@ class Connection:
             raise ProtocolError(f"ApiVersions was refused with error {answer.error_code}")
         self._versions = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
         self.features = {row.name: row.max_version_level for row in answer.finalized_features}
+
+
+def _tls_reason(error: OSError) -> str:
+    """In words: what is wrong with the broker's certificate, or how the handshake ended."""
+    reason: str = getattr(error, "verify_message", "") or getattr(error, "reason", None) or error.strerror or str(error)
+    return reason
 
 
 def is_refusal(body: memoryview) -> bool:

@@ -27,6 +27,8 @@ from kafkalite.schema_registry.topic import TOPIC, TopicStore
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from kafkalite.client.security import Security
+
 logger = logging.getLogger(__name__)
 
 PORT: Final = 8081
@@ -50,6 +52,7 @@ class RegistryServer:
     `threads`           requests served at a time
     `connections_max`   sockets open at a time; more wait to be accepted
     `timeout_s`         what a request waits for the broker
+    `security`          how connections to the broker are made secure; None: they are not
     """
 
     def __init__(
@@ -62,12 +65,15 @@ class RegistryServer:
         threads: int = THREADS,
         connections_max: int = CONNECTIONS_MAX,
         timeout_s: float = 15.0,
+        security: Security | None = None,
     ) -> None:
         self._host = host
         self._port = port
         self._threads = threads
         self._connections_max = connections_max
-        self._client = Client(bootstrap_servers, client_id="kafkalite-registry", request_timeout_s=timeout_s)
+        self._client = Client(
+            bootstrap_servers, client_id="kafkalite-registry", request_timeout_s=timeout_s, security=security
+        )
         self.store = TopicStore(self._client, topic, timeout_s=timeout_s)
         self._map: dict[int, Any] = {}
         self._server: Any = None

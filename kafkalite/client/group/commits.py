@@ -136,7 +136,7 @@ class Commits:
             if not self._connection.closed and not self._connection.overdue:
                 poller = select.poll()
                 poller.register(self._connection.fileno(), select.POLLIN)
-                if not poller.poll(0):
+                if not self._connection.buffered and not poller.poll(0):
                     return
             self._take_one()
 

@@ -1,0 +1,245 @@
+"""Other people's clients, and ours, through TLS: with and without client certificates, PEM and PKCS#12."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from kafkalite.client import Client, Security
+from tests.support.apache_kafka import NotAvailable, run_tool
+from tests.support.certificates import PASSWORD
+from tests.support.process import wait_until
+from tests.support.tls_broker import TlsBroker
+
+LINES = [f"line {i}" for i in range(500)]
+LISTENERS = pytest.mark.parametrize("listener", ["SSL", "MUST"], ids=["server certificate", "client certificate too"])
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsBroker]:
+    directory = tmp_path_factory.mktemp("tls")
+    with TlsBroker(directory) as broker:
+        broker.alice.write_pkcs12(directory / "alice.p12")
+        broker.authority.write_pkcs12(directory / "authority.p12")
+        (directory / "alice.chain").write_bytes(broker.alice.chain_pem)
+        (directory / "alice.key").write_bytes(broker.alice.encrypted_key_pem)
+        yield broker
+
+
+def librdkafka(tls: TlsBroker, listener: str) -> dict[str, Any]:
+    settings = {
+        "bootstrap.servers": tls.address(listener),
+        "security.protocol": "SSL",
+        "ssl.ca.location": str(tls.authority_file),
+    }
+    if listener == "MUST":
+        settings["ssl.certificate.location"] = str(tls.directory / "alice.chain")
+        settings["ssl.key.location"] = str(tls.directory / "alice.key")
+        settings["ssl.key.password"] = PASSWORD
+    return settings
+
+
+def java(tls: TlsBroker, listener: str, kind: str) -> Path:
+    """A client's .properties file."""
+    lines = ["security.protocol=SSL", f"ssl.truststore.type={kind}"]
+    if kind == "PEM":
+        lines.append(f"ssl.truststore.location={tls.authority_file}")
+        if listener == "MUST":
+            lines += ["ssl.keystore.type=PEM", f"ssl.keystore.location={tls.alice_file}"]
+    else:
+        lines += [f"ssl.truststore.location={tls.directory / 'authority.p12'}", f"ssl.truststore.password={PASSWORD}"]
+        if listener == "MUST":
+            lines += ["ssl.keystore.type=PKCS12", f"ssl.keystore.location={tls.directory / 'alice.p12'}"]
+            lines += [f"ssl.keystore.password={PASSWORD}", f"ssl.key.password={PASSWORD}"]
+    path = tls.directory / f"{listener}-{kind}.properties"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@LISTENERS
+def test_librdkafka(tls: TlsBroker, listener: str) -> None:
+    topic = f"librdkafka-{listener}"
+    producer = Producer({**librdkafka(tls, listener), "linger.ms": 20})
+    for line in LINES:
+        producer.produce(topic, line.encode())
+    assert producer.flush(60) == 0
+    consumer = Consumer({**librdkafka(tls, listener), "group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    found: list[str] = []
+
+    def read() -> bool:
+        for message in consumer.consume(100, 0.5):
+            assert message.error() is None
+            found.append((message.value() or b"").decode())
+        return len(found) >= len(LINES)
+
+    wait_until(read, 60, "the messages")
+    consumer.close()
+    assert found == LINES
+
+
+@LISTENERS
+def test_kcat(tls: TlsBroker, listener: str) -> None:
+    path = shutil.which("kcat") or shutil.which("kafkacat")
+    if path is None:
+        pytest.skip("kcat is not installed (apt-get install kcat)")
+    topic = f"kcat-{listener}"
+    settings = [f"-X{key}={value}" for key, value in librdkafka(tls, listener).items() if key != "bootstrap.servers"]
+    command = [path, "-b", tls.address(listener), *settings, "-t", topic]
+    subprocess.run([*command, "-P"], input="\n".join(LINES), text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [*command, "-C", "-e", "-q", "-o", "beginning"], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.splitlines() == LINES
+
+
+@LISTENERS
+@pytest.mark.filterwarnings("ignore")  # its own
+def test_kafka_python(tls: TlsBroker, listener: str) -> None:
+    from kafka import KafkaConsumer, KafkaProducer
+
+    topic = f"kafka-python-{listener}"
+    settings = {
+        "bootstrap_servers": tls.address(listener),
+        "security_protocol": "SSL",
+        "ssl_cafile": str(tls.authority_file),
+    }
+    if listener == "MUST":
+        settings |= {
+            "ssl_certfile": str(tls.directory / "alice.chain"),
+            "ssl_keyfile": str(tls.directory / "alice.key"),
+            "ssl_password": PASSWORD,
+        }
+    producer = KafkaProducer(**settings)
+    for line in LINES:
+        producer.send(topic, line.encode())
+    producer.flush(60)
+    producer.close()
+    consumer = KafkaConsumer(topic, auto_offset_reset="earliest", consumer_timeout_ms=60_000, **settings)
+    found = []
+    for message in consumer:
+        found.append(message.value.decode())
+        if len(found) == len(LINES):
+            break
+    consumer.close()
+    assert found == LINES
+
+
+@LISTENERS
+@pytest.mark.parametrize("kind", ["PEM", "PKCS12"])
+def test_kafkas_own_tools(tls: TlsBroker, listener: str, kind: str) -> None:
+    topic = f"java-{listener}-{kind}"
+    config = str(java(tls, listener, kind))
+    where = ["--bootstrap-server", tls.address(listener)]
+    try:
+        run_tool(
+            "org.apache.kafka.tools.TopicCommand", *where, "--command-config", config, "--create", "--topic", topic
+        )
+    except NotAvailable as error:
+        pytest.skip(str(error))
+    run_tool(
+        "org.apache.kafka.tools.ConsoleProducer", *where, "--producer.config", config, "--topic", topic,
+        text="\n".join(LINES),
+    )  # fmt: skip
+    done = run_tool(
+        "org.apache.kafka.tools.consumer.ConsoleConsumer", *where, "--consumer.config", config, "--topic", topic,
+        "--from-beginning", "--max-messages", str(len(LINES)), "--timeout-ms", "60000",
+    )  # fmt: skip
+    assert done.splitlines() == LINES
+
+
+def kafkalite(*arguments: str, text: str = "", status: int = 0) -> str:
+    """Runs a command; its output, or what it says on stderr when it is to fail."""
+    command = [sys.executable, "-m", "kafkalite", *arguments]
+    done = subprocess.run(
+        command, input=text, capture_output=True, text=True, timeout=120, env=os.environ | {"COLUMNS": "100"}
+    )
+    assert done.returncode == status, done.stderr
+    return done.stderr if status else done.stdout
+
+
+@LISTENERS
+@pytest.mark.parametrize("kind", ["PEM", "PKCS12"])
+def test_our_commands(tls: TlsBroker, listener: str, kind: str) -> None:
+    topic = f"ours-{listener}-{kind}"
+    where = ["-b", tls.address(listener), "--command-config", str(java(tls, listener, kind))]
+    kafkalite("topics", "create", topic, *where)
+    kafkalite("produce", "-t", topic, *where, text="\n".join(LINES) + "\n")
+    assert kafkalite("consume", "-t", topic, "-o", "beginning", "-e", *where).splitlines() == LINES
+    assert topic in kafkalite("topics", "list", *where)
+
+
+def test_mirror_between_listeners(tls: TlsBroker, tmp_path: Path) -> None:
+    config = str(java(tls, "MUST", "PEM"))
+    kafkalite("topics", "create", "copied", "-b", tls.address("PLAINTEXT"))
+    kafkalite("produce", "-t", "copied", "-b", tls.address("PLAINTEXT"), text="one\ntwo\n")
+    with TlsBroker(tmp_path) as target:
+        to_config = str(java(target, "SSL", "PEM"))
+        kafkalite(
+            "mirror", "--from", tls.address("MUST"), "--from-config", config, "--to", target.address(),
+            "--to-config", to_config, "--name", "m", "--topics", "copied", "-e", "-q",
+        )  # fmt: skip
+        done = kafkalite(
+            "consume", "-t", "copied", "-o", "beginning", "-e", "-b", target.address(), "--command-config", to_config
+        )
+        assert done.splitlines() == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        (["security.protocol=SSL"], "certificate"),
+        (["security.protocol=PLAINTEXT"], "closed the connection"),
+        (["security.protocol=SASL_SSL"], "security.protocol: must be PLAINTEXT or SSL"),
+        (["security.protocol=SSL", "ssl.truststore.location=/absent"], "/absent cannot be read"),
+        (["security.protocol=SSL", "ssl.trust.location=x"], "unknown setting; did you mean"),
+        (["sasl.mechanism=PLAIN"], "this release has no SASL"),
+    ],
+)
+def test_what_is_wrong_with_a_clients_settings_is_one_sentence(
+    tls: TlsBroker, tmp_path: Path, lines: list[str], reason: str
+) -> None:
+    config = tmp_path / "client.properties"
+    config.write_text("\n".join(lines))
+    arguments = ["topics", "list", "-b", tls.address(), "--command-config", str(config), "--timeout", "5"]
+    command = [sys.executable, "-m", "kafkalite", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode in {1, 2}
+    assert reason in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_host_name_is_checked_unless_that_is_turned_off(tls: TlsBroker) -> None:
+    config = java(tls, "SSL", "PEM")
+    elsewhere = tls.directory / "elsewhere"
+    elsewhere.mkdir()
+    other = tls.authority.issue("elsewhere", hosts=("elsewhere",), addresses=()).write_pem(elsewhere / "other.pem")
+    with TlsBroker(elsewhere, listener_name_ssl_ssl_keystore_location=str(other)) as b:
+        arguments = ["topics", "list", "-b", b.address(), "--timeout", "5"]
+        done = subprocess.run(
+            [sys.executable, "-m", "kafkalite", *arguments, "--command-config", str(config)],
+            capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        assert "IP address mismatch" in done.stderr
+        relaxed = elsewhere / "relaxed.properties"
+        relaxed.write_text(config.read_text() + "ssl.endpoint.identification.algorithm=\n")
+        kafkalite(*arguments, "--command-config", str(relaxed))
+
+
+def test_large_records_pass_both_ways_through_a_small_socket(tls: TlsBroker) -> None:
+    security = Security({"security.protocol": "SSL", "ssl.truststore.location": str(tls.authority_file)})
+    with Client(tls.address(), security=security) as client:
+        client.admin.create_topic("large")
+        values = [bytes([i % 251]) * 700_000 for i in range(20)]
+        for value in values:
+            client.produce("large", 0, [value])
+        found = [value for chunk in client.read("large", 0) for value in chunk.columns.values]
+    assert [bytes(value) for value in found] == values
