@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit status."""
     open_standard_streams()
     try:
-        status = run(sys.argv[1:] if arguments is None else list(arguments))
+        status = execute(sys.argv[1:] if arguments is None else list(arguments))
         sys.stdout.flush()
     except CommandError as error:
         return fail(str(error), error.status)
@@ -104,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
-def run(arguments: list[str]) -> int:
+def execute(arguments: list[str]) -> int:
     """Parses and runs; raises what main reports."""
     name = arguments[0] if arguments else "--help"
     if name in COMMANDS:
