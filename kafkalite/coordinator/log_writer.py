@@ -94,7 +94,10 @@ class LogWriter:
                 if log is not None:
                     end_offset = max(end_offset, log.log_end_offset)
         if log is not None and end_offset >= 0 and self._flush:
-            log.flush_async(end_offset, lambda code: self._finish(writes, code))
+            try:
+                log.flush_async(end_offset, lambda code: self._finish(writes, code))
+            except Exception as error:  # noqa: BLE001 - who waits is told, whatever it was
+                self._finish(writes, self._code_of(error))
         else:
             self._finish(writes, 0)
         with self._lock:

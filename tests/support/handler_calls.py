@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kafkalite import protocol
 from kafkalite.config import BrokerConfig, TopicConfig
@@ -25,6 +25,9 @@ from kafkalite.model import Endpoint, OffsetAndTimestamp, new_uuid
 from kafkalite.pool import IoPool
 from kafkalite.protocol import header
 from tests.support.clock import FakeClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CORRELATION_ID = 4711
 NODE_ID = 7
@@ -93,6 +96,15 @@ class LogInMemory:
             return -1, -1
         following = [entry for entry in self.epochs if entry[0] > epoch]
         return known[-1][0], following[0][1] if following else self.log_end_offset
+
+    def append_marker(self, *_mark: int, commit: bool, transaction_version: int) -> int:
+        self._fail()
+        self.timestamps.append(0)
+        return self.log_end_offset
+
+    def flush_async(self, end_offset: int, callback: Callable[[int], object]) -> None:
+        assert end_offset <= self.log_end_offset
+        callback(0)
 
     def delete_records(self, offset: int) -> int:
         self._fail()
