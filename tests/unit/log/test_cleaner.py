@@ -50,12 +50,16 @@ def fill(log: PartitionLog, count: int, keys: int = 3, *, timestamp: int = TIME_
 
 
 def settle(log: PartitionLog) -> None:
-    """Closes the active segment and waits until the sealer has done its part for all of them."""
+    """Closes the active segment and waits until the sealer has done its part for all of them.
+
+    The snapshot of the producers is the last file it writes: a fault that is armed later does not meet it.
+    """
     log.roll()
     log.flush()
     pause = threading.Event()
-    for _ in range(1000):
-        if all(segment.indexed_size == segment.size for segment in log.segments[:-1]):
+    for _ in range(6000):
+        indexed = all(segment.indexed_size == segment.size for segment in log.segments[:-1])
+        if indexed and log.producer_state.snapshot_offset >= log.active.base_offset:
             return
         pause.wait(0.01)
     raise AssertionError(f"the sealer is not done with {log}")
@@ -268,7 +272,7 @@ def test_threads_clean_by_themselves(tmp_path: Path) -> None:
         for log in logs:
             fill(log, 20)
         done = threading.Event()
-        for _ in range(1000):
+        for _ in range(6000):
             if all(made.manager.cleaner.offset_of(log) == 20 for log in logs):
                 break
             done.wait(0.01)
@@ -299,10 +303,11 @@ def settle_newest(log: PartitionLog) -> None:
     """The newest full segment is synced by the sealer while recovered ones below it are not."""
     log.roll()
     pause = threading.Event()
-    for _ in range(1000):
+    for _ in range(6000):
         if log.segments[-2].flushed_size == log.segments[-2].size:
             return
         pause.wait(0.01)
+    raise AssertionError(f"the sealer is not done with {log}")
 
 
 def test_leftovers_are_removed_at_start(tmp_path: Path) -> None:
