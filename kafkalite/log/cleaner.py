@@ -218,12 +218,15 @@ class LogCleaner:
             with self._lock:
                 if log in self._busy or log in self._left_alone or log in self._resting:
                     continue
+            segments = log.segments
             try:
                 found = self.look_at(log, now_ms)
             except SegmentUnreadable as error:
                 log.unreadable(error)
                 continue
             except (OSError, KafkaError) as error:
+                if log.deleted or log.segments is not segments:
+                    continue  # what it was looking at was deleted meanwhile; it has its turn again
                 _LOG.warning("log cannot be looked at by the cleaner", extra=fields(log=log.name, reason=str(error)))
                 continue
             if found.due and (best is None or found.dirty_ratio > best.dirty_ratio):

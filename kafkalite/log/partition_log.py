@@ -515,6 +515,8 @@ class PartitionLog(LogCore):
         except SegmentUnreadable as error:
             self._storage_error(error, "a segment cannot be read")
         except OSError as error:
+            if self._is_gone(segment):
+                return
             _LOG.warning("index could not be saved", extra=fields(path=segment.path, reason=str(error)))
 
     def save_index(self, segment: Segment) -> None:
@@ -843,9 +845,8 @@ class PartitionLog(LogCore):
         finally:
             self._release()
         self.services.log_start_moved(self)
-        segments = self.segments
         try:
-            ages = self._ages(segments)
+            segments, ages = self._judged()
         except SegmentUnreadable as error:
             raise self.unreadable(error) from error
         self._remove_front(segments, StartRetention(self.log_start_offset).deletable_count(ages, 0))
@@ -860,9 +861,10 @@ class PartitionLog(LogCore):
         if "delete" in self.config.cleanup_policy:
             policies += [TimeRetention(self.config.retention_ms), SizeRetention(self.config.retention_bytes)]
             policies += self.services.policies
-        segments = self.segments
         try:
-            ages = self._ages(segments)
+            segments, ages = self._judged()
+        except UnknownTopicOrPartition:
+            return 0
         except SegmentUnreadable as error:
             self._storage_error(error, "a segment cannot be read")
             return 0
@@ -874,6 +876,19 @@ class PartitionLog(LogCore):
         removed = self._remove_front(segments, count)
         self._notify(0)
         return removed
+
+    def _judged(self) -> tuple[tuple[Segment, ...], list[SegmentAge]]:
+        """The segments, and what there is to know of each; looked at again where some went away meanwhile. OSError;
+        UnknownTopicOrPartition."""
+        while True:
+            segments = self.segments
+            try:
+                return segments, self._ages(segments)
+            except FileNotFoundError as error:
+                if self.deleted:
+                    raise UnknownTopicOrPartition(f"{self.name} was deleted") from error
+                if segments is self.segments:
+                    raise
 
     def _ages(self, segments: tuple[Segment, ...]) -> list[SegmentAge]:
         ages = []

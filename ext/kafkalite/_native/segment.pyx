@@ -533,7 +533,10 @@ cdef class Segment:
         cdef int64_t size = self.size - start
         if size <= 0 or not self.has_file:
             return
-        self.pin()
+        try:
+            self.pin()
+        except OSError:
+            return                              # deleted at this moment, or the sync behind it says what is wrong
         try:
             with nogil:
                 sync_file_range(self.fd, start, size, SYNC_FILE_RANGE_WRITE)

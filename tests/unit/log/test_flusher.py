@@ -192,3 +192,17 @@ def test_failed_sync_of_the_file_system_is_traced_to_its_logs(manager: LogManage
     manager.housekeeper.checkpoint()
     file_ops.disarm()
     assert all(log.offline and log.flushed_offset == 1 for log in logs)
+
+
+def test_topic_deleted_while_its_flush_waits_ends_nothing_else(manager: LogManager) -> None:
+    """The flusher begins with the writeback of all logs that wait, among them one whose files are gone."""
+    kept, gone = (manager.create_topic(name, 1, {}).partitions[0] for name in ("kept", "gone"))
+    release, _ = held(manager)
+    answers, refusals = Answers(1), Answers(1)
+    for log, told in ((gone, refusals), (kept, answers)):
+        log.append(make_batch())
+        log.flush_async(1, told)
+    manager.delete_topic("gone")
+    release.set()
+    assert answers.wait() == [0]
+    assert refusals.wait() == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]

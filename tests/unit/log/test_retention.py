@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kafkalite._native.segment import Segment
 from kafkalite.errors import OffsetOutOfRange
 from kafkalite.log.partition_log import PartitionLog
 from kafkalite.log.retention import SegmentAge, SizeRetention, StartRetention, TimeRetention, time_of
@@ -177,3 +178,52 @@ def test_delete_records_moves_the_start_and_drops_whole_segments(tmp_path: Path)
     assert log.append(make_batch()).base_offset == 10
     log.close()
     assert harness.open(recovery_point=11, log_start=10).log_start_offset == 10
+
+
+def take_meanwhile(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Somebody else deletes the oldest segments, once, just before one of them is looked at."""
+    ensure_summary = PartitionLog.ensure_summary
+    left = [count]
+
+    def delete_then_look(log: PartitionLog, segment: Segment) -> None:
+        if left:
+            for each in log.segments[: left[0]]:
+                each.forget_index()
+                each.set_summary(-1, -1, -1)
+            log._remove_front(log.segments, left.pop())
+        ensure_summary(log, segment)
+
+    monkeypatch.setattr(PartitionLog, "ensure_summary", delete_then_look)
+
+
+def test_segments_deleted_while_retention_judges_are_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = FakeClock(TIME_MS)
+    harness = LogHarness(tmp_path, clock=clock, retention_ms=str(2 * HOUR_MS))
+    log = hourly_log(harness, clock)
+    take_meanwhile(monkeypatch, 1)
+    clock.advance(1)
+    assert log.apply_retention(clock.time_ms()) == 2
+    assert log.log_start_offset == 6
+
+
+def test_segments_deleted_while_records_are_deleted_are_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = FakeClock(TIME_MS)
+    log = hourly_log(LogHarness(tmp_path, clock=clock), clock)
+    take_meanwhile(monkeypatch, 1)
+    assert log.delete_records(5) == 5
+    assert [segment.base_offset for segment in log.segments] == [4, 6, 8]
+
+
+def test_index_of_a_segment_that_is_deleted_is_no_news(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    clock = FakeClock(TIME_MS)
+    log = hourly_log(LogHarness(tmp_path, clock=clock), clock)
+    first = log.segments[0]
+    log._remove_front(log.segments, 1)
+    caplog.clear()
+    log.save_index(first)
+    assert not caplog.records
+    assert not Path(first.path).with_suffix(".klindex").exists()
