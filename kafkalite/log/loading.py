@@ -15,10 +15,13 @@ knows nothing of: there nothing is missing, and nothing with intact batches behi
 A power cut may leave the name of a segment, and not the end of the one before it. Above the flushed offset a log is cut
 where offsets are missing. Below it, in a log that is or was compacted, missing offsets are what compaction left: it
 writes recovery points down before it takes anything out, so where their file is lost nobody knows, and nothing is cut.
+In any other log they are damage: found when the index of the segment before them is loaded, by its first reader or by
+retention's first look at it, and then remembered, so that a start reads nothing for it.
 
 May block; different directories may be loaded by different threads at once.
 """
 
+import itertools
 import logging
 import os
 from dataclasses import dataclass
@@ -114,6 +117,7 @@ def load(plan: LoadPlan, services: LogServices) -> PartitionLog:
     )
     quarantine_file.restore(segments, log.name)
     foreign = bases[-1] in listing.kafka_indexes
+    log.dense = not (plan.sparse or foreign or log.format.positional)
     segments, log_end, flushed = _find_end(log, plan, segments, start, foreign=foreign)
     for segment in segments[:-1]:
         segment.mark_sealed()
@@ -125,6 +129,8 @@ def load(plan: LoadPlan, services: LogServices) -> PartitionLog:
     elif not plan.clean:
         flushed = min(flushed, plan.recovery_point or 0)
     _open_at(log, plan, segments, start, flushed, log_end)
+    if log.dense:
+        _check_empty(log, segments)
     for segment in segments:
         segment.close()
     if foreign:
@@ -263,6 +269,8 @@ def _recover(
         if not last and scan.next_offset < behind and behind > max(flushed, gaps_until):
             segments = _cut(log, segments, i, segment.size)
             break
+        if log.dense and not last and not tail.quarantined and max(start, scan.next_offset) < behind:
+            recovery.quarantine_gap(segment, max(start, scan.next_offset), behind)
     active = segments[-1]
     active.created_ms = int(os.stat(active.path).st_mtime * 1000)
     active.trim(unknown=True)
@@ -278,6 +286,14 @@ def _recover(
     _remove_snapshots_above(plan.directory, end)
     transaction_index.cut(plan.directory, active.base_offset, end)
     return segments, end, min(flushed, end)
+
+
+def _check_empty(log: PartitionLog, segments: tuple[Segment, ...]) -> None:
+    """Sealed segments that were cut down to nothing, which no reader will ever open."""
+    for segment, following in itertools.pairwise(segments):
+        summary = index_file.read_summary(index_file.path_of(segment)) if segment.size == 0 else None
+        if summary is not None and summary.covered_size > 0:
+            recovery.check_end(segment, max(segment.base_offset, log.log_start_offset), following.base_offset)
 
 
 def _flushed_end(

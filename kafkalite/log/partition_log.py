@@ -123,6 +123,7 @@ class PartitionLog(LogCore):
         "_epochs",
         "_flush_lock",
         "config",
+        "dense",
         "directory",
         "entries",
         "producer_state",
@@ -150,6 +151,7 @@ class PartitionLog(LogCore):
         self.dirty_logs = services.dirty_logs
         self._flush_lock = threading.Lock()
         self.entries = DirectoryEntries(directory, services.sync_root)
+        self.dense = False  # set while loading: between segments that were there then no offset may be missing
         self._epochs: list[tuple[int, int]] = []
         self.producer_state = ProducerState(self)
         self.configure(config)
@@ -705,6 +707,10 @@ class PartitionLog(LogCore):
             if following is None:
                 break
             scan.skip_to(*following)
+        else:
+            # A saved index of the whole file was made by who knew where it ends.
+            if from_file < size and segment.sealed and self.dense and not self.config.compacted:
+                recovery.check_end(segment, max(scan.next_offset, self.log_start_offset), limit)
         if not locked:
             self._acquire()
         try:

@@ -15,6 +15,7 @@ It lives and goes with its segment. Everything here may block.
 import json
 import logging
 import os
+import re
 import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -120,6 +121,13 @@ def restore(segments: Iterable["Segment"], log_name: str) -> None:
             "offsets are under quarantine since an earlier run: reads of them fail, everything else is served",
             extra=fields(log=log_name, ranges=len(known), offsets=told),
         )
+
+
+def taken_out(directory: str, base_offset: int) -> list[tuple[int, int]]:
+    """(first, next) of the offsets that `log repair` took out of a segment, by the files it left beside it."""
+    pattern = re.compile(rf"{files.stem(base_offset)}\.\w+\.damaged-(\d+)-(\d+)(\.\d+)?")
+    found = map(pattern.fullmatch, os.listdir(directory))
+    return [(int(match[1]), int(match[2])) for match in found if match is not None]
 
 
 def _stands(segment: "Segment", position: int, end: int, crc: int) -> bool:

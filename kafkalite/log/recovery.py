@@ -3,6 +3,8 @@
     at or above the flushed offset    nobody was promised them: the log is cut at the first bad byte
     below it                          quarantined: reported, left in place, reads inside answer CORRUPT_MESSAGE,
                                       batches behind them are served
+    missing behind a sealed segment   as below it, where nothing may take offsets out of the log: known when the
+                                      segment's index is loaded and the saved one does not cover the file
     zeros where nothing is missing    written ahead by a broker that did not stop cleanly: cut, as if never there
 
 The flushed offset is the recovery point of the last checkpoint, or the end of what a saved index covers, whichever is
@@ -13,13 +15,14 @@ they are first served. Everything here may block.
 """
 
 import logging
+import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from kafkalite._native.batch import HEADER_SIZE
 from kafkalite._native.scan import SegmentScan
 from kafkalite._native.segment import Segment
-from kafkalite.log import quarantine_file
+from kafkalite.log import files, quarantine_file
 from kafkalite.logging import fields
 
 _LOG = logging.getLogger(__name__)
@@ -99,6 +102,33 @@ def quarantine(segment: Segment, position: int, end: int, offset: int, next_offs
             path=segment.path, position=position, size=end - position, first_offset=offset, next_offset=next_offset
         ),
     )
+
+
+def quarantine_gap(segment: Segment, offset: int, next_offset: int) -> None:
+    """As quarantine(), for offsets that are missing between the end of a sealed segment and the next one's base."""
+    if not segment.add_damage(segment.size, segment.size, offset, next_offset):
+        return
+    quarantine_file.save(segment)
+    _LOG.error(
+        "records are missing: a segment ends before the next one begins; reads of their offsets fail, "
+        "everything else is served",
+        extra=fields(path=segment.path, size=segment.size, first_offset=offset, next_offset=next_offset),
+    )
+
+
+def check_end(segment: Segment, offset: int, behind: int) -> None:
+    """Quarantines the offsets [offset, behind) that a sealed segment of a dense log lacks before the next one, if any.
+
+    What Kafka wrote it may have compacted, and what `log repair` took out is not missed.
+    """
+    if offset >= behind:
+        return
+    stem = f"{segment.directory}/{files.stem(segment.base_offset)}"
+    if any(os.path.exists(stem + suffix) for suffix in files.KAFKA_INDEX_SUFFIXES):
+        return
+    taken_out = quarantine_file.taken_out(segment.directory, segment.base_offset)
+    if not any(first <= offset and behind <= next_offset for first, next_offset in taken_out):
+        quarantine_gap(segment, offset, behind)
 
 
 def verify_granules(segment: Segment, granules: Sequence[tuple[int, int, int, int, int]], offset_limit: int) -> None:

@@ -191,3 +191,4 @@ def _put_in_place(partition: Partition, path: str, temporary: str) -> None:
         file_ops.sync_directory(partition.directory)
     file_ops.rename(temporary, path)
     file_ops.sync_directory(partition.directory)
+    _rebuild_index(partition, stem)  # it also says that the segment ends where it should

@@ -134,6 +134,24 @@ def test_a_damaged_batch_is_told_and_taken_out(data: Path, capsys: pytest.Captur
     assert run(capsys, "check", data)[0] == 0
 
 
+def test_what_was_taken_out_of_a_segments_end_is_not_missed(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = segments(data)[0]
+    flip(path, path.stat().st_size - 10)
+    assert run(capsys, "repair", data)[0] == 0
+    for kept in (data / "t-0").glob("*.damaged*"):
+        kept.unlink()
+
+    def misses_nothing(log: PartitionLog) -> None:
+        log.apply_retention(0)
+        assert len(read_all(log)) == BATCHES - 1
+        assert not any(segment.damage for segment in log.segments)
+
+    for clean in (True, False):
+        if not clean:
+            (data / ".kafka_cleanshutdown").unlink()
+        opened(data, misses_nothing)
+
+
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_mended_last_segment_stands_after_an_unclean_stop(
     data: Path, capsys: pytest.CaptureFixture[str], clean: bool
