@@ -10,17 +10,23 @@ Without --all only values that differ from their default are shown.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from kafkalite.cli import Parser, UsageError
 from kafkalite.cli.common import add_client_arguments, assignments, open_client, print_json, print_table
+from kafkalite.errors import KafkaError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
 
-    from kafkalite.client import Client, ConfigEntry
+    from kafkalite.client import Admin, Client, ConfigEntry
 
 DEFAULT_SOURCE = "default"
+UNKNOWN_TYPE = "unknown"
+LISTENER_PREFIX = "listener.name."
+"""Of the settings of one listener, which no description lists."""
 SECRET = "(hidden)"  # noqa: S105  # what is shown in place of one
 
 
@@ -82,6 +88,23 @@ def row_of(entry: ConfigEntry) -> tuple[str, str, str]:
     return entry.name, value, entry.source
 
 
+def unknown_to_broker(admin: Admin, node_id: int, values: Mapping[str, str | None]) -> list[str]:
+    """The names to be set that a broker takes, as Kafka does, but has no setting of.
+
+    One that was set before is described as of unknown type; brokers before Kafka 2.6 tell no types, and then the first
+    time alone is noticed. None where the broker does not let us look.
+    """
+    wanted = [name for name, value in values.items() if value is not None and not name.startswith(LISTENER_PREFIX)]
+    if not wanted:
+        return []
+    try:
+        entries = admin.describe_broker_configs(node_id)
+    except KafkaError:
+        return []
+    typed = {entry.name for entry in entries if entry.type != UNKNOWN_TYPE}
+    return sorted(set(wanted) - (typed or {entry.name for entry in entries}))
+
+
 def alter(client: Client, arguments: argparse.Namespace) -> None:
     values: dict[str, str | None] = {**assignments("--set", arguments.settings), **dict.fromkeys(arguments.unset)}
     if not values:
@@ -90,7 +113,15 @@ def alter(client: Client, arguments: argparse.Namespace) -> None:
     if arguments.kind == "topic":
         admin.alter_topic_configs(arguments.name, values, validate_only=arguments.dry_run)
     else:
+        unknown = unknown_to_broker(admin, int(arguments.name), values)
         admin.alter_broker_configs(int(arguments.name), values, validate_only=arguments.dry_run)
+        if unknown:
+            kept = "would be kept" if arguments.dry_run else "are kept"
+            names = ", ".join(unknown)
+            print(
+                f"kafkalite: broker {arguments.name} does not know {names}: such values {kept} and change nothing",
+                file=sys.stderr,
+            )
     done = "would be altered" if arguments.dry_run else "altered"
     if arguments.json:
         print_json({done: f"{arguments.kind} {arguments.name}"})

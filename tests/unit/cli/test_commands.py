@@ -117,6 +117,16 @@ def test_broker_settings(run: Run) -> None:
     assert (missing.status, "99" in missing.err) == (1, True)
 
 
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)], ids=["done", "asked"])
+def test_broker_setting_that_the_broker_does_not_know_is_told(run: Run, dry: tuple[str, ...]) -> None:
+    known = run("configs", "alter", "broker", "--set", "log.cleaner.backoff.ms=15000", *dry)
+    assert (known.status, known.err) == (0, "")
+    mixed = run("configs", "alter", "broker", "--set", "typo=1", "--set", "log.cleaner.backoff.ms=15000", *dry)
+    assert (mixed.status, mixed.err.count("\n")) == (0, 1)
+    assert "does not know typo:" in mixed.err
+    assert "altered" in mixed.out
+
+
 def test_delete_records(run: Run, client: Client, kafka_topic: str) -> None:
     client.produce(kafka_topic, 0, [b"x"] * 10)
     assert (
