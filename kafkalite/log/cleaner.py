@@ -225,7 +225,7 @@ class LogCleaner:
                 log.unreadable(error)
                 continue
             except (OSError, KafkaError) as error:
-                if log.deleted or log.segments is not segments:
+                if not log.still_has(segments):
                     continue  # what it was looking at was deleted meanwhile; it has its turn again
                 _LOG.warning("log cannot be looked at by the cleaner", extra=fields(log=log.name, reason=str(error)))
                 continue

@@ -13,8 +13,9 @@ raises is logged and does not harm the others. Every callback is called exactly 
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from kafkalite._native import file_ops
 from kafkalite.errors import ErrorCode, KafkaError
 from kafkalite.log.partition_log import PartitionLog
 from kafkalite.logging import fields
@@ -93,3 +94,23 @@ def _serve(log: PartitionLog, waiters: list[tuple[int, Callback]]) -> None:
             callback(code if code or log.flushed_offset >= end_offset else int(ErrorCode.KAFKA_STORAGE_ERROR))
         except Exception:  # noqa: BLE001 - one waiter's fault is not the others'
             _LOG.exception("a flush callback failed", extra=fields(log=log.name, end_offset=end_offset))
+
+
+def flush_together(logs: Sequence[PartitionLog], directory: str) -> None:
+    """Flushes many logs with one sync of their file system; what fails is in the log and takes its partition offline.
+
+    A sync of the file system says only that something failed, not what: then each log is flushed by itself, whose own
+    sync reports its own failure.
+    """
+    states = [log.begin_bulk_flush() for log in logs]
+    try:
+        file_ops.sync_file_system(directory)
+        synced = True
+    except OSError as error:
+        _LOG.warning("file system sync failed, each log is flushed by itself", extra=fields(reason=str(error)))
+        synced = False
+    for state in states:
+        try:
+            state.log.end_bulk_flush(state, synced=synced)
+        except KafkaError as error:
+            _LOG.warning("flush failed", extra=fields(log=state.log.name, reason=str(error)))

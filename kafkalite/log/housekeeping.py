@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from kafkalite._native import file_ops
 from kafkalite.errors import KafkaError
 from kafkalite.log import files
-from kafkalite.log.partition_log import flush_together
+from kafkalite.log.flusher import flush_together
 from kafkalite.logging import fields
 
 if TYPE_CHECKING:

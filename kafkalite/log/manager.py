@@ -39,12 +39,12 @@ from kafkalite.errors import (
 )
 from kafkalite.log import adoption, checkpoints, directory, files, journal
 from kafkalite.log.cleaner import LogCleaner
-from kafkalite.log.flusher import Flusher
+from kafkalite.log.flusher import Flusher, flush_together
 from kafkalite.log.formats import FORMATS
 from kafkalite.log.housekeeping import BULK_FLUSH_COUNT_MIN, Housekeeper
 from kafkalite.log.journal import Journal, TopicState
 from kafkalite.log.loading import LoadPlan, load, load_offline
-from kafkalite.log.partition_log import LogServices, PartitionLog, flush_together
+from kafkalite.log.partition_log import LogServices, PartitionLog
 from kafkalite.log.producer_state import Captured
 from kafkalite.log.retention import RetentionPolicy
 from kafkalite.logging import fields

@@ -35,7 +35,6 @@ from kafkalite.clock import Clock, SystemClock
 from kafkalite.config import TopicConfig
 from kafkalite.errors import (
     ErrorCode,
-    KafkaError,
     OffsetOutOfRange,
     StorageError,
     UnknownTopicOrPartition,
@@ -832,6 +831,10 @@ class PartitionLog(LogCore):
 
     # ---- retention --------------------------------------------------------------------------------------------------
 
+    def still_has(self, segments: tuple[Segment, ...]) -> bool:
+        """Whether these, its segments a moment ago, are its segments now: none was deleted or replaced since."""
+        return not self.deleted and self.segments is segments
+
     @property
     def size_bytes(self) -> int:
         """Bytes of all segments."""
@@ -973,26 +976,6 @@ class PartitionLog(LogCore):
         for segment in self.segments:
             segment.mark_deleted()
         self._notify(0)
-
-
-def flush_together(logs: Sequence[PartitionLog], directory: str) -> None:
-    """Flushes many logs with one sync of their file system; what fails is in the log and takes its partition offline.
-
-    A sync of the file system says only that something failed, not what: then each log is flushed by itself, whose own
-    sync reports its own failure.
-    """
-    states = [log.begin_bulk_flush() for log in logs]
-    try:
-        file_ops.sync_file_system(directory)
-        synced = True
-    except OSError as error:
-        _LOG.warning("file system sync failed, each log is flushed by itself", extra=fields(reason=str(error)))
-        synced = False
-    for state in states:
-        try:
-            state.log.end_bulk_flush(state, synced=synced)
-        except KafkaError as error:
-            _LOG.warning("flush failed", extra=fields(log=state.log.name, reason=str(error)))
 
 
 def _nobody_waits(_code: int) -> None:

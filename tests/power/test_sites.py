@@ -71,7 +71,7 @@ KNOWN: dict[str, str] = {
     f"{LOG}partition_log:PartitionLog._sync_unless_deleted#0": "found: ext4, seed 1: acknowledged records are gone",
     f"{LOG}partition_log:PartitionLog.finish_seal#0": "open: not found in 200 states; the next flush makes up for it",
     f"{LOG}partition_log:PartitionLog.flush#0": "found: posix, seed 1: acknowledged records are gone",
-    f"{LOG}partition_log:flush_together#0": "found: posix, seed 2: committed offsets cannot be read; 71 answers early",
+    f"{LOG}flusher:flush_together#0": "found: posix, seed 2: committed offsets cannot be read; 71 answers early",
     f"{LOG}producer_state:ProducerState.save_compacted#0": "open: not found in 200 states",
     f"{LOG}producer_state:ProducerState.save_compacted#1": "open: not tried",
     f"{LOG}quarantine_file:write#0": "none: nothing is damaged while a run is recorded, so nothing is quarantined",

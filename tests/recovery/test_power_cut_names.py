@@ -9,8 +9,9 @@ import pytest
 from kafkalite._native import file_ops
 from kafkalite.coordinator.state_log import StateLog, Stored
 from kafkalite.log import directory
+from kafkalite.log.flusher import flush_together
 from kafkalite.log.manager import LogManager
-from kafkalite.log.partition_log import PartitionLog, flush_together
+from kafkalite.log.partition_log import PartitionLog
 from kafkalite.pool import IoPool
 from tests.support.log_harness import LogHarness, abandon, make_batch, make_manager, read_all, release
 from tests.support.unsynced import NameRecorder, recorded

@@ -36,9 +36,14 @@ class NameRecorder:
         found = {}
         for entry in os.scandir(path):
             is_directory = entry.is_dir(follow_symlinks=False)
-            found[entry.name] = (entry.inode(), is_directory)
             if not is_directory and not (self._kept / str(entry.inode())).exists():
-                os.link(entry.path, self._kept / str(entry.inode()))
+                try:
+                    os.link(entry.path, self._kept / str(entry.inode()))
+                except FileNotFoundError:
+                    continue  # another thread's temporary file, which has its own name by now
+                except FileExistsError:
+                    pass  # another thread notes at the same moment
+            found[entry.name] = (entry.inode(), is_directory)
         self._names[os.stat(path).st_ino] = found
 
     def sync_directory(self, path: str) -> None:
