@@ -18,7 +18,6 @@ place stays beside it, in files called `.damaged`. Status 0: whole, 1: damage is
 
 from __future__ import annotations
 
-import mmap
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -229,32 +228,52 @@ def dump(segment: Segment, arguments: argparse.Namespace, writer: Format | JsonL
 
 
 def walk(segment: Segment) -> Iterator[Batch]:
-    """Every batch up to the first bytes that are none; notes what is wrong."""
+    """Every batch up to the first bytes that are none; notes what is wrong.
+
+    The file may be cut meanwhile, and then the map gives zeros: a batch is copied out of it, and believed when the map
+    has not failed by then. A broker cuts off what it had reserved, which leaves all batches.
+    """
+    import os
+
+    from kafkalite._native.mapped_faults import MappedFile
+
+    with segment.path.open("rb") as file:
+        segment.size = os.fstat(file.fileno()).st_size
+        if segment.size == 0:
+            return
+        mapped = MappedFile(file.fileno())
+        segment.size = mapped.size
+        position = 0
+        with memoryview(mapped) as view:
+            for batch in batches_in(segment, view):
+                if mapped.failed:
+                    break
+                note_batch(segment, batch)
+                yield batch
+                position = batch.position + batch.info.size
+        if mapped.failed:
+            segment.preallocated = 0
+            if os.fstat(file.fileno()).st_size != position:
+                segment.problem(f"at {position}: the file was cut while it was read, or the disk cannot give its bytes")
+
+
+def batches_in(segment: Segment, view: memoryview) -> Iterator[Batch]:
+    """Copies of the batches, and what the bytes behind them are."""
     from kafkalite._native.batch import BatchError, crc_matches, read_info
 
-    segment.size = segment.path.stat().st_size
-    if segment.size == 0:
-        return
-    with segment.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        view = memoryview(mapped)
-        position = 0
+    position = 0
+    while position < segment.size:
         try:
-            while position < segment.size:
-                try:
-                    info = read_info(view, position)
-                except BatchError as error:
-                    note_tail(segment, view[position:], position, str(error))
-                    return
-                if info.size > segment.size - position:
-                    note_tail(segment, view[position:], position, "batch: ends beyond the file")
-                    return
-                with view[position : position + info.size] as whole:
-                    batch = Batch(position, info, whole, crc_matches(whole))
-                    note_batch(segment, batch)
-                    yield batch
-                position += info.size
-        finally:
-            view.release()
+            info = read_info(view, position)
+        except BatchError as error:
+            note_tail(segment, view[position:], position, str(error))
+            return
+        if info.size > segment.size - position:
+            note_tail(segment, view[position:], position, "batch: ends beyond the file")
+            return
+        with memoryview(bytes(view[position : position + info.size])) as whole:
+            yield Batch(position, info, whole, crc_matches(whole))
+        position += info.size
 
 
 def note_batch(segment: Segment, batch: Batch) -> None:

@@ -440,6 +440,32 @@ def test_log_dump_tells_what_is_wrong(stopped: Path, tmp_path: Path) -> None:
     assert "2 PROBLEMS" in result.stdout.decode()
 
 
+CUT_WHILE_READ = """
+import os, pathlib, sys
+from kafkalite.cli.log import Segment, walk
+segment = Segment(pathlib.Path(sys.argv[1]))
+batches = walk(segment)
+first = next(batches)
+os.truncate(segment.path, first.info.size + int(sys.argv[2]))
+rest = list(batches)
+print(len(rest), segment.batch_count, segment.preallocated, "".join(segment.problems[-1:]), sep="|")
+"""
+
+
+@pytest.mark.parametrize("beyond", [0, 70], ids=["behind a batch", "within one"])
+def test_log_dump_of_a_segment_that_is_cut_meanwhile(stopped: Path, beyond: int) -> None:
+    """Pages of the map that are gone would end it by SIGBUS. What ends behind a batch is whole."""
+    segment = min(stopped.glob("*.log"))
+    assert segment.stat().st_size > 16 * 4096
+    arguments = [sys.executable, "-c", CUT_WHILE_READ, str(segment), str(beyond)]
+    result = subprocess.run(arguments, capture_output=True, env=ENVIRONMENT, timeout=DEADLINE_S)
+    assert (result.returncode, result.stderr) == (0, b"")
+    *counts, problem = result.stdout.decode().rstrip("\n").split("|")
+    assert counts == ["0", "1", "0"]
+    assert problem.endswith("the file was cut while it was read, or the disk cannot give its bytes" if beyond else "")
+    assert bool(problem) is bool(beyond)
+
+
 def test_log_dump_holds_indexes_against_the_log(stopped: Path) -> None:
     segments = sorted(stopped.glob("*.log"))
     assert any(segment.with_suffix(".klindex").exists() for segment in segments)
