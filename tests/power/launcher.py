@@ -1,4 +1,5 @@
-"""`kafkalite`, with one sync call left out: POWER_LEFT_OUT names it as sites.py does. For recordings alone.
+"""`kafkalite`, with one sync call left out: POWER_LEFT_OUT names it as sites.py does. For recordings
+and for what a test finds.
 
 The module that holds the call is compiled from a tree in which the call is replaced by None (`durable=True` by False);
 everything else is as it is.
@@ -51,10 +52,17 @@ class Loader(importlib.machinery.SourceFileLoader):
         return fullname
 
 
-def main() -> None:
+def leave_out() -> None:
+    """Has the module that POWER_LEFT_OUT is in, if it is set, compiled without the call. Before that is imported."""
     site = os.environ.get("POWER_LEFT_OUT", "")
     if site:
-        sys.meta_path.insert(0, LeavingOut(site))
+        finder = LeavingOut(site)
+        assert finder.module not in sys.modules, f"{finder.module} was imported before the call could be left out"
+        sys.meta_path.insert(0, finder)
+
+
+def main() -> None:
+    leave_out()
     from kafkalite.cli import main as run
 
     sys.exit(run())
