@@ -172,16 +172,21 @@ def finish(directory: str, record_format: RecordFormat, cache: FileCache) -> Non
         return
     # Several outputs of one pass are announced from the last to the first: behind one that is not, none counts.
     unannounced = min((base for name in cleaned if (base := _base_of(name)) is not None), default=None)
-    for name in cleaned:
-        file_ops.unlink(f"{directory}/{name}", missing_ok=True)
     whole = []
+    uncounted = []
     for name in announced:
         base = _base_of(name)
         is_segment = base is not None and name == f"{files.stem(base)}{record_format.suffix}{files.SWAP_SUFFIX}"
         if base is not None and is_segment and (unannounced is None or base < unannounced):
             whole.append(base)
         else:
-            file_ops.unlink(f"{directory}/{name}", missing_ok=True)  # Kafka's indexes among them are built again
+            uncounted.append(name)  # Kafka's indexes among them are built again
+    for name in uncounted:
+        file_ops.unlink(f"{directory}/{name}", missing_ok=True)
+    if uncounted and cleaned:
+        file_ops.sync_directory(directory)  # one that came back without what was not announced would count
+    for name in cleaned:
+        file_ops.unlink(f"{directory}/{name}", missing_ok=True)
     for base in sorted(whole):
         _finish_one(directory, base, record_format, cache)
     file_ops.sync_directory(directory)

@@ -114,7 +114,8 @@ KNOWN: dict[str, str] = {
     f"{LOG}swap:_withdraw#0": (
         "none: one that comes back is finished, with records that stand or retention took; the next swap syncs"
     ),
-    f"{LOG}swap:finish#0": (
+    f"{LOG}swap:finish#0": f"found: {SITES}test_any_names_that_outputs_of_a_pass_leave_that_was_not_announced",
+    f"{LOG}swap:finish#1": (
         "none: the start that finds a .swap doubts the directory, so a flush syncs it before anything is compacted"
     ),
     f"{LOG}transaction_index:write#0": "found: ext4, seed 1: records of an aborted transaction are seen",

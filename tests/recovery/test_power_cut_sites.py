@@ -169,6 +169,7 @@ def judged(
             assert set(found) <= set(expected), sorted(names)
             assert [record.offset for record in found] == sorted({record.offset for record in found}), sorted(names)
             assert log.log_end_offset == end, sorted(names)
+            assert not damage_ranges(log), sorted(names)
         finally:
             release(log)
 
@@ -219,3 +220,23 @@ def test_any_names_that_a_finished_swap_leaves(tmp_path: Path) -> None:
     with watched(changes):
         release(again.open(clean=False, recovery_point=log.flushed_offset))
     assert count[0] > 3
+
+
+def test_any_names_that_outputs_of_a_pass_leave_that_was_not_announced(tmp_path: Path) -> None:
+    """Kafka writes a segment as several when their offsets need it, and announces the last of them first."""
+    harness, log = filled(tmp_path / "data")
+    expected = read_from(log, 0)
+    end = log.log_end_offset
+    release(log)
+    for index in harness.files(files.INDEX_SUFFIX):
+        index.unlink()
+    first = log.segments[0]
+    data = Path(first.path).read_bytes()
+    second = log.segments[1].base_offset // 2
+    batch = next(at for at in range(1, len(data)) if data[at : at + 8] == second.to_bytes(8, "big"))
+    (harness.path / f"{files.stem(0)}.log{files.CLEANED_SUFFIX}").write_bytes(data[:batch])
+    (harness.path / f"{files.stem(second)}.log{files.SWAP_SUFFIX}").write_bytes(data[batch:])
+    changes, count = judged(tmp_path, harness, expected, end)
+    with watched(changes):
+        release(harness.open(clean=False, recovery_point=end))
+    assert count[0] > 2
