@@ -87,10 +87,11 @@ def read_epochs(path: str) -> list[tuple[int, int]]:
     return entries
 
 
-def write_epochs(path: str, entries: Iterable[tuple[int, int]]) -> None:
-    """Replaces a leader-epoch-checkpoint. Not synced: the log's next flush does that, before anything relies on it."""
+def write_epochs(path: str, entries: Iterable[tuple[int, int]], *, durable: bool = False) -> None:
+    """Replaces a leader-epoch-checkpoint. Unless `durable` the log's next flush syncs it, which is enough for the first
+    one: nothing relies on it before. One that replaces another has to be on the disk before it has the name."""
     rows = [f"{epoch} {offset}" for epoch, offset in entries]
-    files.write_atomically(path, "\n".join([str(VERSION), str(len(rows)), *rows, ""]).encode(), durable=False)
+    files.write_atomically(path, "\n".join([str(VERSION), str(len(rows)), *rows, ""]).encode(), durable=durable)
 
 
 def read_partition_topic_id(directory: str) -> bytes | None:

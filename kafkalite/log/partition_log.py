@@ -6,7 +6,8 @@
 Thread rule: any thread may call anything. `_..._locked` methods need the log's lock. The second lock, `_flush_lock`,
 lets one sync run at a time, so that a failed one is never overtaken by a later success; it may be taken under the log's
 own lock, never the other way round. Nothing that waits for the disk holds the log's lock, except creating a file at a
-roll and loading producer state before the first idempotent append; `append(may_block=False)` runs into neither.
+roll, writing down a new leader epoch and loading producer state before the first idempotent append;
+`append(may_block=False)` runs into none of them.
 
 Failures. A full disk refuses appends and nothing else, until a write succeeds again. A failed sync, and any other error
 of a write, takes the partition offline for the life of the process: only what is on the disk counts, and only a fresh
@@ -290,8 +291,12 @@ class PartitionLog(LogCore):
         """Writes down from which offset on batches carry the current leader epoch."""
         if not self._epochs or self._epochs[-1][0] < self.leader_epoch:
             entries = [entry for entry in self._epochs if entry[1] < self.log_end_offset]
+            path = f"{self.directory}/{files.EPOCHS_NAME}"
             entries.append((self.leader_epoch, self.log_end_offset))
-            checkpoints.write_epochs(f"{self.directory}/{files.EPOCHS_NAME}", entries)
+            if len(entries) > 1:  # earlier ones were relied on: not for a moment may an empty file have the name
+                checkpoints.write_epochs(path, entries, durable=True)
+            else:
+                checkpoints.write_epochs(path, entries)
             self._epochs = entries
             self.entries.epochs_written()
         self._set_epoch(self.leader_epoch, True)

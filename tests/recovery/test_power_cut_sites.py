@@ -77,6 +77,21 @@ def test_where_an_epoch_ended_is_known(root: Path, recorder: NameRecorder, tmp_p
     manager.close()
 
 
+def test_where_an_epoch_ended_is_known_while_the_next_one_is_written_down(
+    root: Path, recorder: NameRecorder, tmp_path: Path
+) -> None:
+    """By chance the new file has its name, and not its content."""
+    started(root).abandon()
+    manager = started(root)
+    manager.topics["t"].partitions[0].append(make_batch())
+    recorder.sync_directory(str(root / "t-0"))
+    image = recorder.image(tmp_path / "image", forget_unsynced=True)
+    manager.close()
+    manager = started(image)
+    assert manager.topics["t"].partitions[0].epoch_end(0) == (0, 1)
+    manager.close()
+
+
 def test_journal_that_was_made_shorter_is_whole(
     root: Path, recorder: NameRecorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
