@@ -148,7 +148,10 @@ def _look(verdict: Verdict, data_directory: Path, recording: Recording, moment: 
         return findings
     endpoint = broker.classic_endpoint
     look = Look(int(broker.bootstrap_servers.rsplit(":", 1)[1]), endpoint.port if endpoint else 0)
-    findings += examine(past, look)
+    try:
+        findings += examine(past, look)
+    except Exception as error:  # noqa: BLE001 - why the broker did not answer stands in its log
+        findings.append(f"judging failed: {where(error)}")
     findings += [f"the broker's log has a traceback: {text}" for text in lines.tracebacks]
     if os.environ.get("POWER_SHOW_LOG"):
         print("\n".join(lines.lines))
