@@ -4,6 +4,7 @@
     the journal has the topic under another id            somebody else's data under our topic's name: refuse to start
     the journal has the topic, not so many partitions     the topic grows to hold it
     otherwise, with segment files                         the topic is adopted: id from partition.metadata, or a new one
+    it tells no id, and its name is a deleted topic's     after an unclean stop kept as nobody's, under another name
     without segment files                                 left alone, with one log line
     partition.metadata is there and damaged               left alone, with one log line; a saved index may tell the id
 
@@ -18,6 +19,7 @@ given out again. Runs once, at start, on the manager's thread.
 import logging
 import os
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 
 from kafkalite.errors import StartupError
 from kafkalite.log import checkpoints, files, index_file
@@ -34,18 +36,21 @@ COMPACTED_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 
 def sort_out(
     state: MetadataState,
-    deleted_ids: frozenset[bytes],
+    doubtful_names: AbstractSet[str],
     directories: Mapping[tuple[str, int], str],
     suffixes: Mapping[str, str],
     classic_partition_count: Callable[[str], int],
-) -> tuple[list[TopicState], list[str]]:
-    """(topics to write into the journal, new or grown; directories to remove). StartupError for another's data.
+) -> tuple[list[TopicState], list[str], list[str]]:
+    """(topics to write into the journal, new or grown; directories to remove; nobody's directories, to be kept).
+    StartupError for another's data.
 
+    `doubtful_names` are those of deleted topics whose directories a power cut may have brought back without the file
+    that tells their id.
     `suffixes` are the formats' names by the suffix of their segment files. A topic of 0.7 has directories only for
     partitions that ever got a message: how many it has in all is `classic_partition_count`'s to say.
     """
     strangers: dict[str, dict[int, str]] = {}
-    leftovers = []
+    leftovers, strays = [], []
     for (topic, partition), path in sorted(directories.items()):
         known = state.topics.get(topic)
         topic_id, damaged = identity_of(path)
@@ -53,7 +58,7 @@ def sort_out(
             if damaged:
                 _write_anew(path, known)
             continue
-        if topic_id is not None and topic_id in deleted_ids:
+        if topic_id is not None and topic_id in state.deleted_ids:
             leftovers.append(path)
         elif not any(has_segments(path, suffix) for suffix in suffixes):
             _LOG.warning("partition directory without a log, ignored", extra=fields(path=path))
@@ -68,6 +73,8 @@ def sort_out(
                 " without that file it is taken for a new topic's at the next start",
                 extra=fields(path=path),
             )
+        elif known is None and topic_id is None and topic in doubtful_names:
+            strays.append(path)
         elif topic == KAFKA_METADATA_TOPIC or topic_name_error(topic) is not None:
             _LOG.warning("not a topic of this broker, ignored", extra=fields(path=path))
         else:
@@ -83,7 +90,7 @@ def sort_out(
                 f"the partition directories of topic {topic} hold segments of {' and '.join(sorted(names))}"
             )
         adopted.append(_adopt(state, topic, paths, owners, names.pop() if names else "v2", classic_partition_count))
-    return adopted, leftovers
+    return adopted, leftovers, strays
 
 
 def identity_of(path: str) -> tuple[bytes | None, bool]:

@@ -60,6 +60,7 @@ class MetadataState:
     next_producer_id: int = 0
     unclean_count: int = 0
     deleted_ids: set[bytes] = field(default_factory=set)  # of topics whose directories may still lie about
+    deleted_names: set[str] = field(default_factory=set)  # theirs
 
 
 def encode_line(change: dict[str, Any]) -> bytes:
@@ -120,6 +121,7 @@ def apply(state: MetadataState, change: dict[str, Any]) -> None:
     elif op == "delete":
         state.topics.pop(change["name"], None)
         state.deleted_ids.add(uuid_bytes(change["id"]))
+        state.deleted_names.add(change["name"])
     elif op == "overrides":
         state.topics[change["name"]].overrides = dict(change["overrides"])
     elif op == "broker":
@@ -195,6 +197,7 @@ class Journal:
         if self._line_count > len(_snapshot(self.state)) + SLACK_LINES:
             self.rewrite()
             self.state.deleted_ids.clear()
+            self.state.deleted_names.clear()
 
     def record(self, *changes: dict[str, Any]) -> None:
         """Writes changes and takes them into the state once they are on the disk. OSError: they did not happen.

@@ -166,15 +166,16 @@ class LogManager:
             found.record({"op": "unclean", "count": found.state.unclean_count + 1})
         self._take_broker_overrides(found.state.broker_overrides)
         present, deleted = directory.partition_directories(self.directory)
-        changed, leftovers = adoption.sort_out(
+        changed, leftovers, strays = adoption.sort_out(
             found.state,
-            frozenset(found.state.deleted_ids),
+            frozenset() if self.clean_start else found.state.deleted_names,
             present,
             {record_format.suffix: name for name, record_format in FORMATS.items()},
             self.config.classic_partition_count,
         )
         if changed:
             found.record(*(journal.topic_change(topic) for topic in changed))
+        self._keep_strays(strays)
         self._remove_leftovers(deleted, leftovers)
         if changed or deleted or leftovers or not self.clean_start:
             # Once for all partitions: whose directory's name an earlier process left unsynced, or somebody copied here.
@@ -183,6 +184,18 @@ class LogManager:
         self.cleaner.load()
         self._load_all({topic.name for topic in changed})
         found.compact()
+
+    def _keep_strays(self, strays: Iterable[str]) -> None:
+        """Gives directories that may be a deleted topic's, and cannot tell, names that no start takes for a topic's."""
+        for path in strays:
+            name = files.parse_directory_name(os.path.basename(path))
+            assert name is not None, "strays are partition directories"
+            target = f"{self.directory}/{files.stray_directory_name(*name)}"
+            file_ops.rename(path, target)
+            _LOG.warning(
+                "a directory with the name of a deleted topic, which does not tell whose it is, is kept under another",
+                extra=fields(path=target),
+            )
 
     def _remove_leftovers(self, deleted: Iterable[str], leftovers: Iterable[str]) -> None:
         """Removes directories of deleted topics: those that were renamed, and those that still have their own name.

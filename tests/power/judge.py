@@ -8,6 +8,7 @@ is a finding too.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import logging
 import os
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 TIME_MAX_S = 120
 FILE_SIZE_MAX = 256 << 20
 FINDINGS_MAX, TEXT_MAX = 100, 1000
+FINDINGS_OF_ONE_MAX = 20
+"""Of one promise, so that many of one do not hide the others."""
 QUIET = {
     "log.cleaner.enable": "false",
     "log.retention.check.interval.ms": "3600000",
@@ -173,7 +176,9 @@ def examine(past: Past, look: Look) -> list[str]:
     ]
     look.logs = look.read(keys, keyed=keyed)
     for promise in PROMISES:
-        findings += [f"{promise.name}: {text}" for text in promise.check(past, look)]
+        found = itertools.islice(promise.check(past, look), FINDINGS_OF_ONE_MAX)
+        findings += [f"{promise.name}: {text}" for text in found]
     for promise in PROMISES:
-        findings += [f"{promise.name}: {text}" for text in promise.check_after(past, look)]
+        found = itertools.islice(promise.check_after(past, look), FINDINGS_OF_ONE_MAX)
+        findings += [f"{promise.name}: {text}" for text in found]
     return findings

@@ -163,6 +163,36 @@ def test_a_start_removes_nothing_of_a_directory_whose_name_may_come_back(
     assert not any("t-0" in names for names in durable)
 
 
+def test_deleted_topic_whose_directory_lost_its_id_file_is_nobodys(root: Path, tmp_path: Path) -> None:
+    manager = started(root)
+    written(manager, "t")
+    shutil.copytree(root / "t-0", tmp_path / "t-0")
+    manager.delete_topic("t")
+    abandon(manager)
+    (tmp_path / "t-0" / METADATA).unlink()  # no sync had covered its name, nor that of the directory's renaming
+    shutil.move(tmp_path / "t-0", root / "t-0")
+    manager = started(root)
+    assert not manager.topics
+    assert [name for name in directories(root) if name.endswith("-stray")]
+    manager.close()
+    again = started(root)
+    assert not again.topics
+    again.close()
+
+
+def test_directory_without_an_id_is_adopted_after_a_clean_stop_whatever_was_deleted(root: Path, tmp_path: Path) -> None:
+    manager = started(root)
+    written(manager, "t")
+    shutil.copytree(root / "t-0", tmp_path / "t-0")
+    manager.delete_topic("t")
+    manager.close()
+    (tmp_path / "t-0" / METADATA).unlink()
+    shutil.move(tmp_path / "t-0", root / "t-0")  # an operator's doing
+    manager = started(root)
+    assert manager.topics["t"].partitions[0].log_end_offset == 1
+    manager.close()
+
+
 def test_deletion_that_cannot_be_synced_is_not_reported_done(root: Path) -> None:
     manager = started(root)
     for name in ("t", "u", "v"):
