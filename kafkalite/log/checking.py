@@ -5,8 +5,9 @@
                       transactions, snapshots, quarantine, leader epochs, partition.metadata
 
 A `Finding` says what is wrong and how it can be mended (kafkalite.log.repair does it): files that derive from the log
-are put aside and made again, a tail that nobody was promised is cut, damaged batches are taken out. What only a copy
-can mend has no remedy. Offsets that an earlier repair has put aside are no finding any more: the files it left tell.
+are put aside and made again, a bad tail that no checkpoint covers is cut, damaged batches are taken out. What only a
+copy can mend has no remedy. Offsets that an earlier repair has put aside are no finding any more: the files it left
+tell.
 
 Everything here blocks and reads whole logs. The caller holds the data directory's lock.
 """
@@ -41,7 +42,7 @@ class Remedy(Enum):
 
     NONE = "only a copy can mend it"
     REBUILD = "made again from the log"
-    CUT = "cut: nobody was promised it"
+    CUT = "cut, as a start would do it"
     TAKE_OUT = "taken out and put aside; its offsets are lost"
     REWRITE = "written again from the journal"
 
@@ -274,7 +275,7 @@ class Walk:
             if following is None and last:
                 after = max(offset, self.partition.flushed_offset)
                 if after == offset:
-                    what = f"{end - position} bytes behind offset {offset - 1} are no batch, and were not on the disk"
+                    what = f"{end - position} bytes from offset {offset} on are no batch, no checkpoint covers them"
                     yield Finding(self.path, what, Remedy.CUT, position, end, offset, offset)
                     return
             self.damage.append((position, end, offset, after))

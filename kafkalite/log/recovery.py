@@ -1,6 +1,6 @@
 """What to do with bytes that are no batches.
 
-    at or above the flushed offset    nobody was promised them: the log is cut at the first bad byte
+    at or above the flushed offset    a write that was under way: the log is cut at the first bad byte
     below it                          quarantined: reported, left in place, reads inside answer CORRUPT_MESSAGE,
                                       batches behind them are served
     missing behind a sealed segment   as below it, where nothing may take offsets out of the log: known when the

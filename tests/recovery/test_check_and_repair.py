@@ -209,7 +209,7 @@ def test_an_unflushed_tail_is_cut_and_kept(data: Path, capsys: pytest.CaptureFix
         file.write(b"half a batch, never acknowledged")
     status, out, _ = run(capsys, "check", data)
     assert status == 1
-    assert "nobody was promised it" in out
+    assert "no checkpoint covers them" in out
     assert run(capsys, "repair", data)[0] == 0
     [kept] = list((data / "t-0").glob("*.damaged-*"))
     assert kept.read_bytes() == b"half a batch, never acknowledged"
