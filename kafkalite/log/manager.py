@@ -93,9 +93,7 @@ class LogManager:
         self._checkpoint_lock = threading.Lock()  # a leaf, as the journal's
         self._written: dict[str, dict[tuple[str, int], int]] = {}  # what the checkpoint files say
         self._journal: Journal | None = None
-        self._to_remove: list[
-            tuple[str, int]
-        ] = []  # directories with a name that is not synced, delays in ms; by _lock
+        self._to_remove: list[tuple[str, int]] = []  # directories renamed, not synced; delays in ms; guarded by _lock
         self._renames_unsynced = False  # of partition directories; guarded by _lock, as the next
         self._renames_failed: str | None = None
         self._directory_lock: directory.DirectoryLock | None = None
@@ -188,13 +186,9 @@ class LogManager:
     def _keep_strays(self, strays: Iterable[str]) -> None:
         """Gives directories that may be a deleted topic's, and cannot tell, names that no start takes for a topic's."""
         for path in strays:
-            name = files.parse_directory_name(os.path.basename(path))
-            assert name is not None, "strays are partition directories"
-            target = f"{self.directory}/{files.stray_directory_name(*name)}"
-            file_ops.rename(path, target)
             _LOG.warning(
                 "a directory with the name of a deleted topic, which does not tell whose it is, is kept under another",
-                extra=fields(path=target),
+                extra=fields(path=self._rename_partition(path, files.stray_directory_name)),
             )
 
     def _remove_leftovers(self, deleted: Iterable[str], leftovers: Iterable[str]) -> None:
@@ -202,16 +196,19 @@ class LogManager:
 
         What goes first is that name, durably: half of a directory that came back under it could not say whose it was.
         """
-        doomed = list(deleted)
-        for path in leftovers:
-            name = files.parse_directory_name(os.path.basename(path))
-            assert name is not None, "leftovers are partition directories"
-            doomed.append(f"{self.directory}/{files.deleted_directory_name(*name)}")
-            file_ops.rename(path, doomed[-1])
+        doomed = [*deleted, *(self._rename_partition(path, files.deleted_directory_name) for path in leftovers)]
         if doomed:
             self.services.sync_root()
         for path in doomed:
             files.remove_tree(path)
+
+    def _rename_partition(self, path: str, new_name: Callable[[str, int], str]) -> str:
+        """Renames a partition directory to what `new_name` makes of its topic and number; the new path."""
+        name = files.parse_directory_name(os.path.basename(path))
+        assert name is not None, "it was listed as a partition directory"
+        target = f"{self.directory}/{new_name(*name)}"
+        file_ops.rename(path, target)
+        return target
 
     def _take_broker_overrides(self, overrides: Mapping[str, str]) -> None:
         try:
