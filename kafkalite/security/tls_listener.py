@@ -42,6 +42,11 @@ RSA_BITS_FAST_MAX = 3072
 _TLS13_PREFIXES = ("TLS_AES_", "TLS_CHACHA20_POLY1305_")
 
 
+def tell_kept(listener: str, error: StartupError) -> None:
+    """Logs that new certificates cannot be taken; the error is a sentence for the operator, who needs no traceback."""
+    logger.error("the certificate stays as it was: %s", error, extra=fields(listener=listener))
+
+
 class Loaded(NamedTuple):
     """What was made of settings and files at one time."""
 
@@ -159,7 +164,7 @@ class ListenerTls:
             except StartupError as error:
                 # Remembered, so that a broken file is told once and not every few seconds.
                 self._loaded = self._loaded._replace(stamps=stamps)
-                logger.error("the certificate stays as it was: %s", error, extra=fields(listener=self.name))  # noqa: TRY400
+                tell_kept(self.name, error)
                 return False
         logger.info("certificate loaded", extra=fields(listener=self.name, expires=self._loaded.expires))
         return True
@@ -216,7 +221,7 @@ class TlsListeners:
             try:
                 listener.use(config.tls_of(name))
             except StartupError as error:  # a file that changed since the check
-                logger.error("the certificate stays as it was: %s", error, extra=fields(listener=name))  # noqa: TRY400
+                tell_kept(name, error)
 
     def _watch(self) -> None:
         while True:
