@@ -16,8 +16,8 @@ from pathlib import Path
 from confluent_kafka import Consumer, Producer
 
 from benchmarks.path.harness import ROOT
-from tests.support.certificates import Authority
-from tests.support.process import BrokerProcess, free_port, usage_of
+from tests.kit.harness.certificates import Authority
+from tests.kit.processes.broker import BrokerProcess, free_port, usage_of
 
 SIZE = 1000
 LISTENERS = ("PLAINTEXT", "SSL")

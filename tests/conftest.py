@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.support import sanitiser
+from tests.kit.harness import sanitiser
 
 # A slow machine is no failing example.
 settings.register_profile("kafkalite", deadline=None)
 settings.load_profile("kafkalite")
 
-pytest_plugins = ["kafkalite.testing", "pytester", "tests.support.fixtures"]
+pytest_plugins = ["kafkalite.testing", "pytester", "tests.kit.harness.fixtures"]
 
 NATIVE = Path(__file__).resolve().parent.parent / "ext" / "kafkalite" / "_native"
 

@@ -16,8 +16,8 @@ import kafkalite
 from benchmarks.head_to_head.system import PROBE_INTERVAL_S, START_TIMEOUT_S, DidNotStart, System, ask, java_version
 from benchmarks.path.harness import Kafkalite as HarnessKafkalite
 from benchmarks.path.harness import NullBroker as HarnessNullBroker
-from tests.support.apache_kafka import KAFKA_VERSION, ApacheKafka, NotAvailable, jars
-from tests.support.process import BrokerDidNotStart, free_port, wait_until
+from tests.kit.processes.apache_kafka import KAFKA_VERSION, ApacheKafka, NotAvailable, jars
+from tests.kit.processes.broker import BrokerDidNotStart, free_port, wait_until
 
 METADATA_REQUEST = struct.pack(">hhih", 3, 4, 1, 5) + b"bench" + struct.pack(">i?", 0, False)
 """Metadata version 4 for no topic, correlation 1: who are the brokers?"""

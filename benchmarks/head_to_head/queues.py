@@ -19,7 +19,7 @@ import subprocess
 from pathlib import Path
 
 from benchmarks.head_to_head.system import System, ask, end, java_version, package_version, spawn, which
-from tests.support.process import free_port, wait_until
+from tests.kit.processes.broker import free_port, wait_until
 
 ACTIVEMQ_HOME = Path("/usr/share/activemq")
 RABBITMQ_SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")

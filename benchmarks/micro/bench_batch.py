@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from kafkalite._native import batch as native
-from tests.support.wire import BATCH_HEADER_SIZE
+from tests.kit.harness.wire import BATCH_HEADER_SIZE
 
 COUNTS = [1, 50, 5000]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.fetch_harness import Client, FetchHarness, Wanted, fetch_frame
+from tests.kit.harness.fetch_harness import Client, FetchHarness, Wanted, fetch_frame
 
 COUNTS = [1, 1000]
 VERSION = 11

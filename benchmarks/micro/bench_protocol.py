@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from kafkalite import protocol
-from tests.support.messages import REQUEST, RESPONSE, MessageMaker
+from tests.kit.harness.random_messages import REQUEST, RESPONSE, MessageMaker
 
 METADATA, METADATA_VERSION = 3, 12
 SMALL = [

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support import wire
+from tests.kit.harness import wire
 
 TIMESTAMP_MS = 1_700_000_000_000
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks.path.harness import CLIENT_TIMEOUT_S, ROOT, Case, Kafkalite, Row, Server, client, run_suite
 from benchmarks.path.throughput import produce as produce_today
-from tests.support.process import BrokerProcess, free_port
+from tests.kit.processes.broker import BrokerProcess, free_port
 
 BATCH = 50
 MESSAGE_SIZE = 200

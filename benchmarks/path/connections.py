@@ -8,8 +8,8 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.path.harness import Row, client, write_result
-from tests.support import wire
-from tests.support.process import BrokerProcess
+from tests.kit.harness import wire
+from tests.kit.processes.broker import BrokerProcess
 
 
 def latency(port: int, topic: str, count: int) -> Row:

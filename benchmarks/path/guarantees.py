@@ -20,8 +20,8 @@ from pathlib import Path
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from benchmarks.path.harness import Row, cpu_seconds, write_result
-from tests.support.load import create_topic
-from tests.support.process import BrokerProcess
+from tests.kit.harness.load import create_topic
+from tests.kit.processes.broker import BrokerProcess
 
 VALUE = bytes(range(200))
 REPEAT_COUNT = 3

@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.support.alone import alone
-from tests.support.process import BrokerProcess, usage_of
+from tests.kit.harness.alone import alone
+from tests.kit.processes.broker import BrokerProcess, usage_of
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "bench"

@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 from benchmarks.path.harness import Row, write_result
-from tests.support import wire
-from tests.support.process import BrokerProcess
+from tests.kit.harness import wire
+from tests.kit.processes.broker import BrokerProcess
 
 PER_TOPIC = 100
 TIMEOUT_S = 300.0

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.path.harness import Row, client, write_result
-from tests.support.process import BrokerProcess
+from tests.kit.processes.broker import BrokerProcess
 
 TIMEOUT_S = 300.0
 SHAPES = {"one-partition": 1, "eight-partitions": 8}

@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 
 from benchmarks.path.harness import write_result
-from tests.support import wire
-from tests.support.process import BrokerProcess
+from tests.kit.harness import wire
+from tests.kit.processes.broker import BrokerProcess
 
 IDLE_S = 2.0
 

@@ -36,8 +36,8 @@ from benchmarks.spark import report
 from benchmarks.spark.ready import DISTINCT_ROWS, ReadyDataSource, distinct
 from kafkalite.client import Client, ColumnWriter
 from kafkalite.spark.session import session
+from tests.kit.processes import spark_connector
 from tests.spark.conftest import quick_python
-from tests.support import spark_connector
 
 PARTITIONS = 4
 SOURCES = ("ready", "kafkalite", "kafka")

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 
 from kafkalite.broker import Broker
 from kafkalite.record.message_set import wrap
-from tests.support import classic_oracle as oracle
-from tests.support.classic_client import ClassicClient
-from tests.support.classic_oracle import OracleMessage, encode_set
+from tests.kit.harness.classic_client import ClassicClient
+from tests.kit.oracles import classic_oracle as oracle
+from tests.kit.oracles.classic_oracle import OracleMessage, encode_set
 
 GZIP, SNAPPY = 1, 2
 

@@ -17,7 +17,7 @@ from typing import NoReturn
 import pytest
 
 from tests.compat.recorder import Recorder
-from tests.support.process import BrokerProcess
+from tests.kit.processes.broker import BrokerProcess
 
 _not_run: dict[str, str] = {}
 _numbers = itertools.count()

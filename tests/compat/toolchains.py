@@ -14,8 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.alone import alone
-from tests.support.process import REPOSITORY
+from tests.kit.harness.alone import alone
+from tests.kit.processes.broker import REPOSITORY
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kafkalite-tests"
 BUILD = REPOSITORY / "build" / "compat"

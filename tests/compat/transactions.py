@@ -7,7 +7,7 @@ offset 5 and is aborted; a second one writes `committed-0` to `committed-9` with
 from __future__ import annotations
 
 from tests.compat.records import committed_offset, values_to_end
-from tests.support.process import wait_until
+from tests.kit.processes.broker import wait_until
 
 COUNT = 10
 TIMEOUT_S = 30

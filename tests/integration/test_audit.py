@@ -24,7 +24,7 @@ from kafkalite.spark.compaction import compact
 from kafkalite.spark.load import publish
 from kafkalite.spark.manifest import Change, DataFile, Target
 from kafkalite.spark.parquet import Writing
-from tests.support.process import wait_until
+from tests.kit.processes.broker import wait_until
 
 pytestmark = pytest.mark.integration
 

@@ -10,8 +10,8 @@ from kafkalite.broker import Broker
 from kafkalite.cli import main
 from kafkalite.client import Client
 from kafkalite.record.columns import Record
-from tests.support.apache_kafka import ApacheKafka
-from tests.support.process import wait_until
+from tests.kit.processes.apache_kafka import ApacheKafka
+from tests.kit.processes.broker import wait_until
 
 pytestmark = [pytest.mark.compat, pytest.mark.integration, pytest.mark.slow]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.path.__main__ import NAMES
-from tests.support.process import REPOSITORY
+from tests.kit.processes.broker import REPOSITORY
 
 pytestmark = pytest.mark.bench_smoke
 

@@ -9,7 +9,7 @@ from kazoo.exceptions import KazooException, NodeExistsError
 from kafkalite.clock import SystemClock
 from kafkalite.errors import StartupError
 from kafkalite.zookeeper.broker import BrokerRegistration
-from tests.support.process import wait_until
+from tests.kit.processes.broker import wait_until
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.integration]
 

@@ -9,10 +9,18 @@ import pytest
 
 from kafkalite.broker import Broker
 from kafkalite.classic import Message, Producer, ProducerConfig, ProducerData, SimpleConsumer
-from tests.support import classic_directory
-from tests.support.classic_client import ClassicClient
-from tests.support.classic_oracle import HELLO_0, HELLO_1, OracleMessage, encode_set, gzip_wrapper, produce, read_deep
-from tests.support.process import BrokerProcess, free_port
+from tests.kit.harness.classic_client import ClassicClient
+from tests.kit.oracles import classic_directory
+from tests.kit.oracles.classic_oracle import (
+    HELLO_0,
+    HELLO_1,
+    OracleMessage,
+    encode_set,
+    gzip_wrapper,
+    produce,
+    read_deep,
+)
+from tests.kit.processes.broker import BrokerProcess, free_port
 
 pytestmark = pytest.mark.integration
 

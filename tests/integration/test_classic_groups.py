@@ -12,8 +12,8 @@ from kafkalite.classic.errors import ClassicError, ConsumerTimeout, InvalidConfi
 from kafkalite.classic.handlers import StringDecoder
 from kafkalite.classic.producer import Producer, ProducerData
 from kafkalite.zookeeper.topic_filter import Whitelist
-from tests.support.classic_broker import ClassicBroker
-from tests.support.process import wait_until
+from tests.kit.fakes.classic_broker import ClassicBroker
+from tests.kit.processes.broker import wait_until
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.integration]
 

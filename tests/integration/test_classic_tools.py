@@ -10,8 +10,8 @@ from kafkalite.classic.config import ConsumerConfig
 from kafkalite.classic.consumer import Consumer
 from kafkalite.classic.messages import Message, MessageSet, encode_message_set
 from kafkalite.cli import main
-from tests.support.classic_broker import ClassicBroker
-from tests.support.process import wait_until
+from tests.kit.fakes.classic_broker import ClassicBroker
+from tests.kit.processes.broker import wait_until
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.integration]
 

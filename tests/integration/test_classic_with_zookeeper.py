@@ -16,7 +16,7 @@ from kafkalite.classic import (
     ProducerData,
     SimpleConsumer,
 )
-from tests.support.process import wait_until
+from tests.kit.processes.broker import wait_until
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.integration]
 

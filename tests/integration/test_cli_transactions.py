@@ -9,7 +9,7 @@ from kafkalite.cli import main
 from kafkalite.client import Client
 from kafkalite.errors import OffsetOutOfRange, TransactionalIdNotFound
 from kafkalite.model import TopicPartition
-from tests.support.process import wait_until
+from tests.kit.processes.broker import wait_until
 
 WHERE = TopicPartition("orders", 0)
 

@@ -20,7 +20,7 @@ from kafkalite.broker import Broker
 from kafkalite.client import Client, CommitFailed, GroupReader
 from kafkalite.errors import FencedInstanceId, InconsistentGroupProtocol
 from kafkalite.model import TopicPartition
-from tests.support.process import BrokerProcess, wait_until
+from tests.kit.processes.broker import BrokerProcess, wait_until
 
 pytestmark = pytest.mark.integration
 

@@ -21,7 +21,7 @@ from kafkalite.errors import (
     UnknownTopicOrPartition,
 )
 from kafkalite.model import TopicPartition
-from tests.support.process import BrokerProcess, wait_until
+from tests.kit.processes.broker import BrokerProcess, wait_until
 
 pytestmark = pytest.mark.integration
 

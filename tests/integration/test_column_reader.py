@@ -12,10 +12,10 @@ from kafkalite.errors import OffsetOutOfRange
 from kafkalite.model import TopicPartition
 from kafkalite.record.columns import Record, RecordColumns
 from kafkalite.record.compression import Codec
-from tests.support import classic_oracle as oracle
-from tests.support.classic_client import ClassicClient
-from tests.support.classic_oracle import HELLO_0, OracleMessage, encode_set, gzip_wrapper
-from tests.support.process import wait_until
+from tests.kit.harness.classic_client import ClassicClient
+from tests.kit.oracles import classic_oracle as oracle
+from tests.kit.oracles.classic_oracle import HELLO_0, OracleMessage, encode_set, gzip_wrapper
+from tests.kit.processes.broker import wait_until
 
 pytestmark = pytest.mark.integration
 

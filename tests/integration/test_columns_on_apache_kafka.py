@@ -13,7 +13,7 @@ from kafkalite.mirror import Mirror, TopicFilter
 from kafkalite.model import TopicPartition
 from kafkalite.record.columns import Record, RecordColumns
 from kafkalite.record.compression import Codec
-from tests.support.apache_kafka import ApacheKafka
+from tests.kit.processes.apache_kafka import ApacheKafka
 
 pytestmark = [pytest.mark.compat, pytest.mark.integration, pytest.mark.slow]
 

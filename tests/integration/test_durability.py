@@ -17,10 +17,10 @@ import pytest
 
 from kafkalite.protocol import api
 from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.support import wire
-from tests.support.load import create_topic
-from tests.support.process import BrokerProcess, wait_until
-from tests.support.side_by_side import Side
+from tests.kit.checkers.side_by_side import Side
+from tests.kit.harness import wire
+from tests.kit.harness.load import create_topic
+from tests.kit.processes.broker import BrokerProcess, wait_until
 
 SYSTEM_CALLS = "pwrite64,pwritev,write,fdatasync,fsync,sync_file_range,sendto,sendmsg,openat,rename,renameat2,close"
 LINE = re.compile(r"^(?P<pid>\d+) +(?P<time>\d+\.\d+) (?P<call>\w+)\((?P<arguments>.*)$")

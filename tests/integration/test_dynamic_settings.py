@@ -8,7 +8,7 @@ import pytest
 from kafkalite import Broker, protocol
 from kafkalite.protocol import api, header
 from kafkalite.protocol.messages import incremental_alter_configs as incremental
-from tests.support import wire
+from tests.kit.harness import wire
 
 pytestmark = pytest.mark.integration
 

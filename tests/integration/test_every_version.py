@@ -86,7 +86,7 @@ from kafkalite.protocol.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from tests.support import wire
+from tests.kit.harness import wire
 
 pytestmark = pytest.mark.integration
 

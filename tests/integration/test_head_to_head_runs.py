@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.head_to_head.queues import Nats, Redis
 from benchmarks.head_to_head.report import Results
-from tests.support.process import REPOSITORY
+from tests.kit.processes.broker import REPOSITORY
 
 pytestmark = [pytest.mark.integration, pytest.mark.bench_smoke]
 TIMEOUT_S = 150

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from tests.support import wire
-from tests.support.apache_kafka import ApacheKafka, dump_log, replace_partition
-from tests.support.load import create_topic, unpack
-from tests.support.process import BrokerProcess, wait_until
+from tests.kit.harness import wire
+from tests.kit.harness.load import create_topic, unpack
+from tests.kit.processes.apache_kafka import ApacheKafka, dump_log, replace_partition
+from tests.kit.processes.broker import BrokerProcess, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 TOPIC = "travels"

@@ -10,9 +10,9 @@ from confluent_kafka import Consumer, TopicPartition
 from kafkalite.broker import Broker
 from kafkalite.protocol import api
 from kafkalite.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from tests.support.apache_kafka import run_tool
-from tests.support.process import wait_until
-from tests.support.side_by_side import Side
+from tests.kit.checkers.side_by_side import Side
+from tests.kit.processes.apache_kafka import run_tool
+from tests.kit.processes.broker import wait_until
 
 pytestmark = pytest.mark.usefixtures("kafka_jars")
 

@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import Producer
 
 from kafkalite.broker import Broker
-from tests.support.apache_kafka import run_tool
-from tests.support.process import wait_until
+from tests.kit.processes.apache_kafka import run_tool
+from tests.kit.processes.broker import wait_until
 
 pytestmark = pytest.mark.usefixtures("kafka_jars")
 

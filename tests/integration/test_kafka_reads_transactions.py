@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.support import wire
-from tests.support.apache_kafka import ApacheKafka, replace_partition, run_tool
-from tests.support.load import create_topic
-from tests.support.log_harness import LogHarness, make_batch
-from tests.support.process import BrokerProcess, wait_until
+from tests.kit.harness import wire
+from tests.kit.harness.load import create_topic
+from tests.kit.harness.log_harness import LogHarness, make_batch
+from tests.kit.processes.apache_kafka import ApacheKafka, replace_partition, run_tool
+from tests.kit.processes.broker import BrokerProcess, wait_until
 
 if TYPE_CHECKING:
     from kafkalite.log.partition_log import PartitionLog

@@ -17,7 +17,7 @@ import pytest
 from benchmarks.head_to_head import drivers
 from benchmarks.head_to_head.drivers.common import Confirms, bucket_end, bucket_of
 from kafkalite.broker import Broker
-from tests.support.process import free_port
+from tests.kit.processes.broker import free_port
 
 pytestmark = pytest.mark.integration
 

@@ -15,7 +15,7 @@ import pytest
 
 from kafkalite.spark import load
 from kafkalite.spark.manifest import MANIFESTS, Target
-from tests.support.process import REPOSITORY, wait_until
+from tests.kit.processes.broker import REPOSITORY, wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -27,7 +27,7 @@ def kill_in_the_middle(path: Path, chance: random.Random) -> None:
     before = Target(path).refresh().number
     with (path.parent / "errors").open("wb") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.loaded_forever", str(path)], cwd=REPOSITORY, stderr=errors
+            [sys.executable, "-m", "tests.kit.processes.target_writer", str(path)], cwd=REPOSITORY, stderr=errors
         )
     try:
         wait_until(lambda: Target(path).refresh().number > before or process.poll() is not None, TIMEOUT_S, "a change")

@@ -25,8 +25,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.support.load import create_topic
-from tests.support.process import BrokerProcess
+from tests.kit.harness.load import create_topic
+from tests.kit.processes.broker import BrokerProcess
 
 PARTITION_COUNT = 8
 SOURCES = ("/var/lib/apt/lists", "/usr/share/doc", "/usr/share/man", "/usr/share/perl", sysconfig.get_path("stdlib"))

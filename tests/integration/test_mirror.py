@@ -22,10 +22,10 @@ from kafkalite.model import TopicPartition
 from kafkalite.record.batches import no_items
 from kafkalite.record.columns import BytesColumn, Record, RecordColumns
 from kafkalite.record.compression import Codec
-from tests.support import classic_oracle as oracle
-from tests.support.classic_client import ClassicClient
-from tests.support.classic_oracle import HELLO_0
-from tests.support.process import REPOSITORY, BrokerProcess, wait_until
+from tests.kit.harness.classic_client import ClassicClient
+from tests.kit.oracles import classic_oracle as oracle
+from tests.kit.oracles.classic_oracle import HELLO_0
+from tests.kit.processes.broker import REPOSITORY, BrokerProcess, wait_until
 
 pytestmark = pytest.mark.integration
 

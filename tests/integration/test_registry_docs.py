@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kafkalite.schema_registry.server import RegistryServer
-from tests.support.schema_registry import call
+from tests.kit.processes.schema_registry import call
 
 pytestmark = pytest.mark.integration
 

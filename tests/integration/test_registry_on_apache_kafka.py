@@ -3,8 +3,8 @@
 import pytest
 
 from kafkalite.schema_registry.server import RegistryServer
-from tests.support.apache_kafka import ApacheKafka
-from tests.support.schema_registry import call
+from tests.kit.processes.apache_kafka import ApacheKafka
+from tests.kit.processes.schema_registry import call
 
 pytestmark = [pytest.mark.compat, pytest.mark.integration, pytest.mark.slow]
 

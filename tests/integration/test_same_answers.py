@@ -52,9 +52,9 @@ from kafkalite.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.support import wire
-from tests.support.process import wait_until
-from tests.support.side_by_side import Make, Side, Step, comparable, differences, two_brokers, versions
+from tests.kit.checkers.side_by_side import Make, Side, Step, comparable, differences, two_brokers, versions
+from tests.kit.harness import wire
+from tests.kit.processes.broker import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -34,8 +34,8 @@ from kafkalite.protocol.messages.offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from kafkalite.protocol.messages.sync_group import SyncGroupRequest
-from tests.support.process import wait_until
-from tests.support.side_by_side import Make, Side, Step, differences, two_brokers, versions
+from tests.kit.checkers.side_by_side import Make, Side, Step, differences, two_brokers, versions
+from tests.kit.processes.broker import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -36,9 +36,9 @@ from kafkalite.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from tests.support import wire
-from tests.support.process import wait_until
-from tests.support.side_by_side import Make, Side, Step, differences, two_brokers, versions
+from tests.kit.checkers.side_by_side import Make, Side, Step, differences, two_brokers, versions
+from tests.kit.harness import wire
+from tests.kit.processes.broker import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

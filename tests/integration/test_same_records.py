@@ -19,9 +19,9 @@ from kafkalite.protocol.messages.create_topics import CreatableTopic, CreatableT
 from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkalite.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.support import wire
-from tests.support.process import wait_until
-from tests.support.side_by_side import Make, Side, Step, differences, two_brokers, versions
+from tests.kit.checkers.side_by_side import Make, Side, Step, differences, two_brokers, versions
+from tests.kit.harness import wire
+from tests.kit.processes.broker import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -22,8 +22,8 @@ from kafkalite.protocol.messages.delete_records import (
 from kafkalite.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.support import wire
-from tests.support.side_by_side import Side, comparable, two_brokers
+from tests.kit.checkers.side_by_side import Side, comparable, two_brokers
+from tests.kit.harness import wire
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -33,8 +33,8 @@ from kafkalite.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from tests.support import wire
-from tests.support.side_by_side import Side, two_brokers
+from tests.kit.checkers.side_by_side import Side, two_brokers
+from tests.kit.harness import wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,8 +13,8 @@ import pytest
 from kafkalite.client import Client
 from kafkalite.schema_registry.rest import BODY_SIZE_MAX
 from kafkalite.schema_registry.server import RegistryServer
-from tests.support.process import REPOSITORY, STOP_TIMEOUT_S, wait_until
-from tests.support.schema_registry import JSON, RegistryProcess, call
+from tests.kit.processes.broker import REPOSITORY, STOP_TIMEOUT_S, wait_until
+from tests.kit.processes.schema_registry import JSON, RegistryProcess, call
 
 pytestmark = pytest.mark.integration
 

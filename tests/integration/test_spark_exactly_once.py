@@ -17,7 +17,7 @@ from kafkalite.spark.exactly_once import Outcome, abort, commit, prepare
 from kafkalite.spark.markers import Marker, Markers, Tally
 from kafkalite.spark.sink_options import SinkOptions
 from kafkalite.spark.writing import SinkError, Task
-from tests.support.process import wait_until
+from tests.kit.processes.broker import wait_until
 
 pytestmark = pytest.mark.integration
 

@@ -15,10 +15,10 @@ from kafkalite.spark import ranges
 from kafkalite.spark.offsets import DataLoss
 from kafkalite.spark.options import OptionError, SourceOptions
 from kafkalite.spark.pushdown import Narrowing
-from tests.support import classic_oracle as oracle
-from tests.support.classic_client import ClassicClient
-from tests.support.classic_oracle import HELLO_0
-from tests.support.process import REPOSITORY
+from tests.kit.harness.classic_client import ClassicClient
+from tests.kit.oracles import classic_oracle as oracle
+from tests.kit.oracles.classic_oracle import HELLO_0
+from tests.kit.processes.broker import REPOSITORY
 
 pytestmark = pytest.mark.integration
 

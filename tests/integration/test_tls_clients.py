@@ -14,10 +14,10 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from kafkalite.client import Client, Security
-from tests.support.apache_kafka import NotAvailable, run_tool
-from tests.support.certificates import PASSWORD
-from tests.support.process import wait_until
-from tests.support.tls_broker import TlsBroker
+from tests.kit.harness.certificates import PASSWORD
+from tests.kit.harness.tls_broker import TlsBroker
+from tests.kit.processes.apache_kafka import NotAvailable, run_tool
+from tests.kit.processes.broker import wait_until
 
 LINES = [f"line {i}" for i in range(500)]
 LISTENERS = pytest.mark.parametrize("listener", ["SSL", "MUST"], ids=["server certificate", "client certificate too"])

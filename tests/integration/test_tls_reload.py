@@ -16,11 +16,11 @@ from cryptography import x509
 from kafkalite.client import Client
 from kafkalite.errors import InvalidRequest, KafkaError
 from kafkalite.security import tls_listener
-from tests.support.process import BrokerProcess, free_port, wait_until
-from tests.support.tls_broker import TlsBroker, answered, api_versions, ask
+from tests.kit.harness.tls_broker import TlsBroker, answered, api_versions, ask
+from tests.kit.processes.broker import BrokerProcess, free_port, wait_until
 
 if TYPE_CHECKING:
-    from tests.support.certificates import Identity
+    from tests.kit.harness.certificates import Identity
 
 KEY = "listener.name.ssl.ssl.keystore.location"
 

@@ -14,8 +14,8 @@ from kafkalite.protocol import api
 from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.support import wire
-from tests.support.side_by_side import Side
+from tests.kit.checkers.side_by_side import Side
+from tests.kit.harness import wire
 
 pytestmark = pytest.mark.integration
 

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from kafkalite.broker import Broker
 from kafkalite.errors import ErrorCode
-from tests.support.process import wait_until
+from tests.kit.processes.broker import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -3,9 +3,9 @@
 import pytest
 from kazoo.exceptions import NodeExistsError
 
-from tests.support.process import wait_until
-from tests.support.zookeeper import ZooKeeper, password_of
-from tests.support.zookeeper_log import BEGIN, CREATE, DELETE, END, FAILED, SET, read_changes, read_log
+from tests.kit.oracles.zookeeper_log import BEGIN, CREATE, DELETE, END, FAILED, SET, read_changes, read_log
+from tests.kit.processes.broker import wait_until
+from tests.kit.processes.zookeeper import ZooKeeper, password_of
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.integration]
 

@@ -9,8 +9,8 @@ from kafkalite._native import batch as native
 from kafkalite.record.batches import Producer, decode, encode_batch
 from kafkalite.record.columns import Record, RecordColumns
 from kafkalite.record.compression import Codec, compress, decompress
-from tests.support import record_oracle as oracle
-from tests.support.record_oracle import OracleBatch, OracleRecord
+from tests.kit.oracles import record_oracle as oracle
+from tests.kit.oracles.record_oracle import OracleBatch, OracleRecord
 
 # Base offset 7, leader epoch 3, base timestamp 1_600_000_000_000: ("k", "value", h=x) and (null, null) one ms later.
 GOLDEN = bytes.fromhex(

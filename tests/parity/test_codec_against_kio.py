@@ -19,7 +19,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
 from kafkalite.protocol.schema import ZERO_UUID
-from tests.support.messages import EVERY_MESSAGE, REQUEST, MessageMaker, message_id, program
+from tests.kit.harness.random_messages import EVERY_MESSAGE, REQUEST, MessageMaker, message_id, program
 
 SEEDS = range(8)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

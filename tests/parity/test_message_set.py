@@ -17,7 +17,7 @@ from kafkalite.classic import wire
 from kafkalite.classic.errors import ClassicError, InvalidMessage, InvalidMessageSize
 from kafkalite.classic.messages import MessageAndOffset, MessageIterator, MessageSet, encode_message_set, valid_size
 from kafkalite.record.message_set import check_deep, messages, snappy_stream, wrap
-from tests.support.classic_oracle import (
+from tests.kit.oracles.classic_oracle import (
     HELLO_0,
     HELLO_1,
     OracleError,

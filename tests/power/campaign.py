@@ -18,12 +18,12 @@ import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import TYPE_CHECKING, Any
 
+from tests.kit.processes.broker import REPOSITORY
 from tests.power import proof
 from tests.power.audit import audit
 from tests.power.prove import State, describe, judge_states, plan
 from tests.power.recording import Recording, record
 from tests.power.sites import sites
-from tests.support.process import REPOSITORY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -19,8 +19,8 @@ from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, Fetc
 from kafkalite.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kafkalite.protocol.messages.metadata import MetadataRequest
 from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.support import wire
-from tests.support.typed import TypedConnection
+from tests.kit.harness import wire
+from tests.kit.harness.typed import TypedConnection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

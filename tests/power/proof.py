@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.support.process import REPOSITORY
+from tests.kit.processes.broker import REPOSITORY
 
 COUNTS = Path(__file__).with_name("proof.json")
 PAGE = REPOSITORY / "docs" / "proof.md"

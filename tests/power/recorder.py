@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.kit.harness.alone import alone
+from tests.kit.processes.broker import REPOSITORY, BrokerProcess
 from tests.power import trace
-from tests.support.alone import alone
-from tests.support.process import REPOSITORY, BrokerProcess
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

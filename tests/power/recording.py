@@ -15,6 +15,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tests.kit.processes.broker import free_port
 from tests.power import trace
 from tests.power.disk import Disk
 from tests.power.history import History, resolve
@@ -23,7 +24,6 @@ from tests.power.promises.topics import create_topic
 from tests.power.recorder import RecordedBroker, scratch
 from tests.power.trace import Record, TraceError
 from tests.power.world import Actor, World
-from tests.support.process import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path

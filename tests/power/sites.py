@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from tests.support.process import REPOSITORY
+from tests.kit.processes.broker import REPOSITORY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

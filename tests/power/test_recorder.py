@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.processes.broker import REPOSITORY
 from tests.power import trace
 from tests.power.recorder import RecordedBroker, scratch
 from tests.power.recording import check_replay
 from tests.power.trace import TraceError
-from tests.support.process import REPOSITORY
 
 CALLS = """
 import ctypes, os, sys

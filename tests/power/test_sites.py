@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
+from tests.kit.processes.broker import REPOSITORY
 from tests.power.sites import find, sites, without
-from tests.support.process import REPOSITORY
 
 SOURCE = """
 class Journal:
@@ -49,10 +49,10 @@ def test_every_sync_of_the_broker_is_in_the_table() -> None:
 
 LOG = "kafkalite.log."
 OFFLINE = "none: `kafkalite log repair` runs on a stopped broker, whose files it copies aside before it changes them"
-SITES = "tests/recovery/test_power_cut_sites.py::"
-NAMES = "tests/recovery/test_power_cut_names.py::"
-TOPICS = "tests/recovery/test_power_cut_topics.py::"
-COMPACTION = "tests/recovery/test_power_cut_compaction.py::"
+SITES = "tests/log_damage/test_power_cut_sites.py::"
+NAMES = "tests/log_damage/test_power_cut_names.py::"
+TOPICS = "tests/log_damage/test_power_cut_topics.py::"
+COMPACTION = "tests/log_damage/test_power_cut_compaction.py::"
 KNOWN: dict[str, str] = {
     f"{LOG}adoption:_adopt#0": "none: no directory is copied in; a lost id is given anew or read from the journal",
     f"{LOG}adoption:_write_anew#0": "none: no directory is copied in; a lost id is read from the journal",

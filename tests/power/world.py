@@ -13,11 +13,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from kafkalite.protocol import api
+from tests.kit.harness.classic_client import ClassicClient
+from tests.kit.harness.typed import TypedConnection
+from tests.kit.oracles import classic_oracle
+from tests.kit.processes.broker import BrokerDidNotStart
 from tests.power.history import History, Op
-from tests.support import classic_oracle
-from tests.support.classic_client import ClassicClient
-from tests.support.process import BrokerDidNotStart
-from tests.support.typed import TypedConnection
 
 if TYPE_CHECKING:
     from collections.abc import Callable

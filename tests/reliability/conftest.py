@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.process import BrokerProcess
+from tests.kit.processes.broker import BrokerProcess
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 Whatever happens to one file, the process lives, a witness on other partitions sees no error, nobody is given a record
 that was not written, and the log says once which partition is offline. EIO comes from a FUSE file system
-(tests/support/failing_fs.c).
+(tests/kit/processes/failing_fs.c).
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from typing import Self
 import confluent_kafka
 import pytest
 
-from tests.support import classic_oracle, wire
-from tests.support.classic_client import ClassicClient
-from tests.support.classic_oracle import OracleMessage
-from tests.support.failing_disk import FailingDisk, program
-from tests.support.load import create_topic
-from tests.support.process import BrokerProcess, free_port, wait_until
+from tests.kit.harness import wire
+from tests.kit.harness.classic_client import ClassicClient
+from tests.kit.harness.load import create_topic
+from tests.kit.oracles import classic_oracle
+from tests.kit.oracles.classic_oracle import OracleMessage
+from tests.kit.processes.broker import BrokerProcess, free_port, wait_until
+from tests.kit.processes.failing_disk import FailingDisk, program
 
 CORRUPT_MESSAGE, STORAGE_ERROR = 2, 56
 SEGMENT_BYTES = 30_000

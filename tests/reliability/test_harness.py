@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.path.harness import program
-from tests.support.checker import Ledger
-from tests.support.load import Producers, read_all
-from tests.support.process import wait_until
+from tests.kit.checkers.ledger import Ledger
+from tests.kit.harness.load import Producers, read_all
+from tests.kit.processes.broker import wait_until
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import spark_connector
-from tests.support.apache_kafka import NotAvailable
+from tests.kit.processes import spark_connector
+from tests.kit.processes.apache_kafka import NotAvailable
 
 ROOT = Path(__file__).resolve().parents[2]
 

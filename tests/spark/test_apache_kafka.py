@@ -7,7 +7,7 @@ import pytest
 from kafkalite.client import Client, Producer
 from kafkalite.record.columns import Record, RecordColumns
 from kafkalite.record.compression import Codec
-from tests.support.apache_kafka import ApacheKafka
+from tests.kit.processes.apache_kafka import ApacheKafka
 
 pytestmark = [
     pytest.mark.spark,

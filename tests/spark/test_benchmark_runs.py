@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.process import REPOSITORY
+from tests.kit.processes.broker import REPOSITORY
 
 pytestmark = [
     pytest.mark.spark,

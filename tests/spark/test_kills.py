@@ -19,9 +19,9 @@ import pytest
 
 from kafkalite.broker import Broker
 from kafkalite.client import Client
+from tests.kit.processes.broker import BrokerProcess, wait_until
+from tests.kit.processes.spark_copies import QUERIES, ROWS_PER_BATCH, Places, start
 from tests.spark.conftest import quick_python
-from tests.support.process import BrokerProcess, wait_until
-from tests.support.spark_copies import QUERIES, ROWS_PER_BATCH, Places, start
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration]
 
@@ -199,7 +199,7 @@ def launch(places: Places, family: Family, python: Path, log: Path) -> subproces
     environment = {**os.environ, TOKEN: family.word, "PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1"}
     with log.open("ab") as out:
         return subprocess.Popen(
-            [sys.executable, "-m", "tests.support.spark_copies", json.dumps(places._asdict())],
+            [sys.executable, "-m", "tests.kit.processes.spark_copies", json.dumps(places._asdict())],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,

@@ -13,8 +13,8 @@ from kafkalite.client import READ_COMMITTED, Client
 from kafkalite.model import TopicPartition
 from kafkalite.record.columns import Record, RecordColumns
 from kafkalite.spark import load
-from tests.support.apache_kafka import ApacheKafka
-from tests.support.process import wait_until
+from tests.kit.processes.apache_kafka import ApacheKafka
+from tests.kit.processes.broker import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration]
 

@@ -15,8 +15,8 @@ from kafkalite.broker import Broker
 from kafkalite.client import Client
 from kafkalite.schema_registry.server import RegistryServer
 from kafkalite.spark import load
+from tests.kit.processes.broker import REPOSITORY, wait_until
 from tests.spark.conftest import quick_python
-from tests.support.process import REPOSITORY, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration]
 

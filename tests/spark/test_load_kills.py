@@ -20,8 +20,8 @@ from kafkalite.broker import Broker
 from kafkalite.client import Client
 from kafkalite.spark import load
 from kafkalite.spark.manifest import MANIFESTS, Target
+from tests.kit.processes.broker import REPOSITORY, wait_until
 from tests.spark.conftest import quick_python
-from tests.support.process import REPOSITORY, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration]
 
@@ -61,7 +61,7 @@ class Loads:
         environment = {**os.environ, "PYSPARK_PYTHON": str(self._python), "SPARK_LOCAL_IP": "127.0.0.1"}
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "tests.support.loader", *words],
+                [sys.executable, "-m", "tests.kit.processes.spark_loader", *words],
                 cwd=REPOSITORY, env=environment, stdout=output, stderr=output, start_new_session=True,
             )  # fmt: skip
             try:

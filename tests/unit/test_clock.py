@@ -3,7 +3,7 @@
 import pytest
 
 from kafkalite.clock import ExpiryTime
-from tests.support.clock import FakeClock
+from tests.kit.fakes.clock import FakeClock
 
 HOUR_S = 3600.0
 HOLD_MS = 3_600_000

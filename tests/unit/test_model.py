@@ -14,7 +14,7 @@ from kafkalite.model import (
     uuid_bytes,
     uuid_text,
 )
-from tests.support.clock import FakeClock
+from tests.kit.fakes.clock import FakeClock
 
 
 @pytest.mark.parametrize("name", ["a", "orders.v2", "A_b-c.9", "x" * 249])

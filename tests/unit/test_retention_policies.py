@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kafkalite import Broker, ConfigError, RetentionPolicy, SegmentAge
-from tests.support.log_harness import make_batch
+from tests.kit.harness.log_harness import make_batch
 
 
 class KeepOne:

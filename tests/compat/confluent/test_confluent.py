@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
 )
 
 from tests.compat.records import CODECS, EDGES, LARGE, Row, plain, read_back, stored_codecs
-from tests.support.process import wait_until
+from tests.kit.processes.broker import wait_until
 
 TIMEOUT_S = 30
 

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.compat.confluent.test_confluent import produce
 from tests.compat.records import plain
-from tests.support.process import BrokerProcess, wait_until
+from tests.kit.processes.broker import BrokerProcess, wait_until
 
 TIMEOUT_S = 60
 PARTITION_COUNT = 4

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.compat.confluent.test_confluent import produce, take
 from tests.compat.records import plain
-from tests.support.process import wait_until
+from tests.kit.processes.broker import wait_until
 
 TIMEOUT_S = 30
 PARTITION_COUNT = 4

@@ -11,8 +11,8 @@ from typing import NoReturn
 import pytest
 
 from tests.compat.records import CODECS, stored_codecs
-from tests.support.alone import alone
-from tests.support.process import REPOSITORY
+from tests.kit.harness.alone import alone
+from tests.kit.processes.broker import REPOSITORY
 
 HERE = Path(__file__).parent
 BUILD = REPOSITORY / "build" / "compat" / "java"

@@ -11,7 +11,7 @@ import pytest
 
 from kafkalite.client import Client, GroupReader
 from tests.compat.java.test_java import BUILD, java  # noqa: F401  # the fixture builds the program
-from tests.support.process import wait_until
+from tests.kit.processes.broker import wait_until
 
 PARTITION_COUNT = 6
 TIMEOUT_S = 60

@@ -14,7 +14,7 @@ with warnings.catch_warnings():
     from kafka.admin import KafkaAdminClient, NewTopic
 
 from tests.compat.records import CODECS, EDGES, Row, plain, read_back, stored_codecs
-from tests.support.process import wait_until
+from tests.kit.processes.broker import wait_until
 
 TIMEOUT_S = 30
 

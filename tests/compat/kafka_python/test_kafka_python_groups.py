@@ -15,7 +15,7 @@ from kafka.admin import KafkaAdminClient, NewTopic
 
 from tests.compat.kafka_python.test_kafka_python import admin, produce
 from tests.compat.records import plain
-from tests.support.process import wait_until
+from tests.kit.processes.broker import wait_until
 
 __all__ = ["admin"]
 

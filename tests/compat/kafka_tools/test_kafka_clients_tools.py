@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.compat.kafka_tools.test_kafka_tools import OFFSETS, TOPICS, tool
 from tests.compat.records import committed_offset, values_to_end
-from tests.support.apache_kafka import run_tool
-from tests.support.process import wait_until
+from tests.kit.processes.apache_kafka import run_tool
+from tests.kit.processes.broker import wait_until
 
 __all__ = ["tool"]
 

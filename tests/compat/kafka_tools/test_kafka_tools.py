@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from tests.support.apache_kafka import NotAvailable, jars, run_tool
+from tests.kit.processes.apache_kafka import NotAvailable, jars, run_tool
 
 pytestmark = pytest.mark.slow
 

@@ -12,8 +12,8 @@ import pytest
 
 from tests.compat.records import CODECS, Row, read_back, stored_codecs
 from tests.compat.transactions import check_committed
-from tests.support.alone import alone
-from tests.support.process import REPOSITORY
+from tests.kit.harness.alone import alone
+from tests.kit.processes.broker import REPOSITORY
 
 HERE = Path(__file__).parent
 BUILD = REPOSITORY / "build" / "compat" / "kafkajs"

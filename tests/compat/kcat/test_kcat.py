@@ -11,7 +11,7 @@ from typing import NoReturn
 import pytest
 
 from tests.compat.records import CODECS, read_back, stored_codecs
-from tests.support import wire
+from tests.kit.harness import wire
 
 TIMEOUT_S = 60
 LINES = [f"line {number} {'x' * (number % 50)}" for number in range(400)]

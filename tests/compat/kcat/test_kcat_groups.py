@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.compat.kcat.test_kcat import create, kcat
-from tests.support.process import wait_until
+from tests.kit.processes.broker import wait_until
 
 __all__ = ["kcat"]
 

@@ -14,7 +14,7 @@ import pytest
 from tests.compat.kcat.test_kcat import create, kcat
 from tests.compat.records import values_to_end
 from tests.compat.transactions import ABORTED, COMMITTED
-from tests.support.process import wait_until
+from tests.kit.processes.broker import wait_until
 
 __all__ = ["kcat"]
 

@@ -12,7 +12,7 @@ from typing import NoReturn
 import pytest
 
 from kafkalite.broker import Broker
-from tests.support.process import REPOSITORY
+from tests.kit.processes.broker import REPOSITORY
 
 HERE = Path(__file__).parent
 BUILD = REPOSITORY / "build" / "compat" / "node_kafka"

@@ -14,7 +14,7 @@ import pytest
 from tests.compat import toolchains
 from tests.compat.records import CODECS, Row, read_back, stored_codecs
 from tests.compat.transactions import check_committed
-from tests.support.alone import alone
+from tests.kit.harness.alone import alone
 
 HERE = Path(__file__).parent
 BUILD = toolchains.BUILD / "platformatic"

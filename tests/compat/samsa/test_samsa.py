@@ -23,8 +23,8 @@ from kazoo.exceptions import NoNodeError
 
 from kafkalite.broker import Broker
 from tests.compat.toolchains import CACHE, NotAvailable, run
-from tests.support.process import wait_until
-from tests.support.zookeeper import ZooKeeper, installed
+from tests.kit.processes.broker import wait_until
+from tests.kit.processes.zookeeper import ZooKeeper, installed
 
 HERE = Path(__file__).parent
 VERSION = "0.3.11"

@@ -19,8 +19,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
-from tests.support.alone import alone
-from tests.support.process import REPOSITORY, BrokerProcess, wait_until
+from tests.kit.harness.alone import alone
+from tests.kit.processes.broker import REPOSITORY, BrokerProcess, wait_until
 
 pytestmark = pytest.mark.slow
 

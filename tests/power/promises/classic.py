@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.kit.harness.classic_client import ClassicClient
+from tests.kit.oracles import classic_oracle
 from tests.power.look import TOKEN
 from tests.power.promises.base import Past, Promise, TopicPlan
 from tests.power.world import value
-from tests.support import classic_oracle
-from tests.support.classic_client import ClassicClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.kit.harness import wire
 from tests.power.promises.base import Past, Promise, TopicPlan
 from tests.power.promises.records import append, send
-from tests.support import wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

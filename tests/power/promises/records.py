@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from kafkalite.protocol import api
 from kafkalite.protocol.messages.init_producer_id import InitProducerIdRequest
 from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.kit.harness import wire
 from tests.power.promises.base import Past, Promise, TopicPlan
 from tests.power.world import single_error, value
-from tests.support import wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

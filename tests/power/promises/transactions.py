@@ -15,12 +15,12 @@ from kafkalite.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from tests.kit.harness import wire
 from tests.power.look import LATEST, READ_COMMITTED
 from tests.power.promises.base import Past, Promise, TopicPlan
 from tests.power.promises.offsets import fetch_offsets
 from tests.power.promises.records import send
 from tests.power.world import value
-from tests.support import wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kafkalite.avro.compatibility import LEVELS, PROBLEM_COUNT_MAX, can_read, check, problems
 from kafkalite.avro.schema import parse
-from tests.support.avro_schemas import changed, schemas, values
+from tests.kit.harness.avro_schemas import changed, schemas, values
 
 
 def record(*fields) -> str:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from kafkalite.avro import AvroDecoder, AvroEncoder, EncodeError
 from kafkalite.avro.decoder import HEADER_SIZE
-from tests.support.avro_schemas import same, schemas, values
-from tests.support.schema_registry import FixedRegistry
+from tests.kit.harness.avro_schemas import same, schemas, values
+from tests.kit.processes.schema_registry import FixedRegistry
 from tests.unit.avro.test_decoder import LOGICAL, ORDER, body, message, plain
 
 

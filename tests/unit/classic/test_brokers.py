@@ -9,7 +9,7 @@ from kafkalite.classic.config import ProducerConfig
 from kafkalite.classic.errors import NoBrokersForPartition
 from kafkalite.zookeeper import session as zookeeper
 from kafkalite.zookeeper.nodes import BrokerPartition
-from tests.support.fake_zookeeper import FakeServer, call
+from tests.kit.fakes.zookeeper import FakeServer, call
 
 
 @pytest.fixture

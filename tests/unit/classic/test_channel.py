@@ -8,7 +8,7 @@ import pytest
 
 from kafkalite.classic.channel import Channel
 from kafkalite.classic.errors import ConnectionFailed
-from tests.support.process import free_port, wait_until
+from tests.kit.processes.broker import free_port, wait_until
 
 WAIT_S = 30.0
 LONG_S = 600.0

@@ -14,10 +14,10 @@ from kafkalite.classic.connector import ConsumerConnector
 from kafkalite.classic.errors import ConsumerTimeout
 from kafkalite.classic.handlers import PayloadDecoder
 from kafkalite.zookeeper import session as zookeeper
-from tests.support.classic_broker import ClassicBroker
-from tests.support.classic_oracle import OracleMessage, encode_set, gzip_wrapper
-from tests.support.fake_zookeeper import FakeServer
-from tests.support.process import wait_until
+from tests.kit.fakes.classic_broker import ClassicBroker
+from tests.kit.fakes.zookeeper import FakeServer
+from tests.kit.oracles.classic_oracle import OracleMessage, encode_set, gzip_wrapper
+from tests.kit.processes.broker import wait_until
 
 WAIT_S = 60.0
 OWNERS = "/consumers/g/owners/t"

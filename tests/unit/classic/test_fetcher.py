@@ -8,8 +8,8 @@ from kafkalite.classic.fetcher import Fetcher
 from kafkalite.classic.handlers import PayloadDecoder
 from kafkalite.classic.stream import ChunkQueue, KafkaStream, Position
 from kafkalite.zookeeper.nodes import BrokerNode, BrokerPartition
-from tests.support.classic_broker import FETCH, ClassicBroker
-from tests.support.classic_oracle import OracleMessage, encode_set
+from tests.kit.fakes.classic_broker import FETCH, ClassicBroker
+from tests.kit.oracles.classic_oracle import OracleMessage, encode_set
 
 WAIT_MS = 60_000
 

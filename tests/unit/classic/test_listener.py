@@ -13,10 +13,10 @@ import pytest
 from kafkalite.broker import Broker
 from kafkalite.log.classic_log import ClassicLog
 from kafkalite.record.message_set import wrap
-from tests.support import classic_oracle as oracle
-from tests.support import wire
-from tests.support.classic_client import ClassicClient, eventually
-from tests.support.classic_oracle import HELLO_0, HELLO_1, OracleMessage, encode_set, read_deep
+from tests.kit.harness import wire
+from tests.kit.harness.classic_client import ClassicClient, eventually
+from tests.kit.oracles import classic_oracle as oracle
+from tests.kit.oracles.classic_oracle import HELLO_0, HELLO_1, OracleMessage, encode_set, read_deep
 
 LISTENERS = "kafka://127.0.0.1:0,kafka07://127.0.0.1:0"
 

@@ -16,11 +16,11 @@ from kafkalite.errors import CorruptMessage
 from kafkalite.log.classic_log import ClassicLog
 from kafkalite.log.classic_view import View
 from kafkalite.record.message_set import fit_wrappers, wrap
-from tests.support import classic_oracle as oracle
-from tests.support.classic_client import ClassicClient
-from tests.support.classic_oracle import HELLO_0, HELLO_1, OracleMessage, encode_set, gzip_wrapper
-from tests.support.log_harness import LogHarness, release
-from tests.support.record_oracle import decode_batch
+from tests.kit.harness.classic_client import ClassicClient
+from tests.kit.harness.log_harness import LogHarness, release
+from tests.kit.oracles import classic_oracle as oracle
+from tests.kit.oracles.classic_oracle import HELLO_0, HELLO_1, OracleMessage, encode_set, gzip_wrapper
+from tests.kit.oracles.record_oracle import decode_batch
 
 TIMEOUT_S = 60.0
 plain = st.builds(OracleMessage, st.binary(max_size=60), st.sampled_from([0, 1]))

@@ -28,9 +28,9 @@ from kafkalite.classic import (
 )
 from kafkalite.classic.messages import encode_message_set
 from kafkalite.zookeeper import session as zookeeper
-from tests.support.classic_broker import MULTIPRODUCE, PRODUCE, ClassicBroker
-from tests.support.fake_zookeeper import FakeServer
-from tests.support.process import wait_until
+from tests.kit.fakes.classic_broker import MULTIPRODUCE, PRODUCE, ClassicBroker
+from tests.kit.fakes.zookeeper import FakeServer
+from tests.kit.processes.broker import wait_until
 
 CALLS = []
 

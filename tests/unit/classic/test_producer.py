@@ -17,8 +17,8 @@ from kafkalite.classic.messages import Message, MessageSet
 from kafkalite.classic.named import handler_properties
 from kafkalite.classic.producer import Producer, ProducerData
 from kafkalite.classic.wire import MULTIPRODUCE, PRODUCE
-from tests.support.classic_broker import ClassicBroker
-from tests.support.process import wait_until as wait
+from tests.kit.fakes.classic_broker import ClassicBroker
+from tests.kit.processes.broker import wait_until as wait
 
 
 @pytest.fixture

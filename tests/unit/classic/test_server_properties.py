@@ -8,9 +8,9 @@ from kafkalite.broker import Broker
 from kafkalite.config import BROKER_SETTINGS, BrokerConfig, TopicConfig
 from kafkalite.errors import ConfigError
 from kafkalite.settings import ConfigSource, ConfigSynonym, parse_properties
-from tests.support import classic_oracle as oracle
-from tests.support.classic_client import ClassicClient
-from tests.support.classic_oracle import HELLO_1, OracleMessage
+from tests.kit.harness.classic_client import ClassicClient
+from tests.kit.oracles import classic_oracle as oracle
+from tests.kit.oracles.classic_oracle import HELLO_1, OracleMessage
 
 FILE = """
 # Server basics

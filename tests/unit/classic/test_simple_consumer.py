@@ -14,7 +14,7 @@ from kafkalite.classic.errors import (
 from kafkalite.classic.messages import Message, encode_message_set
 from kafkalite.classic.simple_consumer import SimpleConsumer
 from kafkalite.classic.wire import FetchRequest, ProduceRequest
-from tests.support.classic_broker import ClassicBroker
+from tests.kit.fakes.classic_broker import ClassicBroker
 
 HELLO = bytes.fromhex("0000000b01003610a68668656c6c6f")
 

@@ -10,7 +10,7 @@ import pytest
 
 from kafkalite.cli import EXIT_FAILURE, EXIT_USAGE, load, main
 from kafkalite.spark.manifest import LoadError, Target
-from tests.support.loaded import add
+from tests.kit.harness.load_target import add
 
 
 def failed(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:

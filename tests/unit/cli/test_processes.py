@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from kafkalite.log import transaction_index
-from tests.support.log_harness import LogHarness, make_batch
-from tests.support.process import REPOSITORY, free_port, wait_until
+from tests.kit.harness.log_harness import LogHarness, make_batch
+from tests.kit.processes.broker import REPOSITORY, free_port, wait_until
 
 pytestmark = pytest.mark.integration
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.process import REPOSITORY, wait_until
+from tests.kit.processes.broker import REPOSITORY, wait_until
 
 pytestmark = pytest.mark.integration
 

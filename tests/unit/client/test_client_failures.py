@@ -29,7 +29,7 @@ from kafkalite.errors import (
 from kafkalite.model import OFFSET_LATEST, TopicPartition
 from kafkalite.record.columns import Record, RecordColumns
 from kafkalite.record.compression import Codec
-from tests.support.fake_cluster import (
+from tests.kit.fakes.cluster import (
     API_VERSIONS,
     CLOSE,
     CLOSE_AFTER,

@@ -13,7 +13,7 @@ import pytest
 from kafkalite.client import Client, ClientError, GroupMetadata, ProtocolError
 from kafkalite.errors import KafkaError
 from kafkalite.model import OFFSET_EARLIEST, TopicPartition
-from tests.support.fake_cluster import HANDLERS, FakeCluster
+from tests.kit.fakes.cluster import HANDLERS, FakeCluster
 
 KEYS = [TopicPartition("t", partition) for partition in range(2)]
 ROUNDS = {"group": 40}

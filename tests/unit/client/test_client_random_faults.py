@@ -11,7 +11,7 @@ import pytest
 
 from kafkalite.client import Client, DeliveryFailed
 from kafkalite.model import TopicPartition
-from tests.support.fake_cluster import CLOSE, CLOSE_AFTER, FETCH, METADATA, PRODUCE, FakeCluster
+from tests.kit.fakes.cluster import CLOSE, CLOSE_AFTER, FETCH, METADATA, PRODUCE, FakeCluster
 
 PASSING = [CLOSE, CLOSE_AFTER, 2, 3, 5, 6, 7, 56]
 PARTITIONS = 3

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from tests.support.process import REPOSITORY
+from tests.kit.processes.broker import REPOSITORY
 
 
 def test_importing_loads_neither_numpy_nor_broker() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from kafkalite.errors import ErrorCode
-from tests.support.consumer_groups import REBALANCE_S, SESSION_S, ConsumerBench, topic_id
+from tests.kit.harness.consumer_group_bench import REBALANCE_S, SESSION_S, ConsumerBench, topic_id
 
 ORDERS = topic_id("orders")
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from kafkalite.errors import ErrorCode
-from tests.support.consumer_groups import ConsumerBench
+from tests.kit.harness.consumer_group_bench import ConsumerBench
 
 NAMES = ["a", "b", "c"]
 CLIENTS_MAX = 4

@@ -4,7 +4,7 @@ import pytest
 
 from kafkalite.coordinator.group import NEW_MEMBER_TIMEOUT_S, State
 from kafkalite.errors import ErrorCode
-from tests.support.groups import GroupBench
+from tests.kit.harness.group_bench import GroupBench
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from kafkalite.coordinator.group import State
-from tests.support.groups import GroupBench
+from tests.kit.harness.group_bench import GroupBench
 
 SESSION_S = 10
 REBALANCE_S = 30

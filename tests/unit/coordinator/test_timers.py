@@ -6,7 +6,7 @@ import pytest
 
 from kafkalite.clock import SystemClock
 from kafkalite.coordinator.timers import TimerQueue
-from tests.support.clock import FakeClock
+from tests.kit.fakes.clock import FakeClock
 
 
 @pytest.fixture

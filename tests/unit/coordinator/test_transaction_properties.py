@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from kafkalite.coordinator.transaction import TV1, TV2
 from kafkalite.errors import ErrorCode
-from tests.support.coordinators import Bench, Client
+from tests.kit.harness.coordinator_bench import Bench, Client
 
 NAMES = ("a", "b")
 OPEN, COMMITTED, ABORTED, ENDING = "open", "committed", "aborted", "ending"

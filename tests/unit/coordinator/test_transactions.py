@@ -8,7 +8,7 @@ from kafkalite.coordinator.offsets import UNSTABLE
 from kafkalite.coordinator.transaction import EPOCH_LAST, TV1, TV2
 from kafkalite.errors import ErrorCode
 from kafkalite.model import TopicPartition
-from tests.support.coordinators import Bench
+from tests.kit.harness.coordinator_bench import Bench
 
 VERSIONS = pytest.mark.parametrize("version", [TV1, TV2], ids=["TV1", "TV2"])
 FENCED, AGAIN, INVALID = ErrorCode.PRODUCER_FENCED, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.INVALID_TXN_STATE

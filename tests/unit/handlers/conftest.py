@@ -1,6 +1,6 @@
 import pytest
 
-from tests.support.handler_calls import HandlerCalls
+from tests.kit.harness.handler_calls import HandlerCalls
 
 
 @pytest.fixture

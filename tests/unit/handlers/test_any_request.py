@@ -12,8 +12,8 @@ from kafkalite.errors import ErrorCode
 from kafkalite.handlers import table
 from kafkalite.protocol import api
 from kafkalite.protocol.schema import covers
-from tests.support.handler_calls import HandlerCalls
-from tests.support.messages import REQUEST, MessageMaker
+from tests.kit.harness.handler_calls import HandlerCalls
+from tests.kit.harness.random_messages import REQUEST, MessageMaker
 
 ROWS = [row for row in table.ROWS if row.key not in (api.PRODUCE, api.FETCH)]
 CASES = [(row.key, version) for row in ROWS for version in range(row.oldest, row.newest + 1)]

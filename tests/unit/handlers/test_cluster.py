@@ -16,7 +16,7 @@ from kafkalite.protocol.messages.describe_log_dirs import DescribableLogDirTopic
 from kafkalite.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kafkalite.protocol.messages.init_producer_id import InitProducerIdRequest
 from kafkalite.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
-from tests.support.handler_calls import NODE_ID, HandlerCalls, versions
+from tests.kit.harness.handler_calls import NODE_ID, HandlerCalls, versions
 
 ADDRESS = ("broker.example", 19092)
 

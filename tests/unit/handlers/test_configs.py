@@ -14,7 +14,7 @@ from kafkalite.protocol.messages import alter_configs, incremental_alter_configs
 from kafkalite.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kafkalite.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from kafkalite.settings import ConfigSource, ConfigType
-from tests.support.handler_calls import NODE_ID, HandlerCalls, versions
+from tests.kit.harness.handler_calls import NODE_ID, HandlerCalls, versions
 
 ME = str(NODE_ID)
 LOGGER = "kafkalite.handlers.metadata"

@@ -10,8 +10,8 @@ from kafkalite.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequestTopicPartitions,
 )
 from kafkalite.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from tests.support.handler_calls import versions
-from tests.support.process import wait_until
+from tests.kit.harness.handler_calls import versions
+from tests.kit.processes.broker import wait_until
 from tests.unit.handlers.test_groups import Groups
 
 

@@ -23,8 +23,8 @@ from kafkalite.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRe
 from kafkalite.protocol.schema import ZERO_UUID
 from kafkalite.record.batches import encode_batch
 from kafkalite.record.columns import Record, RecordColumns
-from tests.support.handler_calls import NODE_ID, HandlerCalls, versions
-from tests.support.process import wait_until
+from tests.kit.harness.handler_calls import NODE_ID, HandlerCalls, versions
+from tests.kit.processes.broker import wait_until
 
 SUBSCRIPTION = b"\x00\x01\x00\x00\x00\x01\x00\x06orders\xff\xff\xff\xff"
 DAY_S = 86_400

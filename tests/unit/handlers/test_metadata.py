@@ -14,7 +14,7 @@ from kafkalite.protocol.messages.describe_topic_partitions import (
 )
 from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kafkalite.protocol.schema import ZERO_UUID
-from tests.support.handler_calls import NODE_ID, HandlerCalls, versions
+from tests.kit.harness.handler_calls import NODE_ID, HandlerCalls, versions
 
 EVERY_VERSION = versions(api.METADATA)
 

@@ -11,7 +11,7 @@ from kafkalite.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from tests.support.handler_calls import versions
+from tests.kit.harness.handler_calls import versions
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 EVERY_VERSION = versions(api.LIST_OFFSETS)

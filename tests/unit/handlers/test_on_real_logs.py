@@ -15,8 +15,8 @@ from kafkalite.protocol.messages.create_topics import CreatableTopic, CreatableT
 from kafkalite.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kafkalite.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.support import wire
-from tests.support.handler_calls import NODE_ID, HandlerCalls
+from tests.kit.harness import wire
+from tests.kit.harness.handler_calls import NODE_ID, HandlerCalls
 from tests.unit.handlers.test_offsets import delete_records, epoch_end, list_offsets, numbers
 
 

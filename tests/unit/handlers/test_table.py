@@ -11,7 +11,7 @@ from kafkalite.handlers import table
 from kafkalite.protocol import api, header
 from kafkalite.protocol.messages.api_versions import ApiVersionsRequest
 from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.support.handler_calls import versions
+from tests.kit.harness.handler_calls import versions
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "protocol.md"
 LINE = re.compile(r"^\| (\d+) \| (\w+) \| (\d+)(?:-(\d+))? \|", re.MULTILINE)

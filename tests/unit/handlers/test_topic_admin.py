@@ -17,7 +17,7 @@ from kafkalite.protocol.messages.create_topics import (
 )
 from kafkalite.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kafkalite.protocol.schema import ZERO_UUID
-from tests.support.handler_calls import NODE_ID, HandlerCalls, versions
+from tests.kit.harness.handler_calls import NODE_ID, HandlerCalls, versions
 
 CREATE_VERSIONS = versions(api.CREATE_TOPICS)
 DELETE_VERSIONS = versions(api.DELETE_TOPICS)

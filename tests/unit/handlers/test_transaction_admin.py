@@ -9,7 +9,7 @@ from kafkalite.model import TopicPartition
 from kafkalite.protocol import api
 from kafkalite.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from kafkalite.protocol.messages.list_transactions import ListTransactionsRequest
-from tests.support.handler_calls import HandlerCalls, versions
+from tests.kit.harness.handler_calls import HandlerCalls, versions
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import pytest
 from kafkalite._native.crc32c import crc32c
 from kafkalite._native.log_core import APPEND_ASK, APPEND_DEFER, APPEND_DONE, APPEND_REFUSED
 from kafkalite.record.compression import Codec, compress
-from tests.support.clock import FakeClock
-from tests.support.log_harness import TIME_MS, LogHarness, PlainLog, make_batch, read_all
-from tests.support.record_oracle import decode_batch
+from tests.kit.fakes.clock import FakeClock
+from tests.kit.harness.log_harness import TIME_MS, LogHarness, PlainLog, make_batch, read_all
+from tests.kit.oracles.record_oracle import decode_batch
 
 HOUR_MS = 3_600_000
 
@@ -193,7 +193,7 @@ def test_bomb_is_refused(tmp_path: Path) -> None:
 
 
 def test_settings_hold_from_the_next_append_on(tmp_path: Path) -> None:
-    from tests.support.log_harness import topic_config
+    from tests.kit.harness.log_harness import topic_config
 
     log = LogHarness(tmp_path).open()
     large = make_batch(1, value_size=5000)

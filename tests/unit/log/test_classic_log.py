@@ -16,9 +16,9 @@ from kafkalite.errors import CorruptMessage, MessageTooLarge, OffsetOutOfRange, 
 from kafkalite.log.classic_log import ClassicLog
 from kafkalite.log.manager import LogManager
 from kafkalite.record.message_set import wrap
-from tests.support.classic_oracle import HELLO_0, HELLO_1, OracleMessage, encode_set, read_deep, read_entries
-from tests.support.clock import FakeClock
-from tests.support.log_harness import TIME_MS, LogHarness, abandon, make_manager, release
+from tests.kit.fakes.clock import FakeClock
+from tests.kit.harness.log_harness import TIME_MS, LogHarness, abandon, make_manager, release
+from tests.kit.oracles.classic_oracle import HELLO_0, HELLO_1, OracleMessage, encode_set, read_deep, read_entries
 
 LARGE = 1 << 20
 
@@ -539,7 +539,7 @@ def test_unflushed_messages_become_visible_by_age(root: Path) -> None:
 
 
 def test_modern_producers_and_readers_of_batches_are_refused(harness: LogHarness) -> None:
-    from tests.support.log_harness import make_batch
+    from tests.kit.harness.log_harness import make_batch
 
     log = opened(harness)
     assert log.append_batch(make_batch())[1] == 43

@@ -10,10 +10,10 @@ from kafkalite.errors import InvalidRecord
 from kafkalite.log import checkpoints, files
 from kafkalite.log.manager import LogManager
 from kafkalite.log.partition_log import PartitionLog
-from tests.recovery.test_compaction_runs import read_from
-from tests.support.clock import FakeClock
-from tests.support.compaction_model import keyed_batch
-from tests.support.log_harness import TIME_MS, abandon, make_manager
+from tests.kit.fakes.clock import FakeClock
+from tests.kit.harness.log_harness import TIME_MS, abandon, make_manager
+from tests.kit.oracles.compaction_model import keyed_batch
+from tests.log_damage.test_compaction_runs import read_from
 
 HOUR_MS = 3_600_000
 

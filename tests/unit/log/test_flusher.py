@@ -10,7 +10,7 @@ import pytest
 from kafkalite._native import file_ops
 from kafkalite.errors import ErrorCode
 from kafkalite.log.manager import LogManager
-from tests.support.log_harness import abandon, make_batch, make_manager
+from tests.kit.harness.log_harness import abandon, make_batch, make_manager
 
 WAITERS = 50
 

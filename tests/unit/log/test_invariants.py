@@ -19,7 +19,7 @@ SETUP = """
 import pathlib, sys
 from kafkalite._native.record_format import v2
 from kafkalite._native.segment import FileCache, Segment
-from tests.support.log_harness import LogHarness, make_batch
+from tests.kit.harness.log_harness import LogHarness, make_batch
 
 log = LogHarness(pathlib.Path(sys.argv[1]), index_interval_bytes=1).open()
 for _ in range(3):

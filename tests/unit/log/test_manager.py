@@ -24,7 +24,7 @@ from kafkalite.errors import (
 from kafkalite.log import checkpoints
 from kafkalite.log.manager import LogManager
 from kafkalite.model import uuid_text
-from tests.support.log_harness import PlainLog, abandon, make_batch, make_manager, read_all
+from tests.kit.harness.log_harness import PlainLog, abandon, make_batch, make_manager, read_all
 
 
 @pytest.fixture
@@ -361,7 +361,7 @@ def test_journal_lost_beside_data_is_refused(tmp_path: Path) -> None:
 
 
 def test_housekeeper_removes_deleted_files_when_due(tmp_path: Path) -> None:
-    from tests.support.clock import FakeClock
+    from tests.kit.fakes.clock import FakeClock
 
     clock = FakeClock()
     manager = make_manager(tmp_path, clock=clock)

@@ -11,8 +11,8 @@ from kafkalite._native.log_core import APPEND_DONE, APPEND_DUPLICATE
 from kafkalite._native.producers import ProducerTable
 from kafkalite.log import markers, snapshots
 from kafkalite.log.partition_log import PartitionLog
-from tests.support.clock import FakeClock
-from tests.support.log_harness import TIME_MS, LogHarness, make_batch, release
+from tests.kit.fakes.clock import FakeClock
+from tests.kit.harness.log_harness import TIME_MS, LogHarness, make_batch, release
 
 OUT_OF_ORDER, INVALID_EPOCH = 45, 47
 SEQUENCE_MAX = (1 << 31) - 1

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kafkalite._native.segment import FileCache
-from tests.support.log_harness import LogHarness, PlainLog, make_batch, read_all, release, split
+from tests.kit.harness.log_harness import LogHarness, PlainLog, make_batch, read_all, release, split
 
 
 @pytest.fixture

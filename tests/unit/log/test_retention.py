@@ -10,8 +10,8 @@ from kafkalite._native.segment import Segment
 from kafkalite.errors import OffsetOutOfRange
 from kafkalite.log.partition_log import PartitionLog
 from kafkalite.log.retention import SegmentAge, SizeRetention, StartRetention, TimeRetention, time_of
-from tests.support.clock import FakeClock
-from tests.support.log_harness import TIME_MS, LogHarness, make_batch
+from tests.kit.fakes.clock import FakeClock
+from tests.kit.harness.log_harness import TIME_MS, LogHarness, make_batch
 
 HOUR_MS = 3_600_000
 NEVER_MS = (1 << 63) - 1

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from kafkalite.log import index_file, snapshots
-from tests.support.clock import FakeClock
-from tests.support.log_harness import TIME_MS, LogHarness, PlainLog, make_batch, read_all
+from tests.kit.fakes.clock import FakeClock
+from tests.kit.harness.log_harness import TIME_MS, LogHarness, PlainLog, make_batch, read_all
 
 
 def bases(harness: LogHarness) -> list[int]:

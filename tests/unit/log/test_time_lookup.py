@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kafkalite.record.compression import Codec
-from tests.support.log_harness import TIME_MS, LogHarness, make_batch
+from tests.kit.harness.log_harness import TIME_MS, LogHarness, make_batch
 from tests.unit.log.test_append import compressed, patched
 
 

@@ -9,8 +9,8 @@ from kafkalite._native.log_core import APPEND_ASK
 from kafkalite.errors import InvalidProducerEpoch, InvalidTxnState, StorageError, TransactionCoordinatorFenced
 from kafkalite.log import transaction_index
 from kafkalite.log.partition_log import PartitionLog
-from tests.support.clock import FakeClock
-from tests.support.log_harness import LogHarness, make_batch, release
+from tests.kit.fakes.clock import FakeClock
+from tests.kit.harness.log_harness import LogHarness, make_batch, release
 
 ASK = "ask"
 """In place of an error code: a coordinator has to admit it first."""

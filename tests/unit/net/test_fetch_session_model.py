@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from kafkalite.errors import ErrorCode
-from tests.support import wire
-from tests.support.fetch_harness import IDS_FROM, FetchHarness, Key, Wanted, fetch_frame, partitions_of
-from tests.support.log_harness import make_batch
+from tests.kit.harness import wire
+from tests.kit.harness.fetch_harness import IDS_FROM, FetchHarness, Key, Wanted, fetch_frame, partitions_of
+from tests.kit.harness.log_harness import make_batch
 
 if TYPE_CHECKING:
     from kafkalite.log.partition_log import PartitionLog

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kafkalite.errors import ErrorCode
-from tests.support.fetch_harness import Client, FetchHarness, Wanted, errors_of, fetch_frame, partitions_of
-from tests.support.log_harness import make_batch
+from tests.kit.harness.fetch_harness import Client, FetchHarness, Wanted, errors_of, fetch_frame, partitions_of
+from tests.kit.harness.log_harness import make_batch
 
 VERSIONS = range(7, 18)
 NONE, FINAL, OPEN = 0, (0, -1), (0, 0)

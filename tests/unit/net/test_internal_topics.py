@@ -18,11 +18,11 @@ from kafkalite.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.support import wire
-from tests.support.classic_client import ClassicClient
-from tests.support.classic_oracle import HELLO_0
-from tests.support.classic_oracle import produce as classic_produce
-from tests.support.side_by_side import Side
+from tests.kit.checkers.side_by_side import Side
+from tests.kit.harness import wire
+from tests.kit.harness.classic_client import ClassicClient
+from tests.kit.oracles.classic_oracle import HELLO_0
+from tests.kit.oracles.classic_oracle import produce as classic_produce
 
 OFFSETS, STATES = "__consumer_offsets", "__transaction_state"
 TRANSACTIONAL = 16

@@ -13,8 +13,8 @@ from kafkalite import Broker
 from kafkalite.errors import ErrorCode
 from kafkalite.protocol import api
 from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.support import wire
-from tests.support.side_by_side import Side
+from tests.kit.checkers.side_by_side import Side
+from tests.kit.harness import wire
 
 NAMED_MAX = 20_000
 HOUR_MS = 3_600_000

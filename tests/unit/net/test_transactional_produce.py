@@ -10,8 +10,8 @@ from kafkalite import Broker
 from kafkalite._native.produce import ProduceServer, deferred_bytes_now
 from kafkalite.deferred import Deferred, completed
 from kafkalite.log.partition_log import PartitionLog
-from tests.support import wire
-from tests.support.process import wait_until
+from tests.kit.harness import wire
+from tests.kit.processes.broker import wait_until
 
 TRANSACTIONAL = 0x10
 UNKNOWN_SERVER, OUT_OF_ORDER, INVALID_EPOCH, INVALID_TXN_STATE, NOT_AUTHORIZED, ABORTABLE = -1, 45, 47, 48, 53, 120

@@ -16,7 +16,7 @@ from kafkalite.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseTopic,
 )
-from tests.support.messages import EVERY_MESSAGE, REQUEST, MessageMaker, message_id, program
+from tests.kit.harness.random_messages import EVERY_MESSAGE, REQUEST, MessageMaker, message_id, program
 
 FLIP_SEED = 20261121
 FLIPS = 60

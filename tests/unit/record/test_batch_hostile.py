@@ -11,8 +11,8 @@ from kafkalite._native.batch import BatchError
 from kafkalite._native.columns import ColumnBuilder
 from kafkalite.record.batches import decode, encode_batch
 from kafkalite.record.columns import Record, RecordColumns
-from tests.support import record_oracle as oracle
-from tests.support.record_oracle import OracleBatch, OracleRecord, zigzag_varint
+from tests.kit.oracles import record_oracle as oracle
+from tests.kit.oracles.record_oracle import OracleBatch, OracleRecord, zigzag_varint
 
 TRUNCATED, OVERLONG, NEGATIVE, TOO_MANY = (
     BatchError.TRUNCATED,

@@ -10,8 +10,8 @@ from kafkalite._native.columns import AbortedFilter
 from kafkalite.record.batches import BatchReader, Producer, decode, encode_batch, whole_batches
 from kafkalite.record.columns import BytesColumn, HeaderColumns, Record, RecordColumns
 from kafkalite.record.compression import Codec
-from tests.support import record_oracle as oracle
-from tests.support.record_oracle import OracleBatch, OracleRecord
+from tests.kit.oracles import record_oracle as oracle
+from tests.kit.oracles.record_oracle import OracleBatch, OracleRecord
 
 ITEMS = [b"a", None, b"", b"longer", None]
 

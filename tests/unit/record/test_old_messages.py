@@ -15,7 +15,7 @@ from kafkalite._native.columns import following_offset, wrapper_at
 from kafkalite.record.batches import BatchReader, decode, encode_batch
 from kafkalite.record.columns import Record, RecordColumns
 from kafkalite.record.compression import CompressionError, mend_old_lz4, xxh32_short
-from tests.support.old_messages import CODECS, ITEMS, STAMP, message_set
+from tests.kit.oracles.old_messages import CODECS, ITEMS, STAMP, message_set
 
 
 def expected(magic: int, first: int = 0, count: int = 4) -> list[Record]:

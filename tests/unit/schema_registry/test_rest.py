@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kafkalite.avro.schema import parse
 from kafkalite.schema_registry.registry import SCHEMA_SIZE_MAX, Registry
 from kafkalite.schema_registry.rest import CONTENT_TYPE, Application
-from tests.support.schema_registry import MemoryStore
+from tests.kit.processes.schema_registry import MemoryStore
 
 A = '{"type":"record","name":"R","fields":[{"name":"a","type":"int"}]}'
 AB = '{"type":"record","name":"R","fields":[{"name":"a","type":"int"},{"name":"b","type":"string","default":""}]}'

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kafkalite.errors import ConfigError
 from kafkalite.security.distinguished_name import SIZE_MAX, alternative_names, java_text
 from kafkalite.security.principals import PrincipalRules
-from tests.support.certificates import Authority, name_of
+from tests.kit.harness.certificates import Authority, name_of
 
 JAVA = [
     (

@@ -15,7 +15,7 @@ from kafkalite.security.stores import read_key_store, read_trust_store
 from kafkalite.security.tls_listener import load
 from kafkalite.settings import parse_all
 from kafkalite.tls_settings import TLS_SETTINGS, TlsSettings
-from tests.support.certificates import PASSWORD, Authority, Identity, pem
+from tests.kit.harness.certificates import PASSWORD, Authority, Identity, pem
 
 AUTHORITY = Authority()
 SERVER = AUTHORITY.issue("server")

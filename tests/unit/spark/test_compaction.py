@@ -9,7 +9,7 @@ import pytest
 from kafkalite.spark import load
 from kafkalite.spark.compaction import compact, groups
 from kafkalite.spark.manifest import DataFile, LoadError, Share, Target
-from tests.support.loaded import add
+from tests.kit.harness.load_target import add
 
 
 def offsets_of(path: Path) -> list[tuple[int, int]]:

@@ -5,8 +5,8 @@ import pytest
 from kafkalite.clock import SystemClock
 from kafkalite.zookeeper import session as zookeeper
 from kafkalite.zookeeper.broker import BrokerRegistration
-from tests.support.fake_zookeeper import FakeServer
-from tests.support.process import wait_until
+from tests.kit.fakes.zookeeper import FakeServer
+from tests.kit.processes.broker import wait_until
 
 WAIT_S = 30.0
 

@@ -19,9 +19,9 @@ from kafkalite.model import TopicPartition
 from kafkalite.record.batches import decode, encode_batch
 from kafkalite.record.columns import Record, RecordColumns
 from kafkalite.record.compression import Codec
-from tests.support.fake_cluster import CLOSE, FETCH, LIST_OFFSETS, FakeCluster
-from tests.support.old_messages import message_set
-from tests.support.process import REPOSITORY
+from tests.kit.fakes.cluster import CLOSE, FETCH, LIST_OFFSETS, FakeCluster
+from tests.kit.oracles.old_messages import message_set
+from tests.kit.processes.broker import REPOSITORY
 
 QUICK = {"request_timeout_s": 5.0, "retry_timeout_s": 5.0, "retry_backoff_s": 0.005}
 KEY = TopicPartition("t", 0)

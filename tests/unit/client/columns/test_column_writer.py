@@ -14,8 +14,8 @@ from kafkalite.errors import UnknownTopicOrPartition
 from kafkalite.record.batches import decode, encode_batch
 from kafkalite.record.columns import Record, RecordColumns
 from kafkalite.record.compression import Codec
-from tests.support.fake_cluster import PRODUCE, FakeCluster
-from tests.support.old_messages import murmur2
+from tests.kit.fakes.cluster import PRODUCE, FakeCluster
+from tests.kit.oracles.old_messages import murmur2
 
 QUICK = {"request_timeout_s": 5.0, "retry_timeout_s": 5.0, "retry_backoff_s": 0.005}
 STAMP = 1_700_000_000_123

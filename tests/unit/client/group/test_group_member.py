@@ -14,7 +14,7 @@ import pytest
 from kafkalite.client import Client, CommitFailed, GroupReader, NoOffset, ReaderClosed
 from kafkalite.errors import FencedInstanceId, GroupMaxSizeReached, InconsistentGroupProtocol
 from kafkalite.model import TopicPartition
-from tests.support.fake_cluster import (
+from tests.kit.fakes.cluster import (
     CLOSE,
     CLOSE_AFTER,
     FIND_COORDINATOR,
@@ -27,7 +27,7 @@ from tests.support.fake_cluster import (
     VERSIONS,
     FakeCluster,
 )
-from tests.support.process import wait_until
+from tests.kit.processes.broker import wait_until
 
 QUICK = {"request_timeout_s": 10.0, "retry_timeout_s": 20.0, "retry_backoff_s": 0.005}
 RECORD_COUNT = 100

@@ -17,7 +17,7 @@ from kafkalite.errors import (
     TransactionalIdAuthorizationFailed,
 )
 from kafkalite.model import TopicPartition
-from tests.support.fake_cluster import (
+from tests.kit.fakes.cluster import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
     CLOSE,

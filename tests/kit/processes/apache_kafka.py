@@ -1,0 +1,198 @@
+"""Runs Apache Kafka itself (KRaft, one node) from its published jars: the judge in interchange tests.
+
+Maven fetches the jars once into build/kafka; the broker's folders are temporary. Needs java 17 or newer and mvn. What
+is missing is said in `NotAvailable`, for tests to report.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import shutil
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from tests.kit.harness.alone import alone
+from tests.kit.processes.broker import REPOSITORY, free_port
+
+KAFKA_VERSION = "4.1.0"
+JAR_DIR = REPOSITORY / "build" / "kafka" / KAFKA_VERSION
+HEAP = "-Xmx512m"
+POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>io.kafkalite.tests</groupId><artifactId>interchange</artifactId><version>1</version><packaging>pom</packaging>
+  <dependencies>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{version}</version></dependency>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{version}</version></dependency>
+  </dependencies>
+</project>
+"""
+LOG4J = """Configuration:
+  status: error
+  Appenders:
+    Console: {name: out, PatternLayout: {pattern: "[%d] %p %m (%c)%n"}}
+  Loggers:
+    Root: {level: WARN, AppenderRef: {ref: out}}
+"""
+
+
+class NotAvailable(RuntimeError):
+    """Java, Maven or the jars are missing: the text says which."""
+
+
+@alone()
+def jars() -> Path:
+    """The folder with the jars, fetched when it is not there yet."""
+    if (JAR_DIR / "complete").exists():
+        return JAR_DIR
+    for tool in ("java", "mvn"):
+        if shutil.which(tool) is None:
+            raise NotAvailable(f"{tool} is not on the PATH")
+    JAR_DIR.mkdir(parents=True, exist_ok=True)
+    (JAR_DIR / "pom.xml").write_text(POM.format(version=KAFKA_VERSION))
+    command = ["mvn", "-q", "-B", "-f", str(JAR_DIR / "pom.xml"), "dependency:copy-dependencies"]
+    done = subprocess.run([*command, f"-DoutputDirectory={JAR_DIR}"], capture_output=True, text=True, timeout=300)
+    if done.returncode:
+        raise NotAvailable(f"mvn could not fetch Kafka {KAFKA_VERSION}: {done.stdout[-1000:]}{done.stderr[-1000:]}")
+    (JAR_DIR / "complete").touch()
+    return JAR_DIR
+
+
+def run_tool(main_class: str, *arguments: str, timeout_s: float = 120, text: str = "") -> str:
+    """Runs one of Kafka's command line tools with this standard input; its output."""
+    command = ["java", HEAP, "-cp", f"{jars()}/*", main_class, *arguments]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=timeout_s)
+    if done.returncode:
+        raise RuntimeError(f"{main_class} ended with {done.returncode}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
+    return done.stdout
+
+
+def dump_log(*segments: Path, print_data: bool = False) -> str:
+    """kafka-dump-log with deep iteration: each record's offsets, sizes and checks."""
+    arguments = ["--deep-iteration", "--files", ",".join(str(path) for path in segments)]
+    return run_tool("kafka.tools.DumpLogSegments", *arguments, *(["--print-data-log"] if print_data else []))
+
+
+def topic_id_text(topic_id: bytes) -> str:
+    """Kafka's spelling of a topic id: 22 characters of URL-safe base 64."""
+    return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
+
+
+@dataclass
+class ApacheKafka:
+    """One node, controller and broker in one process."""
+
+    directory: Path
+    settings: dict[str, str] = field(default_factory=dict)
+    port: int = field(default_factory=free_port)
+    controller_port: int = field(default_factory=free_port)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def data_dir(self) -> Path:
+        return self.directory / "data"
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def log(self) -> str:
+        path = self.directory / "kafka.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def prepare(self) -> None:
+        """Writes the configuration and formats the data directory."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{self.controller_port}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": str(self.data_dir),
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            **self.settings,
+        }
+        self._config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        (self.directory / "log4j2.yaml").write_text(LOG4J)
+        cluster_id = topic_id_text(uuid.uuid4().bytes)
+        run_tool("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._config))
+
+    def start(self, timeout_s: float = 90) -> Self:
+        if not self._config.exists():
+            self.prepare()
+        options = [HEAP, "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={self.directory / 'log4j2.yaml'}"]
+        with (self.directory / "kafka.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                ["java", *options, "-cp", f"{jars()}/*", "kafka.Kafka", str(self._config)],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        self._wait_ready(timeout_s)
+        return self
+
+    def stop(self, timeout_s: float = 60) -> None:
+        """SIGTERM: Kafka flushes and writes its clean-shutdown marker."""
+        if self.process is not None and self.alive:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(timeout_s)
+
+    def close(self) -> None:
+        if self.process is not None and self.alive:
+            self.process.kill()
+            self.process.wait()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @property
+    def _config(self) -> Path:
+        return self.directory / "server.properties"
+
+    def _wait_ready(self, timeout_s: float) -> None:
+        from confluent_kafka.admin import AdminClient
+
+        deadline = time.monotonic() + timeout_s
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "logger": _silent_logger()})
+        while time.monotonic() < deadline:
+            if not self.alive:
+                raise NotAvailable(f"Kafka ended at start:\n{self.log()[-3000:]}")
+            with contextlib.suppress(Exception):
+                if admin.list_topics(timeout=2).brokers:
+                    return
+        raise NotAvailable(f"Kafka was not ready within {timeout_s} s:\n{self.log()[-3000:]}")
+
+
+def _silent_logger():
+    import logging
+
+    logger = logging.getLogger("tests.apache_kafka")
+    logger.addHandler(logging.NullHandler())
+    logger.propagate = False
+    return logger
+
+
+def replace_partition(source: Path, target: Path, names: Sequence[str] = ()) -> None:
+    """Puts one partition directory in place of another one (both brokers stopped)."""
+    shutil.rmtree(target)
+    shutil.copytree(source, target)
+    for name in names:
+        (target / name).unlink(missing_ok=True)

@@ -1,0 +1,277 @@
+"""H: clients before and behind the handshake: garbage, floods, wrong certificates. Others notice nothing."""
+
+from __future__ import annotations
+
+import random
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kafkalite._native import tls_session
+from kafkalite.broker import Broker
+from tests.kit.harness.certificates import Authority
+from tests.kit.harness.tls_broker import TlsBroker, answered, api_versions, ask, is_closed
+from tests.kit.processes.broker import wait_until
+
+SEED = 13
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsBroker]:
+    with TlsBroker(tmp_path_factory.mktemp("tls"), connection_failed_authentication_delay_ms="0") as broker:
+        yield broker
+
+
+@pytest.fixture(autouse=True)
+def others_are_served(tls: TlsBroker) -> Iterator[None]:
+    """Whatever a test does, a client that was there before and one that comes after are served."""
+    with tls.secure() as before:
+        before.sendall(api_versions(1))
+        assert answered(before) == 1
+        yield
+        before.sendall(api_versions(2))
+        assert answered(before) == 2
+    with tls.secure() as after:
+        after.sendall(api_versions(3))
+        assert answered(after) == 3
+
+
+def client_hello(tls: TlsBroker) -> bytes:
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with pytest.raises(ssl.SSLWantReadError):
+        tls.context().wrap_bio(incoming, outgoing, server_hostname="localhost").do_handshake()
+    return outgoing.read()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(api_versions(), id="kafka in plain text"),
+        pytest.param(b"GET / HTTP/1.1\r\n\r\n", id="http"),
+        pytest.param(b"SSH-2.0-OpenSSH_9.2\r\n", id="ssh"),
+        pytest.param(struct.pack(">i", -1) * 4, id="a negative length"),
+        pytest.param(b"\x16\x03\x01\xff\xff" + bytes(70000), id="a record that is too long"),
+        pytest.param(b"\x16\x03\x01\x00\x00" * 2000, id="empty handshake records"),
+        pytest.param(b"\x15\x03\x01\x00\x02\x01\x00" * 2000, id="alerts"),
+        pytest.param(b"\x16\x02\x00\x00\x05hello", id="ssl 2"),
+        pytest.param(bytes([128, 46, 1, 3, 1]) + bytes(60), id="a hello in the form of ssl 2"),
+    ],
+)
+def test_what_is_no_tls_is_closed(tls: TlsBroker, data: bytes) -> None:
+    with tls.connect() as sock:
+        sock.sendall(data)
+        assert is_closed(sock)
+
+
+def test_tls_on_the_plain_port_is_closed_and_named(tls: TlsBroker, caplog: pytest.LogCaptureFixture) -> None:
+    with tls.connect("PLAINTEXT") as sock, pytest.raises((ssl.SSLError, OSError)):
+        tls.context().wrap_socket(sock, server_hostname="localhost")
+    wait_until(lambda: "TLS on a listener without it" in caplog.text, 30, "the line in the log")
+
+
+def test_mutated_hellos_end_in_an_alert_or_a_close(tls: TlsBroker) -> None:
+    chance = random.Random(SEED)
+    hello = client_hello(tls)
+    for _ in range(300):
+        data = bytearray(hello)
+        for _ in range(chance.randint(1, 6)):
+            data[chance.randrange(len(data))] = chance.randrange(256)
+        cut = chance.choice([len(data), chance.randrange(1, len(data))])
+        with tls.connect() as sock:
+            sock.sendall(data[:cut])
+            sock.shutdown(socket.SHUT_WR)
+            while sock.recv(65536):
+                pass
+
+
+def test_mutated_flights_after_a_whole_hello(tls: TlsBroker) -> None:
+    chance = random.Random(SEED + 1)
+    for _ in range(100):
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = tls.context(tls.alice_file).wrap_bio(incoming, outgoing, server_hostname="localhost")
+        with tls.connect() as sock:
+            with pytest.raises(ssl.SSLWantReadError):
+                client.do_handshake()
+            sock.sendall(outgoing.read())
+            while True:
+                incoming.write(sock.recv(65536))
+                try:
+                    client.do_handshake()
+                    break
+                except ssl.SSLWantReadError:
+                    continue
+            data = bytearray(outgoing.read())
+            data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+            sock.sendall(data)
+            sock.shutdown(socket.SHUT_WR)
+            assert is_closed(sock)
+
+
+def test_hello_byte_by_byte_and_request_byte_by_byte_are_served(tls: TlsBroker) -> None:
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = tls.context().wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with tls.connect() as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+        def say() -> None:
+            for byte in outgoing.read():
+                sock.sendall(bytes([byte]))
+
+        while True:
+            try:
+                client.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                say()
+                incoming.write(sock.recv(65536))
+        client.write(api_versions(9))
+        say()
+        while True:
+            try:
+                assert struct.unpack(">i", client.read(65536)[4:8]) == (9,)
+                break
+            except ssl.SSLWantReadError:
+                incoming.write(sock.recv(65536))
+
+
+def test_records_of_one_byte_are_served_and_empty_ones_are_not_for_ever(tls: TlsBroker) -> None:
+    with tls.secure() as sock:
+        for byte in api_versions(5):
+            sock.send(bytes([byte]))
+        assert answered(sock) == 5
+
+
+@pytest.mark.parametrize(
+    ("versions", "served"),
+    [((ssl.TLSVersion.TLSv1_2,) * 2, "TLSv1.2"), ((ssl.TLSVersion.TLSv1_3,) * 2, "TLSv1.3")],
+)
+def test_versions_that_are_served(tls: TlsBroker, versions: tuple[ssl.TLSVersion, ssl.TLSVersion], served: str) -> None:
+    context = tls.context(minimum_version=versions[0], maximum_version=versions[1])
+    with tls.secure(context) as sock:
+        assert sock.version() == served
+        sock.sendall(api_versions())
+        assert answered(sock) == 7
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_older_versions_and_weak_suites_are_refused(tls: TlsBroker) -> None:
+    old = tls.context()
+    old.set_ciphers("ALL:@SECLEVEL=0")
+    old.minimum_version, old.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
+    weak = tls.context(maximum_version=ssl.TLSVersion.TLSv1_2)
+    weak.set_ciphers("NULL:3DES:RC4:EXPORT:@SECLEVEL=0")
+    for context in (old, weak):
+        with pytest.raises(ssl.SSLError), tls.secure(context):
+            pass
+
+
+def test_certificates_that_are_not_good_are_refused(tls: TlsBroker, tmp_path: Path) -> None:
+    strangers = {
+        "other authority": Authority("other").issue("alice", client=True),
+        "expired": tls.authority.issue("alice", client=True, begins_days=-9, ends_days=-1),
+        "not for clients": tls.authority.issue("alice"),
+    }
+    for name, identity in strangers.items():
+        path = identity.write_pem(tmp_path / name.replace(" ", "-"))
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            print(name, ask(tls, tls.context(path)))
+
+
+def test_listener_that_demands_a_certificate_serves_nobody_without(tls: TlsBroker) -> None:
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        ask(tls, tls.context(), "MUST")
+    assert ask(tls, tls.context(tls.alice_file), "MUST") == 7
+
+
+def test_damaged_record_behind_the_handshake_closes(tls: TlsBroker) -> None:
+    with tls.secure() as sock:
+        raw = sock.detach()
+    with socket.socket(fileno=raw) as bare:
+        bare.settimeout(60)
+        bare.sendall(b"\x17\x03\x03\x00\x20" + bytes(32))
+        assert is_closed(bare)
+
+
+def test_half_open_handshakes_are_bounded_and_the_oldest_goes(tmp_path: Path) -> None:
+    limits = {"connection_authentication_max": "20", "num_network_threads": "1"}
+    with TlsBroker(tmp_path, **limits) as tls, tls.secure() as before:
+        waiting = [tls.connect() for _ in range(60)]
+        try:
+            for sock in waiting:
+                sock.sendall(b"\x16\x03\x01\x02")
+            wait_until(lambda: tls.broker.connection_count <= 21, 60, "the oldest to be closed")
+            assert all(is_closed(sock) for sock in waiting[:40])
+            before.sendall(api_versions())
+            assert answered(before) == 7
+        finally:
+            for sock in waiting:
+                sock.close()
+
+
+def test_handshake_that_takes_too_long_is_closed(tmp_path: Path) -> None:
+    with TlsBroker(tmp_path, connection_authentication_timeout_ms="300") as tls:
+        with tls.connect() as silent, tls.connect() as slow, tls.secure() as done:
+            slow.sendall(b"\x16\x03\x01")
+            assert is_closed(silent)
+            assert is_closed(slow)
+            done.sendall(api_versions())
+            assert answered(done) == 7
+        wait_until(lambda: tls.broker.connection_count == 0, 30, "the connections to go")
+
+
+def test_client_that_does_not_read_holds_one_piece_and_loses_nothing(tls: TlsBroker) -> None:
+    before = tls_session.stalled()
+    count = 20_000
+    with tls.secure() as sock:
+        sent = threading.Thread(target=lambda: [sock.sendall(api_versions(i)) for i in range(count)], daemon=True)
+        sent.start()
+        wait_until(lambda: tls_session.stalled() > before, 60, "the socket to be full")
+        assert tls_session.stalled() - before <= 512 * 1024
+        data = bytearray()
+        ids = []
+        while len(ids) < count:
+            data += sock.recv(1 << 20)
+            at = 0
+            while len(data) - at >= 4 and len(data) - at >= 4 + (size := struct.unpack_from(">i", data, at)[0]):
+                ids.append(struct.unpack_from(">i", data, at + 4)[0])
+                at += 4 + size
+            del data[:at]
+        assert ids == list(range(count))
+        sent.join()
+    wait_until(lambda: tls_session.stalled() == before, 30, "what was kept to be given back")
+
+
+def principals(tls: TlsBroker) -> set[str]:
+    """Of the connections that are open."""
+    return {connection.principal for worker in tls.broker._workers for connection in worker._connections.values()}
+
+
+def test_client_is_called_by_its_certificate_and_the_rules(tmp_path: Path) -> None:
+    with TlsBroker(tmp_path, listener_name_must_ssl_principal_mapping_rules="RULE:CN=(.*?),.*/$1/U") as tls:
+        context = tls.context(tls.alice_file)
+        with tls.secure() as nobody, tls.secure(context) as alice, tls.secure(context, "MUST") as mapped:
+            for sock in (nobody, alice, mapped):
+                sock.sendall(api_versions())
+                assert answered(sock) == 7
+            assert principals(tls) == {"User:ANONYMOUS", "User:CN=alice,O=Tests", "User:ALICE"}
+
+
+def test_client_whom_no_rule_names_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with TlsBroker(tmp_path, ssl_principal_mapping_rules="RULE:CN=bob,.*/bob/") as tls:
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            ask(tls, tls.context(tls.alice_file))
+        assert ask(tls, tls.context()) == 7
+    assert "no rule of ssl.principal.mapping.rules names 'CN=alice,O=Tests'" in caplog.text
+
+
+def test_listener_without_tls_that_others_reach_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for number, host in enumerate(("127.0.0.1", "[::1]", "", "0.0.0.0")):
+        caplog.clear()
+        with Broker(listeners=f"PLAINTEXT://{host}:0", log_dirs=str(tmp_path / str(number))):
+            told = "has no TLS and is open to other machines" in caplog.text
+        assert told == (host in {"", "0.0.0.0"}), host
