@@ -138,8 +138,8 @@ def forget_given_ids(data: Path) -> str:
     journal = data / "metadata.journal"
     lines = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(b"".join(line for line in lines if b"producer_ids" not in line))
-    for known in ("idempotent", "transactional", "__transaction_state", "__consumer_offsets"):
-        for directory in data.glob(f"{known}-*"):
+    for directory in data.glob("*-*/"):
+        if not any(directory.glob("*.kafka")):
             shutil.rmtree(directory)  # what is in logs is known from there
     return "producer ids: "
 
