@@ -17,7 +17,7 @@ SEEDS ?= 1-5
 STATES ?= 600
 ACKS ?= 50000
 
-SOURCES := $(wildcard ext/c/* ext/kafkalite/*.pxd ext/kafkalite/_native/*.pyx ext/kafkalite/_native/*.pxd)
+SOURCES := $(wildcard ext/c/* ext/kafkalite/*.pxd ext/kafkalite/_native/*/*.pyx ext/kafkalite/_native/*/*.pxd)
 BUILD := $(BIN)/python setup.py -q build_ext --inplace -j $(JOBS)
 
 .DEFAULT_GOAL := help

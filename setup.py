@@ -1,8 +1,8 @@
-"""Builds ext/kafkalite/_native/*.pyx into kafkalite._native; everything else about the package is in pyproject.toml.
+"""Builds ext/kafkalite/_native/ROOM/*.pyx into kafkalite._native.ROOM; all else of the package is in pyproject.toml.
 
 KAFKALITE_DEBUG=1 gives the debug build: invariants (`kl_assert`, ext/c/kl_assert.h) and the bounds and initialisation
-of memoryviews are checked; kafkalite._native.debug.ENABLED tells which build is loaded. With `--build-lib build/debug`
-it stands beside the release build, and KAFKALITE_NATIVE_PATH=build/debug/kafkalite/_native has it loaded.
+of memoryviews are checked; kafkalite._native.base.debug.ENABLED tells which build is loaded. With `--build-lib
+build/debug` it stands beside the release build, and KAFKALITE_NATIVE_PATH=build/debug/kafkalite/_native has it loaded.
 KAFKALITE_SANITIZE=address adds the address sanitiser to it.
 KAFKALITE_NATIVE=0 leaves the modules out: the Makefile installs the tree in place so, and builds them beside it once.
 KAFKALITE_WARNINGS=1 turns on the strict warnings that `make warnings` sifts (Cython's own output cannot pass them).
@@ -49,14 +49,13 @@ directives = {
 
 def extension(source: Path) -> Extension:
     """One module per .pyx; a C file of the same name in ext/c is compiled into it."""
-    name = source.stem
     sources = [str(source)]
-    companion = C_SOURCES / f"{name}.c"
+    companion = C_SOURCES / f"{source.stem}.c"
     if companion.exists():
         sources.append(str(companion))
     headers = [str(path) for path in sorted(C_SOURCES.glob("*.h"))]
     return Extension(
-        f"kafkalite._native.{name}",
+        ".".join(source.relative_to(NATIVE.parents[1]).with_suffix("").parts),
         sources,
         include_dirs=[str(C_SOURCES), np.get_include()],
         define_macros=macros,
@@ -71,7 +70,7 @@ def extensions() -> list[Extension]:
     if os.environ.get("KAFKALITE_NATIVE", "1") == "0":
         return []
     return cythonize(
-        [extension(path) for path in sorted(NATIVE.glob("*.pyx"))],
+        [extension(path) for path in sorted(NATIVE.rglob("*.pyx"))],
         include_path=["ext"],
         build_dir=f"build/cython{'-debug' if debug else ''}{'-warnings' if warnings else ''}",
         emit_linenums=warnings or debug,

@@ -23,11 +23,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from kafkalite._native.connection import Connection, WorkerIo
-from kafkalite._native.fetch import FetchServer
-from kafkalite._native.fetch_session import FetchSessionCache
-from kafkalite._native.produce import ProduceServer
-from kafkalite._native.transfer import Mailbox, OutBuffer
+from kafkalite._native.serve.connection import Connection, WorkerIo
+from kafkalite._native.serve.fetch import FetchServer
+from kafkalite._native.serve.fetch_session import FetchSessionCache
+from kafkalite._native.serve.produce import ProduceServer
+from kafkalite._native.serve.transfer import Mailbox, OutBuffer
 from kafkalite.clock import SystemClock
 from kafkalite.config import BrokerConfig
 from kafkalite.coordinator.groups import GroupCoordinator
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from types import TracebackType
 
-    from kafkalite._native.classic_connection import ClassicServer
+    from kafkalite._native.classic.classic_connection import ClassicServer
     from kafkalite.clock import Clock
     from kafkalite.listeners import Listener
     from kafkalite.log.retention import RetentionPolicy
@@ -286,7 +286,7 @@ class Broker:
         """Certificates of the listeners with TLS; None, and nothing is imported or loaded, where there is none."""
         if all(listener.protocol == "PLAINTEXT" for listener in config.bound_listeners):
             return None
-        from kafkalite._native.tls_context import library_version
+        from kafkalite._native.tls.tls_context import library_version
         from kafkalite.security.tls_listener import TlsListeners
 
         listeners = TlsListeners(config)
@@ -360,7 +360,7 @@ class Broker:
         )
 
     def _make_classic_server(self, logs: LogManager, pool: IoPool, out: OutBuffer) -> ClassicServer:
-        from kafkalite._native.classic_connection import ClassicServer
+        from kafkalite._native.classic.classic_connection import ClassicServer
         from kafkalite.handlers.classic import ClassicHost
 
         return ClassicServer(

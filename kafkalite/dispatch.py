@@ -23,8 +23,8 @@ from kafkalite.protocol import header
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from kafkalite._native.connection import Connection
-    from kafkalite._native.transfer import Answer
+    from kafkalite._native.serve.connection import Connection
+    from kafkalite._native.serve.transfer import Answer
     from kafkalite.clock import Clock
     from kafkalite.config import BrokerConfig
     from kafkalite.coordinator.groups import GroupCoordinator

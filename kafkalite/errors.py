@@ -2,7 +2,7 @@
 
 `ErrorCode` is the table: a row is a code's name, its number, the text that goes out when nothing better is known, and
 whether a client may retry. Native code has the numbers from it too: tools/generate_error_codes.py writes
-ext/kafkalite/_native/error_codes.pxd.
+ext/kafkalite/_native/wire/error_codes.pxd.
 
     KafkaError                      anything that has a code on the wire: `code` says which
         OffsetOutOfRange ...        a class for each code that somebody catches or raises by name

@@ -27,7 +27,7 @@ def pytest_configure() -> None:
 
 def pytest_report_header() -> str:
     """Fails the run when an extension is missing, rather than letting every test of it fail on import."""
-    names = sorted(path.stem for path in NATIVE.glob("*.pyx"))
+    names = sorted(".".join(path.relative_to(NATIVE).with_suffix("").parts) for path in NATIVE.rglob("*.pyx"))
     missing = []
     for name in names:
         try:
@@ -36,7 +36,7 @@ def pytest_report_header() -> str:
             missing.append(f"{name} ({error})")
     if missing:
         raise pytest.UsageError(f"not built, run `python setup.py build_ext --inplace` first: {', '.join(missing)}")
-    crc32c = importlib.import_module("kafkalite._native.crc32c")
-    debug = importlib.import_module("kafkalite._native.debug")
+    crc32c = importlib.import_module("kafkalite._native.base.crc32c")
+    debug = importlib.import_module("kafkalite._native.base.debug")
     build = "debug" if debug.ENABLED else "release"
     return f"kafkalite: {len(names)} native modules, CRC-32C by {crc32c.backend}; {build} build"

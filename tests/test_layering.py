@@ -18,57 +18,86 @@ ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 NATIVE = ROOT / "ext" / "kafkalite" / "_native"
 
-RANKS = [
-    {"debug", "status", "error_codes", "cursor", "libssl"},
-    {"crc32", "crc32c", "file_ops", "mapped_faults", "tls_context", "tls_session"},
-    {
-        "message_set",
-        "old_message",
-        "growing",
-        "batch",
-        "codec",
-        "index",
-        "record_format",
-        "columns",
-        "lines",
-        "key_map",
-        "avro_decode",
-        "avro_encode",
-    },
-    {"scan", "segment", "aborted", "producers", "compaction", "stream"},
-    {"log_core", "classic_log"},
-    {"topic_table"},
-    {"transfer"},
-    {"request_parts"},
-    {"fetch_session"},
-    {"produce", "fetch"},
-    {"connection"},
-    {"classic_connection", "faulty_connection"},
-]
-"""Native modules from the bottom up: each may cimport what stands lower, or beside it."""
+ROOMS: dict[str, set[str]] = {
+    "base": set(),
+    "tls": set(),
+    "wire": {"base"},
+    "avro": {"wire"},
+    "log": {"base", "wire"},
+    "serve": {"base", "tls", "wire", "log"},
+    "classic": {"base", "wire", "log", "serve"},
+}
+"""Native rooms from the bottom up, and the rooms that each may use."""
 
-CIMPORT = re.compile(r"^\s*from kafkalite\._native\.(\w+) cimport", re.MULTILINE)
+NATIVE_USE = re.compile(r"^\s*(?:from|cimport|import) kafkalite\._native\.(\w+)(?:\.(\w+))?", re.MULTILINE)
 
 
-def rank_of(name: str) -> int:
-    return next((rank for rank, names in enumerate(RANKS) if name in names), -1)
+def native_sources() -> dict[str, str]:
+    """room.module → the text of what declares and what defines it."""
+    texts: dict[str, str] = {}
+    for path in sorted(NATIVE.rglob("*.p[yx][xd]")):
+        if path.stem != "__init__":
+            name = ".".join(path.relative_to(NATIVE).with_suffix("").parts)
+            texts[name] = texts.get(name, "") + path.read_text(encoding="utf-8")
+    return texts
 
 
-def upward_cimports(name: str, text: str) -> list[str]:
-    return [target for target in CIMPORT.findall(text) if rank_of(target) > rank_of(name)]
+def strange_uses(texts: dict[str, str], rooms: dict[str, set[str]]) -> list[str]:
+    """Uses of a room that the module's own may not use; a module of no room uses all wrongly."""
+    return [
+        f"{name} uses {room}.{module}"
+        for name, text in texts.items()
+        for here in [name.partition(".")[0]]
+        for room, module in NATIVE_USE.findall(text)
+        if room not in rooms.get(here, set()) | ({here} & rooms.keys())
+    ]
 
 
-@pytest.mark.parametrize("path", sorted(NATIVE.glob("*.p[yx][xd]")), ids=lambda path: path.name)
-def test_native_modules_look_down_only(path: Path) -> None:
-    if path.stem == "__init__":
-        return
-    assert rank_of(path.stem) >= 0, f"give {path.stem} its place in RANKS"
-    assert upward_cimports(path.stem, path.read_text(encoding="utf-8")) == []
+def reachable(needs: dict[str, set[str]]) -> dict[str, set[str]]:
+    """All that each needs, by way of others too; itself, where it stands in a circle."""
+    reached = {}
+    for name in needs:
+        seen: set[str] = set()
+        todo = [name]
+        while todo:
+            fresh = needs.get(todo.pop(), set()) - seen
+            seen |= fresh
+            todo += fresh
+        reached[name] = seen
+    return reached
 
 
-def test_an_upward_cimport_is_found() -> None:
-    assert upward_cimports("index", "from kafkalite._native.segment cimport Segment\n") == ["segment"]
-    assert upward_cimports("segment", "from kafkalite._native.index cimport Index\n") == []
+def native_circles(texts: dict[str, str]) -> list[str]:
+    """Modules that need themselves by way of others. One that cimports its own declarations does not count."""
+    needs = {
+        name: {f"{room}.{module}" for room, module in NATIVE_USE.findall(text)} - {name} for name, text in texts.items()
+    }
+    return sorted(name for name, seen in reachable(needs).items() if name in seen)
+
+
+def test_native_rooms_use_what_stands_below() -> None:
+    texts = native_sources()
+    assert {name.partition(".")[0] for name in texts} == ROOMS.keys()
+    assert strange_uses(texts, ROOMS) == []
+    order = [*ROOMS]
+    assert [room for place, room in enumerate(order) if not ROOMS[room] <= {*order[:place]}] == []
+
+
+def test_native_modules_need_each_other_in_no_circle() -> None:
+    assert native_circles(native_sources()) == []
+
+
+def test_a_use_across_native_rooms_and_a_circle_are_found() -> None:
+    texts = {
+        "low.a": "from kafkalite._native.low.b cimport x\nfrom kafkalite._native.low.a cimport own",
+        "low.b": "from kafkalite._native.low.c cimport y",
+        "low.c": "    from kafkalite._native.low.a import z",
+        "low.d": "from kafkalite._native.high.e cimport (\n    E,\n)",
+        "high.e": "from kafkalite._native.low.a cimport x",
+        "nowhere": "from kafkalite._native.low cimport a",
+    }
+    assert strange_uses(texts, {"low": set(), "high": {"low"}}) == ["low.d uses high.e", "nowhere uses low."]
+    assert native_circles(texts) == ["low.a", "low.b", "low.c"]
 
 
 def test_rooms_keep_their_contracts() -> None:
@@ -124,15 +153,7 @@ def circles(trees: dict[str, ast.Module]) -> list[set[str]]:
             apart = next((i for i, (a, b) in enumerate(zip(here, target, strict=False)) if a != b), None)
             if apart is not None:
                 needs.setdefault(".".join(here[: apart + 1]), set()).add(".".join(target[: apart + 1]))
-    reached = {}
-    for name in needs:
-        seen: set[str] = set()
-        todo = [name]
-        while todo:
-            fresh = needs.get(todo.pop(), set()) - seen
-            seen |= fresh
-            todo += fresh
-        reached[name] = seen
+    reached = reachable(needs)
     mutual = {frozenset(other for other in seen if name in reached.get(other, ())) for name, seen in reached.items()}
     return sorted((set(one) for one in mutual if one), key=sorted)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite._native import batch
+from kafkalite._native.wire import batch
 from kafkalite.errors import ErrorCode
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -253,12 +253,17 @@ def test_every_directory_of_python_has_one_way_in() -> None:
     assert [name_of(folder) for folder in folders if not (folder / "__init__.py").exists()] == []
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in NATIVE_SOURCES.glob("*.pyx")))
+NATIVE_MODULES = sorted(
+    path.relative_to(NATIVE_SOURCES).with_suffix("").as_posix() for path in NATIVE_SOURCES.rglob("*.pyx")
+)
+
+
+@pytest.mark.parametrize("name", NATIVE_MODULES)
 def test_stub_tells_what_the_built_module_has(name: str) -> None:
     stub = STUBS / f"{name}.pyi"
     assert stub.exists(), f"kafkalite/_native/{name}.pyi is missing"
     text = stub.read_text(encoding="utf-8")
-    module = importlib.import_module(f"kafkalite._native.{name}")
+    module = importlib.import_module(f"kafkalite._native.{name.replace('/', '.')}")
     assert stub_names(text) == module_names(module)
     for class_name, members in class_members(text).items():
         built = {member for member in dir(getattr(module, class_name)) if not member.startswith("_")}
@@ -274,11 +279,11 @@ ERROR_CODES = numbered(code.name for code in ErrorCode if code != ErrorCode.NONE
 
 def test_error_codes_have_their_numbers_in_one_table() -> None:
     """In kafkalite/errors.py, and in what is generated from it for native code."""
-    own = {"kafkalite/errors.py", "ext/kafkalite/_native/error_codes.pxd"}
+    own = {"kafkalite/errors.py", "ext/kafkalite/_native/wire/error_codes.pxd"}
     assert found_lines(ERROR_CODES, ((name, text) for name, text in product_files() if name not in own)) == []
 
 
-BATCH_LAYOUT = "ext/kafkalite/_native/batch.pxd"
+BATCH_LAYOUT = "ext/kafkalite/_native/wire/batch.pxd"
 LAYOUT_NAME = re.compile(r"^    ([A-Z0-9_]+) = .*$", re.MULTILINE)
 NUMBERED_POSITION = re.compile(
     # A field of the header loaded or stored at a number, records cut off behind 61 bytes, the header as one struct, or
@@ -303,7 +308,7 @@ def test_the_record_batch_has_one_layout() -> None:
     for name in names:
         assert type(getattr(batch, name)) is int
     # Other formats have headers and codec bits of their own: 0.7's message sets, indexes, Avro's frame.
-    others = {"ext/kafkalite/_native/message_set.pxd": "CODEC_MASK", "kafkalite/avro/decoder.py": "HEADER_SIZE"}
+    others = {"ext/kafkalite/_native/classic/message_set.pxd": "CODEC_MASK", "kafkalite/avro/decoder.py": "HEADER_SIZE"}
     again = numbered(names)
     files = [(name, text) for name, text in product_files() if name != BATCH_LAYOUT]
     found = [line for line in found_lines(again, files) if others.get(line.split(":")[0], "?") not in line]

@@ -41,15 +41,15 @@ def check_contents(sdist: Path, wheel: Path) -> None:
     """What a user needs is in, what belongs to the build is not."""
     with tarfile.open(sdist) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}
-    for needed in ("ext/kafkalite/_native/cursor.pxd", "setup.py", "LICENSE", "README.md", "kafkalite/py.typed"):
+    for needed in ("ext/kafkalite/_native/wire/cursor.pxd", "setup.py", "LICENSE", "README.md", "kafkalite/py.typed"):
         assert needed in inside, f"{sdist.name} lacks {needed}"
     assert not any(name.endswith(".so") for name in inside), f"{sdist.name} holds built modules"
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-    sources = {path.stem for path in (ROOT / "ext/kafkalite/_native").glob("*.pyx")}
-    built = {Path(name).name.partition(".")[0] for name in names if name.endswith(".so")}
+    sources = {path.relative_to(ROOT / "ext").with_suffix("").as_posix() for path in (ROOT / "ext").rglob("*.pyx")}
+    built = {name.partition(".")[0] for name in names if name.endswith(".so")}
     assert built == sources, f"{wheel.name} lacks {sources - built}"
-    stubs = {Path(name).stem for name in names if name.startswith("kafkalite/_native/") and name.endswith(".pyi")}
+    stubs = {name.removesuffix(".pyi") for name in names if name.endswith(".pyi")}
     assert sources <= stubs, f"{wheel.name} lacks the stubs of {sources - stubs}"
     assert "pyspark_kafkalite/__init__.py" in names, f"{wheel.name} lacks what PySpark finds the format by"
     assert not any(name.startswith("tests/") for name in names), f"{wheel.name} holds tests"

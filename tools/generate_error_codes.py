@@ -1,4 +1,4 @@
-"""Writes ext/kafkalite/_native/error_codes.pxd, the protocol's error codes for native code, from kafkalite/errors.py.
+"""Writes error_codes.pxd, the protocol's error codes for native code, from the table in kafkalite/errors.py.
 
 python -m tools.generate_error_codes            write the file
 python -m tools.generate_error_codes --check    exit 1 when it is stale
@@ -12,7 +12,7 @@ from pathlib import Path
 from kafkalite.errors import ErrorCode
 
 ROOT = Path(__file__).resolve().parent.parent
-TARGET = ROOT / "ext" / "kafkalite" / "_native" / "error_codes.pxd"
+TARGET = ROOT / "ext" / "kafkalite" / "_native" / "wire" / "error_codes.pxd"
 
 HEAD = '''"""Kafka's error codes as they stand on the wire: written by tools/generate_error_codes.py, do not edit.
 

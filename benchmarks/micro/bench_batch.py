@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kafkalite._native import batch as native
+from kafkalite._native.wire import batch as native
 from tests.kit.harness.wire import BATCH_HEADER_SIZE
 
 COUNTS = [1, 50, 5000]

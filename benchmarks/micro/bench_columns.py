@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from kafkalite._native import lines
-from kafkalite._native.columns import AbortedFilter
-from kafkalite._native.crc32c import crc32c
+from kafkalite._native.base.crc32c import crc32c
+from kafkalite._native.wire import lines
+from kafkalite._native.wire.columns import AbortedFilter
 from kafkalite.client.columns.arrow import COLUMNS, FIELDS, ArrowExporter
 from kafkalite.model import TopicPartition
 from kafkalite.record import batches

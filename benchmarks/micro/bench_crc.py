@@ -8,7 +8,7 @@ from collections.abc import Callable
 import crc32c as package
 import pytest
 
-from kafkalite._native import crc32c
+from kafkalite._native.base import crc32c
 
 SIZES = [pytest.param(size, id=f"{size}B") for size in (200, 4096, 65_536, 1_048_576)]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from kafkalite._native.index import SegmentIndex
+from kafkalite._native.log.index import SegmentIndex
 
 ENTRY_COUNTS = [100, 16_384, 262_144]
 

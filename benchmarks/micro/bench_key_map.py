@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kafkalite._native.key_map import KeyMap
+from kafkalite._native.log.key_map import KeyMap
 
 
 @pytest.mark.parametrize("fill_share", [0.5, 0.9])

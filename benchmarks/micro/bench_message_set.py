@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kafkalite._native import crc32, message_set
+from kafkalite._native.base import crc32
+from kafkalite._native.classic import message_set
 from kafkalite.classic.messages import MessageIterator
 
 if TYPE_CHECKING:

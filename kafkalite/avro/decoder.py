@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from kafkalite._native.avro_decode import FAILURES, ColumnDecoder
+from kafkalite._native.avro.avro_decode import FAILURES, ColumnDecoder
 from kafkalite.avro.client import SCHEMA_NOT_FOUND, RegistryRefused
 from kafkalite.avro.layout import Layout, arrow_type, build
 from kafkalite.avro.resolution import compile_program

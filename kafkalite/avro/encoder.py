@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalite._native.avro_encode import (
+from kafkalite._native.avro.avro_encode import (
     FAILURES,
     NODE_ARRAY,
     NODE_BOOLEAN,

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kafkalite._native import avro_decode as native
+from kafkalite._native.avro import avro_decode as native
 from kafkalite.avro.schema import Type
 
 NULL: Final = native.COLUMN_NULL

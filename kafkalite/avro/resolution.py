@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kafkalite._native.avro_decode import (
+from kafkalite._native.avro.avro_decode import (
     OP_ARRAY,
     OP_BOOLEAN,
     OP_BYTES,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from kafkalite._native.message_set import check
+from kafkalite._native.classic.message_set import check
 from kafkalite.classic import wire
 from kafkalite.classic.errors import ClassicError
 from kafkalite.classic.messages import Message, check_size, encode_message_set

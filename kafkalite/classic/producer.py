@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kafkalite._native.message_set import encode_produce
+from kafkalite._native.classic.message_set import encode_produce
 from kafkalite.classic import named, wire
 from kafkalite.classic.async_producer import AsyncProducer
 from kafkalite.classic.brokers import brokers_of

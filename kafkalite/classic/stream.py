@@ -17,7 +17,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kafkalite._native.stream import PAYLOAD, MessageAndMetadata, MessageStream
+from kafkalite._native.classic.stream import PAYLOAD, MessageAndMetadata, MessageStream
 from kafkalite.classic.errors import ClassicError, ConsumerTimeout
 from kafkalite.classic.handlers import DefaultDecoder, PayloadDecoder
 from kafkalite.classic.messages import MessageIterator

@@ -15,7 +15,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from kafkalite._native.message_set import check
+from kafkalite._native.classic.message_set import check
 from kafkalite.classic import wire
 from kafkalite.classic.channel import Channel
 from kafkalite.classic.config import SendSettings, SyncProducerConfig

@@ -16,7 +16,7 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from kafkalite._native.lines import OPERATIONS, render
+from kafkalite._native.wire.lines import OPERATIONS, render
 from kafkalite.cli import UsageError
 from kafkalite.cli.common import unescape
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from kafkalite._native.batch import BatchInfo
+    from kafkalite._native.wire.batch import BatchInfo
     from kafkalite.cli.formats import Format, JsonLines
 
 SEGMENT_SUFFIX = ".log"
@@ -235,7 +235,7 @@ def walk(segment: Segment) -> Iterator[Batch]:
     """
     import os
 
-    from kafkalite._native.mapped_faults import MappedFile
+    from kafkalite._native.base.mapped_faults import MappedFile
 
     with segment.path.open("rb") as file:
         segment.size = os.fstat(file.fileno()).st_size
@@ -259,7 +259,7 @@ def walk(segment: Segment) -> Iterator[Batch]:
 
 def batches_in(segment: Segment, view: memoryview) -> Iterator[Batch]:
     """Copies of the batches, and what the bytes behind them are."""
-    from kafkalite._native.batch import BatchError, crc_matches, read_info
+    from kafkalite._native.wire.batch import BatchError, crc_matches, read_info
 
     position = 0
     while position < segment.size:
@@ -308,8 +308,8 @@ def note_tail(segment: Segment, tail: memoryview, position: int, reason: str) ->
 
 def records_text(segment: Segment, batch: Batch, writer: Format | JsonLines, decompressor: Any) -> bytes | memoryview:
     """The batch's records in the writer's form; none, and a problem noted, when they cannot be read."""
-    from kafkalite._native.batch import HEADER_SIZE, BatchError
-    from kafkalite._native.columns import ColumnBuilder
+    from kafkalite._native.wire.batch import HEADER_SIZE, BatchError
+    from kafkalite._native.wire.columns import ColumnBuilder
     from kafkalite.record.batches import columns_from
     from kafkalite.record.compression import CompressionError
 
@@ -359,7 +359,7 @@ def check_native_index(segment: Segment) -> None:
         return
     import numpy as np
 
-    from kafkalite._native.crc32c import crc32c
+    from kafkalite._native.base.crc32c import crc32c
     from kafkalite.log.index_file import HEADER_SIZE, unpack_header
 
     data = path.read_bytes()

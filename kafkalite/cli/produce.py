@@ -174,7 +174,7 @@ def read_lines(descriptor: int, delimiter: bytes) -> Iterator[BytesColumn]:
     """
     import select
 
-    from kafkalite._native.lines import split_lines
+    from kafkalite._native.wire.lines import split_lines
     from kafkalite.record.columns import BytesColumn
 
     buffer = bytearray(READ_SIZE)
@@ -229,7 +229,7 @@ class Shaper:
     def shape(self, lines: BytesColumn) -> RecordColumns:
         import numpy as np
 
-        from kafkalite._native.lines import equals, split_keys
+        from kafkalite._native.wire.lines import equals, split_keys
         from kafkalite.record.batches import no_items
         from kafkalite.record.columns import BytesColumn, RecordColumns
 
@@ -287,7 +287,7 @@ class Sender:
         """Each record by its key, order kept; those without a key follow the portion's partition."""
         import numpy as np
 
-        from kafkalite._native.lines import partitions_of as partitions_by_key
+        from kafkalite._native.wire.lines import partitions_of as partitions_by_key
 
         targets = partitions_by_key(columns.keys, len(self._partitions))
         targets[targets < 0] = self._next

@@ -97,7 +97,7 @@ def _context(settings: Mapping[str, str]) -> ssl.SSLContext:
 
 def _choose_suites(context: ssl.SSLContext, config: TlsSettings) -> None:
     """The standard library chooses among suites up to TLS 1.2 only; those of 1.3 are all safe, and stay."""
-    from kafkalite._native.tls_context import cipher_name
+    from kafkalite._native.tls.tls_context import cipher_name
 
     names = [cipher_name(suite) for suite in config.ssl_cipher_suites]
     if None in names:

@@ -61,7 +61,7 @@ from kafkalite.protocol.messages.consumer_group_heartbeat import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from kafkalite._native.topic_table import Topic
+    from kafkalite._native.serve.topic_table import Topic
     from kafkalite.coordinator.assignors import Assignment
     from kafkalite.coordinator.base import Environment
     from kafkalite.coordinator.offsets import Committed

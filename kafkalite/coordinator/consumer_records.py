@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from kafkalite._native.codec import CodecError, Program
+from kafkalite._native.wire.codec import CodecError, Program
 from kafkalite.protocol.schema import ZERO_UUID, FieldTable
 
 if TYPE_CHECKING:

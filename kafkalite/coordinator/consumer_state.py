@@ -28,7 +28,7 @@ from kafkalite.coordinator import consumer_records as stored
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from kafkalite._native.topic_table import Topic
+    from kafkalite._native.serve.topic_table import Topic
     from kafkalite.coordinator.assignors import Assignment, Partition
 
 AWAY_EPOCH: Final = -2

@@ -21,7 +21,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from kafkalite._native.codec import CodecError
+from kafkalite._native.wire.codec import CodecError
 from kafkalite.clock import ExpiryTime
 from kafkalite.coordinator import consumer_records
 from kafkalite.coordinator.base import Environment, GroupBase, write_error

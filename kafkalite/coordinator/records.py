@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import ClassVar, Final
 
-from kafkalite._native.codec import CodecError, Program
+from kafkalite._native.wire.codec import CodecError, Program
 from kafkalite.protocol.schema import ZERO_UUID, FieldTable
 
 OFFSET_KINDS: Final = (0, 1)

@@ -21,7 +21,7 @@ from kafkalite.errors import TopicAlreadyExists
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
-    from kafkalite._native.topic_table import Topic
+    from kafkalite._native.serve.topic_table import Topic
     from kafkalite.clock import Clock
     from kafkalite.coordinator.records import Record
     from kafkalite.log.manager import LogManager
@@ -206,8 +206,8 @@ def _records(columns: RecordColumns, producer_id: int) -> Iterator[Stored]:
 
 def _is_commit(batch: memoryview) -> bool:
     """Whether a control batch is a commit marker: its one record's key is int16 version, int16 type."""
-    from kafkalite._native.batch import HEADER_SIZE, MARKER_COMMIT, read_info
-    from kafkalite._native.columns import ColumnBuilder
+    from kafkalite._native.wire.batch import HEADER_SIZE, MARKER_COMMIT, read_info
+    from kafkalite._native.wire.columns import ColumnBuilder
     from kafkalite.record.batches import columns_from
 
     builder = ColumnBuilder()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from kafkalite._native.codec import CodecError, Program
+from kafkalite._native.wire.codec import CodecError, Program
 from kafkalite.coordinator.transaction import Metadata, TransactionState
 from kafkalite.model import TopicPartition
 

@@ -28,7 +28,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalite._native.codec import CodecError
+from kafkalite._native.wire.codec import CodecError
 from kafkalite.clock import ExpiryTime
 from kafkalite.coordinator import transaction as rules
 from kafkalite.coordinator.base import write_error

@@ -12,15 +12,15 @@ import logging
 import random
 from typing import TYPE_CHECKING
 
-from kafkalite._native import classic_log as native
-from kafkalite._native.log_core import LogSlice
+from kafkalite._native.classic import classic_log as native
+from kafkalite._native.log.log_core import LogSlice
 from kafkalite.errors import ErrorCode, KafkaError, TopicAlreadyExists
 from kafkalite.log.classic_log import OFFSETS_EARLIEST, OFFSETS_LATEST, ClassicLog
 from kafkalite.logging import fields
 from kafkalite.model import INTERNAL_TOPICS, topic_name_error
 
 if TYPE_CHECKING:
-    from kafkalite._native.topic_table import Topic
+    from kafkalite._native.serve.topic_table import Topic
     from kafkalite.log.manager import LogManager
 
 _LOG = logging.getLogger("kafkalite.classic")

@@ -30,7 +30,7 @@ from kafkalite.protocol.messages.consumer_group_describe import (
 )
 
 if TYPE_CHECKING:
-    from kafkalite._native.topic_table import Topic
+    from kafkalite._native.serve.topic_table import Topic
     from kafkalite.coordinator.assignors import Assignment as Assigned
     from kafkalite.coordinator.consumer_state import ConsumerMember
     from kafkalite.dispatch import RequestContext

@@ -25,7 +25,7 @@ from kafkalite.protocol.messages.delete_topics import (
 from kafkalite.protocol.schema import ZERO_UUID
 
 if TYPE_CHECKING:
-    from kafkalite._native.topic_table import Topic
+    from kafkalite._native.serve.topic_table import Topic
     from kafkalite.dispatch import RequestContext
 
 _STATES_SINCE: Final = 6

@@ -20,7 +20,7 @@ from kafkalite.protocol.messages.describe_log_dirs import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from kafkalite._native.topic_table import Topic
+    from kafkalite._native.serve.topic_table import Topic
     from kafkalite.dispatch import RequestContext
 
 

@@ -39,7 +39,7 @@ from kafkalite.protocol.messages.metadata import (
 from kafkalite.protocol.schema import ZERO_UUID
 
 if TYPE_CHECKING:
-    from kafkalite._native.topic_table import Topic
+    from kafkalite._native.serve.topic_table import Topic
     from kafkalite.dispatch import RequestContext
     from kafkalite.log.partition_log import PartitionLog
 

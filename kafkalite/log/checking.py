@@ -18,11 +18,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
-from kafkalite._native.crc32c import crc32c
-from kafkalite._native.index import SegmentIndex
-from kafkalite._native.record_format import RecordFormat
-from kafkalite._native.scan import SegmentScan
-from kafkalite._native.segment import FileCache, Segment
+from kafkalite._native.base.crc32c import crc32c
+from kafkalite._native.log.index import SegmentIndex
+from kafkalite._native.log.record_format import RecordFormat
+from kafkalite._native.log.scan import SegmentScan
+from kafkalite._native.log.segment import FileCache, Segment
 from kafkalite.config import BrokerConfig, TopicConfig
 from kafkalite.errors import ConfigError, StartupError
 from kafkalite.log import checkpoints, files, index_file, journal, quarantine_file, recovery, snapshots

@@ -14,12 +14,12 @@ import itertools
 import logging
 from typing import NamedTuple
 
-from kafkalite._native import classic_log as native
-from kafkalite._native.log_core import LogSlice
-from kafkalite._native.message_set import MessageSetError
-from kafkalite._native.producers import ProducerTable
-from kafkalite._native.record_format import RecordFormat
-from kafkalite._native.segment import Segment, SegmentUnreadable
+from kafkalite._native.classic import classic_log as native
+from kafkalite._native.classic.message_set import MessageSetError
+from kafkalite._native.log.log_core import LogSlice
+from kafkalite._native.log.producers import ProducerTable
+from kafkalite._native.log.record_format import RecordFormat
+from kafkalite._native.log.segment import Segment, SegmentUnreadable
 from kafkalite.config import TopicConfig
 from kafkalite.errors import ErrorCode, error_for
 from kafkalite.log import files

@@ -13,15 +13,15 @@ import logging
 import struct
 from typing import TYPE_CHECKING
 
-from kafkalite._native.classic_log import make_batch
-from kafkalite._native.message_set import PARTIAL, Message, MessageIterator, MessageSetError, encode
-from kafkalite._native.segment import SegmentUnreadable
+from kafkalite._native.classic.classic_log import make_batch
+from kafkalite._native.classic.message_set import PARTIAL, Message, MessageIterator, MessageSetError, encode
+from kafkalite._native.log.segment import SegmentUnreadable
 from kafkalite.errors import ErrorCode
 from kafkalite.logging import fields
 from kafkalite.record.message_set import messages
 
 if TYPE_CHECKING:
-    from kafkalite._native.segment import Segment
+    from kafkalite._native.log.segment import Segment
     from kafkalite.log.classic_log import ClassicLog
 
 _LOG = logging.getLogger(__name__)

@@ -26,8 +26,8 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kafkalite._native.scan import batch_headers
-from kafkalite._native.segment import SegmentUnreadable
+from kafkalite._native.log.scan import batch_headers
+from kafkalite._native.log.segment import SegmentUnreadable
 from kafkalite.errors import KafkaError
 from kafkalite.log import checkpoints, files
 from kafkalite.log.compaction import Compaction, CompactionLimits, CompactionStopped, SegmentDamaged
@@ -38,7 +38,7 @@ from kafkalite.logging import fields
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kafkalite._native.segment import Segment
+    from kafkalite._native.log.segment import Segment
     from kafkalite.log.manager import LogManager
 
 _LOG = logging.getLogger(__name__)

@@ -6,9 +6,9 @@
     2  keys of the dirty part go into the key map, until it is full
     3  all segments below the mapped end are written anew, small ones together, and swapped in (kafkalite.log.swap)
 
-What stays of a batch is decided in kafkalite._native.compaction. Records of aborted transactions go; a marker goes once
-no batch of its transaction is left and, from then on, delete.retention.ms has passed (KIP-534). In the pass behind the
-one that took the last batch of an aborted transaction, its entry in the index of them goes.
+What stays of a batch is decided in kafkalite._native.log.compaction. Records of aborted transactions go; a marker goes
+once no batch of its transaction is left and, from then on, delete.retention.ms has passed (KIP-534). In the pass after
+the one that took the last batch of an aborted transaction, its entry in the index of them goes.
 
 Damage is never written over: a segment with quarantined bytes is left as it is, with a line in the log. Older records
 of any key may hide in it, so tombstones and markers behind it stay, whatever their age; and of a transaction that
@@ -29,9 +29,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kafkalite._native import file_ops
-from kafkalite._native.batch import CODEC_MASK, CONTROL, DELETE_HORIZON, MARKER_ABORT
-from kafkalite._native.compaction import (
+from kafkalite._native.base import file_ops
+from kafkalite._native.log.compaction import (
     BATCH_MARKER,
     DAMAGED,
     END,
@@ -42,17 +41,18 @@ from kafkalite._native.compaction import (
     marker_type,
     transaction_batches,
 )
-from kafkalite._native.index import SegmentIndex
-from kafkalite._native.key_map import KeyMap
-from kafkalite._native.scan import SegmentScan, batch_headers
-from kafkalite._native.segment import Segment
+from kafkalite._native.log.index import SegmentIndex
+from kafkalite._native.log.key_map import KeyMap
+from kafkalite._native.log.scan import SegmentScan, batch_headers
+from kafkalite._native.log.segment import Segment
+from kafkalite._native.wire.batch import CODEC_MASK, CONTROL, DELETE_HORIZON, MARKER_ABORT
 from kafkalite.log import files, swap
 from kafkalite.log.partition_log import PartitionLog
 from kafkalite.logging import fields
 from kafkalite.record.compression import CompressionError, Decompressor, compress
 
 if TYPE_CHECKING:
-    from kafkalite._native.scan import BatchHeaderDict
+    from kafkalite._native.log.scan import BatchHeaderDict
 
 _LOG = logging.getLogger(__name__)
 

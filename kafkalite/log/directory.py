@@ -19,7 +19,7 @@ import os
 import stat
 from dataclasses import dataclass
 
-from kafkalite._native import file_ops
+from kafkalite._native.base import file_ops
 from kafkalite.errors import StartupError
 from kafkalite.log import checkpoints, files
 from kafkalite.logging import fields

@@ -11,7 +11,7 @@ Thread rule: what counts needs the log's lock; `sync` and `synced` need its flus
 
 from collections.abc import Callable
 
-from kafkalite._native import file_ops
+from kafkalite._native.base import file_ops
 from kafkalite.log import files
 
 

@@ -22,7 +22,7 @@ import os
 import re
 import secrets
 
-from kafkalite._native import file_ops
+from kafkalite._native.base import file_ops
 
 INDEX_SUFFIX = ".klindex"
 SNAPSHOT_SUFFIX = ".snapshot"

@@ -15,7 +15,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 
-from kafkalite._native import file_ops
+from kafkalite._native.base import file_ops
 from kafkalite.errors import ErrorCode, KafkaError
 from kafkalite.log.partition_log import PartitionLog
 from kafkalite.logging import fields

@@ -1,11 +1,11 @@
 """The stored formats by the name that the topic setting `message.format` gives them.
 
-A format is a native object (`_native.record_format`): it validates an append, parses one stored item for walks and
+A format is a native object (`_native.log.record_format`): it validates an append, parses one stored item for walks and
 look-ups, and places offsets. With it comes the class of log that knows what else differs.
 """
 
-from kafkalite._native.classic_log import classic
-from kafkalite._native.record_format import RecordFormat, v2
+from kafkalite._native.classic.classic_log import classic
+from kafkalite._native.log.record_format import RecordFormat, v2
 from kafkalite.log.classic_log import ClassicLog
 from kafkalite.log.partition_log import PartitionLog
 

@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kafkalite._native import file_ops
+from kafkalite._native.base import file_ops
 from kafkalite.errors import KafkaError
 from kafkalite.log import files
 from kafkalite.log.flusher import flush_together

@@ -23,10 +23,10 @@ import os
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkalite._native.crc32c import crc32c
-from kafkalite._native.index import SegmentIndex
-from kafkalite._native.mapped_faults import MappedFile
-from kafkalite._native.scan import header_at
+from kafkalite._native.base.crc32c import crc32c
+from kafkalite._native.base.mapped_faults import MappedFile
+from kafkalite._native.log.index import SegmentIndex
+from kafkalite._native.log.scan import header_at
 from kafkalite.log import files
 from kafkalite.logging import fields
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from kafkalite._native.segment import Segment
+    from kafkalite._native.log.segment import Segment
 
 _LOG = logging.getLogger(__name__)
 

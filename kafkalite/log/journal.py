@@ -26,8 +26,8 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafkalite._native import file_ops
-from kafkalite._native.crc32c import crc32c
+from kafkalite._native.base import file_ops
+from kafkalite._native.base.crc32c import crc32c
 from kafkalite.errors import StartupError
 from kafkalite.log import files
 from kafkalite.logging import fields

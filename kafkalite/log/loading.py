@@ -26,10 +26,10 @@ import logging
 import os
 from dataclasses import dataclass
 
-from kafkalite._native import file_ops
-from kafkalite._native.index import SegmentIndex
-from kafkalite._native.scan import SegmentScan
-from kafkalite._native.segment import Segment
+from kafkalite._native.base import file_ops
+from kafkalite._native.log.index import SegmentIndex
+from kafkalite._native.log.scan import SegmentScan
+from kafkalite._native.log.segment import Segment
 from kafkalite.config import TopicConfig
 from kafkalite.log import (
     checkpoints,

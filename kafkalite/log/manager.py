@@ -20,9 +20,9 @@ import threading
 from collections.abc import Callable, Container, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from kafkalite._native import file_ops
-from kafkalite._native.segment import FileCache, Segment
-from kafkalite._native.topic_table import Topic, TopicTable
+from kafkalite._native.base import file_ops
+from kafkalite._native.log.segment import FileCache, Segment
+from kafkalite._native.serve.topic_table import Topic, TopicTable
 from kafkalite.clock import Clock, ExpiryTime
 from kafkalite.config import BrokerConfig, TopicConfig
 from kafkalite.errors import (

@@ -9,8 +9,8 @@ A marker takes an offset; clients step over it.
 
 import struct
 
-from kafkalite._native.batch import CONTROL, HEADER_SIZE, MARKER_ABORT, MARKER_COMMIT, TRANSACTIONAL
-from kafkalite._native.columns import seal
+from kafkalite._native.wire.batch import CONTROL, HEADER_SIZE, MARKER_ABORT, MARKER_COMMIT, TRANSACTIONAL
+from kafkalite._native.wire.columns import seal
 
 KEY = struct.Struct(">hh")
 VALUE = struct.Struct(">hi")

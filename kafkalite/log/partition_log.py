@@ -24,14 +24,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kafkalite._native import file_ops
-from kafkalite._native.batch import RecordFaults
-from kafkalite._native.index import SegmentIndex
-from kafkalite._native.log_core import APPEND_ASK, LogCore, LogSlice
-from kafkalite._native.producers import FROM_CLIENT, FROM_COORDINATOR, ProducerTable
-from kafkalite._native.record_format import RecordFormat
-from kafkalite._native.scan import SegmentScan, header_at
-from kafkalite._native.segment import FileCache, Segment, SegmentUnreadable
+from kafkalite._native.base import file_ops
+from kafkalite._native.log.index import SegmentIndex
+from kafkalite._native.log.log_core import APPEND_ASK, LogCore, LogSlice
+from kafkalite._native.log.producers import FROM_CLIENT, FROM_COORDINATOR, ProducerTable
+from kafkalite._native.log.record_format import RecordFormat
+from kafkalite._native.log.scan import SegmentScan, header_at
+from kafkalite._native.log.segment import FileCache, Segment, SegmentUnreadable
+from kafkalite._native.wire.batch import RecordFaults
 from kafkalite.clock import Clock, SystemClock
 from kafkalite.config import TopicConfig
 from kafkalite.errors import (

@@ -15,15 +15,15 @@ import logging
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkalite._native import file_ops
-from kafkalite._native.producers import ProducerTable
-from kafkalite._native.scan import SegmentScan
+from kafkalite._native.base import file_ops
+from kafkalite._native.log.producers import ProducerTable
+from kafkalite._native.log.scan import SegmentScan
 from kafkalite.errors import KafkaError
 from kafkalite.log import snapshots, transaction_index
 from kafkalite.logging import fields
 
 if TYPE_CHECKING:
-    from kafkalite._native.segment import Segment
+    from kafkalite._native.log.segment import Segment
     from kafkalite.log.partition_log import PartitionLog
 
 _LOG = logging.getLogger(__name__)

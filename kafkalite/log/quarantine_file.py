@@ -20,13 +20,13 @@ import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from kafkalite._native import file_ops
-from kafkalite._native.crc32c import crc32c
+from kafkalite._native.base import file_ops
+from kafkalite._native.base.crc32c import crc32c
 from kafkalite.log import files
 from kafkalite.logging import fields
 
 if TYPE_CHECKING:
-    from kafkalite._native.segment import Segment
+    from kafkalite._native.log.segment import Segment
 
 _LOG = logging.getLogger(__name__)
 

@@ -6,7 +6,8 @@ have been checked. Pure, and slow: it belongs on the io pool.
 
 import struct
 
-from kafkalite._native.batch import (
+from kafkalite._native.base.crc32c import crc32c
+from kafkalite._native.wire.batch import (
     ATTRIBUTES_AT,
     BATCH_LENGTH_AT,
     CODEC_MASK,
@@ -16,7 +17,6 @@ from kafkalite._native.batch import (
     LENGTH_OVERHEAD,
     read_info,
 )
-from kafkalite._native.crc32c import crc32c
 from kafkalite.config import TopicConfig
 from kafkalite.record.compression import Codec, Decompressor, compress
 

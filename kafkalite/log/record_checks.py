@@ -4,7 +4,7 @@ A plain batch is checked in C as it is written. A compressed one is unpacked her
 what was unpacked is kept. May be called from any thread.
 """
 
-from kafkalite._native.batch import (
+from kafkalite._native.wire.batch import (
     HEADER_SIZE,
     BatchError,
     BatchInfo,

@@ -19,9 +19,9 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kafkalite._native.batch import HEADER_SIZE
-from kafkalite._native.scan import SegmentScan
-from kafkalite._native.segment import Segment
+from kafkalite._native.log.scan import SegmentScan
+from kafkalite._native.log.segment import Segment
+from kafkalite._native.wire.batch import HEADER_SIZE
 from kafkalite.log import files, quarantine_file
 from kafkalite.logging import fields
 

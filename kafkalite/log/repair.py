@@ -14,10 +14,10 @@ Everything here blocks. The caller holds the data directory's lock.
 import os
 from collections.abc import Sequence
 
-from kafkalite._native import file_ops
-from kafkalite._native.index import SegmentIndex
-from kafkalite._native.scan import SegmentScan
-from kafkalite._native.segment import FileCache, Segment
+from kafkalite._native.base import file_ops
+from kafkalite._native.log.index import SegmentIndex
+from kafkalite._native.log.scan import SegmentScan
+from kafkalite._native.log.segment import FileCache, Segment
 from kafkalite.log import checkpoints, files, index_file
 from kafkalite.log.checking import MAP_SIZE_MIN, Finding, Partition, Remedy, topic_id_of
 

@@ -24,9 +24,9 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kafkalite._native import file_ops
-from kafkalite._native.crc32c import crc32c
-from kafkalite._native.producers import ProducerEntry, ProducerTable
+from kafkalite._native.base import file_ops
+from kafkalite._native.base.crc32c import crc32c
+from kafkalite._native.log.producers import ProducerEntry, ProducerTable
 from kafkalite.log import files
 from kafkalite.logging import fields
 

@@ -26,10 +26,10 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kafkalite._native import file_ops
-from kafkalite._native.record_format import RecordFormat
-from kafkalite._native.scan import SegmentScan
-from kafkalite._native.segment import FileCache, Segment
+from kafkalite._native.base import file_ops
+from kafkalite._native.log.record_format import RecordFormat
+from kafkalite._native.log.scan import SegmentScan
+from kafkalite._native.log.segment import FileCache, Segment
 from kafkalite.log import files
 from kafkalite.logging import fields
 

@@ -12,15 +12,15 @@ Everything here may block; it reads like any other reader and takes no lock but 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from kafkalite._native.batch import HEADER_SIZE, BatchError, BatchInfo, first_at, newest, read_info
-from kafkalite._native.scan import batch_headers
+from kafkalite._native.log.scan import batch_headers
+from kafkalite._native.wire.batch import HEADER_SIZE, BatchError, BatchInfo, first_at, newest, read_info
 from kafkalite.log import recovery
 from kafkalite.model import OffsetAndTimestamp
 from kafkalite.record.compression import CompressionError, Decompressor
 
 if TYPE_CHECKING:
-    from kafkalite._native.scan import BatchHeaderDict
-    from kafkalite._native.segment import Segment
+    from kafkalite._native.log.scan import BatchHeaderDict
+    from kafkalite._native.log.segment import Segment
     from kafkalite.log.partition_log import PartitionLog
 
 STEP_SIZE = 4 * 1024 * 1024

@@ -16,8 +16,8 @@ import logging
 import struct
 from collections.abc import Sequence
 
-from kafkalite._native import file_ops
-from kafkalite._native.crc32c import crc32c
+from kafkalite._native.base import file_ops
+from kafkalite._native.base.crc32c import crc32c
 from kafkalite.log import files
 from kafkalite.logging import fields
 

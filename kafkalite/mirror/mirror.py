@@ -22,7 +22,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from kafkalite._native.batch import CODEC_MASK, TRANSACTIONAL, BatchError, crc_matches
+from kafkalite._native.wire.batch import CODEC_MASK, TRANSACTIONAL, BatchError, crc_matches
 from kafkalite.client import READ_COMMITTED, Reader, TransactionAborted
 from kafkalite.client.read.reader import FETCH_SIZE
 from kafkalite.client.write.producer import TRANSACTION_TIMEOUT_S
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Iterator
 
-    from kafkalite._native.batch import BatchInfo
-    from kafkalite._native.columns import AbortedFilter
+    from kafkalite._native.wire.batch import BatchInfo
+    from kafkalite._native.wire.columns import AbortedFilter
     from kafkalite.client import Client, Producer, TopicDescription
     from kafkalite.client.read.reader import Position
 

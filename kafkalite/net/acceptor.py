@@ -23,8 +23,8 @@ from kafkalite.errors import StartupError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kafkalite._native.connection import Connection
-    from kafkalite._native.tls_context import TlsContext
+    from kafkalite._native.serve.connection import Connection
+    from kafkalite._native.tls.tls_context import TlsContext
     from kafkalite.model import Endpoint
     from kafkalite.net.worker import Worker
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from kafkalite._native.connection import Connection, WorkerIo
-    from kafkalite._native.transfer import Mailbox
+    from kafkalite._native.serve.connection import Connection, WorkerIo
+    from kafkalite._native.serve.transfer import Mailbox
     from kafkalite.net.acceptor import BoundListener
 
 logger = logging.getLogger("kafkalite.net")
@@ -33,14 +33,14 @@ RECEIVE_BUFFER_IDLE_S = 2.0
 def connection_class(*, classic: bool, faulty: bool) -> type[Connection]:
     """What serves a socket: Kafka's protocol, or that of 0.7; `faulty` where requests are to meet faults."""
     if classic:
-        from kafkalite._native.classic_connection import ClassicConnection
+        from kafkalite._native.classic.classic_connection import ClassicConnection
 
         return ClassicConnection
     if faulty:
-        from kafkalite._native.faulty_connection import FaultyConnection
+        from kafkalite._native.serve.faulty_connection import FaultyConnection
 
         return FaultyConnection
-    from kafkalite._native.connection import Connection
+    from kafkalite._native.serve.connection import Connection
 
     return Connection
 

@@ -1,7 +1,7 @@
 """Bytes to messages and back: no I/O, no clock, no thread of its own.
 
     kafkalite.protocol.messages.<api>   one module per API: generated dataclasses with field tables
-    kafkalite._native.codec             compiles a table into a Program, which reads and writes
+    kafkalite._native.wire.codec        compiles a table into a Program, which reads and writes
     kafkalite.protocol.header           request and response headers
     here                                finds the Program of (API key, version, direction), making it when first asked
 
@@ -14,7 +14,7 @@ Threads: any. Two that meet at the first use both compile; one result stays.
 from importlib import import_module
 from typing import Any
 
-from kafkalite._native.codec import OBJECTS_MAX, CodecError, DecodeError, EncodeError, Program
+from kafkalite._native.wire.codec import OBJECTS_MAX, CodecError, DecodeError, EncodeError, Program
 from kafkalite.protocol import header
 from kafkalite.protocol.api import APIS
 

@@ -6,13 +6,13 @@
              v1   v0, then a tag buffer: flexible API versions, except ApiVersions, whose answer a client must be able
                   to read before it knows what the broker speaks (KIP-511)
 
-The broker's own parser for the hot path is in `_native/connection`; this one serves the client, the tests and tools.
+The broker's own parser for the hot path is in `_native.serve.connection`; this one serves client, tests and tools.
 """
 
 import struct
 from typing import NamedTuple
 
-from kafkalite._native.codec import DecodeError, EncodeError
+from kafkalite._native.wire.codec import DecodeError, EncodeError
 from kafkalite.protocol.api import API_VERSIONS, APIS
 
 _REQUEST = struct.Struct(">hhih")

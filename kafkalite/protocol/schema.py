@@ -11,7 +11,7 @@ A table row is (name, type, versions[, nullable[, tag[, "must fit"]]]):
 The newest version stands behind "+", so a table needs no editing when a message grows.
 """
 
-from kafkalite._native.codec import covers
+from kafkalite._native.wire.codec import covers
 
 __all__ = ["ZERO_UUID", "FieldTable", "covers"]
 

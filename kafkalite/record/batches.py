@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 
-from kafkalite._native.batch import (
+from kafkalite._native.wire.batch import (
     HEADER_SIZE,
     MAGIC_AT,
     MAGIC_V2,
@@ -26,7 +26,7 @@ from kafkalite._native.batch import (
     crc_matches,
     read_info,
 )
-from kafkalite._native.columns import AbortedFilter, ColumnBuilder, encode_records, seal, wrapper_at
+from kafkalite._native.wire.columns import AbortedFilter, ColumnBuilder, encode_records, seal, wrapper_at
 from kafkalite.record.columns import BytesColumn, HeaderColumns, RecordColumns
 from kafkalite.record.compression import (
     DECOMPRESSED_SIZE_MAX,

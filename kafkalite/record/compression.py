@@ -27,7 +27,7 @@ import threading
 from enum import IntEnum
 from typing import TYPE_CHECKING, Self
 
-from kafkalite._native.batch import CODEC_GZIP, CODEC_LZ4, CODEC_NONE, CODEC_SNAPPY, CODEC_ZSTD
+from kafkalite._native.wire.batch import CODEC_GZIP, CODEC_LZ4, CODEC_NONE, CODEC_SNAPPY, CODEC_ZSTD
 
 if TYPE_CHECKING:
     from types import TracebackType

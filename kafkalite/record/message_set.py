@@ -6,14 +6,14 @@ A wrapper is a message of magic 1 whose payload is a whole message set, compress
     2 snappy   snappy-java's stream: a header, then blocks   read so, or as one raw block
 
 Both limits stand for every set of bytes from a client: how deep wrappers may lie in each other, and what one of them
-may unpack to. Pure; the native half is `_native.message_set`.
+may unpack to. Pure; the native half is `_native.classic.message_set`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkalite._native.message_set import (
+from kafkalite._native.classic.message_set import (
     BAD_CODEC,
     BAD_CONTENT,
     PARTIAL,

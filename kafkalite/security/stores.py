@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from kafkalite._native.tls_context import KeyStore, TrustStore
+from kafkalite._native.tls.tls_context import KeyStore, TrustStore
 from kafkalite.errors import ConfigError
 from kafkalite.tls_settings import TlsSettings
 

@@ -14,8 +14,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkalite._native import tls_context
-from kafkalite._native.tls_context import TlsContext
+from kafkalite._native.tls import tls_context
+from kafkalite._native.tls.tls_context import TlsContext
 from kafkalite.errors import ConfigError, StartupError
 from kafkalite.logging import fields
 from kafkalite.model import ANONYMOUS

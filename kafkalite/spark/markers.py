@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from kafkalite._native.lines import partitions_of
+from kafkalite._native.wire.lines import partitions_of
 from kafkalite.client import READ_COMMITTED, ClientError, ColumnReader, PreparedTransaction
 from kafkalite.client.columns.arrow import rows_of
 from kafkalite.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrPartition

@@ -22,7 +22,7 @@ from kafkalite.testing.faults import Faults
 if TYPE_CHECKING:
     import socket
 
-    from kafkalite._native.connection import Connection
+    from kafkalite._native.serve.connection import Connection
     from kafkalite.listeners import Listener
     from kafkalite.net.acceptor import BoundListener
     from kafkalite.testing.faults import Code, Delay, Disconnection, Failure

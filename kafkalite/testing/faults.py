@@ -28,8 +28,8 @@ from kafkalite.testing import answers
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kafkalite._native.connection import Connection
-    from kafkalite._native.transfer import Answer
+    from kafkalite._native.serve.connection import Connection
+    from kafkalite._native.serve.transfer import Answer
 
 Code = ErrorCode | int | str | type[KafkaError] | KafkaError
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kafkalite._native import file_ops
+from kafkalite._native.base import file_ops
 from kafkalite.errors import KafkaError
 from kafkalite.log.compaction import Compaction, CompactionStopped, SegmentDamaged
 from kafkalite.log.swap import SwapAbandoned

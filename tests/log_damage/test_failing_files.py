@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kafkalite._native.mapped_faults import MappedFile, fault_count, watch_count
-from kafkalite._native.scan import SegmentScan, batch_headers, header_at
-from kafkalite._native.segment import SegmentUnreadable
+from kafkalite._native.base.mapped_faults import MappedFile, fault_count, watch_count
+from kafkalite._native.log.scan import SegmentScan, batch_headers, header_at
+from kafkalite._native.log.segment import SegmentUnreadable
 from kafkalite.errors import ErrorCode, KafkaError, StorageError
 from tests.kit.harness.log_harness import LogHarness, PlainLog, damage_ranges, make_batch, read_all, release, split
 
@@ -203,7 +203,7 @@ def test_a_mapped_file_reads_as_zeros_behind_the_first_page_that_fails(tmp_path:
 
 FOREIGN = """
 import faulthandler, mmap, os, signal, sys, tempfile
-from kafkalite._native.mapped_faults import MappedFile
+from kafkalite._native.base.mapped_faults import MappedFile
 def mapped_with(module):
     file = tempfile.TemporaryFile()
     file.write(b"x" * 8192)

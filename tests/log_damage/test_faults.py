@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite._native import file_ops
+from kafkalite._native.base import file_ops
 from kafkalite.errors import ErrorCode, KafkaError, StartupError, StorageError
 from tests.kit.harness.log_harness import PlainLog, abandon, make_batch, make_manager, read_all
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite._native import file_ops
+from kafkalite._native.base import file_ops
 from kafkalite.log import checkpoints, files, snapshots
 from kafkalite.log.manager import LogManager
 from kafkalite.log.partition_log import PartitionLog

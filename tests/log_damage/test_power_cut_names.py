@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite._native import file_ops
+from kafkalite._native.base import file_ops
 from kafkalite.coordinator.state_log import StateLog, Stored
 from kafkalite.log import directory
 from kafkalite.log.flusher import flush_together

@@ -25,7 +25,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from kafkalite._native.producers import ProducerTable
+from kafkalite._native.log.producers import ProducerTable
 from kafkalite.log import formats, producer_state, snapshots
 from kafkalite.log.partition_log import PartitionLog
 from tests.kit.harness.log_harness import LogHarness, make_batch, release

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kafkalite._native import file_ops
+from kafkalite._native.base import file_ops
 from kafkalite.errors import ErrorCode
 from tests.kit.harness.log_harness import LogHarness, PlainLog, damage_ranges, make_batch, read_all, release
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kafkalite._native import batch as native
+from kafkalite._native.wire import batch as native
 from kafkalite.record.batches import Producer, decode, encode_batch
 from kafkalite.record.columns import Record, RecordColumns
 from kafkalite.record.compression import Codec, compress, decompress

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalite._native import crc32 as native
+from kafkalite._native.base import crc32 as native
 
 SOURCE = random.Random(7).randbytes(300_000)
 

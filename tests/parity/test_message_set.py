@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalite._native import message_set as native
-from kafkalite._native.message_set import Message, MessageSetError
-from kafkalite._native.stream import PairIterator
+from kafkalite._native.classic import message_set as native
+from kafkalite._native.classic.message_set import Message, MessageSetError
+from kafkalite._native.classic.stream import PairIterator
 from kafkalite.classic import wire
 from kafkalite.classic.errors import ClassicError, InvalidMessage, InvalidMessageSize
 from kafkalite.classic.messages import MessageAndOffset, MessageIterator, MessageSet, encode_message_set, valid_size

@@ -109,7 +109,7 @@ def test_shared_map_that_is_written_to_makes_a_recording_useless(recorded: Recor
 
 def test_broker_makes_no_system_call_behind_the_recorders_back() -> None:
     """It calls libc by name; `syscall` and io_uring would go past that."""
-    modules = list((REPOSITORY / "kafkalite" / "_native").glob("*.so"))
+    modules = list((REPOSITORY / "kafkalite" / "_native").rglob("*.so"))
     assert modules, "nothing is built"
     for module in modules:
         listing = subprocess.run(["nm", "-D", "--undefined-only", module], capture_output=True, text=True, check=True)

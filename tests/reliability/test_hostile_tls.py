@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite._native import tls_session
+from kafkalite._native.tls import tls_session
 from kafkalite.broker import Broker
 from tests.kit.harness.certificates import Authority
 from tests.kit.harness.tls_broker import TlsBroker, answered, api_versions, ask, is_closed

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from kafkalite._native.key_map import KeyMap
+from kafkalite._native.log.key_map import KeyMap
 
 SECRET = bytes(range(16))
 MASK = (1 << 64) - 1

@@ -30,12 +30,12 @@ def test_whitespace_is_cleaned(text: str, expected: str) -> None:
 
 def test_warnings_are_ours_when_their_line_is(monkeypatch: pytest.MonkeyPatch) -> None:
     output = (
-        "kafkalite/_native/index.pyx:107:69: warning: conversion may change the sign\n"
-        "build/cython/ext/kafkalite/_native/index.c:9:1: warning: unused function\n"
+        "kafkalite/_native/log/index.pyx:107:69: warning: conversion may change the sign\n"
+        "build/cython/ext/kafkalite/_native/log/index.c:9:1: warning: unused function\n"
         "ext/c/crc32c.c:3:1: warning: comparison of integers\n"
     )
     assert [where for where, _ in native_warnings.OURS.findall(output)] == [
-        "kafkalite/_native/index.pyx:107",
+        "kafkalite/_native/log/index.pyx:107",
         "ext/c/crc32c.c:3",
     ]
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from kafkalite._native.lines import partitions_of
+from kafkalite._native.wire.lines import partitions_of
 from kafkalite.client.client import Client
 from kafkalite.client.columns.arrow import pyarrow, rows_of
 from kafkalite.client.write.producer import Producer

@@ -21,8 +21,8 @@ import selectors
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from kafkalite._native.batch import BatchError
-from kafkalite._native.columns import AbortedFilter, following_offset
+from kafkalite._native.wire.batch import BatchError
+from kafkalite._native.wire.columns import AbortedFilter, following_offset
 from kafkalite.client.cluster import READ_COMMITTED, READ_UNCOMMITTED, RETRY_BACKOFF_S_MAX, by_topic
 from kafkalite.client.errors import UNREACHED, ConnectionLost, RequestTimeout
 from kafkalite.errors import ErrorCode, KafkaError, UnknownTopicOrPartition, error_for

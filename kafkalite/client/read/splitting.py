@@ -17,8 +17,8 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kafkalite._native.batch import BatchError
-from kafkalite._native.columns import following_offset
+from kafkalite._native.wire.batch import BatchError
+from kafkalite._native.wire.columns import following_offset
 from kafkalite.client.cluster import raise_from_leader
 from kafkalite.client.read.reader import FETCH_VERSION_MAX
 from kafkalite.errors import ErrorCode, error_for

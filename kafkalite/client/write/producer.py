@@ -32,8 +32,8 @@ from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 import numpy as np
 
-from kafkalite._native.batch import read_info
-from kafkalite._native.columns import adopt
+from kafkalite._native.wire.batch import read_info
+from kafkalite._native.wire.columns import adopt
 from kafkalite.client.cluster import RETRY_BACKOFF_S_MAX
 from kafkalite.client.errors import (
     UNREACHED,

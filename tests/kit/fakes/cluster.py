@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from kafkalite import protocol
-from kafkalite._native import batch as native
+from kafkalite._native.wire import batch as native
 from kafkalite.protocol.header import decode_request_header
 from kafkalite.protocol.messages import (
     api_versions,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafkalite._native import batch as native
+from kafkalite._native.wire import batch as native
 from kafkalite.protocol.messages import (
     add_offsets_to_txn,
     add_partitions_to_txn,

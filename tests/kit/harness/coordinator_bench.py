@@ -1,7 +1,7 @@
 """A transaction coordinator without disk, threads or time: logs in memory, jobs that run when the test says so.
 
 `Bench` keeps the logs; `crash()` forgets everything else, and what was appended and not flushed too, when asked. The
-logs follow the rules that real ones have for producers: epochs, markers, admission (see `kafkalite._native.producers`).
+logs follow the rules that real ones have for producers: epochs, markers, admission (`kafkalite._native.log.producers`).
 """
 
 from __future__ import annotations

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kafkalite import protocol
-from kafkalite._native.connection import Connection, WorkerIo
-from kafkalite._native.fetch import FetchServer
-from kafkalite._native.fetch_session import FetchSessionCache
-from kafkalite._native.produce import ProduceServer
-from kafkalite._native.transfer import Mailbox, OutBuffer
+from kafkalite._native.serve.connection import Connection, WorkerIo
+from kafkalite._native.serve.fetch import FetchServer
+from kafkalite._native.serve.fetch_session import FetchSessionCache
+from kafkalite._native.serve.produce import ProduceServer
+from kafkalite._native.serve.transfer import Mailbox, OutBuffer
 from kafkalite.clock import SystemClock
 from kafkalite.config import BrokerConfig
 from kafkalite.handlers.table import native_apis

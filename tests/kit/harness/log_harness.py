@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kafkalite._native.segment import FileCache, Segment
+from kafkalite._native.log.segment import FileCache, Segment
 from kafkalite.config import BrokerConfig, TopicConfig
 from kafkalite.log.loading import LoadPlan, load
 from kafkalite.log.manager import LogManager

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite._native import file_ops
+from kafkalite._native.base import file_ops
 
 SEGMENT_SUFFIXES = (".log", ".kafka")
 

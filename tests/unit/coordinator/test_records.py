@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalite._native.codec import CodecError
+from kafkalite._native.wire.codec import CodecError
 from kafkalite.coordinator import records
 from kafkalite.coordinator.members import subscribed_topics
 from kafkalite.coordinator.state_log import java_hash, partition_of

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite._native.crc32c import crc32c
-from kafkalite._native.log_core import APPEND_ASK, APPEND_DEFER, APPEND_DONE, APPEND_REFUSED
+from kafkalite._native.base.crc32c import crc32c
+from kafkalite._native.log.log_core import APPEND_ASK, APPEND_DEFER, APPEND_DONE, APPEND_REFUSED
 from kafkalite.record.compression import Codec, compress
 from tests.kit.fakes.clock import FakeClock
 from tests.kit.harness.log_harness import TIME_MS, LogHarness, PlainLog, make_batch, read_all

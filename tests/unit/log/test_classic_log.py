@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalite._native import classic_log as native
-from kafkalite._native import message_set
-from kafkalite._native.log_core import APPEND_DEFER, APPEND_DONE
-from kafkalite._native.message_set import Message
+from kafkalite._native.classic import classic_log as native
+from kafkalite._native.classic import message_set
+from kafkalite._native.classic.message_set import Message
+from kafkalite._native.log.log_core import APPEND_DEFER, APPEND_DONE
 from kafkalite.errors import CorruptMessage, MessageTooLarge, OffsetOutOfRange, StorageError
 from kafkalite.log.classic_log import ClassicLog
 from kafkalite.log.manager import LogManager

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kafkalite._native import file_ops
-from kafkalite._native.index import SegmentIndex
+from kafkalite._native.base import file_ops
+from kafkalite._native.log.index import SegmentIndex
 from kafkalite.log import checkpoints, files
 from kafkalite.model import uuid_text
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite._native import file_ops
+from kafkalite._native.base import file_ops
 from kafkalite.errors import ErrorCode
 from kafkalite.log.manager import LogManager
 from tests.kit.harness.log_harness import abandon, make_batch, make_manager

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite._native import debug
+from kafkalite._native.base import debug
 
 ROOT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.skipif(not debug.ENABLED, reason="the release build: `make test-debug` runs these")
 
 SETUP = """
 import pathlib, sys
-from kafkalite._native.record_format import v2
-from kafkalite._native.segment import FileCache, Segment
+from kafkalite._native.log.record_format import v2
+from kafkalite._native.log.segment import FileCache, Segment
 from tests.kit.harness.log_harness import LogHarness, make_batch
 
 log = LogHarness(pathlib.Path(sys.argv[1]), index_interval_bytes=1).open()

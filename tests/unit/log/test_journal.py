@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite._native import file_ops
+from kafkalite._native.base import file_ops
 from kafkalite.errors import StartupError
 from kafkalite.log.journal import SLACK_LINES, Journal, TopicState, encode_line, replay, topic_change
 from kafkalite.model import uuid_text

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite._native import file_ops
+from kafkalite._native.base import file_ops
 from kafkalite.errors import (
     InvalidConfig,
     InvalidPartitions,

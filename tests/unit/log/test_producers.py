@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite._native.crc32c import crc32c
-from kafkalite._native.log_core import APPEND_DONE, APPEND_DUPLICATE
-from kafkalite._native.producers import ProducerTable
+from kafkalite._native.base.crc32c import crc32c
+from kafkalite._native.log.log_core import APPEND_DONE, APPEND_DUPLICATE
+from kafkalite._native.log.producers import ProducerTable
 from kafkalite.log import markers, snapshots
 from kafkalite.log.partition_log import PartitionLog
 from tests.kit.fakes.clock import FakeClock

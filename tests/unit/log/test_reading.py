@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite._native.segment import FileCache
+from kafkalite._native.log.segment import FileCache
 from tests.kit.harness.log_harness import LogHarness, PlainLog, make_batch, read_all, release, split
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite._native.segment import Segment
+from kafkalite._native.log.segment import Segment
 from kafkalite.errors import OffsetOutOfRange
 from kafkalite.log.partition_log import PartitionLog
 from kafkalite.log.retention import SegmentAge, SizeRetention, StartRetention, TimeRetention, time_of

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite._native.log_core import APPEND_ASK
+from kafkalite._native.log.log_core import APPEND_ASK
 from kafkalite.errors import InvalidProducerEpoch, InvalidTxnState, StorageError, TransactionCoordinatorFenced
 from kafkalite.log import transaction_index
 from kafkalite.log.partition_log import PartitionLog

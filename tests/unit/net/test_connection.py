@@ -6,12 +6,12 @@ import struct
 
 import pytest
 
-from kafkalite._native.connection import Connection, WorkerIo
-from kafkalite._native.fetch import FetchServer
-from kafkalite._native.fetch_session import FetchSessionCache
-from kafkalite._native.produce import ProduceServer
-from kafkalite._native.topic_table import TopicTable
-from kafkalite._native.transfer import Mailbox, OutBuffer
+from kafkalite._native.serve.connection import Connection, WorkerIo
+from kafkalite._native.serve.fetch import FetchServer
+from kafkalite._native.serve.fetch_session import FetchSessionCache
+from kafkalite._native.serve.produce import ProduceServer
+from kafkalite._native.serve.topic_table import TopicTable
+from kafkalite._native.serve.transfer import Mailbox, OutBuffer
 from kafkalite.handlers.table import native_apis
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE

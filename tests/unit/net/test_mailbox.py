@@ -3,7 +3,7 @@
 import select
 import threading
 
-from kafkalite._native.transfer import Mailbox
+from kafkalite._native.serve.transfer import Mailbox
 
 
 def readable(mailbox, timeout=0.0):

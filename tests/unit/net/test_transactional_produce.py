@@ -7,7 +7,7 @@ import pytest
 
 import kafkalite.broker
 from kafkalite import Broker
-from kafkalite._native.produce import ProduceServer, deferred_bytes_now
+from kafkalite._native.serve.produce import ProduceServer, deferred_bytes_now
 from kafkalite.deferred import Deferred, completed
 from kafkalite.log.partition_log import PartitionLog
 from tests.kit.harness import wire

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalite._native import batch as native
-from kafkalite._native.batch import BatchError
-from kafkalite._native.columns import ColumnBuilder
+from kafkalite._native.wire import batch as native
+from kafkalite._native.wire.batch import BatchError
+from kafkalite._native.wire.columns import ColumnBuilder
 from kafkalite.record.batches import decode, encode_batch
 from kafkalite.record.columns import Record, RecordColumns
 from tests.kit.oracles import record_oracle as oracle
@@ -248,7 +248,7 @@ def test_decode_leaves_a_cut_off_last_batch() -> None:
 
 
 def test_seal_and_stamp_refuse_what_is_no_batch() -> None:
-    from kafkalite._native.columns import seal
+    from kafkalite._native.wire.columns import seal
 
     with pytest.raises(BatchError):
         native.stamp(bytearray(60), 0, 0)

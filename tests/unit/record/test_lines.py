@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalite._native import lines
-from kafkalite._native.lines import OPERATIONS
+from kafkalite._native.wire import lines
+from kafkalite._native.wire.lines import OPERATIONS
 from kafkalite.record.columns import BytesColumn, Record, RecordColumns
 
 SEPARATORS = st.sampled_from([b"\n", b";", b"\r\n", b"::", b"\0"])

@@ -10,8 +10,8 @@ import zlib
 
 import pytest
 
-from kafkalite._native.batch import BatchError
-from kafkalite._native.columns import following_offset, wrapper_at
+from kafkalite._native.wire.batch import BatchError
+from kafkalite._native.wire.columns import following_offset, wrapper_at
 from kafkalite.record.batches import BatchReader, decode, encode_batch
 from kafkalite.record.columns import Record, RecordColumns
 from kafkalite.record.compression import CompressionError, mend_old_lz4, xxh32_short

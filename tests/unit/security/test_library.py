@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite._native import tls_context
+from kafkalite._native.tls import tls_context
 
 ROOT = Path(__file__).resolve().parents[3]
 

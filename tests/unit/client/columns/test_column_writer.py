@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kafkalite._native.batch import read_info
+from kafkalite._native.wire.batch import read_info
 from kafkalite.client import Client, ColumnReader, ColumnWriter, TransactionAborted
 from kafkalite.errors import UnknownTopicOrPartition
 from kafkalite.record.batches import decode, encode_batch

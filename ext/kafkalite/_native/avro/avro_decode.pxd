@@ -1,0 +1,68 @@
+"""Avro bodies to columns: a program for each writer's schema, run over each message, appends to the reader's columns.
+
+    program    Op[]: one a type of the writer, with the column it fills; a column of -1 steps over the value
+    columns    Column[]: one a node of the reader's schema; leaves hold values, lists and maps offsets, structs children
+
+All programs of a decoder fill the same columns, so messages of several writers lie in one batch in their order. A row
+that fails is taken back (`column_truncate`) and is null instead; a column's length tells how far to cut, whatever was
+done to it. Nothing from a message sizes an allocation before it was compared with the bytes that are there.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from kafkalite._native.wire.cursor cimport Cursor
+
+# What a column is and what a program does, for the Python that makes them too.
+cpdef enum:
+    COLUMN_NULL, COLUMN_BOOLEAN, COLUMN_FIXED, COLUMN_BYTES, COLUMN_LIST, COLUMN_STRUCT
+
+cpdef enum:
+    OP_NULL, OP_BOOLEAN, OP_INT, OP_LONG, OP_TO_FLOAT, OP_TO_DOUBLE, OP_FLOAT, OP_FLOAT_TO_DOUBLE, OP_DOUBLE
+    OP_BYTES, OP_STRING, OP_FIXED, OP_DECIMAL, OP_ENUM, OP_SYMBOL, OP_RECORD, OP_UNION, OP_ARRAY, OP_MEMBER
+    OP_DEFAULT, OP_FAIL
+
+cdef enum Failure:
+    FAILURE_NONE, FAILURE_TRUNCATED, FAILURE_OVERLONG, FAILURE_NEGATIVE, FAILURE_RANGE, FAILURE_BOOLEAN, FAILURE_UTF8
+    FAILURE_SYMBOL, FAILURE_BRANCH, FAILURE_UNRESOLVED, FAILURE_ITEMS, FAILURE_DEPTH, FAILURE_DECIMAL
+    FAILURE_TRAILING, FAILURE_SIZE, FAILURE_MEMORY
+
+cdef struct Op:
+    int32_t code
+    int32_t column              # -1: read and drop
+    int32_t first               # its operands in `links`
+    int32_t count
+    int64_t argument            # size of a fixed, precision of a decimal, number of a member
+    int64_t blob                # where its bytes begin in `blobs` (a default, a symbol)
+    int64_t blob_size
+
+cdef struct Column:
+    int32_t kind
+    int32_t width               # bytes of a value, COLUMN_FIXED
+    int32_t first               # its children in `links`
+    int32_t count
+    int64_t length
+    int64_t room                # values there is room for
+    int64_t null_count
+    uint8_t* valid              # a byte a value
+    unsigned char* data         # values, or the bytes of all items
+    int64_t data_size
+    int64_t data_room
+    int32_t* offsets            # length + 1, COLUMN_BYTES and COLUMN_LIST
+
+cdef struct Program:
+    Op* ops
+    Column* columns
+    const int32_t* links
+    const unsigned char* blobs
+    int64_t items_left          # array and map items that this message may still have
+    int64_t records_left        # records, which may have no bytes at all
+
+
+cdef class ColumnDecoder:
+    cdef Program program
+    cdef int32_t op_count
+    cdef int32_t column_count
+    cdef object _blobs
+    cdef object _links
+
+    cdef int _run_all(self, const unsigned char* data, const int64_t* starts, const int64_t* ends,
+                      const int32_t* roots, int32_t* failures, Py_ssize_t count) noexcept nogil

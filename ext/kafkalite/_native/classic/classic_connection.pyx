@@ -1,0 +1,493 @@
+"""Kafka 0.7's protocol: PRODUCE, FETCH, MULTIFETCH, MULTIPRODUCE and OFFSETS, on connections of their own.
+
+    request   int32 size · int16 type · body                no version, no correlation id
+    response  int32 size · int16 error code · body          types 1, 2 and 4 alone
+
+    0 PRODUCE        topic, partition i32, set size i32, set          never answered, not even for an error
+    1 FETCH          topic, partition i32, offset i64, size max i32   message-set bytes
+    2 MULTIFETCH     count i16, FETCH bodies                          for each: int32 size, int16 error code, bytes
+    3 MULTIPRODUCE   count i16, PRODUCE bodies                        never answered
+    4 OFFSETS        topic, partition i32, time i64, count max i32    count i32, offsets i64
+
+One request at a time: while one waits for disk or I/O pool, or its answer for the socket, the next is not looked
+at (in_flight_max is 1). Only the flush that a PRODUCE makes due runs beside the PRODUCEs behind it, up to the next one
+due; what reads waits for it. What cannot be answered closes the connection: an unknown type, a set that is refused, a
+partition that is not there. Receiving, queueing and sending are Connection's, and so are the thread rules.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int16_t, int32_t, int64_t, uint64_t
+from libc.stdlib cimport free
+
+import logging
+import os
+
+from kafkalite._native.classic.classic_log cimport SetAppend, append_set, read_range
+from kafkalite._native.log.log_core cimport APPEND_DEFER, LogCore, LogSlice
+from kafkalite._native.log.segment cimport READ_DEFER
+from kafkalite._native.serve.connection cimport Connection
+from kafkalite._native.serve.request_parts cimport add_part
+from kafkalite._native.serve.topic_table cimport Topic
+from kafkalite._native.serve.transfer cimport Answer, OutBuffer, copy_records
+from kafkalite._native.wire.cursor cimport (
+    Cursor,
+    cursor_init,
+    load_i16,
+    read_i16,
+    read_i32,
+    read_i64,
+    read_raw,
+    read_string,
+    remaining,
+    store_i32,
+)
+from kafkalite._native.wire.error_codes cimport (
+    MESSAGE_TOO_LARGE,
+    NONE,
+    OFFSET_OUT_OF_RANGE,
+    UNKNOWN_SERVER_ERROR,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
+from kafkalite._native.wire.status cimport OK
+
+from kafkalite._native.log.segment import SegmentUnreadable
+
+cdef object logger = logging.getLogger("kafkalite.classic")
+
+cdef enum:
+    TYPE_PRODUCE = 0
+    TYPE_FETCH = 1
+    TYPE_MULTIFETCH = 2
+    TYPE_MULTIPRODUCE = 3
+    TYPE_OFFSETS = 4
+
+    CODE_BLOCKED = -1000                # never sent
+
+    ANY_PARTITION = -1
+    PARTS_AT_FIRST = 8
+    PART_SIZE_MIN = 10                  # a topic's length, a partition and a size: the least a part can be
+    PART_HEADER_SIZE = 6                # int32 size and int16 error code
+    RESPONSE_SIZE_MAX = 0x7FF00000      # what a size field can say, less room for headers
+
+# Bytes of message sets copied for the I/O pool and not appended yet, over all connections. Guarded by the GIL.
+cdef int64_t deferred_bytes = 0
+
+
+def deferred_bytes_now():
+    """Bytes of 0.7 producers' message sets that wait for the I/O pool at this moment."""
+    return deferred_bytes
+
+
+@cython.final
+cdef class ClassicServer:
+    """What the 0.7 connections of one worker share.
+
+    `host` does what Python has to (kafkalite.handlers.classic.ClassicHost): topics that are not there yet, blocking
+    appends and reads, OFFSETS.
+    """
+
+    def __cinit__(self, TopicTable table not None, OutBuffer out not None, pool, host, *, int parts_max,
+                  Py_ssize_t copy_size_max, int64_t deferred_bytes_max):
+        self.table = table
+        self.out = out
+        self.pool = pool
+        self.host = host
+        self.parts_max = parts_max
+        self.copy_size_max = copy_size_max
+        self.deferred_bytes_max = deferred_bytes_max
+        self.random_state = int.from_bytes(os.urandom(8), "little") | 1
+
+    def __dealloc__(self):
+        free(self.parts)
+
+    cdef ClassicPart* next_part(self) except NULL:
+        return <ClassicPart*>add_part(<void**>&self.parts, &self.part_count, &self.part_capacity, PARTS_AT_FIRST,
+                                      sizeof(ClassicPart))
+
+    cdef bint read_produce_parts(self, Cursor* c, int32_t count) except -1:
+        """Fills `parts`; False when the request does not follow its form or passes a limit."""
+        cdef ClassicPart* part
+        cdef int32_t _i
+        self.part_count = 0
+        if count > self.parts_max or <int64_t>count * PART_SIZE_MIN > remaining(c):
+            return False
+        for _i in range(count):
+            part = self.next_part()
+            part.topic = read_string(c, False, &part.topic_size)
+            part.partition = read_i32(c)
+            part.data_size = read_i32(c)
+            part.data = read_raw(c, <Py_ssize_t>part.data_size)
+            if c.status != OK or part.topic_size < 0:
+                return False
+        return c.status == OK
+
+    cdef bint read_fetch_parts(self, Cursor* c, int32_t count) except -1:
+        cdef ClassicPart* part
+        cdef int32_t _i
+        self.part_count = 0
+        if count > self.parts_max or <int64_t>count * PART_SIZE_MIN > remaining(c):
+            return False
+        for _i in range(count):
+            part = self.next_part()
+            part.topic = read_string(c, False, &part.topic_size)
+            part.partition = read_i32(c)
+            part.offset = read_i64(c)
+            part.size_max = read_i32(c)
+            if c.status != OK or part.topic_size < 0:
+                return False
+        return c.status == OK
+
+    cdef int32_t pick(self, Py_ssize_t count) noexcept:
+        """A partition at random, for a producer that leaves the choice to the broker (xorshift64*)."""
+        cdef uint64_t x = self.random_state
+        x ^= x >> 12
+        x ^= x << 25
+        x ^= x >> 27
+        self.random_state = x
+        return <int32_t>(((x * <uint64_t>2685821657736338717) >> 33) % <uint64_t>count)
+
+    cdef int produce_part(self, const ClassicPart* part) except -1:
+        """Appends one set where it lies. Returns a PartResult."""
+        cdef Topic topic = self.table.find(part.topic, part.topic_size)
+        cdef SetAppend done
+        cdef Py_ssize_t count
+        cdef int32_t partition = part.partition
+        if topic is None:
+            return PART_DEFERS              # it is made first
+        count = len(<tuple>topic.partitions)
+        if partition == ANY_PARTITION:
+            partition = self.pick(count)
+        if partition < 0 or partition >= count:
+            self.refusal = f"PRODUCE to partition {partition} of {topic.name}, which has {count}"
+            return PART_REFUSED
+        self.log = <LogCore>(<tuple>topic.partitions)[partition]
+        if not self.log.format.positional:
+            self.refusal = f"PRODUCE of 0.7 messages to {topic.name}, whose message.format is {self.log.format.name}"
+            return PART_REFUSED
+        if append_set(self.log, part.data, part.data_size, False, &done) == APPEND_DEFER:
+            return PART_DEFERS
+        if done.error == MESSAGE_TOO_LARGE:
+            self.host.dropped(self.log)
+            return PART_DONE
+        if done.error != 0:
+            self.refusal = self.host.reason(self.log, done.error)
+            return PART_REFUSED
+        self.end_offset = done.end_offset
+        return PART_FLUSHES if done.flush_due else PART_DONE
+
+    cdef LogSlice fetch_part(self, const ClassicPart* part, int64_t size_left, int* code):
+        """The bytes of one part and its error code; CODE_BLOCKED when the I/O pool has to open its segment first."""
+        cdef Topic topic = self.table.find(part.topic, part.topic_size)
+        cdef LogCore log
+        cdef LogSlice piece
+        cdef int error
+        if topic is None:
+            code[0] = self.host.code_without_log(
+                PyBytes_FromStringAndSize(<const char*>part.topic, part.topic_size), part.partition)
+            return None
+        code[0] = UNKNOWN_TOPIC_OR_PARTITION
+        if part.partition < 0 or part.partition >= len(<tuple>topic.partitions):
+            return None
+        log = <LogCore>(<tuple>topic.partitions)[part.partition]
+        if not log.format.positional:
+            return None
+        piece = read_range(log, part.offset, min(<int64_t>part.size_max, size_left), &error)
+        code[0] = CODE_BLOCKED if error == READ_DEFER else code_of(error)
+        return piece
+
+
+cdef int code_of(int error) noexcept:
+    """0.7's error code for one of Kafka's of today."""
+    if error == 0:
+        return NONE
+    return OFFSET_OUT_OF_RANGE if error == OFFSET_OUT_OF_RANGE else UNKNOWN_SERVER_ERROR
+
+
+@cython.final
+cdef class PendingSets:
+    """A PRODUCE or MULTIPRODUCE that waits: sets for the I/O pool, flushes that make appended ones visible."""
+
+    cdef int start(self) except -1:
+        global deferred_bytes
+        if not self.parts:
+            return self.wait_for_flushes()
+        deferred_bytes += self.size
+        self.server.pool.submit(self.append_on_pool)
+        return 0
+
+    def append_on_pool(self):
+        """Appends what is left, in order; the first set that is refused ends it, and the connection."""
+        global deferred_bytes
+        reason = None
+        try:
+            for topic, partition, data in self.parts:
+                flush = self.server.host.append(topic, partition, data)
+                if flush is not None:
+                    self.flushes.append(flush)
+        except ValueError as error:
+            reason = str(error)
+        except Exception:
+            logger.exception("a 0.7 producer's request failed")
+            reason = "a request failed that has no error answer"
+        finally:
+            deferred_bytes -= self.size
+            self.parts = []
+        if reason is not None:
+            self.flush_anyway()
+            if self.answer.connection is not None:
+                self.answer.mailbox.post((self.answer.connection, reason))
+        else:
+            self.wait_for_flushes()
+
+    def flush_anyway(self):
+        """What was appended before the connection ends becomes visible all the same."""
+        for log, end_offset in self.flushes:
+            log._flush_due(end_offset)
+
+    cdef int wait_for_flushes(self) except -1:
+        self.remaining = 1 + len(self.flushes)
+        for log, end_offset in self.flushes:
+            log.flush_async(end_offset, self.flushed)
+        self.flushed(0)
+        return 0
+
+    def flushed(self, int _error):
+        """One flush less to wait for. One that failed has taken its partition offline; nobody can be told."""
+        self.remaining -= 1
+        if self.remaining == 0:
+            if self.answer is not None:
+                self.answer.complete_silently()
+            for call in self.followers:
+                self.server.pool.submit(*call)
+            self.followers = []
+
+
+@cython.final
+cdef class ClassicConnection(Connection):
+    """One accepted socket of a kafka07 listener."""
+
+    def __cinit__(self, *_arguments):
+        self.server = self.io.classic
+        self.in_flight_max = 1
+        self.frame_size_min = 1
+        self.software_name = "a Kafka 0.7 client"
+
+    cdef int serve(self, unsigned char* frame, Py_ssize_t size) except -1:
+        cdef Cursor c
+        cdef int16_t kind = load_i16(frame) if size >= 2 else -1
+        cdef int32_t count = 1
+        self.io.requests += 1
+        cursor_init(&c, frame + 2, size - 2)
+        if kind == TYPE_MULTIFETCH or kind == TYPE_MULTIPRODUCE:
+            count = max(<int32_t>read_i16(&c), 0)
+        if kind == TYPE_PRODUCE or kind == TYPE_MULTIPRODUCE:
+            return self.serve_sets(&c, count)
+        if kind == TYPE_FETCH or kind == TYPE_MULTIFETCH:
+            return self.serve_ranges(&c, count, kind == TYPE_MULTIFETCH)
+        if kind == TYPE_OFFSETS:
+            return self.serve_offsets(&c)
+        return self.refuse(f"0.7 request type {kind}, which there is not")
+
+    cdef int serve_sets(self, Cursor* c, int32_t count) except -1:
+        """PRODUCE and MULTIPRODUCE: the parts in order, up to one that is refused."""
+        cdef ClassicServer server = self.server
+        cdef PendingSets pending = None
+        cdef ClassicPart* part
+        cdef int32_t i
+        cdef int result
+        if not server.read_produce_parts(c, count):
+            return self.refuse("a 0.7 PRODUCE that is malformed or over a limit")
+        for i in range(server.part_count):
+            part = &server.parts[i]
+            result = server.produce_part(part) if pending is None or not pending.parts else PART_DEFERS
+            if result == PART_DONE:
+                continue
+            if result != PART_REFUSED and pending is None:
+                pending = PendingSets.__new__(PendingSets)
+                pending.server, pending.parts, pending.flushes, pending.followers = server, [], [], []
+            if result == PART_FLUSHES:
+                pending.flushes.append((server.log, server.end_offset))
+            elif result == PART_DEFERS:
+                pending.size += part.data_size
+                if deferred_bytes + pending.size > server.deferred_bytes_max:
+                    server.refusal = "queued.append.max.bytes is reached"
+                    result = PART_REFUSED
+                else:
+                    pending.parts.append((
+                        PyBytes_FromStringAndSize(<const char*>part.topic, part.topic_size), part.partition,
+                        PyBytes_FromStringAndSize(<const char*>part.data, <Py_ssize_t>part.data_size)))
+            if result == PART_REFUSED:
+                if pending is not None:
+                    pending.flush_anyway()
+                return self.refuse(server.refusal)
+        if pending is None:
+            return 0
+        if pending.parts:
+            pending.answer = self.enqueue()
+        else:
+            self.hold_for_flush()
+            self.flushing = pending
+        return pending.start()
+
+    cdef bint is_flushing(self) noexcept:
+        return self.flushing is not None and self.flushing.remaining > 0
+
+    cdef int hold_for_flush(self) except -1:
+        """While one flush runs, sets are appended up to the next that is due; that one waits for the first."""
+        cdef Answer answer
+        if not self.is_flushing():
+            return 0
+        answer = self.enqueue()     # which may let the flusher run
+        if self.is_flushing():
+            self.flushing.answer = answer
+        else:
+            answer.complete_silently()
+        return 0
+
+    cdef int submit_behind_flush(self, tuple call) except -1:
+        """Gives the pool a call, once what this connection sent before is visible."""
+        if self.is_flushing():
+            self.flushing.followers.append(call)
+        else:
+            self.server.pool.submit(*call)
+        return 0
+
+    cdef int serve_ranges(self, Cursor* c, int32_t count, bint multi) except -1:
+        """FETCH and MULTIFETCH: each part on its own."""
+        cdef ClassicServer server = self.server
+        cdef LogSlice piece
+        cdef ClassicPart* part
+        cdef int32_t i
+        cdef int64_t size = 0
+        cdef int code = NONE
+        cdef list codes = []
+        cdef list pieces = []
+        if not server.read_fetch_parts(c, count):
+            return self.refuse("a 0.7 FETCH that is malformed or over a limit")
+        for i in range(server.part_count):
+            if self.is_flushing():
+                break
+            piece = server.fetch_part(&server.parts[i], RESPONSE_SIZE_MAX - size, &code)
+            if code == CODE_BLOCKED:
+                break
+            codes.append(code)
+            pieces.append(piece)
+            if piece is not None:
+                size += piece.size
+        else:
+            return self.answer_ranges(codes, pieces, size, multi)
+        wanted = []
+        for i in range(server.part_count):
+            part = &server.parts[i]
+            wanted.append((PyBytes_FromStringAndSize(<const char*>part.topic, part.topic_size), part.partition,
+                           part.offset, part.size_max))
+        return self.submit_behind_flush((self.ranges_on_pool, self.enqueue(), wanted, multi))
+
+    def ranges_on_pool(self, Answer answer, list wanted, bint multi):
+        """The same where a segment has to be opened, or a flush to end, first: on the I/O pool."""
+        cdef LogSlice piece
+        cdef int64_t size = 0
+        cdef list codes = []
+        cdef list pieces = []
+        try:
+            for topic, partition, offset, size_max in wanted:
+                code, piece = self.server.host.read(topic, partition, offset, min(size_max, RESPONSE_SIZE_MAX - size))
+                codes.append(code)
+                pieces.append(piece)
+                if piece is not None:
+                    size += piece.size
+            fill_ranges(answer, codes, pieces, size, multi, self.server.copy_size_max)
+            answer.announce()
+        except Exception:
+            logger.exception("a 0.7 consumer's request failed")
+            answer.fail()
+
+    cdef int answer_ranges(self, list codes, list pieces, int64_t size, bint multi) except -1:
+        cdef OutBuffer out = self.io.out
+        cdef Py_ssize_t start = out.size
+        cdef Answer answer
+        if size <= self.server.copy_size_max:
+            encode_ranges(out, codes, pieces, size, multi, None)
+            return self.requeue_out(start)
+        answer = self.enqueue()
+        fill_ranges(answer, codes, pieces, size, multi, self.server.copy_size_max)
+        return self.count(answer)
+
+    cdef int serve_offsets(self, Cursor* c) except -1:
+        """OFFSETS: it asks the file system for the ages of segments, so the I/O pool answers."""
+        cdef Py_ssize_t topic_size
+        cdef const unsigned char* topic = read_string(c, False, &topic_size)
+        cdef int32_t partition = read_i32(c)
+        cdef int64_t time_ms = read_i64(c)
+        cdef int32_t count_max = read_i32(c)
+        if c.status != OK or topic_size < 0 or count_max < 0:
+            return self.refuse("a 0.7 OFFSETS request that is malformed")
+        return self.submit_behind_flush((
+            self.offsets_on_pool, self.enqueue(), PyBytes_FromStringAndSize(<const char*>topic, topic_size), partition,
+            time_ms, count_max))
+
+    def offsets_on_pool(self, Answer answer, bytes topic, int partition, int64_t time_ms, int count_max):
+        """Answers OFFSETS; a partition that is not there closes the connection."""
+        cdef OutBuffer out
+        cdef int64_t offset
+        try:
+            offsets = self.server.host.offsets_before(topic, partition, time_ms, count_max)
+            out = OutBuffer.__new__(OutBuffer)
+            out.put_i32(<int32_t>(PART_HEADER_SIZE + 8 * len(offsets)))
+            out.put_i16(NONE)
+            out.put_i32(<int32_t>len(offsets))
+            for offset in offsets:
+                out.put_i64(offset)
+            answer.complete(PyBytes_FromStringAndSize(<const char*>out.data, out.size))
+        except ValueError as error:
+            if answer.connection is not None:
+                answer.mailbox.post((answer.connection, str(error)))
+        except Exception:
+            logger.exception("a 0.7 client's OFFSETS failed")
+            answer.fail()
+
+
+cdef int encode_ranges(OutBuffer out, list codes, list pieces, int64_t size, bint multi, list cuts) except -1:
+    """Writes a response; the bytes of the pieces too, or into `cuts` the place of each."""
+    cdef LogSlice piece
+    cdef Py_ssize_t start = out.size
+    cdef Py_ssize_t head
+    cdef Py_ssize_t i
+    cdef Py_ssize_t count = len(codes)
+    if multi:
+        out.put_i32(<int32_t>(2 + count * PART_HEADER_SIZE + size))
+        out.put_i16(NONE)
+    for i in range(count):
+        piece = pieces[i]
+        head = out.size
+        out.put_i32(<int32_t>(2 + (0 if piece is None else piece.size)))
+        out.put_i16(<int16_t>(<int>codes[i]))
+        if piece is None:
+            continue
+        if cuts is not None:
+            cuts.append(out.size - start)
+            continue
+        try:
+            copy_records(out, piece)
+        except SegmentUnreadable:       # the log is offline: this part alone is an error
+            out.size = head
+            out.put_i32(2)
+            out.put_i16(UNKNOWN_SERVER_ERROR)
+            size -= piece.size
+        piece.release()
+    if multi:
+        store_i32(out.data + start, <int32_t>(2 + count * PART_HEADER_SIZE + size))
+    return 0
+
+
+cdef int fill_ranges(Answer answer, list codes, list pieces, int64_t size, bint multi,
+                     Py_ssize_t copy_size_max) except -1:
+    """Gives `answer` a response whose larger pieces leave straight from their files."""
+    cdef OutBuffer out = OutBuffer.__new__(OutBuffer)
+    cdef list cuts = None if size <= copy_size_max else []
+    encode_ranges(out, codes, pieces, size, multi, cuts)
+    answer.fill(
+        PyBytes_FromStringAndSize(<const char*>out.data, out.size),
+        None if cuts is None else [piece for piece in pieces if piece is not None], cuts)
+    return 0

@@ -1,0 +1,148 @@
+"""The inner loops of Kafka 0.7's consumers: the next message of a stream, with its topic, or of a set, with its offset.
+
+    __next__ ─▶ message of the chunk in hand ─▶ MessageAndMetadata
+                     └─ none left ─▶ advance(): the subclass brings the next chunk, or raises
+
+Thread rule: one thread iterates; any other may call `stop_chunk`, which only shortens the chunk in hand.
+"""
+
+cimport cython
+from cpython.object cimport PyTypeObject
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_SET_ITEM
+
+from kafkalite._native.classic.message_set cimport Message, MessageIterator
+
+
+cdef extern from "Python.h":
+    object PyType_GenericAlloc(PyTypeObject* kind, Py_ssize_t item_count)
+
+
+@cython.final
+@cython.freelist(256)
+cdef class MessageAndMetadata:
+    """What a stream gives (kafka.message.MessageAndMetadata): the decoded message and where it is from."""
+    cdef readonly object message
+    cdef readonly str topic
+
+    def __init__(self, message, str topic not None):
+        self.message = message
+        self.topic = topic
+
+    def __iter__(self):
+        return iter((self.message, self.topic))
+
+    def __eq__(self, other):
+        if isinstance(other, MessageAndMetadata):
+            other = ((<MessageAndMetadata>other).message, (<MessageAndMetadata>other).topic)
+        return (self.message, self.topic) == other
+
+    def __hash__(self):
+        return hash((self.message, self.topic))
+
+    def __repr__(self):
+        return f"MessageAndMetadata({self.message!r}, {self.topic!r})"
+
+
+cdef class MessageStream:
+    """An iterator over chunk after chunk. `to_event` decodes a Message; None gives the Message, PAYLOAD its bytes."""
+    cdef MessageIterator chunk
+    cdef str topic
+    cdef object to_event
+    cdef bint payload_only
+
+    def __init__(self, to_event):
+        self.payload_only = to_event is PAYLOAD
+        self.to_event = None if self.payload_only else to_event
+
+    def __iter__(self):
+        """Faster than the stream itself: a subclass made in Python is asked for each item by name."""
+        return StreamIterator(self)
+
+    def __next__(self):
+        return self.give()
+
+    cdef MessageAndMetadata give(self):
+        """The next item; whatever `advance` raises when there is none."""
+        cdef Message message = None
+        cdef MessageAndMetadata found
+        while True:
+            if self.chunk is not None:
+                message = self.chunk.step()
+                if message is not None:
+                    break
+                self.chunk = None
+            self.advance()
+        found = MessageAndMetadata.__new__(MessageAndMetadata)
+        found.topic = self.topic
+        if self.payload_only:
+            found.message = message.payload
+        elif self.to_event is None:
+            found.message = message
+        else:
+            found.message = self.to_event(message)
+        return found
+
+    def advance(self):
+        """Calls take_chunk(), or raises StopIteration or whatever ends the iteration for now."""
+        raise StopIteration
+
+    def take_chunk(self, MessageIterator chunk not None, str topic not None):
+        """The messages of a chunk are next."""
+        self.topic = topic
+        self.chunk = chunk
+
+    def stop_chunk(self):
+        """Nothing more of the chunk in hand is given."""
+        cdef MessageIterator chunk = self.chunk
+        if chunk is not None:
+            chunk.stop()
+
+
+@cython.final
+cdef class StreamIterator:
+    """What iterating a stream gives; all of them, and the stream, take from the same place."""
+    cdef MessageStream stream
+
+    def __cinit__(self, MessageStream stream not None):
+        self.stream = stream
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return self.stream.give()
+
+
+PAYLOAD = "payload"
+
+
+@cython.final
+cdef class PairIterator:
+    """(message, where to fetch after it) for each message that an iterator gives, as `pair`: a named tuple of two."""
+    cdef MessageIterator messages
+    cdef object pair
+
+    def __cinit__(self, MessageIterator messages not None, pair not None):
+        if not (isinstance(pair, type) and issubclass(pair, tuple) and pair.__basicsize__ == tuple.__basicsize__):
+            raise TypeError("a pair is a named tuple")
+        self.messages = messages
+        self.pair = pair
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef Message message = self.messages.step()
+        cdef object offset
+        cdef object found
+        if message is None:
+            raise StopIteration
+        offset = self.messages.next_offset
+        # What tuple.__new__ does, without a tuple of arguments; nobody else sees it before both are in it.
+        found = PyType_GenericAlloc(<PyTypeObject*>self.pair, 2)
+        Py_INCREF(message)
+        PyTuple_SET_ITEM(found, 0, message)
+        Py_INCREF(offset)
+        PyTuple_SET_ITEM(found, 1, offset)
+        return found

@@ -1,0 +1,136 @@
+"""The aborted transactions of one log, in an array ordered by their markers.
+
+    asked for [from, upper)     every transaction that began below `upper` and whose marker stands at `from` or above
+    marker_offset               rises: the first entry that counts is bisected
+    stable_offset               never falls, and an entry whose is at `upper` or above is the last one that can count:
+                                what began below `upper` was decided by then. So that end is bisected too
+
+A commit leaves no entry, nor does a marker of a producer that has written nothing here. On the disk each segment has
+those whose markers it holds, in Kafka's NNN.txnindex (see kafkalite.log.transaction_index).
+
+Thread rule: changed under the log's lock, read by anybody; both hold the GIL from start to end.
+"""
+
+cimport cython
+from libc.stdint cimport INT64_MAX, int64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memmove
+
+from kafkalite._native.base.debug cimport kl_assert
+
+cdef enum:
+    CAPACITY_AT_FIRST = 16
+
+
+@cython.final
+cdef class AbortedTransactions:
+    """Aborted transactions by marker offset."""
+
+    def __dealloc__(self):
+        free(self.entries)
+
+    cdef int put(self, int64_t producer_id, int64_t first_offset, int64_t marker_offset,
+                 int64_t stable_offset) except -1:
+        """Adds one whose marker stands behind all others'."""
+        cdef Py_ssize_t capacity
+        cdef AbortedTransaction* grown
+        assert self.count == 0 or self.entries[self.count - 1].marker_offset < marker_offset, "markers out of order"
+        if self.count > 0:
+            kl_assert(self.entries[self.count - 1].stable_offset <= stable_offset)
+        if self.count == self.capacity:
+            capacity = max(CAPACITY_AT_FIRST, 2 * self.capacity)
+            grown = <AbortedTransaction*>realloc(self.entries, <size_t>capacity * sizeof(AbortedTransaction))
+            if grown == NULL:
+                raise MemoryError("no memory for an aborted transaction")
+            self.entries = grown
+            self.capacity = capacity
+        self.entries[self.count].producer_id = producer_id
+        self.entries[self.count].first_offset = first_offset
+        self.entries[self.count].marker_offset = marker_offset
+        self.entries[self.count].stable_offset = stable_offset
+        self.count += 1
+        return 0
+
+    cdef Py_ssize_t first_marker_from(self, int64_t offset) noexcept nogil:
+        """The index of the first entry whose marker stands at `offset` or above."""
+        cdef Py_ssize_t low = 0
+        cdef Py_ssize_t high = self.count
+        cdef Py_ssize_t middle
+        while low < high:
+            middle = (low + high) >> 1
+            if self.entries[middle].marker_offset < offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    cdef Py_ssize_t _first_stable_from(self, int64_t offset) noexcept nogil:
+        cdef Py_ssize_t low = 0
+        cdef Py_ssize_t high = self.count
+        cdef Py_ssize_t middle
+        while low < high:
+            middle = (low + high) >> 1
+            if self.entries[middle].stable_offset < offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    cdef list overlapping(self, int64_t from_offset, int64_t upper_offset):
+        """[(first offset, producer id)] for a read of [from_offset, upper_offset), first offsets rising."""
+        cdef Py_ssize_t i = self.first_marker_from(from_offset)
+        cdef Py_ssize_t end = min(self._first_stable_from(upper_offset) + 1, self.count)
+        found = []
+        while i < end:
+            if self.entries[i].first_offset < upper_offset:
+                found.append((self.entries[i].first_offset, self.entries[i].producer_id))
+            i += 1
+        found.sort()
+        return found
+
+    def add(self, int64_t producer_id, int64_t first_offset, int64_t marker_offset, int64_t stable_offset):
+        """Puts back one from a file; ValueError where it cannot stand behind those that are there."""
+        if self.count and (self.entries[self.count - 1].marker_offset >= marker_offset
+                           or self.entries[self.count - 1].stable_offset > stable_offset):
+            raise ValueError(f"an aborted transaction that ends at {marker_offset} is out of order")
+        self.put(producer_id, first_offset, marker_offset, stable_offset)
+
+    def between(self, int64_t from_offset, int64_t upper_offset):
+        """What a read_committed fetch of [from_offset, upper_offset) is told: [(first offset, producer id)]."""
+        return self.overlapping(from_offset, upper_offset)
+
+    def rows(self, int64_t first_marker=0, int64_t marker_limit=INT64_MAX):
+        """[(producer id, first offset, marker offset, stable offset)] of markers in [first_marker, marker_limit)."""
+        cdef Py_ssize_t i = self.first_marker_from(first_marker)
+        cdef Py_ssize_t end = self.first_marker_from(marker_limit)
+        found = []
+        while i < end:
+            found.append((self.entries[i].producer_id, self.entries[i].first_offset, self.entries[i].marker_offset,
+                          self.entries[i].stable_offset))
+            i += 1
+        return found
+
+    def forget_below(self, int64_t log_start):
+        """Drops what no read can meet any more, now that the log starts here."""
+        cdef Py_ssize_t gone = self.first_marker_from(log_start)
+        if gone:
+            self.count -= gone
+            kl_assert(self.count >= 0)
+            memmove(self.entries, self.entries + gone, <size_t>self.count * sizeof(AbortedTransaction))
+
+    def drop(self, marker_offsets):
+        """Drops those whose markers stand at these offsets, which rise."""
+        cdef Py_ssize_t i
+        cdef Py_ssize_t kept = 0
+        cdef int64_t next_marker = -1
+        markers = iter(marker_offsets)
+        for i in range(self.count):
+            while next_marker < self.entries[i].marker_offset:
+                next_marker = next(markers, INT64_MAX)
+            if next_marker != self.entries[i].marker_offset:
+                self.entries[kept] = self.entries[i]
+                kept += 1
+        self.count = kept
+
+    def __len__(self):
+        return self.count

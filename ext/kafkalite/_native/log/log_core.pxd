@@ -1,0 +1,106 @@
+"""The hot half of a partition's log: append, read, listeners. kafkalite.log.partition_log has the rest."""
+
+from cpython.pythread cimport PyThread_type_lock
+from libc.stdint cimport int16_t, int32_t, int64_t
+
+from kafkalite._native.log.producers cimport Marker, ProducerTable
+from kafkalite._native.log.record_format cimport ItemInfo, RecordFormat
+from kafkalite._native.log.segment cimport Segment
+
+# What became of an append, for Python too.
+cpdef enum:
+    APPEND_DONE = 0             # it stands in the log
+    APPEND_DUPLICATE = 1        # it stood there already: the result is the original's
+    APPEND_REFUSED = 2          # the result's `error` says why
+    APPEND_DEFER = 3            # would have to block (create, roll, unpack): again with may_block=True on the io pool
+    APPEND_ASK = 4              # would begin a transaction: again with `admitted` once that is admitted
+    APPEND_WAIT = 5             # of Produce alone: behind the gate, or behind a batch that is
+
+cdef struct AppendResult:
+    int error                   # Kafka's code where it was refused, otherwise 0
+    int64_t base_offset         # of the batch's first record (of the original's, for a duplicate); -1 on error
+    int64_t append_time_ms      # the time stamped on LogAppendTime topics, otherwise -1
+    int64_t log_start_offset    # -1 on error
+    int64_t end_offset          # first offset after the batch: what acks=all waits to see flushed
+    int64_t record_error_index  # index of the first bad record (KIP-467), -1 none
+    int64_t timestamp_min       # where there is a bad record: the bounds it was held against, ms, inclusive
+    int64_t timestamp_max
+    bint flush_due              # log.flush.interval.messages asks that the batch be flushed before any acknowledgement
+
+cdef class LogSlice:
+    # Whole batches inside one segment; keeps it pinned until release() or until it is collected.
+    cdef readonly LogCore log
+    cdef readonly Segment segment
+    cdef readonly int64_t position, size
+    cpdef release(self)
+    cdef int failed(self, int error) except -1
+
+cdef LogSlice make_slice(LogCore log, Segment segment, int64_t position, int64_t size)
+
+cdef class LogListener:
+    cdef int on_advance(self, LogCore log, int64_t appended_bytes) except -1
+
+cdef class LogCore:
+    cdef readonly str topic
+    cdef readonly int32_t partition
+    cdef readonly int64_t log_start_offset, flushed_offset, log_end_offset
+    cdef readonly int64_t high_watermark
+    cdef readonly int64_t last_stable_offset        # the log start while `producers` is not loaded
+    cdef readonly int32_t leader_epoch
+    cdef public int32_t deferred_appends    # > 0: earlier appends wait on the io pool, so later ones must defer too
+    cdef readonly bint offline              # storage failed: every append and read answers KAFKA_STORAGE_ERROR
+    cdef readonly bint deleted              # answers UNKNOWN_TOPIC_OR_PARTITION
+    cdef readonly RecordFormat format
+    cdef readonly tuple segments            # of Segment, rising and never empty; replaced, never changed
+    cdef readonly ProducerTable producers   # None until the first append or fetch
+    cdef public dict admissions             # producer id → parts that wait for its transaction to be admitted, or None
+
+    cdef int append(self, unsigned char* batch, int64_t size, bint may_block, AppendResult* out,
+                    int origin=*, int64_t admitted=*) except -1
+    cdef int64_t admission(self) noexcept
+    cdef LogSlice read_slice(self, int64_t offset, int64_t size_max, bint whole_first_batch, int64_t upper_offset,
+                             int* error)
+    cdef int add_listener(self, LogListener listener) except -1
+    cdef int remove_listener(self, LogListener listener) except -1
+
+    # Private to log_core and its subclass:
+    cdef readonly Segment active            # the last segment
+    cdef PyThread_type_lock lock
+    cdef tuple listeners
+    cdef readonly object clock
+    cdef bint system_clock                  # the clock is the machine's own: no Python call needed
+    cdef public set dirty_logs              # the manager's set of logs with unflushed bytes, or None
+    cdef readonly bint epoch_recorded       # leader_epoch stands in leader-epoch-checkpoint
+    cdef public bint storage_full                # the last write met a full disk
+    cdef readonly int64_t unflushed_count   # records since the last flush
+    cdef public double unflushed_since      # monotonic seconds of the oldest unflushed append, 0 none
+    # Topic settings, live:
+    cdef readonly int64_t segment_size_max, segment_ms, index_interval, index_count_max, message_size_max
+    cdef readonly int64_t timestamp_before_max_ms, timestamp_after_max_ms, flush_messages
+    cdef readonly bint log_append_time, compacted, validate_records, preallocate
+    cdef readonly int16_t codec             # -1: keep the producer's
+    cdef readonly int64_t roll_jitter_ms
+
+    cdef int64_t now_ms(self) except? -1
+    cdef int lock_acquire(self) except -1
+    cdef int lock_release(self) except -1
+    cdef int _check_header(self, unsigned char* batch, int64_t size, ItemInfo* info,
+                           int origin) except? -32000
+    cdef int _check_records(self, unsigned char* batch, ItemInfo* info, bint may_block, int64_t now_ms,
+                            AppendResult* out) except -1
+    cdef int _append_recoded(self, unsigned char* batch, ItemInfo* info, int64_t now_ms, AppendResult* out,
+                             int origin, int64_t admitted) except -1
+    cdef int _append_locked(self, unsigned char* batch, ItemInfo* info, bint may_block, int64_t now_ms,
+                            AppendResult* out, int origin, int64_t admitted) except -1
+    cdef int _append_marker_locked(self, unsigned char* batch, ItemInfo* info, const Marker* marker, bint strict,
+                                   int64_t now_ms, AppendResult* out) except -1
+    cdef int _ready_locked(self, bint may_block, int* error) except -1
+    cdef int _write_locked(self, Segment segment, unsigned char* batch, ItemInfo* info, const Marker* marker,
+                           int64_t now_ms, AppendResult* out) except -1
+    cdef int _move_stable(self) except -1
+    cdef Segment _writable_locked(self, const ItemInfo* info, bint may_block, int64_t now_ms)
+    cdef int notify(self, int64_t appended_bytes) except -1
+    cdef Segment segment_of(self, int64_t offset, tuple segments)
+    cdef int _check_contiguous(self, tuple segments) except -1
+    cdef Segment _next_segment(self, Segment segment, tuple segments)
+    cdef int _after_fault(self, Segment segment) except -32000

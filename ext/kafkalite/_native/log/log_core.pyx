@@ -1,0 +1,773 @@
+"""The hot half of a partition's log: append, read, listeners. kafkalite.log.partition_log has the rest.
+
+    log_start <= flushed <= log_end          segments: rising, contiguous, never empty; the last one is active
+    log_start <= high_watermark <= log_end   (equal to log_end while there is one replica and visibility at append)
+    log_start <= last_stable <= high_watermark      the first offset of the oldest open transaction, else equal
+
+An append checks the batch in Kafka's order, takes the log's lock, gives offsets, writes, indexes and publishes, lets go
+of the lock and tells the listeners. A read takes no lock: it looks at the offsets and at the immutable tuple of
+segments and lends a range of one of them.
+
+Thread rules. The lock orders everything that changes the log (append, roll, log start, producers, segments). It is
+tried first and waited for without the GIL; a holder may give the GIL away while it writes. It is a leaf but for the
+file cache: under it no other log's lock is taken, no listener called and, with may_block=False, nothing waited for
+except one write to the page cache. Offsets and `segments` are stored with the GIL in one piece (no Python call
+between), so any thread may read them together; what a marker aborts is noted before the last stable offset moves.
+Listeners are called with the GIL and without the lock, from whatever thread appended; they must not block.
+
+What a subclass supplies: creating and rolling segments, loading producers, recording a leader epoch, looking into
+records, and what happens on a storage failure (the `_..._locked` hooks at the end).
+"""
+
+cimport cython
+from cpython.pythread cimport (
+    NOWAIT_LOCK,
+    PyThread_acquire_lock,
+    PyThread_allocate_lock,
+    PyThread_free_lock,
+    PyThread_release_lock,
+    WAIT_LOCK,
+)
+from libc.errno cimport EIO
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t
+
+from kafkalite._native.base.debug cimport KL_DEBUG, kl_assert
+from kafkalite._native.log.producers cimport (
+    CHECK_ASK,
+    CHECK_DUPLICATE,
+    CHECK_GOOD,
+    FROM_CLIENT,
+    FROM_COORDINATOR,
+    MARKER_EMPTY,
+    NOT_ADMITTED,
+    Marker,
+    ProducerTable,
+    SequenceSpan,
+    read_marker,
+)
+from kafkalite._native.log.record_format cimport ItemInfo, RecordFormat, RecordsVerdict
+from kafkalite._native.log.segment cimport PAST_END, READ_DEFER, Segment
+from kafkalite._native.wire.batch cimport CODEC_MASK, CONTROL
+from kafkalite._native.wire.error_codes cimport (
+    CORRUPT_MESSAGE,
+    INVALID_RECORD,
+    KAFKA_STORAGE_ERROR,
+    OFFSET_OUT_OF_RANGE,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    UNSUPPORTED_FOR_MESSAGE_FORMAT,
+)
+
+cdef extern from "<time.h>" nogil:
+    ctypedef long time_t
+    cdef struct timespec:
+        time_t tv_sec
+        long tv_nsec
+    int clock_gettime(int clock, timespec* out)
+    int CLOCK_REALTIME
+
+cdef enum:
+    # Below this a CRC takes less than giving the GIL away and back would cost another thread.
+    CRC_WITHOUT_GIL_MIN = 16 * 1024
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(64)
+cdef class LogSlice:
+    """Whole batches inside one segment, which stays open and mapped until release()."""
+
+    def __init__(self):
+        raise TypeError("LogSlice comes from LogCore.read_slice")
+
+    def __dealloc__(self):
+        if self.segment is not None:
+            self.segment.unpin()
+
+    cpdef release(self):
+        """Gives the bytes back; they must not be touched afterwards. Twice is harmless."""
+        cdef Segment segment = self.segment
+        if segment is not None:
+            self.segment = None
+            segment.unpin()
+
+    def tobytes(self):
+        """A copy of the bytes; SegmentUnreadable."""
+        if self.segment is None:
+            raise ValueError("slice was released")
+        found = <bytes>self.segment.map[self.position:self.position + self.size]
+        self.segment.check_read()
+        return found
+
+    cdef int failed(self, int error) except -1:
+        """A system call could not read the bytes, with this errno: the log goes offline. GIL held, no lock needed."""
+        self.segment.note_unreadable()
+        self.log._read_failed(self.segment, error)
+        return 0
+
+
+cdef inline int refuse(AppendResult* out, int error) noexcept nogil:
+    """An append ends with an error code of Kafka's."""
+    out.error = error
+    return APPEND_REFUSED
+
+
+cdef LogSlice make_slice(LogCore log, Segment segment, int64_t position, int64_t size):
+    """Takes over the caller's pin."""
+    kl_assert(segment.pins > 0)
+    kl_assert(position >= 0)
+    kl_assert(size > 0)
+    kl_assert(position + size <= segment.size)
+    cdef LogSlice result = LogSlice.__new__(LogSlice)
+    result.log = log
+    result.segment = segment
+    result.position = position
+    result.size = size
+    return result
+
+
+cdef class LogListener:
+    """Told when a log's readable end moved."""
+
+    cdef int on_advance(self, LogCore log, int64_t appended_bytes) except -1:
+        """GIL held, no log lock held. With 0 bytes when the log went offline, was deleted, or its start moved."""
+        return 0
+
+
+cdef class LogCore:
+    """The log of one partition; base class of kafkalite.log.partition_log.PartitionLog."""
+
+    def __cinit__(self, *args, **kwargs):
+        self.lock = PyThread_allocate_lock()
+        if self.lock == NULL:
+            raise MemoryError("no lock for a log")
+        self.listeners = ()
+        self.segments = ()
+        self.segment_size_max = INT32_MAX
+        self.segment_ms = INT64_MAX
+        self.index_interval = 4096
+        self.index_count_max = INT32_MAX
+        self.message_size_max = INT32_MAX
+        self.timestamp_before_max_ms = INT64_MAX
+        self.timestamp_after_max_ms = INT64_MAX
+        self.flush_messages = INT64_MAX
+        self.codec = -1
+
+    def __init__(self, str topic, int32_t partition, RecordFormat format, clock, *, bint system_clock=False):
+        self.topic = topic
+        self.partition = partition
+        self.format = format
+        self.clock = clock
+        self.system_clock = system_clock
+
+    def __dealloc__(self):
+        if self.lock != NULL:
+            PyThread_free_lock(self.lock)
+
+    # ---- lock -------------------------------------------------------------------------------------------------------
+
+    cdef int lock_acquire(self) except -1:
+        if not PyThread_acquire_lock(self.lock, NOWAIT_LOCK):
+            with nogil:
+                PyThread_acquire_lock(self.lock, WAIT_LOCK)
+        return 0
+
+    cdef int lock_release(self) except -1:
+        kl_assert(not PyThread_acquire_lock(self.lock, NOWAIT_LOCK))
+        PyThread_release_lock(self.lock)
+        return 0
+
+    def _acquire(self):
+        self.lock_acquire()
+
+    def _release(self):
+        self.lock_release()
+
+    cdef int64_t now_ms(self) except? -1:
+        cdef timespec now
+        if self.system_clock:
+            clock_gettime(CLOCK_REALTIME, &now)
+            return <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1000000
+        return self.clock.time_ms()
+
+    # ---- append -----------------------------------------------------------------------------------------------------
+
+    cdef int append(self, unsigned char* batch, int64_t size, bint may_block, AppendResult* out,
+                    int origin=FROM_CLIENT, int64_t admitted=NOT_ADMITTED) except -1:
+        """Appends the records field of one partition; what became of it. `admitted`: what admission() said when the
+        batch's transaction was about to be admitted.
+
+        The bytes are patched in place. They must stay alive and unshared for the call.
+        """
+        cdef ItemInfo info
+        cdef int outcome
+        cdef int64_t now_ms
+        out.base_offset = out.append_time_ms = out.log_start_offset = out.end_offset = out.record_error_index = -1
+        out.flush_due = False
+        out.error = 0
+        if self.format.positional:
+            return refuse(out, UNSUPPORTED_FOR_MESSAGE_FORMAT)
+        kl_assert(self.deferred_appends >= 0)
+        if self.deferred_appends > 0 and not may_block:
+            return APPEND_DEFER
+        out.error = self._check_header(batch, size, &info, origin)
+        if out.error != 0:
+            return APPEND_REFUSED
+        now_ms = self.now_ms()
+        outcome = self._check_records(batch, &info, may_block, now_ms, out)
+        if outcome != APPEND_DONE:
+            return outcome
+        if self.codec >= 0 and (info.attributes & CODEC_MASK) != self.codec:
+            if not may_block:
+                return APPEND_DEFER
+            outcome = self._append_recoded(batch, &info, now_ms, out, origin, admitted)
+        else:
+            self.lock_acquire()
+            try:
+                outcome = self._append_locked(batch, &info, may_block, now_ms, out, origin, admitted)
+            finally:
+                self.lock_release()
+        if outcome == APPEND_DONE or outcome == APPEND_DUPLICATE:
+            out.log_start_offset = self.log_start_offset
+            if outcome == APPEND_DONE:
+                self.notify(info.size)
+            if out.flush_due:
+                self._flush_due(out.end_offset)
+        return outcome
+
+    cdef int64_t admission(self) noexcept:
+        """To be asked before a transaction is admitted, and given to the append that follows: a marker that is written
+        in between takes the admission back."""
+        return self.producers.marker_count if self.producers is not None else 0
+
+    cdef int _check_header(self, unsigned char* batch, int64_t size, ItemInfo* info,
+                           int origin) except? -32000:
+        cdef bint intact
+        cdef int error = self.format.check(batch, size, self.message_size_max, info)
+        if error != 0:
+            return error
+        if size >= CRC_WITHOUT_GIL_MIN:
+            format = self.format
+            with nogil:
+                intact = format.intact(batch, info)
+        else:
+            intact = self.format.intact(batch, info)
+        if not intact:
+            return CORRUPT_MESSAGE
+        return self.format.check_fields(info, origin == FROM_COORDINATOR)
+
+    cdef int _check_records(self, unsigned char* batch, ItemInfo* info, bint may_block, int64_t now_ms,
+                            AppendResult* out) except -1:
+        """The checks that may need a look at records, APPEND_DONE when they pass; header and checksum are known to be
+        right."""
+        cdef RecordsVerdict verdict
+        cdef int64_t timestamp_min = INT64_MIN
+        cdef int64_t timestamp_max = INT64_MAX
+        cdef bint key_required = self.compacted
+        cdef bint stamped = self.log_append_time
+        cdef bint look = self.validate_records or key_required
+        if not stamped:
+            if self.timestamp_after_max_ms < INT64_MAX - now_ms:
+                timestamp_max = now_ms + self.timestamp_after_max_ms
+            if self.timestamp_before_max_ms != INT64_MAX:
+                timestamp_min = now_ms - self.timestamp_before_max_ms
+            look = look or info.max_timestamp > timestamp_max or timestamp_min != INT64_MIN
+        if not look:
+            return APPEND_DONE
+        format = self.format
+        if info.attributes & CODEC_MASK:
+            if not may_block:
+                return APPEND_DEFER
+            error, index, max_timestamp = self._check_compressed(
+                <bytes>batch[:info.size], key_required, timestamp_min, timestamp_max)
+            verdict.error = error
+            verdict.bad_index = index
+            verdict.max_timestamp = max_timestamp
+        elif info.size >= CRC_WITHOUT_GIL_MIN:
+            with nogil:
+                format.check_records(batch, info, key_required, timestamp_min, timestamp_max, &verdict)
+        else:
+            format.check_records(batch, info, key_required, timestamp_min, timestamp_max, &verdict)
+        if verdict.error != 0:
+            out.record_error_index = verdict.bad_index
+            out.timestamp_min = timestamp_min
+            out.timestamp_max = timestamp_max
+            return refuse(out, verdict.error)
+        if verdict.max_timestamp != info.max_timestamp and not stamped:
+            format.correct_timestamp(batch, info, verdict.max_timestamp)
+        return APPEND_DONE
+
+    cdef int _append_recoded(self, unsigned char* batch, ItemInfo* info, int64_t now_ms, AppendResult* out,
+                             int origin, int64_t admitted) except -1:
+        """Appends the batch in the codec that the topic prescribes. It was checked; the new form is ours."""
+        cdef bytearray recoded = self._recode(<bytes>batch[:info.size], self.codec)
+        cdef unsigned char* data = <unsigned char*><char*>recoded
+        cdef int64_t size = len(recoded)
+        # Its size may have grown: Kafka holds the stored batch against the limit too.
+        out.error = self.format.check(data, size, self.message_size_max, info)
+        if out.error != 0:
+            return APPEND_REFUSED
+        self.lock_acquire()
+        try:
+            return self._append_locked(data, info, True, now_ms, out, origin, admitted)
+        finally:
+            self.lock_release()
+
+    cdef int _ready_locked(self, bint may_block, int* error) except -1:
+        """APPEND_DONE when the log takes appends and knows its producers."""
+        if self.deleted:
+            error[0] = UNKNOWN_TOPIC_OR_PARTITION
+            return APPEND_REFUSED
+        if self.offline:
+            error[0] = KAFKA_STORAGE_ERROR
+            return APPEND_REFUSED
+        if self.producers is None:
+            if not may_block:
+                return APPEND_DEFER
+            if not self._load_producers_locked():
+                error[0] = KAFKA_STORAGE_ERROR
+                return APPEND_REFUSED
+        return APPEND_DONE
+
+    cdef int _append_locked(self, unsigned char* batch, ItemInfo* info, bint may_block, int64_t now_ms,
+                            AppendResult* out, int origin, int64_t admitted) except -1:
+        cdef SequenceSpan original
+        cdef Segment segment
+        cdef int verdict
+        cdef int outcome = self._ready_locked(may_block, &out.error)
+        if outcome != APPEND_DONE:
+            return outcome
+        if info.producer_id >= 0:
+            verdict = self.producers.check(info, origin, admitted, &original, &out.error)
+            if verdict == CHECK_DUPLICATE:
+                out.base_offset = original.first_offset
+                out.end_offset = original.last_offset + 1
+                out.append_time_ms = original.timestamp if self.log_append_time else -1
+                return APPEND_DUPLICATE
+            if verdict != CHECK_GOOD:
+                return APPEND_ASK if verdict == CHECK_ASK else APPEND_REFUSED
+        segment = self._writable_locked(info, may_block, now_ms)
+        if segment is None:
+            return refuse(out, KAFKA_STORAGE_ERROR) if may_block else APPEND_DEFER
+        segment.pin()
+        try:
+            return self._write_locked(segment, batch, info, NULL, now_ms, out)
+        finally:
+            segment.unpin()
+
+    cdef int _append_marker_locked(self, unsigned char* batch, ItemInfo* info, const Marker* marker, bint strict,
+                                   int64_t now_ms, AppendResult* out) except -1:
+        cdef Segment segment
+        cdef int outcome = self._ready_locked(True, &out.error)
+        if outcome != APPEND_DONE:
+            return outcome
+        out.error = self.producers.check_marker(info, marker, strict)
+        if out.error != 0:
+            return APPEND_REFUSED
+        segment = self._writable_locked(info, True, now_ms)
+        if segment is None:
+            return refuse(out, KAFKA_STORAGE_ERROR)
+        segment.pin()
+        try:
+            return self._write_locked(segment, batch, info, marker, now_ms, out)
+        finally:
+            segment.unpin()
+
+    cdef Segment _writable_locked(self, const ItemInfo* info, bint may_block, int64_t now_ms):
+        """The segment that takes the batch, open. None: it could not be made, or not without blocking."""
+        cdef Segment segment = self.active
+        cdef bint roll
+        roll = segment.sealed
+        if segment.has_file and not roll and segment.index is not None:
+            roll = (
+                (segment.size > 0 and (
+                    segment.size + (0 if self.format.positional else info.size) > self.segment_size_max
+                    or segment.index.count >= self.index_count_max
+                    or now_ms - segment.created_ms > self.segment_ms - self.roll_jitter_ms))
+                or self.log_end_offset + info.last_offset_delta - segment.base_offset > INT32_MAX)
+        elif not may_block:
+            return None
+        if roll or not segment.has_file or segment.index is None or not self.epoch_recorded:
+            if not may_block:
+                return None
+            segment = self._prepare_segment_locked(roll)
+            return segment
+        if segment.fd < 0 and not may_block:
+            return None
+        return segment
+
+    cdef int _write_locked(self, Segment segment, unsigned char* batch, ItemInfo* info, const Marker* marker,
+                           int64_t now_ms, AppendResult* out) except -1:
+        """Places, writes and publishes the batch at the end of a pinned segment; `marker`: what it says, if it is one.
+        """
+        cdef int64_t written
+        cdef RecordFormat format = self.format
+        cdef bint stamp = self.log_append_time
+        cdef int64_t offset = self.log_end_offset
+        cdef int32_t epoch = self.leader_epoch
+        cdef int64_t size_max = self.segment_size_max
+        cdef bint whole = self.preallocate
+        kl_assert(not PyThread_acquire_lock(self.lock, NOWAIT_LOCK))
+        kl_assert(segment.pins > 0)
+        kl_assert(<void*>segment == <void*>self.active)
+        kl_assert(segment.base_offset <= offset)
+        # The caller keeps `batch` alive, the pin keeps the descriptor, the lock keeps the end where it is.
+        with nogil:
+            if stamp:
+                format.stamp(batch, info, now_ms)
+            format.place(batch, info, offset, epoch)
+            written = segment.write(batch, info.size, size_max, whole)
+        if written < 0:
+            self._write_failed_locked(<int>-written)
+            return refuse(out, KAFKA_STORAGE_ERROR)
+        if self.storage_full:
+            self._storage_recovered_locked()
+        if marker != NULL:
+            self.producers.update_marker(info, marker, now_ms)
+        elif info.producer_id >= 0:
+            self.producers.update(info, now_ms)
+        kl_assert(written == info.size)
+        kl_assert(info.base_offset == offset)
+        kl_assert(info.next_offset > offset)
+        segment.advance(info, self.index_interval)
+        self.log_end_offset = info.next_offset
+        self.high_watermark = info.next_offset
+        self._move_stable()
+        self.unflushed_count += info.record_count
+        if self.unflushed_since == 0.0:
+            self.unflushed_since = self.clock.monotonic()
+            if self.dirty_logs is not None:
+                self.dirty_logs.add(self)
+        out.base_offset = offset
+        out.end_offset = info.next_offset
+        out.append_time_ms = now_ms if stamp else -1
+        out.flush_due = self.unflushed_count >= self.flush_messages
+        return APPEND_DONE
+
+    cdef int _move_stable(self) except -1:
+        """Publishes how far read_committed clients may read. It never goes back."""
+        cdef int64_t offset = min(self.producers.first_open_offset, self.high_watermark)
+        # A log start inside an open transaction has moved it past that one's first offset already.
+        if offset > self.last_stable_offset:
+            self.last_stable_offset = offset
+        kl_assert(self.log_start_offset <= self.last_stable_offset)
+        kl_assert(self.last_stable_offset <= self.high_watermark)
+        kl_assert(self.high_watermark <= self.log_end_offset)
+        kl_assert(self.flushed_offset <= self.log_end_offset)
+        return 0
+
+    # ---- read -------------------------------------------------------------------------------------------------------
+
+    cdef Segment segment_of(self, int64_t offset, tuple segments):
+        """The segment that holds `offset`: the last one that starts at or below it, else the first."""
+        cdef Py_ssize_t low = 0
+        cdef Py_ssize_t high = len(segments)
+        cdef Py_ssize_t middle
+        while low < high:
+            middle = (low + high) >> 1
+            if (<Segment>segments[middle]).base_offset <= offset:
+                low = middle + 1
+            else:
+                high = middle
+        return <Segment>segments[max(low - 1, 0)]
+
+    cdef LogSlice read_slice(self, int64_t offset, int64_t size_max, bint whole_first_batch, int64_t upper_offset,
+                             int* error):
+        """Whole batches from the one that holds `offset` (or the next one), below upper_offset, in size_max bytes.
+
+        None with error 0: nothing to read. Errors: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE (quarantined bytes),
+        KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION (deleted); READ_DEFER: read_blocking() on the pool, then again.
+        """
+        cdef tuple segments = self.segments
+        cdef int64_t log_end = self.log_end_offset
+        cdef Segment segment
+        cdef int64_t start = 0
+        cdef int64_t end = 0
+        cdef int result
+        error[0] = 0
+        if self.deleted:
+            error[0] = UNKNOWN_TOPIC_OR_PARTITION
+        elif self.offline:
+            error[0] = KAFKA_STORAGE_ERROR
+        elif self.format.positional:
+            error[0] = UNSUPPORTED_FOR_MESSAGE_FORMAT
+        elif offset < self.log_start_offset or offset > log_end:
+            error[0] = OFFSET_OUT_OF_RANGE
+        if error[0] != 0 or offset >= log_end or offset >= upper_offset:
+            return None
+        if upper_offset >= log_end:
+            upper_offset = INT64_MAX
+        segment = self.segment_of(offset, segments)
+        while True:
+            result = PAST_END
+            if segment.damage is not None and segment.is_quarantined(offset):
+                error[0] = CORRUPT_MESSAGE
+                return None
+            if segment.size > 0:
+                if not segment.try_pin():
+                    error[0] = READ_DEFER
+                    return None
+                result = READ_DEFER
+                try:
+                    result = segment.slice(
+                        offset, size_max, whole_first_batch, upper_offset, segment.size, &start, &end)
+                    if segment.has_fault() or (segment.index is not None and segment.index.has_fault()):
+                        result = self._after_fault(segment)
+                finally:
+                    if result != 0 or start == end:
+                        segment.unpin()
+            if result != PAST_END:
+                break
+            segment = self._next_segment(segment, segments)
+            if segment is None:
+                return None
+        error[0] = result
+        if result != 0 or start == end:
+            return None
+        return make_slice(self, segment, start, end - start)
+
+    cdef int _after_fault(self, Segment segment) except -32000:
+        """What a read that met zeros in place of a file's bytes answers: an index is made anew, a log is offline."""
+        if not segment.has_fault():
+            segment.forget_index()
+            return READ_DEFER
+        self._read_failed(segment, EIO)
+        return KAFKA_STORAGE_ERROR
+
+    cdef Segment _next_segment(self, Segment segment, tuple segments):
+        """The segment behind one of `segments`, or None. A gap at a segment's end is rare, so this may be slow."""
+        cdef Py_ssize_t i
+        for i in range(len(segments) - 1):
+            if segments[i] is segment:
+                return <Segment>segments[i + 1]
+        return None
+
+    # ---- listeners --------------------------------------------------------------------------------------------------
+
+    cdef int add_listener(self, LogListener listener) except -1:
+        if listener not in self.listeners:
+            self.listeners = (*self.listeners, listener)
+        return 0
+
+    cdef int remove_listener(self, LogListener listener) except -1:
+        if listener in self.listeners:
+            self.listeners = tuple([other for other in self.listeners if other is not listener])
+        return 0
+
+    cdef int notify(self, int64_t appended_bytes) except -1:
+        cdef tuple listeners = self.listeners
+        cdef Py_ssize_t i
+        for i in range(len(listeners)):
+            (<LogListener>listeners[i]).on_advance(self, appended_bytes)
+        return 0
+
+    def _notify(self, int64_t appended_bytes):
+        self.notify(appended_bytes)
+
+    # ---- Python's view ----------------------------------------------------------------------------------------------
+
+    def append_batch(self, batch, *, bint may_block=True, int origin=FROM_CLIENT, int64_t admitted=NOT_ADMITTED):
+        """Appends a copy of one batch: (outcome, error, base offset, append time ms, log start, end offset, bad record
+        index), where the outcome is one of APPEND_... and the error, Kafka's code, is 0 unless it was refused.
+
+        APPEND_DEFER: may_block=False would have had to block. APPEND_ASK: a transaction would begin that nobody has
+        `admitted`. `origin`: one of FROM_... of kafkalite._native.log.producers.
+        """
+        cdef AppendResult out
+        cdef bytearray copy = bytearray(batch)
+        cdef int outcome = self.append(
+            <unsigned char*><char*>copy, len(copy), may_block, &out, origin, admitted)
+        return (outcome, out.error, out.base_offset, out.append_time_ms, out.log_start_offset, out.end_offset,
+                out.record_error_index)
+
+    def append_marker_batch(self, batch, *, bint strict=False):
+        """Appends a copy of a control batch that ends a transaction, blocking where need be: (error, end offset)."""
+        cdef AppendResult out
+        cdef ItemInfo info
+        cdef Marker marker
+        cdef bytearray copy = bytearray(batch)
+        cdef unsigned char* data = <unsigned char*><char*>copy
+        cdef int error = self.format.check(data, len(copy), INT64_MAX, &info)
+        if error == 0:
+            read_marker(data, &info, &marker)
+            if not info.attributes & CONTROL or marker.type == MARKER_EMPTY or info.producer_id < 0:
+                error = INVALID_RECORD
+        if error != 0:
+            return error, -1
+        out.end_offset = -1
+        out.error = 0
+        self.lock_acquire()
+        try:
+            self._append_marker_locked(data, &info, &marker, strict, self.now_ms(), &out)
+        finally:
+            self.lock_release()
+        if out.error == 0:
+            self.notify(0)                  # the last stable offset may have moved by far more than the marker
+        return out.error, out.end_offset
+
+    def transaction_admission(self):
+        """What append_batch takes as `admitted`."""
+        return self.admission()
+
+    def read_copy(self, int64_t offset, int64_t size_max, *, bint whole_first_batch=True, upper_offset=None):
+        """(error code, bytes) of read_slice; the error code may be READ_DEFER (-1000)."""
+        cdef int error = 0
+        cdef LogSlice found = self.read_slice(
+            offset, size_max, whole_first_batch, INT64_MAX if upper_offset is None else upper_offset, &error)
+        if found is None:
+            return error, b""
+        try:
+            return error, found.tobytes()
+        finally:
+            found.release()
+
+    def slice_at(self, int64_t offset, int64_t size_max, *, bint whole_first_batch=True):
+        """(error code, LogSlice or None), for callers that keep the slice."""
+        cdef int error = 0
+        found = self.read_slice(offset, size_max, whole_first_batch, INT64_MAX, &error)
+        return error, found
+
+    # ---- for the subclass -------------------------------------------------------------------------------------------
+
+    def _set_numbers(self, *, int64_t segment_size_max, int64_t segment_ms, int64_t roll_jitter_ms,
+                     int64_t index_interval, int64_t index_count_max, int64_t message_size_max, bint log_append_time,
+                     int64_t timestamp_before_max_ms, int64_t timestamp_after_max_ms, bint compacted,
+                     bint validate_records, int64_t flush_messages, int16_t codec=-1, bint preallocate=False):
+        """The topic's settings; they hold from the next append on."""
+        self.segment_size_max = segment_size_max
+        self.segment_ms = segment_ms
+        self.roll_jitter_ms = roll_jitter_ms
+        self.index_interval = index_interval
+        self.index_count_max = index_count_max
+        self.message_size_max = message_size_max
+        self.log_append_time = log_append_time
+        self.timestamp_before_max_ms = timestamp_before_max_ms
+        self.timestamp_after_max_ms = timestamp_after_max_ms
+        self.compacted = compacted
+        self.validate_records = validate_records
+        self.flush_messages = flush_messages
+        self.codec = codec
+        self.preallocate = preallocate
+
+    def _set_segments(self, tuple segments):
+        """Publishes a new list of segments."""
+        cdef Segment last
+        if not segments:
+            raise ValueError("a log has at least one segment")
+        for i in range(1, len(segments)):
+            assert (<Segment>segments[i - 1]).base_offset < (<Segment>segments[i]).base_offset, "segments out of order"
+        last = <Segment?>segments[len(segments) - 1]
+        if KL_DEBUG:
+            self._check_contiguous(segments)
+        self.active = last
+        self.segments = segments
+
+    cdef int _check_contiguous(self, tuple segments) except -1:
+        """A new active segment begins where the log ends, and in a positional format each one where the one before
+        does. (Elsewhere compaction leaves gaps, and only the batches themselves tell.)"""
+        cdef Segment before, segment
+        for i in range(1, len(segments)):
+            before, segment = <Segment>segments[i - 1], <Segment>segments[i]
+            kl_assert(before.base_offset < segment.base_offset)
+            if self.format.positional:
+                kl_assert(before.base_offset + before.size == segment.base_offset)
+        if self.active is not None:
+            segment = <Segment>segments[len(segments) - 1]
+            kl_assert(segment.base_offset <= self.log_end_offset)
+            if segment.base_offset > self.active.base_offset:
+                kl_assert(segment.base_offset == self.log_end_offset)
+        return 0
+
+    def _set_offsets(self, int64_t log_start, int64_t flushed, int64_t log_end):
+        """Publishes the offsets of a log being opened."""
+        kl_assert(self.log_end_offset <= log_end)
+        kl_assert(0 <= log_start)
+        kl_assert(log_start <= flushed)
+        kl_assert(flushed <= log_end)
+        assert 0 <= log_start <= flushed <= log_end, f"offsets out of order: {log_start}, {flushed}, {log_end}"
+        self.log_start_offset = log_start
+        self.flushed_offset = flushed
+        self.log_end_offset = log_end
+        self.high_watermark = flushed if self.format.positional else log_end
+        self.last_stable_offset = flushed if self.format.positional else log_start
+
+    def _set_log_start(self, int64_t log_start):
+        kl_assert(self.log_start_offset <= log_start)
+        kl_assert(log_start <= self.log_end_offset)
+        assert self.log_start_offset <= log_start <= self.log_end_offset, "log start must rise and stay inside the log"
+        self.log_start_offset = log_start
+        if self.flushed_offset < log_start:
+            self.flushed_offset = log_start
+        if self.last_stable_offset < log_start:
+            self.last_stable_offset = log_start
+        if self.producers is not None:
+            self.producers.aborted.forget_below(log_start)
+
+    def _set_flushed(self, int64_t flushed):
+        """Records below `flushed` are on the disk. It never goes back."""
+        kl_assert(flushed <= self.log_end_offset)
+        assert flushed <= self.log_end_offset, "flushed beyond the end"
+        if flushed > self.flushed_offset:
+            self.flushed_offset = flushed
+            if self.format.positional:
+                self.high_watermark = flushed
+                self.last_stable_offset = flushed
+
+    def _begin_flush(self):
+        """(log end, segments) of what a flush starting now will have made durable; the counters start anew."""
+        self.unflushed_count = 0
+        self.unflushed_since = 0.0
+        if self.dirty_logs is not None:
+            self.dirty_logs.discard(self)
+        return self.log_end_offset, self.segments
+
+    def _set_producers(self, ProducerTable producers):
+        """Publishes the state of the producers, and with it how far read_committed clients may read."""
+        producers.aborted.forget_below(self.log_start_offset)
+        self.producers = producers
+        self._move_stable()
+
+    def _set_epoch(self, int32_t leader_epoch, bint recorded):
+        self.leader_epoch = leader_epoch
+        self.epoch_recorded = recorded
+
+    def _set_offline(self):
+        """False where it was offline before."""
+        if self.offline:
+            return False
+        self.offline = True
+        return True
+
+    def _set_deleted(self):
+        self.deleted = True
+
+    def _flush_due(self, end_offset):
+        """flush.messages asks for a flush; must not block. Whoever acknowledges waits for it by itself."""
+
+    def _load_producers_locked(self):
+        """Loads `producers`; False when the storage failed."""
+        self._set_producers(ProducerTable())
+        return True
+
+    def _prepare_segment_locked(self, roll):
+        """Makes `active` writable: index, file, recorded epoch, or a roll. None: the storage failed."""
+        raise TypeError("a bare LogCore has no storage")
+
+    def _check_compressed(self, batch, key_required, timestamp_min, timestamp_max):
+        """(error code, index of the bad record or -1, largest timestamp) of a compressed batch."""
+        raise TypeError("a bare LogCore has no codecs")
+
+    def _recode(self, batch, codec):
+        """The batch in another codec, as a bytearray with a right header."""
+        raise TypeError("a bare LogCore has no codecs")
+
+    def _write_failed_locked(self, error):
+        """A write failed with this errno and was cut back."""
+        self.offline = True
+
+    def _read_failed(self, segment, error):
+        """The bytes of a segment cannot be read, with this errno. Any thread, with or without the log's lock."""
+        self.offline = True
+
+    def _storage_recovered_locked(self):
+        """A write succeeded again after a full disk."""
+        self.storage_full = False

@@ -1,0 +1,848 @@
+"""One file of a log: its descriptor and map (lent out by pins), its size, its index, what of it is verified.
+
+    0                        verified, flushed ...           size   written    allocated
+    |--- whole batches, readable ---------------------------|- zeros -|- blocks ---|- address space of the map ---|
+
+Bytes up to `size` never change while the file lives and are never unmapped or cut while a pin is held. Writing is by
+`pwrite` at `size`, into blocks reserved ahead without growing the file; reading is through a read-only map that goes
+beyond the end of the file, so that it need not grow with it. Nobody reads the map at or above `size`.
+
+Once a segment holds ZEROS_FROM bytes, small batches are written into zeros that were written before, up to
+ZEROS_STEP_MAX at once: the page cache then allocates its pages in large pieces (half the CPU of a batch of 10 KB), and
+fdatasync finds the file's size and blocks settled, with nothing for the file system's journal. So a file that was not
+closed cleanly may end in zeros, which recovery cuts (kafkalite/log/recovery.py). A roll and a clean stop cut them, so
+that a sealed file's size is the truth. Classic segments do without: their offsets are file positions.
+
+Bytes loaded from the disk are not trusted: their CRC is checked once, granule by granule (a granule lies between two
+index entries), before they are first served. What fails is quarantined: listed in `damage`, its bytes left in place.
+
+A file that somebody cuts, or that the disk cannot give, reads as zeros and raises a flag (see mapped_faults): whoever
+read the map calls `check_read` behind it, or asks `has_fault`. Once raised it stays so: the bytes are not served again
+by this process. A size that is below what was written raises it too, where a size is looked at anyway.
+
+Thread rule: pins, opening and closing, `advance` and the index need the GIL, which none of these gives away between a
+test and what depends on it; the log's lock orders the writers. The map and descriptor may be used without the GIL
+while pinned. The FileCache closes only segments without pins.
+"""
+
+from libc.errno cimport EIO, errno
+from libc.stdint cimport INT64_MAX, int64_t
+from libc.string cimport memchr
+
+from kafkalite._native.base.debug cimport kl_assert
+from kafkalite._native.base.file_ops cimport (
+    file_allocate,
+    file_datasync,
+    file_open,
+    file_pwrite,
+    file_truncate,
+    file_unlink,
+)
+from kafkalite._native.base.mapped_faults cimport forget_map, watch_map
+from kafkalite._native.log.index cimport IndexView, SegmentIndex, bisect_last, bisect_last_below
+from kafkalite._native.log.record_format cimport PARSED, ItemInfo, RecordFormat
+from kafkalite._native.wire.error_codes cimport CORRUPT_MESSAGE
+
+import os as _os
+
+cdef extern from "<sys/mman.h>" nogil:
+    void* c_mmap "mmap"(void* address, size_t size, int protection, int flags, int fd, int64_t position)
+    int c_munmap "munmap"(void* address, size_t size)
+    int PROT_READ
+    int MAP_SHARED
+    void* MAP_FAILED
+
+cdef extern from "<unistd.h>" nogil:
+    int c_close "close"(int fd)
+
+cdef extern from "<sys/stat.h>" nogil:
+    struct struct_stat "stat":
+        int64_t st_size
+    int c_fstat "fstat"(int fd, struct_stat* out)
+
+cdef extern from "<fcntl.h>" nogil:
+    int O_RDWR
+    int O_CREAT
+    int O_EXCL
+    int O_CLOEXEC
+    int SYNC_FILE_RANGE_WRITE
+    int sync_file_range(int fd, int64_t position, int64_t size, unsigned int flags)
+
+cdef enum:
+    ALLOCATE_STEP_MIN = 16 * 1024           # an idle partition reserves little
+    ALLOCATE_STEP_MAX = 16 * 1024 * 1024    # and a busy one calls fallocate rarely
+    PAGE = 4096
+    ZEROS_FROM = 16 * 1024                  # below, a segment's end is its file's: there are many small partitions
+    ZEROS_STEP_MIN = 16 * 1024
+    ZEROS_STEP_MAX = 128 * 1024             # twice as much made each write dearer: its cost grows with the page's size
+    ZEROS_BATCH_MAX = 64 * 1024             # a larger batch gets large pages by itself
+    ZEROS_SIZE_MAX = ZEROS_STEP_MAX + ZEROS_BATCH_MAX
+
+    FOUND = 0
+    PASSED_END = 1
+    MET_INVALID = 2
+
+
+cdef unsigned char zeros[ZEROS_SIZE_MAX]
+
+
+class SegmentUnreadable(OSError):
+    """A segment's file was cut from outside, or the disk cannot give what is in it."""
+
+
+cdef class FileCache:
+    """Bounds how many segments are open at once; closes the least lately used ones without pins (second chance).
+
+    When every open segment is pinned the bound is passed rather than failing: pins are short.
+    """
+
+    def __init__(self, int64_t open_max):
+        if open_max < 1:
+            raise ValueError("open_max must be at least 1")
+        self.open_max = open_max
+        self.slots = []
+
+    cdef int make_room(self) except -1:
+        """Closes segments until one more may open."""
+        cdef Segment segment
+        cdef Py_ssize_t steps = 2 * len(self.slots)
+        while self.open_count >= self.open_max and steps > 0 and self.slots:
+            steps -= 1
+            if self.hand >= len(self.slots):
+                self.hand = 0
+            segment = <Segment>self.slots[self.hand]
+            if segment.pins > 0:
+                self.hand += 1
+            elif segment.used:
+                segment.used = False
+                self.hand += 1
+            else:
+                segment._close()
+        return 0
+
+    cdef int remove(self, Segment segment) except -1:
+        kl_assert(segment.slot >= 0)
+        kl_assert(segment.slot < <Py_ssize_t>len(self.slots))
+        kl_assert(self.open_count == <int64_t>len(self.slots))
+        cdef Segment last = <Segment>self.slots.pop()
+        if last is not segment:
+            self.slots[segment.slot] = last
+            last.slot = segment.slot
+        segment.slot = -1
+        self.open_count -= 1
+        return 0
+
+
+cdef int find_offset(RecordFormat format, const unsigned char* map, int64_t base, int64_t position, int64_t limit,
+                     int64_t offset, ItemInfo* info) noexcept nogil:
+    """Walks headers from a batch boundary to the first batch that ends above `offset`."""
+    cdef int result
+    while position < limit:
+        result = format.parse(map + position, limit - position, base + position, info)
+        if result != PARSED:
+            return MET_INVALID
+        if info.next_offset > offset:
+            info.position = position
+            return FOUND
+        position += info.size
+    return PASSED_END
+
+
+cdef int64_t last_boundary(RecordFormat format, const unsigned char* map, int64_t base, int64_t position, int64_t limit,
+                           int64_t target, int64_t upper_offset) noexcept nogil:
+    """The last batch boundary at or below `target` with all batches before it below upper_offset; walks from one."""
+    cdef ItemInfo info
+    while position < limit:
+        if format.parse(map + position, limit - position, base + position, &info) != PARSED:
+            break
+        if position + info.size > target or info.next_offset > upper_offset:
+            break
+        position += info.size
+    return position
+
+
+cdef class Segment:
+    """One file of a log."""
+
+    def __cinit__(self):
+        self.fd = -1
+        self.map = NULL
+        self.watch = -1
+        self.slot = -1
+        self.max_timestamp = -1
+        self.max_timestamp_offset = -1
+        self.last_position = -1
+
+    def __init__(self, FileCache cache, RecordFormat format, str directory, int64_t base_offset, *,
+                 int64_t map_reserve, int64_t size=-1, str path_suffix=""):
+        """With `size` a file that exists, none of it verified; without, one that the first append will create.
+
+        `path_suffix` names a file that compaction has not put in its final place yet.
+        """
+        self.path_suffix = path_suffix
+        self.cache = cache
+        self.format = format
+        self.directory = directory
+        self.base_offset = base_offset
+        self.map_reserve = map_reserve
+        if size >= 0:
+            self.has_file = True
+            self.size = size
+            self.unverified_size = size
+            self.allocated = self.reserved = self.written = size
+        else:
+            self.index = SegmentIndex()
+
+    def __dealloc__(self):
+        if self.fd >= 0:
+            c_close(self.fd)
+        if self.map != NULL:
+            forget_map(self.watch)
+            c_munmap(<void*>self.map, <size_t>self.map_size)
+
+    def __repr__(self):
+        return f"Segment({self.name!r}, size={self.size})"
+
+    @property
+    def name(self):
+        """File name without suffix: the base offset in twenty digits."""
+        return f"{self.base_offset:020d}"
+
+    @property
+    def path(self):
+        return f"{self.directory}/{self.base_offset:020d}{self.format.suffix}{self.path_suffix}"
+
+    # ---- pins -------------------------------------------------------------------------------------------------------
+
+    cdef int pin(self) except -1:
+        """Makes `fd` and `map` valid until unpin(); opens the file if need be."""
+        if self.fd < 0:
+            self._open()
+        if self.map_size < self.size:
+            self._ensure_map()
+        kl_assert(self.fd >= 0)
+        kl_assert(self.map_size >= self.size)
+        kl_assert(self.pins >= 0)
+        self.pins += 1
+        self.used = True
+        return 0
+
+    cdef bint try_pin(self) noexcept:
+        """As pin(), but False where that would open or map."""
+        if self.fd < 0 or self.map_size < self.size:
+            return False
+        kl_assert(self.pins >= 0)
+        self.pins += 1
+        self.used = True
+        return True
+
+    cdef int unpin(self) except -1:
+        kl_assert(self.pins > 0)
+        kl_assert(self.fd >= 0)
+        assert self.pins > 0, "unpin without pin"
+        self.pins -= 1
+        if self.pins == 0 and self.retired is not None:
+            for address, size, watch in self.retired:
+                forget_map(watch)
+                c_munmap(<void*><size_t>address, <size_t>size)
+            self.retired = None
+        if self.pins == 0 and self.deleted:
+            self._close()
+        return 0
+
+    cdef int check_read(self) except -1:
+        """To be called when the map was read, before anything made from it is used. SegmentUnreadable: it was zeros."""
+        if self.has_fault():
+            raise SegmentUnreadable(EIO, "the file was cut from outside or cannot be read", self.path)
+        return 0
+
+    cdef int check_size(self, int64_t size) except -1:
+        """The file must have `size` bytes at least; SegmentUnreadable: somebody cut it. Open, and does not block."""
+        cdef struct_stat found
+        if c_fstat(self.fd, &found) == 0 and found.st_size < size:
+            self.fault = 1
+            raise SegmentUnreadable(
+                EIO, f"the file was cut from outside: {found.st_size} bytes of {size} are there", self.path)
+        return 0
+
+    def modified_ms(self):
+        """When its file was written last, ms; 0 once it is gone. SegmentUnreadable: there is less than there was."""
+        cdef int64_t size = self.size
+        if not self.has_file:
+            return 0
+        try:
+            found = _os.stat(self.path)
+        except OSError:
+            return 0
+        if found.st_size < size and not self.deleted:
+            self.fault = 1
+            raise SegmentUnreadable(
+                EIO, f"the file was cut from outside: {found.st_size} bytes of {size} are there", self.path)
+        return found.st_mtime_ns // 1000000
+
+    def note_unreadable(self):
+        """A read by other ways than the map failed: what can be read no more is not served any more."""
+        self.fault = 1
+
+    @property
+    def unreadable(self):
+        """Whether the file was cut from outside or could not be read."""
+        return bool(self.has_fault())
+
+    cdef int _open(self) except -1:
+        cdef bytes path
+        cdef const char* c_path
+        cdef int fd, map_error
+        cdef int64_t map_size
+        cdef void* address = MAP_FAILED
+        if self.deleted:
+            raise FileNotFoundError(2, "segment is deleted", self.path)
+        self.cache.make_room()
+        path = _os.fsencode(self.path)
+        c_path = path
+        map_size = max(self.map_reserve, self.size)
+        with nogil:
+            fd = file_open(c_path, O_RDWR | O_CLOEXEC)
+            if fd >= 0:
+                address = c_mmap(NULL, <size_t>map_size, PROT_READ, MAP_SHARED, fd, 0)
+                if address == MAP_FAILED:
+                    map_error = errno
+                    c_close(fd)
+                    fd = -map_error
+        if fd < 0:
+            raise OSError(-fd, _os.strerror(-fd), self.path)
+        if self.fd >= 0 or self.deleted:    # another thread was faster while the GIL was away
+            c_munmap(address, <size_t>map_size)
+            c_close(fd)
+            if self.fd < 0:                 # what was opened may be another segment under the same name
+                raise FileNotFoundError(2, "segment is deleted", self.path)
+            return 0
+        self._take(fd, address, map_size)
+        if self.size > 0:
+            try:
+                self.check_size(self.size)
+            except SegmentUnreadable:
+                if self.pins == 0:
+                    self._close()
+                raise
+        return 0
+
+    cdef int _take(self, int fd, void* address, int64_t map_size) except -1:
+        kl_assert(self.fd < 0)
+        kl_assert(self.slot < 0)
+        try:
+            self.watch = watch_map(address, map_size, &self.fault)
+        except MemoryError:
+            c_munmap(address, <size_t>map_size)
+            c_close(fd)
+            raise
+        self.fd = fd
+        self.map = <const unsigned char*>address
+        self.map_size = map_size
+        self.slot = len(self.cache.slots)
+        self.cache.slots.append(self)
+        self.cache.open_count += 1
+        return 0
+
+    cdef int _close(self) except -1:
+        cdef int fd = self.fd
+        cdef void* address = <void*>self.map
+        cdef int64_t map_size = self.map_size
+        kl_assert(self.pins == 0)
+        assert self.pins == 0, "closing a pinned segment"
+        if fd < 0:
+            return 0
+        forget_map(self.watch)
+        self.watch = -1
+        self.fd = -1
+        self.map = NULL
+        self.map_size = 0
+        self.cache.remove(self)
+        with nogil:
+            c_munmap(address, <size_t>map_size)
+            c_close(fd)
+        return 0
+
+    cdef int _ensure_map(self) except -1:
+        """Maps more address space; a map that somebody still reads is kept until the last pin goes."""
+        cdef int64_t map_size = max(self.map_reserve, 2 * self.size)
+        cdef void* address = c_mmap(NULL, <size_t>map_size, PROT_READ, MAP_SHARED, self.fd, 0)
+        cdef int watch
+        if address == MAP_FAILED:
+            raise OSError(errno, _os.strerror(errno), self.path)
+        try:
+            watch = watch_map(address, map_size, &self.fault)
+        except MemoryError:
+            c_munmap(address, <size_t>map_size)
+            raise
+        if self.pins > 0:
+            if self.retired is None:
+                self.retired = []
+            self.retired.append((<size_t>self.map, self.map_size, self.watch))
+        else:
+            forget_map(self.watch)
+            c_munmap(<void*>self.map, <size_t>self.map_size)
+        self.watch = watch
+        self.map = <const unsigned char*>address
+        self.map_size = map_size
+        return 0
+
+    def __enter__(self):
+        self.pin()
+        return self
+
+    def __exit__(self, *exc_info):
+        self.unpin()
+
+    def close(self):
+        """Gives the descriptor and map back, unless pinned: then the cache or the collector does later."""
+        if self.pins == 0:
+            self._close()
+
+    @property
+    def is_open(self):
+        return self.fd >= 0
+
+    @property
+    def descriptor(self):
+        """The file descriptor, for a caller that holds a pin; -1 closed."""
+        return self.fd
+
+    # ---- writing ----------------------------------------------------------------------------------------------------
+
+    def create_file(self, int64_t created_ms):
+        """Creates the empty file of a new segment and opens it; OSError. The directory is not synced here."""
+        cdef bytes path = _os.fsencode(self.path)
+        cdef const char* c_path = path
+        cdef int64_t map_size = self.map_reserve
+        cdef void* address = MAP_FAILED
+        cdef int fd, map_error
+        self.cache.make_room()
+        with nogil:
+            fd = file_open(c_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC)
+            if fd >= 0:
+                address = c_mmap(NULL, <size_t>map_size, PROT_READ, MAP_SHARED, fd, 0)
+                if address == MAP_FAILED:
+                    map_error = errno
+                    c_close(fd)
+                    file_unlink(c_path)         # else the next attempt would find it in its way
+                    fd = -map_error
+        if fd < 0:
+            raise OSError(-fd, _os.strerror(-fd), self.path)
+        self._take(fd, address, map_size)
+        self.has_file = True
+        self.created_ms = created_ms
+
+    cdef int64_t write(self, const unsigned char* data, int64_t size, int64_t size_max, bint whole) noexcept nogil:
+        """Puts bytes behind the readable end without making them readable; pinned, under the log's lock.
+
+        Blocks are reserved in doubling steps up to size_max, or (`whole`) all at once. Returns size
+        or -errno; a failed write is cut back, so that the file holds whole batches only.
+        """
+        cdef int64_t end = self.size + size
+        cdef int64_t step
+        cdef int64_t result = 0
+        kl_assert(self.pins > 0)
+        kl_assert(size > 0)
+        kl_assert(not self.sealed)
+        kl_assert(self.written >= self.size)
+        if end > self.allocated:
+            step = min(max(self.size, ALLOCATE_STEP_MIN), ALLOCATE_STEP_MAX)
+            step = max(min(end + step, size_max), end) if not whole else max(size_max, end)
+            step = (step + PAGE - 1) & ~<int64_t>(PAGE - 1)
+            # Reserving is only about speed: where it is impossible the write itself says what is wrong.
+            if file_allocate(self.fd, self.allocated, step - self.allocated) == 0:
+                self.allocated = self.reserved = step
+            else:
+                self.allocated = end + ALLOCATE_STEP_MAX
+        if end > self.written and self.size >= ZEROS_FROM and size <= ZEROS_BATCH_MAX and not self.format.positional:
+            result = self.write_zeros(end)
+        if result >= 0:
+            result = file_pwrite(self.fd, data, size, self.size)
+        if result < 0:
+            self.allocated = self.reserved = self.written = self.size   # before the file shrinks: see sync()
+            file_truncate(self.fd, self.size)
+        elif end > self.written:
+            self.written = end
+        kl_assert(self.written >= self.size)
+        return result
+
+    cdef int64_t write_zeros(self, int64_t end) noexcept nogil:
+        """Makes the file reach beyond `end`, into reserved blocks only. 0 or more, or -errno."""
+        cdef int64_t step = ZEROS_STEP_MAX if self.size >= ZEROS_STEP_MAX else ZEROS_STEP_MIN
+        cdef int64_t until = min((end + step - 1) & ~(step - 1), self.reserved)
+        cdef int64_t result
+        if until <= end:
+            return 0
+        result = file_pwrite(self.fd, zeros, until - self.written, self.written)
+        if result >= 0:
+            kl_assert(until <= self.reserved)
+            self.written = until
+        return result
+
+    cdef int advance(self, const ItemInfo* info, int64_t index_interval) except -1:
+        """Makes the written batch readable and indexes it."""
+        kl_assert(not self.sealed)
+        kl_assert(info.size > 0)
+        kl_assert(info.base_offset >= self.base_offset)
+        kl_assert(info.next_offset > info.base_offset)
+        kl_assert(self.written >= self.size + info.size)
+        if self.bytes_since_entry > index_interval:
+            self.index.append(info.base_offset, self.size, self.max_timestamp)
+            self.bytes_since_entry = 0
+        self.bytes_since_entry += info.size
+        if info.max_timestamp > self.max_timestamp:
+            self.max_timestamp = info.max_timestamp
+            self.max_timestamp_offset = info.base_offset
+        self.last_position = self.size
+        self.size += info.size
+        return 0
+
+    def sync(self):
+        """fdatasync; afterwards what was readable at the call is on the disk. OSError: that data may be lost.
+
+        A file that was cut from outside meanwhile syncs well, so its size is looked at: it never falls below `written`,
+        which is lowered before the file is.
+        """
+        cdef int64_t size = self.size
+        cdef int64_t written = self.written
+        cdef struct_stat found
+        cdef int result
+        cdef bint sized
+        if self.flushed_size >= size or not self.has_file:
+            return
+        self.pin()
+        try:
+            with nogil:
+                result = file_datasync(self.fd)
+                sized = c_fstat(self.fd, &found) == 0
+            if result < 0:
+                raise OSError(-result, _os.strerror(-result), self.path)
+            if sized and found.st_size < min(written, self.written):
+                self.check_size(min(written, self.written))
+            self.check_read()
+        finally:
+            self.unpin()
+        kl_assert(size <= self.size)
+        if size > self.flushed_size:
+            self.flushed_size = size
+
+    def start_writeback(self):
+        """Lets the system begin writing what is not on the disk yet, so that several syncs overlap. Never fails."""
+        cdef int64_t start = self.flushed_size
+        cdef int64_t size = self.size - start
+        if size <= 0 or not self.has_file:
+            return
+        try:
+            self.pin()
+        except OSError:
+            return                              # deleted at this moment, or the sync behind it says what is wrong
+        try:
+            with nogil:
+                sync_file_range(self.fd, start, size, SYNC_FILE_RANGE_WRITE)
+        finally:
+            self.unpin()
+
+    def trim(self, *, bint unknown=False):
+        """Gives back blocks reserved behind the end; `unknown`: maybe there are some, a process died. OSError."""
+        cdef int result
+        if not self.has_file or (self.allocated <= self.size and self.written <= self.size and not unknown):
+            return
+        self.pin()
+        try:
+            self.check_size(self.size)              # a file that somebody cut must not grow holes in place of its end
+            if self.written > self.size:
+                self.flushed_size = min(self.flushed_size, self.size - 1)   # the new size has to reach the disk too
+            self.allocated = self.reserved = self.written = self.size
+            with nogil:
+                result = file_truncate(self.fd, self.size)
+        finally:
+            self.unpin()
+        if result < 0:
+            raise OSError(-result, _os.strerror(-result), self.path)
+
+    def trim_zeros(self):
+        """Makes the file end where its batches do. OSError."""
+        if self.written > self.size:
+            self.trim()
+
+    def mark_sealed(self):
+        """No append comes any more."""
+        self.sealed = True
+
+    def mark_deleted(self):
+        """Its files were renamed: it cannot be opened again. Pinned readers go on; the last of them closes it, since
+        an open descriptor would keep the disk space after the file's name is gone."""
+        self.deleted = True
+        if self.pins == 0:
+            self._close()
+
+    def cut(self, int64_t size):
+        """Recovery: drops the file's bytes from `size` on. Nobody may hold a pin or a view. OSError."""
+        cdef int result
+        kl_assert(self.pins == 0)
+        kl_assert(0 <= size)
+        kl_assert(size <= self.size)
+        assert self.pins == 0, "cutting a pinned segment"
+        self.pin()
+        try:
+            with nogil:
+                result = file_truncate(self.fd, size)
+        finally:
+            self.unpin()
+        if result < 0:
+            raise OSError(-result, _os.strerror(-result), self.path)
+        self.size = size
+        self.allocated = self.reserved = self.written = size
+        self.unverified_size = min(self.unverified_size, size)
+        self.flushed_size = min(self.flushed_size, size)
+        if self.damage is not None:
+            self.damage = tuple([entry for entry in self.damage if entry[1] <= size]) or None
+
+    # ---- what was loaded from the disk ------------------------------------------------------------------------------
+
+    def set_index(self, SegmentIndex index, *, int64_t bytes_since_entry, int64_t max_timestamp,
+                  int64_t max_timestamp_offset, int64_t last_position):
+        """The index and what else only a walk or an index file tells. Published last, as readers look at `index`."""
+        self.bytes_since_entry = bytes_since_entry
+        self.max_timestamp = max_timestamp
+        self.max_timestamp_offset = max_timestamp_offset
+        self.last_position = last_position
+        self.verified = None
+        self.index = index
+
+    def set_summary(self, int64_t max_timestamp, int64_t max_timestamp_offset, int64_t last_position):
+        """What the header of an index file tells before the index itself is loaded."""
+        self.max_timestamp = max_timestamp
+        self.max_timestamp_offset = max_timestamp_offset
+        self.last_position = last_position
+
+    def set_flushed(self, int64_t size):
+        """The first `size` bytes are on the disk (known from a checkpoint or the clean-shutdown marker)."""
+        kl_assert(0 <= size)
+        kl_assert(size <= self.size)
+        self.flushed_size = size
+
+    def set_verified_from(self, int64_t position):
+        """Everything from `position` on was checked while loading; at 0 all of it."""
+        kl_assert(position >= 0)
+        self.unverified_size = min(self.unverified_size, position)
+
+    @property
+    def unverified(self):
+        """Bytes from the start that still need checking before they are served, granules already checked included."""
+        return self.unverified_size
+
+    cdef bint is_verified(self, int64_t position, int64_t end) noexcept:
+        cdef int64_t first, last
+        if position >= self.unverified_size or end <= position:
+            return True
+        if self.verified is None or self.index is None:
+            return False
+        end = min(end, self.unverified_size)
+        first = bisect_last(self.index.positions, self.index.count, position) + 1
+        last = bisect_last_below(self.index.positions, self.index.count, end) + 1
+        if last >= len(self.verified):
+            return False
+        return memchr(<const unsigned char*>self.verified + first, 0, <size_t>(last - first + 1)) == NULL
+
+    def unverified_granules(self, int64_t position, int64_t end):
+        """[(granule, position, end, first offset or -1, first offset behind or -1)] still to check within a range."""
+        cdef int64_t first, last, g
+        cdef SegmentIndex index = self.index
+        found = []
+        if position >= self.unverified_size:
+            return found
+        if self.verified is None:
+            self.verified = bytearray(bisect_last_below(index.positions, index.count, self.unverified_size) + 2)
+            self.unverified_count = len(self.verified)
+        end = min(end, self.unverified_size)
+        first = bisect_last(index.positions, index.count, position) + 1
+        last = min(bisect_last_below(index.positions, index.count, end) + 1, <int64_t>len(self.verified) - 1)
+        for g in range(first, last + 1):
+            if self.verified[g]:
+                continue
+            found.append((
+                g,
+                index.positions[g - 1] if g > 0 else 0,
+                min(index.positions[g] if g < index.count else INT64_MAX, self.unverified_size),
+                index.offsets[g - 1] if g > 0 else -1,
+                index.offsets[g] if g < index.count else -1,
+            ))
+        return found
+
+    cdef bint distrust(self) noexcept:
+        """Bytes that were good are none any more: all of the file has to be checked again before it is served."""
+        self.verified = None
+        self.unverified_size = self.size
+        return True
+
+    def forget_index(self):
+        """Drops an index whose mapped file cannot be read any more; the next reader builds another."""
+        self.verified = None
+        self.index = None
+
+    def mark_verified(self, int64_t granule):
+        """The granule was checked; what is wrong in it stands in `damage`."""
+        if self.verified is not None and granule < len(self.verified) and not self.verified[granule]:
+            self.verified[granule] = 1
+            self.unverified_count -= 1
+            kl_assert(self.unverified_count >= 0)
+            if self.unverified_count == 0:
+                self.unverified_size = 0
+                self.verified = None
+
+    def add_damage(self, int64_t position, int64_t end, int64_t offset, int64_t next_offset):
+        """Quarantines bytes [position, end), where the offsets [offset, next_offset) were. False: they are already.
+
+        Ranges that touch become one, so that it does not matter in which steps the bytes were checked.
+        """
+        kl_assert(position <= end)
+        kl_assert(offset <= next_offset)
+        known = self.damage or ()
+        merged = []
+        last = None
+        for entry in sorted((*known, (position, end, offset, next_offset))):
+            if last is not None and entry[0] <= last[1] and entry[2] <= last[3]:
+                merged.pop()
+                entry = (last[0], max(last[1], entry[1]), min(last[2], entry[2]), max(last[3], entry[3]))
+            merged.append(entry)
+            last = entry
+        if tuple(merged) == known:
+            return False
+        self.damage = tuple(merged)
+        return True
+
+    cdef bint is_quarantined(self, int64_t offset) except -1:
+        """Whether an offset is under quarantine: known without opening the file."""
+        for _, _, first, behind in self.damage:
+            if first <= offset < behind:
+                return True
+        return False
+
+    # ---- reading ----------------------------------------------------------------------------------------------------
+
+    cdef int slice(self, int64_t offset, int64_t size_max, bint whole_first, int64_t upper_offset, int64_t size_limit,
+                   int64_t* start, int64_t* end) except? -2000:
+        """The positions of whole batches from the one that holds `offset`, all below upper_offset; pinned.
+
+        0 with start == end when none may be given; PAST_END; READ_DEFER; CORRUPT_MESSAGE inside quarantined bytes.
+        """
+        cdef IndexView view
+        cdef ItemInfo info
+        cdef int64_t i, position, granule_end, target, first_end, boundary
+        cdef int result
+        cdef RecordFormat format = self.format
+        cdef const unsigned char* map = self.map
+        cdef int64_t base = self.base_offset
+        start[0] = end[0] = 0
+        if self.index is None:
+            return READ_DEFER
+        if self.damage is not None:
+            return self._slice_damaged(offset, size_max, whole_first, upper_offset, size_limit, start, end)
+        _owner = self.index.view(&view)     # keeps the columns alive while they are bisected without the GIL
+        i = bisect_last(view.offsets, view.count, offset)
+        position = view.positions[i] if i >= 0 else 0
+        granule_end = view.positions[i + 1] if i + 1 < view.count else size_limit
+        if not self.is_verified(position, granule_end):
+            return READ_DEFER
+        with nogil:
+            result = find_offset(format, map, base, position, size_limit, offset, &info)
+        if result == PASSED_END:
+            return PAST_END
+        if result == MET_INVALID:
+            if self.is_verified(position, size_limit):
+                self.distrust()             # they were batches once: somebody changed the file
+            return READ_DEFER
+        if not self.is_verified(info.position, info.position + info.size):
+            return CORRUPT_MESSAGE if self.is_verified(position, size_limit) else READ_DEFER
+        if info.next_offset > upper_offset:
+            return 0
+        first_end = info.position + info.size
+        target = min(info.position + min(size_max, INT64_MAX - info.position), size_limit)
+        start[0] = info.position
+        if target < first_end:
+            end[0] = first_end if whole_first else info.position
+            return 0
+        if not self.is_verified(info.position, target):
+            return READ_DEFER
+        if target == size_limit and upper_offset == INT64_MAX:
+            end[0] = size_limit
+            return 0
+        with nogil:
+            i = bisect_last(view.positions, view.count, target)
+            if upper_offset != INT64_MAX:
+                i = min(i, bisect_last(view.offsets, view.count, upper_offset))
+            boundary = max(first_end, view.positions[i]) if i >= 0 else first_end
+            boundary = last_boundary(format, map, base, boundary, size_limit, target, upper_offset)
+        end[0] = boundary
+        return 0
+
+    cdef int64_t end_offset_at(self, int64_t position, int64_t end) except -1:
+        """The first offset behind the batches in [position, end), both of them batch boundaries; pinned."""
+        cdef ItemInfo info
+        cdef IndexView view
+        cdef int64_t i
+        cdef int64_t base = self.base_offset
+        info.next_offset = base
+        _owner = self.index.view(&view)
+        with nogil:
+            i = bisect_last(view.positions, view.count, end - 1)
+            if i >= 0:
+                position = max(position, view.positions[i])
+            while position < end and self.format.parse(
+                    self.map + position, end - position, base + position, &info) == PARSED:
+                position += info.size
+        return info.next_offset
+
+    cdef int _slice_damaged(self, int64_t offset, int64_t size_max, bint whole_first, int64_t upper_offset,
+                            int64_t size_limit, int64_t* start, int64_t* end) except? -2000:
+        """slice() where bytes are quarantined: steps over them, ends before them. Rare, so simple rather than fast."""
+        cdef ItemInfo info
+        cdef int64_t position, bound, target, first_end
+        cdef int result
+        cdef tuple damage = self.damage
+        position = self.index.position_of_offset(offset)
+        while True:
+            bound = size_limit
+            for damage_start, damage_end, _, _ in damage:
+                if damage_start <= position < damage_end:
+                    position = damage_end
+                elif damage_start > position and damage_end > damage_start:
+                    bound = min(bound, <int64_t>damage_start)
+            if position >= size_limit:
+                return PAST_END
+            if not self.is_verified(position, min(position + 1, size_limit)):
+                return READ_DEFER
+            result = find_offset(self.format, self.map, self.base_offset, position, bound, offset, &info)
+            if result == FOUND:
+                break
+            if result == MET_INVALID:
+                return CORRUPT_MESSAGE if self.is_verified(position, bound) else READ_DEFER
+            position = bound
+        first_end = info.position + info.size
+        target = min(info.position + min(size_max, INT64_MAX - info.position), bound)
+        if not self.is_verified(info.position, max(target, first_end)):
+            return READ_DEFER
+        if self.damage is not damage:
+            return READ_DEFER               # found meanwhile: look again
+        start[0] = end[0] = info.position
+        if info.next_offset > upper_offset:
+            return 0
+        if target < first_end:
+            end[0] = first_end if whole_first else info.position
+        else:
+            end[0] = last_boundary(self.format, self.map, self.base_offset, first_end, bound, target, upper_offset)
+        return 0
+
+    def read_bytes(self, int64_t position, int64_t size):
+        """A copy of a readable range, whatever is in it."""
+        if position < 0 or size < 0 or position + size > self.size:
+            raise ValueError(f"range {position}+{size} is outside a segment of {self.size} bytes")
+        self.pin()
+        try:
+            found = <bytes>self.map[position:position + size]
+            self.check_read()
+        finally:
+            self.unpin()
+        return found

@@ -1,0 +1,116 @@
+"""One client connection: receive, frame, serve, answer in order."""
+
+from libc.stdint cimport int16_t, int32_t, int64_t
+from kafkalite._native.serve.fetch cimport FetchServer
+from kafkalite._native.serve.produce cimport ProduceServer
+from kafkalite._native.serve.transfer cimport Answer, Mailbox, OutBuffer
+from kafkalite._native.tls.tls_session cimport TlsBuffers, TlsSession
+
+
+# An API that connections serve by themselves, as the handler table says it.
+cdef struct NativeApi:
+    int16_t key
+    int16_t oldest
+    int16_t newest
+    int16_t flexible_from
+
+
+cdef class WorkerIo:
+    """What the connections of one worker share. Owner: that worker's thread."""
+    cdef readonly Mailbox mailbox
+    cdef OutBuffer out                      # answers of the connection being served, until flushed
+    cdef unsigned char* receive             # scratch: a request that arrives whole is served from here
+    cdef Py_ssize_t receive_capacity
+    cdef ProduceServer produce
+    cdef FetchServer fetch
+    cdef NativeApi produce_api
+    cdef NativeApi fetch_api
+    cdef public object classic              # the ClassicServer, where there is a kafka07 listener
+    cdef public object faults               # what requests meet on their way, in a broker under test; else None
+    cdef object dispatch                    # (connection, key, version, correlation id, client id, body) -> bytes
+    cdef object on_interest                 # (connection, events): changes the selector registration
+    cdef object on_close                    # (connection, reason): the worker forgets it
+    cdef list timers                        # heap of (deadline, number, FetchPlan)
+    cdef int64_t timer_number
+    cdef Py_ssize_t timers_purge_at
+    cdef public double now                  # monotonic seconds, set once per loop turn
+    cdef int32_t request_size_max
+    cdef int64_t output_bytes_max
+    cdef int32_t in_flight_max
+    cdef readonly int64_t requests          # served since start
+    cdef readonly int64_t bytes_in
+    cdef TlsBuffers tls                     # None where no listener speaks TLS
+    cdef object handshakes                  # deque of (deadline, Connection), oldest first; some are done meanwhile
+    cdef object failing                     # deque of (deadline, Connection) that are closed then
+    cdef readonly int32_t handshake_count   # connections whose handshake is not done
+    cdef int32_t handshake_count_max
+    cdef double handshake_s_max
+    cdef double failing_s                   # how long the close of a failed one is put off
+    cdef double step_turn                   # the loop turn that `step_count` is of
+    cdef int32_t step_count
+
+    cdef int add_timer(self, object plan, double deadline) except -1
+    cdef bint may_step(self) noexcept
+    cdef int begin_handshake(self, Connection connection) except -1
+    cdef int expire_handshakes(self) except -1
+
+
+cdef class Connection:
+    cdef WorkerIo io
+    cdef readonly object socket             # keeps the descriptor alive
+    cdef readonly int fd
+    cdef readonly str client_host
+    cdef readonly int client_port
+    cdef readonly object listener           # the Listener that accepted it
+    cdef public object principal            # who the client is; the authoriser's seam
+    cdef public str software_name           # from ApiVersions 3+, "" before
+    cdef public str software_version
+    cdef unsigned char* pending             # received and not served yet; NULL while there is none
+    cdef Py_ssize_t pending_size
+    cdef Py_ssize_t pending_capacity
+    cdef object queue                       # deque of Answer, in request order
+    cdef int64_t queued_bytes               # kept in memory for ready answers in the queue
+    cdef readonly int32_t in_flight         # answers in the queue
+    cdef list plans                         # FetchPlan objects that may still be parked
+    cdef int interest                       # selector events asked for
+    cdef int32_t in_flight_max              # above it the connection is not read
+    cdef int32_t frame_size_min
+    cdef bint paused                        # too much output or too many answers owed: not reading
+    cdef readonly bint closed
+    cdef readonly double last_active        # monotonic seconds of the last byte received or sent
+    cdef int64_t answered_ns                # when the last turn ended, 0 unknown
+    cdef bint brisk                         # the client asks again within LINGER_NS of its answer
+    cdef TlsSession tls                     # None on a listener without TLS
+    cdef bint failed                        # it waits for its close, and is neither read nor served
+    cdef Py_ssize_t room_min                # of what is received into `pending`
+
+    cdef int on_readable(self) except -1
+    cdef int serve_received(self, Py_ssize_t size) except -1
+    cdef int note_pace(self, Py_ssize_t received) except -1
+    cdef Py_ssize_t receive_some(self, unsigned char* target, Py_ssize_t size) except -2
+    cdef Py_ssize_t open_sealed(self, Py_ssize_t size, unsigned char* target, Py_ssize_t room) except -2
+    cdef int admit(self) except -1
+    cdef int fail(self, str problem) except -1
+    cdef Py_ssize_t serve_frames(self, unsigned char* data, Py_ssize_t size) except -1
+    cdef int serve(self, unsigned char* frame, Py_ssize_t size) except -1
+    cdef int serve_produce(self, int16_t version, int32_t correlation_id, unsigned char* body,
+                           Py_ssize_t size) except -1
+    cdef int serve_fetch(self, int16_t version, int32_t correlation_id, unsigned char* body, Py_ssize_t size) except -1
+    cdef int serve_other(self, int16_t key, int16_t version, int32_t correlation_id, bytes client_id,
+                         unsigned char* body, Py_ssize_t size) except -1
+    cdef int keep(self, const unsigned char* data, Py_ssize_t size) except -1
+    cdef int grow_pending(self, Py_ssize_t capacity) except -1
+    cdef Answer enqueue(self)
+    cdef int count(self, Answer answer) except -1
+    cdef int requeue_out(self, Py_ssize_t start) except -1
+    cdef int serve_pending(self) except -1
+    cdef int write_out(self) except -1
+    cdef int write_sealed(self) except -1
+    cdef int keep_rest(self, Py_ssize_t sent) except -1
+    cdef int settle(self) except -1
+    cdef int refuse(self, str reason) except -1
+    cdef int gather(self) except -1
+    cdef int drain_queue(self) except -1
+    cdef bint told(self, int result) except -1
+    cdef int forget_head(self, Answer answer) except -1
+    cdef int set_interest(self, int events) except -1

@@ -1,0 +1,774 @@
+"""One client connection: receives into a shared buffer, cuts frames, serves Produce and Fetch in C, answers in order.
+
+    readable ─▶ receive ─▶ frames ─▶ serve ─┬─ answered at once, nothing owed before it ─▶ out buffer ─▶ one send
+                                            └─ parked, or behind a parked one ─▶ queue ─▶ drained head first
+
+Receiving: a frame that arrives whole is served from the worker's scratch buffer, so an idle connection owns no
+buffer; the rest of a cut frame moves to the connection's own, which grows as bytes arrive (never by what a length
+field claims), stays while the connection is busy, so that large frames land where they are parsed, and is given back
+by trim().
+
+With TLS the same bytes pass through a TlsSession on either side, and nothing is served before its handshake is done and
+the listener has said who the client is. Handshakes are bounded: so many steps in a loop turn, so long, so many at once;
+a failed one is closed a moment later, so that trying costs time.
+
+Back-pressure: while a connection is owed more than `in_flight_max` answers or `output_bytes_max` bytes, it is not read.
+
+Thread rule: everything here runs on the owning worker; other threads reach a connection only through Answer and
+Mailbox.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport int16_t, int32_t, int64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy, memmove
+
+import heapq
+import logging
+from collections import deque
+
+from kafkalite._native.base.debug cimport kl_assert
+from kafkalite._native.serve.fetch cimport FETCH_FLEXIBLE_FROM, FETCH_READY, FetchPlan, FetchServer
+from kafkalite._native.serve.produce cimport (
+    MALFORMED, PARKED, PRODUCE_FLEXIBLE_FROM, SERVED, PendingProduce, ProduceServer,
+)
+from kafkalite._native.serve.transfer cimport Answer, Mailbox, OutBuffer
+from kafkalite._native.tls.tls_context cimport TlsContext
+from kafkalite._native.tls.tls_session cimport TLS_CAPACITY, TLS_HELD_MAX, TlsBuffers, TlsSession
+from kafkalite._native.wire.cursor cimport Cursor, cursor_init, load_i16, load_i32, read_string, skip_tags
+from kafkalite._native.wire.status cimport OK
+
+from kafkalite.model import ANONYMOUS as _ANONYMOUS
+
+cdef object logger = logging.getLogger("kafkalite.net")
+
+cdef extern from "<sys/socket.h>" nogil:
+    ssize_t send(int fd, const void* buf, size_t size, int flags)
+    ssize_t recv(int fd, void* buf, size_t size, int flags)
+    enum: MSG_NOSIGNAL
+    enum: MSG_DONTWAIT
+
+cdef extern from "<sched.h>" nogil:
+    int sched_yield()
+
+cdef extern from "<time.h>" nogil:
+    ctypedef long time_t
+    cdef struct timespec:
+        time_t tv_sec
+        long tv_nsec
+    int clock_gettime(int clock, timespec* out)
+    int CLOCK_MONOTONIC
+
+cdef inline int64_t now_ns() noexcept nogil:
+    cdef timespec now
+    clock_gettime(CLOCK_MONOTONIC, &now)
+    return <int64_t>now.tv_sec * 1000000000 + now.tv_nsec
+
+cdef enum:
+    LINGER_NS = 50000                   # how long a brisk client's next request is waited for without sleeping
+    LINGER_TURNS_MAX = 16               # requests served in a row before the other connections are looked at
+    LINGER_SIZE_MAX = 2048              # only clients that send little at a time: throughput needs no help
+
+cdef enum:
+    EVENT_READ = 1                      # selectors.EVENT_READ and EVENT_WRITE
+    EVENT_WRITE = 2
+    HEADER_SIZE_MIN = 10                # key, version, correlation id and the length of the client id
+    RECEIVE_CAPACITY = 262144
+    PENDING_CAPACITY_MIN = 4096
+    FRONT_SIZE_MAX = 32768              # the start of a frame that is copied so as to be read on in the worker's buffer
+    GATHER_SIZE_MAX = 16384             # ready answers up to this size are joined into one send
+    TURN_BYTES_MAX = 4194304            # one connection's share of a loop turn, in either direction
+    TIMERS_PURGE_MIN = 256
+    HANDSHAKE_STEPS_MAX = 8             # in a loop turn: the rest wait, and everybody else is served in between
+    TLS_HELLO_SIZE = 0x16030000         # what the first bytes of TLS are, read as the length of a request
+
+
+cdef NativeApi native_api(tuple row, int flexible_from) except *:
+    """A row of the handler table; ValueError where it contradicts the code that reads the API's requests."""
+    cdef NativeApi api
+    api.key, api.oldest, api.newest, api.flexible_from = row
+    if api.flexible_from != flexible_from:
+        raise ValueError(f"API {api.key}: flexible from {api.flexible_from}, but it is read so from {flexible_from}")
+    return api
+
+
+@cython.final
+cdef class WorkerIo:
+    """Buffers, servers and limits that the connections of one worker share."""
+
+    def __cinit__(self, Mailbox mailbox not None, OutBuffer out not None, ProduceServer produce not None,
+                  FetchServer fetch not None, dispatch, on_interest, on_close, apis, *, int request_size_max,
+                  int64_t output_bytes_max, int in_flight_max):
+        self.mailbox = mailbox
+        self.out = out
+        self.produce = produce
+        self.fetch = fetch
+        self.produce_api = native_api(apis[0], PRODUCE_FLEXIBLE_FROM)
+        self.fetch_api = native_api(apis[1], FETCH_FLEXIBLE_FROM)
+        self.dispatch = dispatch
+        self.on_interest = on_interest
+        self.on_close = on_close
+        self.request_size_max = request_size_max
+        self.output_bytes_max = output_bytes_max
+        self.in_flight_max = in_flight_max
+        self.timers = []
+        self.timers_purge_at = TIMERS_PURGE_MIN
+        self.receive_capacity = RECEIVE_CAPACITY
+        self.receive = <unsigned char*>malloc(RECEIVE_CAPACITY)
+        if self.receive == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.receive)
+
+    def use_tls(self, *, double handshake_s_max, int handshake_count_max, double failing_s):
+        """Makes this worker ready for connections with TLS; loads the library."""
+        self.tls = TlsBuffers()
+        self.handshakes = deque()
+        self.failing = deque()
+        self.handshake_s_max = handshake_s_max
+        self.handshake_count_max = handshake_count_max
+        self.failing_s = failing_s
+
+    cdef bint may_step(self) noexcept:
+        """Whether one more handshake may go on in this loop turn."""
+        if self.step_turn != self.now:
+            self.step_turn = self.now
+            self.step_count = 0
+        self.step_count += 1
+        return self.step_count <= HANDSHAKE_STEPS_MAX
+
+    cdef int begin_handshake(self, Connection connection) except -1:
+        """Counts a connection in, and the oldest one out that has not done its handshake, if there are too many."""
+        cdef Connection oldest
+        self.handshakes.append((self.now + self.handshake_s_max, connection))
+        self.handshake_count += 1
+        while self.handshake_count > self.handshake_count_max:
+            oldest = self.handshakes.popleft()[1]
+            if oldest.shakes_hands():
+                oldest.close("too many connections whose handshake is not done: the oldest goes")
+        return 0
+
+    cdef int expire_handshakes(self) except -1:
+        """Closes what did not come to an end in time, and what has failed a while ago."""
+        cdef Connection connection
+        while self.handshakes and (
+                self.handshakes[0][0] <= self.now or not (<Connection>self.handshakes[0][1]).shakes_hands()):
+            connection = self.handshakes.popleft()[1]
+            if connection.shakes_hands():
+                connection.close(f"no handshake within {self.handshake_s_max:g} s")
+        while self.failing and self.failing[0][0] <= self.now:
+            (<Connection>self.failing.popleft()[1]).close(None)
+        return 0
+
+    cdef int add_timer(self, object plan, double deadline) except -1:
+        self.timer_number += 1
+        heapq.heappush(self.timers, (deadline, self.timer_number, plan))
+        if len(self.timers) > self.timers_purge_at:
+            # Most fetches end before their deadline; what is left of them must not pile up.
+            self.timers = [entry for entry in self.timers if not (<FetchPlan>entry[2]).done]
+            heapq.heapify(self.timers)
+            self.timers_purge_at = max(<Py_ssize_t>TIMERS_PURGE_MIN, 2 * len(self.timers))
+        return 0
+
+    def next_deadline(self):
+        """Monotonic seconds of the earliest parked fetch or close, or None."""
+        while self.timers and (<FetchPlan>self.timers[0][2]).done:
+            heapq.heappop(self.timers)
+        deadline = self.timers[0][0] if self.timers else None
+        if self.failing and (deadline is None or self.failing[0][0] < deadline):
+            deadline = self.failing[0][0]
+        return deadline
+
+    def expire_timers(self, bint everything=False):
+        """Answers the fetches whose time is over; with `everything`, every parked one (the broker stops).
+
+        Handshakes whose time is over are closed.
+        """
+        cdef FetchPlan plan
+        while self.timers and (everything or self.timers[0][0] <= self.now):
+            plan = heapq.heappop(self.timers)[2]
+            plan.expire(self.now)
+        if self.handshakes is not None:
+            self.expire_handshakes()
+
+    def handle_posted(self):
+        """Does what other threads left in the mailbox; callables are called, which is how connections arrive."""
+        cdef Connection connection
+        for item in self.mailbox.take():
+            try:
+                if type(item) is Answer:
+                    connection = (<Answer>item).connection
+                    if connection is not None:
+                        connection.count(item)
+                        connection.settle()
+                elif type(item) is FetchPlan:
+                    (<FetchPlan>item).resume(self.now)
+                elif type(item) is tuple:
+                    (<Connection>item[0]).close(item[1])
+                else:
+                    item()
+            except Exception:
+                logger.exception("finishing parked work failed: %r", item)
+
+
+cdef class Connection:
+    """One accepted socket, non-blocking. `on_event` is called by the worker's loop with selector events."""
+
+    def __cinit__(self, WorkerIo io not None, socket, str client_host not None, int client_port, listener):
+        self.io = io
+        self.socket = socket
+        self.fd = socket.fileno()
+        self.client_host = client_host
+        self.client_port = client_port
+        self.listener = listener
+        self.principal = _ANONYMOUS
+        self.software_name = ""
+        self.software_version = ""
+        self.queue = deque()
+        self.plans = []
+        self.interest = EVENT_READ
+        self.in_flight_max = io.in_flight_max
+        self.frame_size_min = HEADER_SIZE_MIN
+        self.room_min = PENDING_CAPACITY_MIN
+        self.last_active = io.now
+
+    def __dealloc__(self):
+        free(self.pending)
+
+    def secure(self, TlsContext context not None):
+        """From the first byte on, TLS is spoken. The listener is asked who the client is when the handshake is done."""
+        self.tls = TlsSession(context, self.io.tls)
+        self.room_min = 4 * TLS_HELD_MAX
+        self.io.begin_handshake(self)
+
+    def shakes_hands(self):
+        """Whether it is open, and its handshake is still to be done."""
+        return self.tls is not None and not self.tls.established and not self.failed and not self.closed
+
+    def __repr__(self):
+        return f"<Connection {self.client_host}:{self.client_port}>"
+
+    def on_event(self, int events):
+        """Called with the selector's events when the socket is ready."""
+        if self.failed:
+            self.close(None)
+            return
+        if events & EVENT_WRITE and not self.closed:
+            self.settle()
+        if events & EVENT_READ and not self.closed and not self.paused:
+            self.on_readable()
+
+    def linger(self):
+        """Waits a moment for the next request of a client that answers each answer at once.
+
+        A sleep and a wake-up cost such a client more than its request does: on a virtual machine ten times more. So the
+        worker, when it has nothing else to do, asks the socket again for up to LINGER_NS, without the GIL, and returns
+        when the client pauses, something is posted, or LINGER_TURNS_MAX requests were served. True: come back after a
+        look at the others; False: sleep, the selector will tell.
+        """
+        cdef WorkerIo io = self.io
+        cdef Mailbox mailbox = io.mailbox
+        cdef unsigned char* target = io.receive if self.tls is None else io.tls.sealed
+        cdef size_t room = RECEIVE_CAPACITY if self.tls is None else RECEIVE_CAPACITY - TLS_HELD_MAX
+        cdef int _turn
+        cdef ssize_t n
+        cdef int64_t until
+        for _turn in range(LINGER_TURNS_MAX):
+            if not self.brisk or self.closed or self.paused or self.queue or self.pending_size > 0:
+                return False
+            with nogil:
+                until = now_ns() + LINGER_NS
+                while True:
+                    n = recv(self.fd, target, room, MSG_DONTWAIT)
+                    if n != -1 or errno != EAGAIN or mailbox.waiting or now_ns() > until:
+                        break
+                    sched_yield()       # the client may be waiting for this very core
+            if n <= 0:
+                # Nothing came in time: from now on the selector is quicker. An error or the end shows up there too.
+                self.brisk = n < 0 and mailbox.waiting
+                if n == 0:
+                    self.close(None)
+                return self.brisk
+            self.last_active = io.now
+            io.bytes_in += n
+            if self.tls is not None:
+                n = self.open_sealed(n, io.receive, RECEIVE_CAPACITY)
+            self.serve_received(n)
+            self.settle()
+            self.note_pace(n)
+        return self.brisk and not self.closed
+
+    def idle(self, double since):
+        """True when nothing moved since `since` and the broker owes this client no work."""
+        if self.last_active > since or self.closed:
+            return False
+        return not self.queue or (<Answer>self.queue[0]).ready
+
+    def trim(self, double since):
+        """Gives the receive buffer back when nothing was received since `since` and nothing waits in it."""
+        if self.pending != NULL and self.pending_size == 0 and self.last_active <= since:
+            free(self.pending)
+            self.pending = NULL
+            self.pending_capacity = 0
+
+    def park(self):
+        """The place of the current request in the order of answers; complete it from any thread."""
+        return self.enqueue()
+
+    cdef int on_readable(self) except -1:
+        cdef WorkerIo io = self.io
+        cdef Py_ssize_t capacity, n, held, total = 0
+        while not self.closed and not self.paused and total < TURN_BYTES_MAX:
+            held = self.pending_size
+            if held > FRONT_SIZE_MAX or self.pending_capacity > RECEIVE_CAPACITY:
+                if self.pending_capacity - self.pending_size < self.room_min:
+                    self.grow_pending(self.pending_capacity * 2)
+                capacity = self.pending_capacity - self.pending_size
+                n = self.receive_some(self.pending + self.pending_size, capacity)
+                if n <= 0:
+                    break
+                self.pending_size += n
+                self.serve_pending()
+            else:
+                # The start of a cut frame goes in front of what follows: a client that streams is read by the buffer.
+                capacity = io.receive_capacity - held
+                if held > 0:
+                    memcpy(io.receive, self.pending, <size_t>held)
+                n = self.receive_some(io.receive + held, capacity)
+                if n <= 0:
+                    break
+                self.pending_size = 0
+                self.serve_received(held + n)
+            total += n
+            if n < capacity:
+                break
+        self.settle()
+        return self.note_pace(total)
+
+    cdef int serve_received(self, Py_ssize_t size) except -1:
+        """Serves what lies in the worker's receive buffer; a cut frame moves to the connection's own."""
+        cdef Py_ssize_t used = self.serve_frames(self.io.receive, size)
+        if used < size and not self.closed:
+            self.keep(self.io.receive + used, size - used)
+        return 0
+
+    cdef int note_pace(self, Py_ssize_t received) except -1:
+        """Learns whether this client sends little and at once, so that lingering for it pays."""
+        cdef int64_t now
+        if received == 0 or received > LINGER_SIZE_MAX or self.closed:
+            self.brisk = False
+            self.answered_ns = 0
+            return 0
+        now = now_ns()
+        self.brisk = now - self.answered_ns < 2 * LINGER_NS
+        self.answered_ns = now
+        return 0
+
+    cdef int serve_pending(self) except -1:
+        """Serves the whole frames in the connection's own buffer and moves the rest to its front."""
+        cdef Py_ssize_t used = self.serve_frames(self.pending, self.pending_size)
+        if self.closed:
+            return 0
+        self.pending_size -= used
+        if used > 0 and self.pending_size > 0:
+            memmove(self.pending, self.pending + used, <size_t>self.pending_size)
+        return 0
+
+    cdef Py_ssize_t receive_some(self, unsigned char* target, Py_ssize_t size) except -2:
+        """Bytes received; 0 when there is nothing now or the connection is closed."""
+        cdef ssize_t n
+        cdef int error
+        cdef unsigned char* plain = target
+        cdef Py_ssize_t room = size
+        if self.tls is not None:
+            if not self.tls.established and not self.io.may_step():
+                return 0
+            target = self.io.tls.sealed
+            size = min(size, <Py_ssize_t>TLS_CAPACITY) - TLS_HELD_MAX
+        while True:
+            with nogil:
+                n = recv(self.fd, target, <size_t>size, MSG_DONTWAIT)
+                error = errno
+            if n > 0:
+                self.last_active = self.io.now
+                self.io.bytes_in += n
+                return n if self.tls is None else self.open_sealed(n, plain, room)
+            if n == 0:
+                self.close(None)
+                return 0
+            if error == EINTR:
+                continue
+            if error != EAGAIN:
+                self.close(None)
+            return 0
+
+    cdef Py_ssize_t open_sealed(self, Py_ssize_t size, unsigned char* target, Py_ssize_t room) except -2:
+        """Decrypts what was received, and says what TLS itself has to say; how many bytes of requests that gave."""
+        cdef TlsSession tls = self.tls
+        cdef bint was_established = tls.established
+        cdef Py_ssize_t n = tls.open(size, target, room)
+        if self.io.tls.link.out_size > 0:
+            self.told(tls.push(self.fd))
+        if self.closed:
+            return 0
+        if tls.problem is not None:
+            self.fail(tls.problem)
+            return 0
+        if tls.established and not was_established:
+            self.admit()
+        if n == 0 and tls.ended:
+            self.close(None)
+        return 0 if self.closed or self.failed else n
+
+    cdef int admit(self) except -1:
+        """The handshake is done: the listener says who the client is, or why nobody."""
+        self.io.handshake_count -= 1
+        try:
+            self.principal = self.listener.tls.principal_of(self.tls.peer_subject)
+        except ValueError as error:
+            self.tls.end(f"{error}")
+            self.fail(self.tls.problem)
+        return 0
+
+    cdef int fail(self, str problem) except -1:
+        """Closes a connection that TLS gave up, a while later when it was about who the client is."""
+        logger.warning("TLS with %s:%d failed: %s", self.client_host, self.client_port, problem)
+        if not self.tls.established:
+            self.io.handshake_count -= 1
+        self.failed = True
+        self.set_interest(0)
+        self.io.failing.append((self.io.now + self.io.failing_s, self))
+        return 0
+
+    cdef Py_ssize_t serve_frames(self, unsigned char* data, Py_ssize_t size) except -1:
+        """Serves every whole frame; returns how many bytes are done with."""
+        cdef Py_ssize_t at = 0
+        cdef int32_t frame_size
+        while size - at >= 4 and not self.closed and not self.paused:
+            frame_size = load_i32(data + at)
+            if frame_size < self.frame_size_min or frame_size > self.io.request_size_max:
+                if self.tls is None and frame_size & ~0xFFFF == TLS_HELLO_SIZE & ~0xFFFF:
+                    self.refuse("TLS on a listener without it (security.protocol of the client?)")
+                else:
+                    self.refuse(
+                        f"request of {frame_size} bytes (socket.request.max.bytes is {self.io.request_size_max})")
+                return at
+            if size - at - 4 < frame_size:
+                break
+            self.serve(data + at + 4, frame_size)
+            at += 4 + frame_size
+            if self.in_flight >= self.in_flight_max or self.queued_bytes > self.io.output_bytes_max:
+                self.paused = True
+                self.set_interest(self.interest & ~EVENT_READ)
+            elif self.io.out.size > RECEIVE_CAPACITY:
+                self.write_out()
+        return at
+
+    cdef int serve(self, unsigned char* frame, Py_ssize_t size) except -1:
+        cdef Cursor c
+        cdef int16_t key = load_i16(frame)
+        cdef int16_t version = load_i16(frame + 2)
+        cdef int32_t correlation_id = load_i32(frame + 4)
+        cdef const unsigned char* client_id
+        cdef Py_ssize_t client_id_size
+        cdef const NativeApi* produce = &self.io.produce_api
+        cdef const NativeApi* fetch = &self.io.fetch_api
+        self.io.requests += 1
+        cursor_init(&c, frame + 8, size - 8)
+        client_id = read_string(&c, False, &client_id_size)
+        if c.status == OK and key == produce.key and produce.oldest <= version <= produce.newest:
+            if version >= produce.flexible_from:
+                skip_tags(&c)
+            if c.status == OK:
+                return self.serve_produce(version, correlation_id, <unsigned char*>c.pos, c.end - c.pos)
+        elif c.status == OK and key == fetch.key and fetch.oldest <= version <= fetch.newest:
+            if version >= fetch.flexible_from:
+                skip_tags(&c)
+            if c.status == OK:
+                return self.serve_fetch(version, correlation_id, <unsigned char*>c.pos, c.end - c.pos)
+        if c.status != OK:
+            self.refuse("a request header that does not follow its schema")
+            return 0
+        return self.serve_other(
+            key, version, correlation_id,
+            None if client_id_size < 0 else PyBytes_FromStringAndSize(<const char*>client_id, client_id_size),
+            <unsigned char*>c.pos, c.end - c.pos)
+
+    cdef int serve_produce(self, int16_t version, int32_t correlation_id, unsigned char* body,
+                           Py_ssize_t size) except -1:
+        cdef ProduceServer server = self.io.produce
+        cdef Py_ssize_t start = self.io.out.size
+        cdef int result = server.serve(version, correlation_id, body, size)
+        cdef PendingProduce pending
+        if result == SERVED:
+            self.requeue_out(start)
+        elif result == PARKED:
+            pending = server.pending
+            server.pending = None
+            pending.start(self.enqueue(), server.pool)
+        elif result == MALFORMED:
+            self.refuse("a Produce request that is malformed, over a limit, or failed without an answer (acks=0)")
+        return 0
+
+    cdef int serve_fetch(self, int16_t version, int32_t correlation_id, unsigned char* body, Py_ssize_t size) except -1:
+        cdef FetchServer server = self.io.fetch
+        cdef FetchPlan plan = server.parse(version, correlation_id, body, size, self.io.now, self.listener,
+                                           self.principal)
+        cdef Answer answer
+        cdef int result
+        if plan is None:
+            self.refuse("a Fetch request that is malformed or over a limit")
+            return 0
+        result = plan.evaluate()
+        if result == FETCH_READY:
+            if not self.queue and plan.size <= server.copy_size_max:
+                return plan.answer_into(self.io.out)
+            answer = self.enqueue()
+            plan.fill(answer)
+            return self.count(answer)
+        answer = self.enqueue()
+        if len(self.plans) >= 8:
+            self.plans = [other for other in self.plans if not (<FetchPlan>other).done]
+        self.plans.append(plan)
+        plan.park(answer, result)
+        if not plan.done:
+            self.io.add_timer(plan, plan.deadline)
+        return 0
+
+    cdef int serve_other(self, int16_t key, int16_t version, int32_t correlation_id, bytes client_id,
+                         unsigned char* body, Py_ssize_t size) except -1:
+        cdef Py_ssize_t start = self.io.out.size
+        cdef bytes response = self.io.dispatch(
+            self, key, version, correlation_id, client_id, PyBytes_FromStringAndSize(<const char*>body, size))
+        if response is not None:
+            self.io.out.put(<const unsigned char*>PyBytes_AS_STRING(response), PyBytes_GET_SIZE(response))
+            self.requeue_out(start)
+        return 0
+
+    cdef int keep(self, const unsigned char* data, Py_ssize_t size) except -1:
+        """Copies what was received and not served into the connection's own buffer."""
+        if self.pending_capacity < size + PENDING_CAPACITY_MIN:
+            self.grow_pending(size + max(<Py_ssize_t>PENDING_CAPACITY_MIN, size))
+        kl_assert(size <= self.pending_capacity)
+        memcpy(self.pending, data, <size_t>size)
+        self.pending_size = size
+        return 0
+
+    cdef int grow_pending(self, Py_ssize_t capacity) except -1:
+        kl_assert(capacity >= self.pending_size)
+        cdef unsigned char* grown = <unsigned char*>realloc(self.pending, <size_t>capacity)
+        if grown == NULL:
+            raise MemoryError
+        self.pending = grown
+        self.pending_capacity = capacity
+        return 0
+
+    cdef Answer enqueue(self):
+        cdef Answer answer = Answer.__new__(Answer)
+        kl_assert(self.in_flight >= 0)
+        answer.connection = self
+        answer.mailbox = self.io.mailbox
+        self.queue.append(answer)
+        self.in_flight += 1
+        return answer
+
+    cdef int requeue_out(self, Py_ssize_t start) except -1:
+        """A frame written to the out buffer at `start` goes behind the answers still owed, if there are any."""
+        cdef OutBuffer out = self.io.out
+        cdef Answer answer
+        if not self.queue:
+            return 0
+        kl_assert(0 <= start)
+        kl_assert(start <= out.size)
+        answer = self.enqueue()
+        answer.fill(PyBytes_FromStringAndSize(<const char*>out.data + start, out.size - start), None, None)
+        out.size = start
+        return self.count(answer)
+
+    cdef int count(self, Answer answer) except -1:
+        """Adds a ready answer to the bytes this connection keeps in memory for its client."""
+        if not answer.counted and not answer.silent:
+            answer.counted = True
+            self.queued_bytes += PyBytes_GET_SIZE(answer.data)
+        return 0
+
+    cdef int write_out(self) except -1:
+        """Sends the out buffer; what the socket does not take becomes the head of the queue."""
+        cdef OutBuffer out = self.io.out
+        cdef Py_ssize_t sent = 0
+        cdef ssize_t n
+        cdef int error
+        if self.tls is not None:
+            return self.write_sealed()
+        while sent < out.size and not self.closed:
+            with nogil:
+                n = send(self.fd, out.data + sent, <size_t>(out.size - sent), MSG_NOSIGNAL | MSG_DONTWAIT)
+                error = errno
+            if n >= 0:
+                sent += n
+                self.last_active = self.io.now
+            elif error == EAGAIN:
+                self.keep_rest(sent)
+                break
+            elif error != EINTR:
+                self.close(None)
+        out.size = 0
+        return 0
+
+    cdef int write_sealed(self) except -1:
+        """write_out with TLS: what is sealed and not taken stays with the session, the rest goes to the queue."""
+        cdef OutBuffer out = self.io.out
+        cdef Py_ssize_t n
+        if out.size == 0 or self.closed or self.failed:
+            out.size = 0
+            return 0
+        n = self.tls.send(self.fd, out.data, out.size)
+        if n < 0:
+            self.close(self.tls.problem)
+        else:
+            self.last_active = self.io.now
+            if n < out.size:
+                self.keep_rest(n)
+            elif self.tls.unsent_size > 0:
+                self.set_interest(self.interest | EVENT_WRITE)
+        out.size = 0
+        return 0
+
+    cdef int keep_rest(self, Py_ssize_t sent) except -1:
+        """What the socket did not take of the out buffer goes before the answers still owed."""
+        cdef OutBuffer out = self.io.out
+        cdef Answer rest = Answer.__new__(Answer)
+        rest.connection = self
+        rest.mailbox = self.io.mailbox
+        rest.fill(PyBytes_FromStringAndSize(<const char*>out.data + sent, out.size - sent), None, None)
+        self.queue.appendleft(rest)
+        self.in_flight += 1
+        self.count(rest)
+        return self.set_interest(self.interest | EVENT_WRITE)
+
+    cdef int settle(self) except -1:
+        """Ends a turn: sends what can be sent, and goes on serving received frames once enough of it has left."""
+        while not self.closed:
+            self.write_out()
+            self.drain_queue()
+            if self.closed or not self.paused or self.in_flight > self.in_flight_max // 2 \
+                    or self.queued_bytes > self.io.output_bytes_max // 2:
+                break
+            self.paused = False
+            self.set_interest(self.interest | EVENT_READ)
+            if self.pending_size > 0:
+                self.serve_pending()
+            if self.io.out.size == 0 and not self.paused:
+                break
+        self.io.out.size = 0
+        return 0
+
+    cdef int refuse(self, str reason) except -1:
+        """Closes on a client's mistake, after the answers it has already earned."""
+        self.write_out()
+        if not self.closed:
+            self.close(reason)
+        return 0
+
+    cdef int gather(self) except -1:
+        """Moves small ready answers from the head of the queue into the out buffer, so that one send takes them all."""
+        cdef OutBuffer out = self.io.out
+        cdef Answer answer
+        while self.queue and out.size < RECEIVE_CAPACITY:
+            answer = <Answer>self.queue[0]
+            if not answer.ready:
+                break
+            if not answer.silent:
+                if answer.slices is not None or answer.sent > 0 or answer.size > GATHER_SIZE_MAX:
+                    break
+                out.put(<const unsigned char*>PyBytes_AS_STRING(answer.data), PyBytes_GET_SIZE(answer.data))
+            self.forget_head(answer)
+        return 0
+
+    cdef int drain_queue(self) except -1:
+        """Sends ready answers from the head of the queue: until one is not ready, or the socket is full."""
+        cdef Answer answer
+        cdef int result
+        cdef int64_t budget = TURN_BYTES_MAX
+        if self.tls is not None and (self.failed or not self.told(self.tls.flush(self.fd))):
+            return 0
+        while self.queue and not self.closed:
+            self.gather()
+            if self.io.out.size > 0:
+                self.write_out()
+                if self.interest & EVENT_WRITE:
+                    return 0
+                continue
+            if not self.queue:
+                break
+            answer = <Answer>self.queue[0]
+            if not answer.ready:
+                break
+            if self.tls is None:
+                result = answer.send_some(self.fd, budget)
+            else:
+                result = answer.send_sealed(self.fd, budget, self.tls)
+            if result < 0:
+                self.close(None)
+                return 0
+            self.last_active = self.io.now
+            if result == 0:
+                return self.set_interest(self.interest | EVENT_WRITE)
+            budget -= answer.size
+            self.forget_head(answer)
+        if not self.closed and (self.tls is None or self.tls.unsent_size == 0):
+            self.set_interest(self.interest & ~EVENT_WRITE)
+        return 0
+
+    cdef bint told(self, int result) except -1:
+        """After a push of sealed bytes: whether all has left. If not, the socket is waited for, or the peer is gone."""
+        if result < 0:
+            self.close(self.tls.problem)
+        elif result == 0:
+            self.set_interest(self.interest | EVENT_WRITE)
+        return result > 0
+
+    cdef int forget_head(self, Answer answer) except -1:
+        self.queue.popleft()
+        self.in_flight -= 1
+        if answer.counted:
+            self.queued_bytes -= PyBytes_GET_SIZE(answer.data)
+        kl_assert(self.in_flight >= 0)
+        kl_assert(self.queued_bytes >= 0)
+        answer.drop()
+        return 0
+
+    cdef int set_interest(self, int events) except -1:
+        if events != self.interest and not self.closed:
+            self.interest = events
+            self.io.on_interest(self, events)
+        return 0
+
+    def close(self, str reason=None):
+        """Ends the connection; `reason`, when given, is logged as the client's mistake. Owner worker only."""
+        cdef Answer answer
+        cdef FetchPlan plan
+        if self.closed:
+            return
+        self.closed = True
+        if reason is not None:
+            logger.warning("closed %s:%d (%s): %s", self.client_host, self.client_port,
+                           self.software_name or "unknown client", reason)
+        for plan in self.plans:
+            plan.cancel()
+        self.plans = []
+        for answer in self.queue:
+            answer.drop()
+        self.queue.clear()
+        free(self.pending)
+        self.pending = NULL
+        self.pending_size = self.pending_capacity = 0
+        if self.tls is not None:
+            if not self.tls.established and not self.failed:
+                self.io.handshake_count -= 1
+            self.tls.say_goodbye(self.fd)
+        self.io.on_close(self)
+        self.socket.close()

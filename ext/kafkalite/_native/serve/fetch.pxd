@@ -1,0 +1,85 @@
+"""Serving Fetch: evaluate, park, answer with copies or file ranges."""
+
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
+from kafkalite._native.log.log_core cimport LogCore, LogSlice
+from kafkalite._native.serve.fetch_session cimport FetchPart, FetchParts, FetchSessionCache
+from kafkalite._native.serve.topic_table cimport TopicTable
+from kafkalite._native.serve.transfer cimport Answer, Mailbox, OutBuffer
+from kafkalite._native.wire.cursor cimport Cursor
+
+cdef enum:
+    FETCH_FLEXIBLE_FROM = 12        # version
+
+cdef enum FetchResult:
+    FETCH_READY = 0         # evaluated: answer now
+    FETCH_WAITS = 1         # not enough bytes: park
+    FETCH_BLOCKED = 2       # bytes must be verified on the I/O pool first
+
+
+cdef class FetchServer:
+    cdef TopicTable table
+    cdef object pool
+    cdef FetchSessionCache sessions
+    cdef readonly Mailbox mailbox
+    cdef OutBuffer out
+    cdef int32_t partitions_max
+    cdef int32_t response_size_max
+    cdef Py_ssize_t copy_size_max
+    cdef FetchPlan parse(self, int16_t version, int32_t correlation_id, const unsigned char* body, Py_ssize_t size,
+                         double now, object listener, object principal)
+
+
+cdef class FetchPlan(FetchParts):
+    cdef FetchServer server
+    cdef int16_t version
+    cdef int32_t correlation_id
+    cdef int32_t wait_ms_max
+    cdef int32_t size_min
+    cdef int32_t size_max
+    cdef int8_t isolation
+    cdef int16_t error                  # top level, v7+
+    cdef int32_t topic_count
+    cdef int32_t session_answered       # the session id of the answer
+    cdef bint settled                   # the session knows of this answer
+    cdef list logs                      # LogCore or None per part
+    cdef list slices                    # LogSlice or None per part
+    cdef dict converted                 # part → (offset, high watermark, error, batches): what the pool made
+    cdef int64_t converted_size         # bytes of those that are answered
+    cdef list aborted                   # per part [(first offset, producer id)], or None for none; None: not asked for
+    cdef int64_t size                   # bytes of all slices
+    cdef double now                     # seconds, monotonic: when it was last looked at
+    cdef readonly double deadline       # the same clock
+    cdef readonly Answer answer
+    cdef readonly bint done
+    cdef bint posted
+    cdef bint blocked
+    cdef bint listening
+    cdef int64_t advanced               # bytes appended since the last evaluation
+
+    cdef int parse_body(self, const unsigned char* body, Py_ssize_t size) except -1
+    cdef int parse_topics(self, Cursor* c) except -1
+    cdef list parse_forgotten(self, Cursor* c)
+    cdef int enter_session(self, list forgotten) except -1
+    cdef int settle(self) except -1
+    cdef int regroup(self) noexcept
+    cdef int fail(self, int error, int32_t session_id) except -1
+    cdef FetchPart* next_part(self) except NULL
+    cdef int evaluate(self) except -1
+    cdef int examine(self, FetchPart* part, int32_t i, int64_t size_left) except -1
+    cdef int examine_classic(self, FetchPart* part, int32_t i, LogCore log, int64_t upper, int64_t size_left) except -1
+    cdef int encode(self, OutBuffer out, bint copy, list cuts) except -1
+    cdef int encode_readable(self, OutBuffer out, bint copy, list cuts) except -1
+    cdef int drop_unreadable(self) except -1
+    cdef int drop_part(self, int32_t i) except -1
+    cdef int listen(self) except -1
+    cdef int unlisten(self) except -1
+    cdef int release_slices(self) except -1
+    cdef int answer_into(self, OutBuffer out) except -1
+    cdef int fill(self, Answer answer) except -1
+    cdef int park(self, Answer answer, int result) except -1
+    cdef int wait(self) except -1
+    cdef int watch(self, int32_t i, LogCore log) except -1
+    cdef int verify(self) except -1
+    cdef int resume(self, double now) except -1
+    cdef bint changed(self) except -1
+    cdef int cancel(self) except -1

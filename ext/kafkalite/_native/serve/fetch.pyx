@@ -1,0 +1,692 @@
+"""Serves Fetch: finds whole batches, answers at once or parks until there are enough, sends copies or file ranges.
+
+    parse ─▶ evaluate ─┬─ enough bytes, an error, or no wait asked ─▶ answer
+                       ├─ too few bytes ─▶ parked: woken by an append, a deadline, a deletion ─▶ evaluate
+                       └─ bytes nobody verified yet, or producer state not loaded ─▶ I/O pool sees to it ─▶ evaluate
+
+A read_committed fetch reads up to the last stable offset and is told which transactions in what it reads were aborted.
+A log whose producer state is not loaded has no last stable offset to tell, so that comes before its first answer.
+
+Up to `copy_size_max` bytes of records are copied into the response and leave in one send; more leave by sendfile.
+An incremental fetch (KIP-227, see fetch_session.pyx) is evaluated over all partitions of its session as they were when
+it arrived, and answered with those that have news.
+
+Which versions come here is the handler table's to say (kafkalite/handlers/table.py); the constants below say since
+which of them a request has what. The node endpoints of version 16 are never written: a single node has nothing to say
+there. Thread rule: a FetchPlan belongs to its worker; `on_advance` only counts and posts.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.ref cimport PyObject
+from libc.stdint cimport int16_t, int32_t, int64_t
+
+import logging
+
+from kafkalite._native.log.log_core cimport LogCore, LogSlice
+from kafkalite._native.log.segment cimport READ_DEFER
+from kafkalite._native.serve.fetch_session cimport (
+    EPOCH_FINAL, EPOCH_INITIAL, SESSION_NONE, FetchPart, FetchParts, FetchSessionCache,
+)
+from kafkalite._native.serve.request_parts cimport add_part, put_topic, read_topic
+from kafkalite._native.serve.topic_table cimport Topic, TopicRef, TopicTable
+from kafkalite._native.serve.transfer cimport Answer, Mailbox, OutBuffer, copy_records
+from kafkalite._native.wire.cursor cimport (
+    Cursor, cursor_init, read_compact_count, read_count, read_i8, read_i32, read_i64, read_raw, read_string,
+    skip_tags, store_i32,
+)
+from kafkalite._native.wire.error_codes cimport (
+    FENCED_LEADER_EPOCH,
+    INVALID_FETCH_SESSION_EPOCH,
+    KAFKA_STORAGE_ERROR,
+    OFFSET_OUT_OF_RANGE,
+    UNKNOWN_LEADER_EPOCH,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
+from kafkalite._native.wire.status cimport OK
+
+from kafkalite._native.log.segment import SegmentUnreadable
+
+cdef object logger = logging.getLogger("kafkalite.fetch")
+
+cdef enum:
+    TOPIC_IDS_FROM = 13
+    SESSIONS_FROM = 7
+    REPLICA_STATE_FROM = 15     # the replica's id and epoch, in a tag that only followers send
+    PARTS_AT_FIRST = 4
+    PARTITION_SIZE_MIN = 16     # index, offset and size limit: what every version has
+    TOPIC_SIZE_MIN = 2
+    READ_COMMITTED = 1
+    LOAD_ROUNDS_MAX = 3         # of loading the producers of a log
+    ROUNDS_MAX = 100            # of asking the I/O pool for a partition before its storage is held to be broken
+
+
+@cython.final
+cdef class FetchServer:
+    """What all fetches of one worker share."""
+
+    def __cinit__(self, TopicTable table not None, OutBuffer out not None, Mailbox mailbox not None, pool,
+                  FetchSessionCache sessions not None, *, int partitions_max, int response_size_max,
+                  Py_ssize_t copy_size_max):
+        self.table = table
+        self.out = out
+        self.mailbox = mailbox
+        self.pool = pool
+        self.sessions = sessions
+        self.partitions_max = partitions_max
+        self.response_size_max = response_size_max
+        self.copy_size_max = copy_size_max
+
+    cdef FetchPlan parse(self, int16_t version, int32_t correlation_id, const unsigned char* body, Py_ssize_t size,
+                         double now, object listener, object principal):
+        """The request as a plan, or None when it does not follow its schema or passes a limit."""
+        cdef FetchPlan plan = FetchPlan.__new__(FetchPlan)
+        plan.server = self
+        plan.version = version
+        plan.correlation_id = correlation_id
+        plan.by_id = version >= TOPIC_IDS_FROM
+        plan.now = now
+        plan.listener, plan.principal = listener, principal
+        if not plan.parse_body(body, size):
+            return None
+        return plan
+
+
+@cython.final
+cdef class FetchPlan(FetchParts):
+    """One Fetch request from parsing to its answer."""
+
+    cdef FetchPart* next_part(self) except NULL:
+        return <FetchPart*>add_part(<void**>&self.parts, &self.part_count, &self.part_capacity, PARTS_AT_FIRST,
+                                    sizeof(FetchPart))
+
+    cdef int parse_body(self, const unsigned char* body, Py_ssize_t size) except -1:
+        """1 when the request follows its schema."""
+        cdef Cursor c
+        cdef bint flexible = self.version >= FETCH_FLEXIBLE_FROM
+        cdef list forgotten = None
+        cdef Py_ssize_t ignored
+        cursor_init(&c, body, size)
+        if self.version < REPLICA_STATE_FROM:
+            read_i32(&c)                                # replica_id: nobody follows a single node
+        self.wait_ms_max = read_i32(&c)
+        self.size_min = read_i32(&c)
+        self.size_max = read_i32(&c)
+        self.isolation = read_i8(&c)
+        self.session_epoch = EPOCH_FINAL
+        if self.version >= SESSIONS_FROM:
+            self.session_id = read_i32(&c)
+            self.session_epoch = read_i32(&c)
+        if not self.parse_topics(&c):
+            return 0
+        if self.version >= SESSIONS_FROM:
+            forgotten = self.parse_forgotten(&c)
+        if self.version >= 11:
+            read_string(&c, flexible, &ignored)         # rack_id
+        if flexible:
+            skip_tags(&c)                               # cluster id, replica state
+        if c.status != OK:                              # bytes behind the request are ignored, as Kafka does
+            return 0
+        self.size_max = min(self.size_max, self.server.response_size_max)
+        self.size_min = min(self.size_min, self.size_max)
+        self.enter_session(forgotten)
+        return 1
+
+    cdef int parse_topics(self, Cursor* c) except -1:
+        cdef bint flexible = self.version >= FETCH_FLEXIBLE_FROM
+        cdef const unsigned char* key
+        cdef Py_ssize_t key_size
+        cdef int32_t _i, j, count
+        cdef list topics = []
+        cdef TopicRef topic
+        cdef FetchPart* part
+        self.topics = topics
+        self.topic_count = read_compact_count(c, TOPIC_SIZE_MIN) if flexible else read_count(c, TOPIC_SIZE_MIN)
+        if c.status != OK or self.topic_count < 0:
+            return 0
+        for _i in range(self.topic_count):
+            key = read_topic(c, self.by_id, flexible, &key_size)
+            count = read_compact_count(c, PARTITION_SIZE_MIN) if flexible else read_count(c, PARTITION_SIZE_MIN)
+            if c.status != OK or key_size < 0 or count < 0:
+                return 0
+            if self.part_count + count > self.server.partitions_max:
+                return 0
+            topic = TopicRef.new(key, key_size, self.by_id)
+            topics.append(topic)
+            if count == 0:
+                part = self.next_part()
+                part.topic, part.first_of_topic = <PyObject*>topic, True
+            for j in range(count):
+                part = self.next_part()
+                part.topic = <PyObject*>topic
+                part.first_of_topic = j == 0
+                part.parts_of_topic = count
+                part.index = read_i32(c)
+                part.current_leader_epoch = read_i32(c) if self.version >= 9 else -1
+                part.offset = read_i64(c)
+                part.last_fetched_epoch = read_i32(c) if self.version >= 12 else -1
+                if self.version >= 5:
+                    read_i64(c)                         # log_start_offset: only followers fill it
+                part.size_max = read_i32(c)
+                if flexible:
+                    skip_tags(c)                        # replica_directory_id: only followers fill it
+                if c.status != OK:
+                    return 0
+            if flexible:
+                skip_tags(c)
+        return c.status == OK
+
+    cdef list parse_forgotten(self, Cursor* c):
+        """(topic key, partition) of what a session is to forget; None for nothing, or when the cursor fails."""
+        cdef bint flexible = self.version >= FETCH_FLEXIBLE_FROM
+        cdef int32_t _i, _j, inner, count
+        cdef const unsigned char* key
+        cdef Py_ssize_t key_size
+        cdef list forgotten = None
+        count = read_compact_count(c, TOPIC_SIZE_MIN) if flexible else read_count(c, TOPIC_SIZE_MIN)
+        for _i in range(count):
+            key = read_topic(c, self.by_id, flexible, &key_size)
+            inner = read_compact_count(c, 4) if flexible else read_count(c, 4)
+            if c.status != OK:
+                return None
+            if self.session_id != SESSION_NONE and inner > 0 and key_size >= 0:
+                forgotten = [] if forgotten is None else forgotten
+                name = PyBytes_FromStringAndSize(<const char*>key, key_size)
+                for _j in range(inner):
+                    forgotten.append((name, read_i32(c)))
+            else:
+                read_raw(c, <Py_ssize_t>max(inner, 0) * 4)
+            if flexible:
+                skip_tags(c)
+        return forgotten
+
+    cdef int enter_session(self, list forgotten) except -1:
+        """Does what the session fields ask for: closes, or takes the request into its session."""
+        cdef FetchSessionCache sessions = self.server.sessions
+        cdef int error
+        if self.session_epoch == EPOCH_INITIAL or self.session_epoch == EPOCH_FINAL:
+            if self.session_id != SESSION_NONE:
+                sessions.close(self)
+            return 0
+        error = sessions.advance(self, forgotten, self.now)
+        if error != 0:
+            self.fail(error, SESSION_NONE)
+        return 0
+
+    cdef int fail(self, int error, int32_t session_id) except -1:
+        """The answer is this error and nothing else."""
+        self.release_slices()
+        self.error = <int16_t>error
+        self.session_answered = session_id
+        self.part_count = self.topic_count = 0
+        self.size = 0
+        self.settled = True
+        return 0
+
+    cdef int settle(self) except -1:
+        """What is about to be answered becomes what the session knows of its client. Once, when evaluated."""
+        if self.settled:
+            return 0
+        self.settled = True
+        if self.session is not None:
+            if not self.server.sessions.settle(self):
+                return self.fail(INVALID_FETCH_SESSION_EPOCH, self.session_id)
+            self.session_answered = self.session_id
+            self.regroup()
+        elif self.session_epoch == EPOCH_INITIAL:
+            self.session_answered = self.server.sessions.open(self, self.now)
+        return 0
+
+    cdef int regroup(self) noexcept:
+        """Puts the parts that are answered under their topics again; a topic may come more than once."""
+        cdef FetchPart* head = NULL
+        cdef FetchPart* part
+        cdef int32_t i
+        self.topic_count = 0
+        for i in range(self.part_count):
+            part = &self.parts[i]
+            if part.left_out:
+                continue
+            part.first_of_topic = head == NULL or head.topic != part.topic
+            if part.first_of_topic:
+                head = part
+                head.parts_of_topic = 1
+                self.topic_count += 1
+            else:
+                head.parts_of_topic += 1
+        return 0
+
+    cdef int evaluate(self) except -1:
+        """Looks at every partition in request order (KIP-74). Returns a FetchResult; READY holds slices."""
+        cdef int32_t i
+        cdef FetchPart* part
+        cdef bint failed = self.error != 0
+        cdef bint blocked = False
+        cdef int64_t left = self.size_max
+        self.size = self.converted_size = 0
+        self.advanced = 0
+        if self.logs is None:
+            self.logs = [None] * self.part_count
+        self.slices = [None] * self.part_count
+        self.aborted = [None] * self.part_count if self.isolation == READ_COMMITTED else None
+        for i in range(self.part_count):
+            part = &self.parts[i]
+            if part.parts_of_topic == 0:
+                continue
+            part.blocked = self.examine(part, i, left - self.size) == FETCH_BLOCKED
+            if part.blocked:
+                # Go on, so that the I/O pool is asked for all at once, but for no more bytes than may be sent: those of
+                # a log that is known so far, the others only have their producer state loaded in this round.
+                part.rounds += 1
+                blocked = True
+                if part.last_stable_offset >= 0:
+                    left -= max(0, part.size_max)
+                    if left <= self.size:
+                        break
+                continue
+            part.rounds = 0
+            failed = failed or part.error != 0 or part.diverging_epoch >= 0
+        if blocked:
+            self.release_slices()
+            return FETCH_BLOCKED
+        if failed or self.size >= self.size_min or self.part_count == 0 or self.wait_ms_max <= 0:
+            return FETCH_READY
+        return FETCH_WAITS
+
+    cdef int examine(self, FetchPart* part, int32_t i, int64_t size_left) except -1:
+        """Fills one partition's part of the answer."""
+        cdef TopicRef wanted = <TopicRef>part.topic
+        cdef Topic topic = wanted.resolve(self.server.table)
+        cdef LogCore log
+        cdef LogSlice piece
+        cdef int64_t upper
+        cdef int error = 0
+        part.error = 0
+        part.records_size = 0
+        part.diverging_epoch = -1
+        part.high_watermark = part.last_stable_offset = part.log_start_offset = -1
+        if topic is None or part.index < 0 or part.index >= len(<tuple>topic.partitions):
+            part.error = wanted.error_of(part.index)
+            return FETCH_READY
+        log = <LogCore>(<tuple>topic.partitions)[part.index]
+        if self.logs[i] is not log:
+            self.watch(i, log)
+        if part.current_leader_epoch >= 0 and part.current_leader_epoch != log.leader_epoch:
+            part.error = (FENCED_LEADER_EPOCH if part.current_leader_epoch < log.leader_epoch
+                          else UNKNOWN_LEADER_EPOCH)
+            return FETCH_READY
+        if part.last_fetched_epoch >= 0:
+            epoch, end_offset = log.epoch_end(part.last_fetched_epoch)
+            if epoch < 0:
+                part.error = OFFSET_OUT_OF_RANGE
+                return FETCH_READY
+            if epoch < part.last_fetched_epoch or end_offset < part.offset:
+                part.diverging_epoch, part.diverging_end_offset = epoch, end_offset
+        if log.producers is None and not log.offline and not log.deleted:
+            if part.rounds < LOAD_ROUNDS_MAX:
+                return FETCH_BLOCKED
+            part.error = KAFKA_STORAGE_ERROR
+            return FETCH_READY
+        part.high_watermark = log.high_watermark
+        part.last_stable_offset = min(log.last_stable_offset, part.high_watermark)
+        part.log_start_offset = log.log_start_offset
+        if part.diverging_epoch >= 0:
+            return FETCH_READY
+        upper = part.last_stable_offset if self.isolation == READ_COMMITTED else part.high_watermark
+        size_left = max(0, min(<int64_t>part.size_max, size_left))
+        if log.format.positional:
+            return self.examine_classic(part, i, log, part.high_watermark, size_left)
+        piece = log.read_slice(part.offset, size_left, self.size == 0, upper, &error)
+        if error == READ_DEFER:
+            if part.rounds < ROUNDS_MAX:
+                return FETCH_BLOCKED
+            error = KAFKA_STORAGE_ERROR
+        if error != 0:
+            part.error = error
+            part.high_watermark = part.last_stable_offset = part.log_start_offset = -1
+        elif piece is not None:
+            self.slices[i] = piece
+            part.records_size = piece.size
+            self.size += piece.size
+            if self.aborted is not None and log.producers.aborted.count > 0:
+                self.aborted[i] = log.producers.aborted.overlapping(
+                    part.offset, piece.segment.end_offset_at(piece.position, piece.position + piece.size))
+                if piece.segment.has_fault() or piece.segment.index.has_fault():
+                    error = log._after_fault(piece.segment)
+                    self.drop_part(i)
+                    if error == READ_DEFER and part.rounds < ROUNDS_MAX:
+                        return FETCH_BLOCKED
+        return FETCH_READY
+
+    cdef int examine_classic(self, FetchPart* part, int32_t i, LogCore log, int64_t upper, int64_t size_left) except -1:
+        """A part of a classic topic: its batches are made on the I/O pool, from 0.7's messages."""
+        cdef bytes batches
+        cdef tuple made = None if self.converted is None else self.converted.get(i)
+        cdef int error = 0
+        part.last_stable_offset = upper
+        if log.deleted:
+            error = UNKNOWN_TOPIC_OR_PARTITION
+        elif log.offline:
+            error = KAFKA_STORAGE_ERROR
+        elif part.offset < log.log_start_offset or part.offset > upper:
+            error = OFFSET_OUT_OF_RANGE
+        elif part.offset == upper:
+            return FETCH_READY
+        elif made is None or made[0] != part.offset or (made[1] != upper and not made[3] and made[2] == 0):
+            return FETCH_BLOCKED                        # not made yet, or there was nothing then and is something now
+        else:
+            error = made[2]
+        if error != 0:
+            part.error = error
+            part.high_watermark = part.last_stable_offset = part.log_start_offset = -1
+            return FETCH_READY
+        batches = made[3]
+        if batches and (self.size == 0 or len(batches) <= size_left):
+            part.records_size = len(batches)
+            self.size += part.records_size
+            self.converted_size += part.records_size
+        return FETCH_READY
+
+    cdef int watch(self, int32_t i, LogCore log) except -1:
+        """A part's log is found, or is another one than it was: its topic was deleted and made anew."""
+        cdef LogCore before = self.logs[i]
+        self.logs[i] = log
+        if self.listening:
+            if before is not None:
+                before.remove_listener(self)
+            log.add_listener(self)
+        return 0
+
+    cdef int encode(self, OutBuffer out, bint copy, list cuts) except -1:
+        """Writes the response frame; with `copy` the records too, else `cuts` gets the place of each range."""
+        cdef bint flexible = self.version >= FETCH_FLEXIBLE_FROM
+        cdef Py_ssize_t start = out.begin_frame(self.correlation_id, flexible)
+        cdef FetchPart* part
+        cdef TopicRef topic
+        cdef LogSlice piece
+        cdef bytes batches
+        cdef int32_t i
+        cdef bint first = True
+        out.put_i32(0)                                  # throttle_time_ms
+        if self.version >= SESSIONS_FROM:
+            out.put_i16(self.error)
+            out.put_i32(self.session_answered)
+        out.put_array_size(self.topic_count, flexible)
+        for i in range(self.part_count):
+            part = &self.parts[i]
+            if part.left_out:
+                continue
+            if part.first_of_topic:
+                if flexible and not first:
+                    out.put_i8(0)                       # tags of the topic before
+                first = False
+                topic = <TopicRef>part.topic
+                put_topic(out, <const unsigned char*>PyBytes_AS_STRING(topic.key), PyBytes_GET_SIZE(topic.key),
+                          topic.by_id, flexible)
+                out.put_array_size(part.parts_of_topic, flexible)
+            if part.parts_of_topic == 0:
+                continue
+            encode_part_head(out, self.version, part)
+            encode_aborted(out, self.version, self.aborted is not None, self.aborted[i] if self.aborted else None)
+            if flexible:
+                out.put_uvarint(<unsigned int>(part.records_size + 1))
+            else:
+                out.put_i32(<int32_t>part.records_size)
+            if part.records_size > 0:
+                piece = self.slices[i]
+                if piece is None:
+                    batches = self.converted[i][3]
+                    out.put(<const unsigned char*>PyBytes_AS_STRING(batches), PyBytes_GET_SIZE(batches))
+                elif copy:
+                    copy_records(out, piece)
+                else:
+                    cuts.append(out.size - start)
+            if flexible:
+                encode_part_tags(out, part)
+        if flexible:
+            if not first:
+                out.put_i8(0)
+            out.put_i8(0)
+        out.end_frame(start)
+        return 0
+
+    cdef int encode_readable(self, OutBuffer out, bint copy, list cuts) except -1:
+        """encode(); where a file turns out to be unreadable, again without the partitions that it took offline."""
+        cdef Py_ssize_t start = out.size
+        while True:
+            try:
+                return self.encode(out, copy, cuts)
+            except SegmentUnreadable:
+                out.size = start
+                self.drop_unreadable()
+
+    cdef int drop_unreadable(self) except -1:
+        """Turns the parts whose file failed into errors."""
+        cdef int32_t i
+        cdef LogSlice piece
+        for i in range(self.part_count):
+            piece = self.slices[i]
+            if piece is not None and piece.segment.has_fault():
+                self.drop_part(i)
+        return 0
+
+    cdef int drop_part(self, int32_t i) except -1:
+        """Turns one part into an error."""
+        cdef FetchPart* part = &self.parts[i]
+        cdef LogSlice piece = self.slices[i]
+        self.size -= piece.size
+        self.slices[i] = None
+        piece.release()
+        part.records_size = 0
+        part.error = KAFKA_STORAGE_ERROR
+        part.high_watermark = part.last_stable_offset = part.log_start_offset = -1
+        if self.aborted is not None:
+            self.aborted[i] = None
+        return 0
+
+    cdef int answer_into(self, OutBuffer out) except -1:
+        """Writes the whole answer into `out`: for small answers only."""
+        self.settle()
+        try:
+            self.encode_readable(out, True, None)
+        finally:
+            self.release_slices()
+        self.done = True
+        return 0
+
+    cdef int fill(self, Answer answer) except -1:
+        """Gives `answer` the evaluated response."""
+        cdef OutBuffer out = OutBuffer.__new__(OutBuffer)
+        cdef list cuts = []
+        cdef list slices = None
+        cdef bint copy
+        self.settle()
+        copy = self.size <= self.server.copy_size_max
+        try:
+            self.encode_readable(out, copy, cuts)
+            if not copy:
+                slices = [piece for piece in self.slices if piece is not None]
+                self.slices = None
+        finally:
+            self.release_slices()
+        if slices:
+            store_i32(out.data, <int32_t>(out.size + self.size - self.converted_size - 4))
+        answer.fill(PyBytes_FromStringAndSize(<const char*>out.data, out.size), slices, cuts)
+        self.done = True
+        return 0
+
+    cdef int listen(self) except -1:
+        cdef LogCore log
+        if not self.listening:
+            self.listening = True
+            for log in self.logs:
+                if log is not None:
+                    log.add_listener(self)
+        return 0
+
+    cdef int unlisten(self) except -1:
+        cdef LogCore log
+        if self.listening:
+            self.listening = False
+            for log in self.logs:
+                if log is not None:
+                    log.remove_listener(self)
+        return 0
+
+    cdef int release_slices(self) except -1:
+        cdef LogSlice piece
+        if self.slices is not None:
+            for piece in self.slices:
+                if piece is not None:
+                    piece.release()
+            self.slices = None
+        return 0
+
+    cdef int on_advance(self, LogCore log, int64_t appended_bytes) except -1:
+        """From the appending thread: enough new bytes, or a change to look at, wakes the worker once."""
+        if self.isolation == READ_COMMITTED and appended_bytes > 0 and log.last_stable_offset < log.high_watermark:
+            return 0                                    # not readable yet; the marker will tell
+        self.advanced += appended_bytes
+        if not self.posted and not self.done and (appended_bytes == 0 or self.size + self.advanced >= self.size_min):
+            self.posted = True
+            self.server.mailbox.post(self)
+        return 0
+
+    cdef int park(self, Answer answer, int result) except -1:
+        """Keeps the plan until resume() completes `answer`."""
+        self.answer = answer
+        self.deadline = self.now + <double>self.wait_ms_max / 1000.0
+        if result == FETCH_BLOCKED:
+            return self.verify()
+        return self.wait()
+
+    cdef int wait(self) except -1:
+        """Goes on waiting for what the logs report."""
+        cdef bint listened = self.listening
+        self.release_slices()
+        self.listen()
+        # An append between evaluate() and listen() told nobody; one during evaluate() was told a size too small.
+        if not self.posted and (self.size + self.advanced >= self.size_min if listened else self.changed()):
+            self.posted = True
+            self.server.mailbox.post(self)
+        return 0
+
+    cdef int verify(self) except -1:
+        """Lets the I/O pool check what this fetch wants to send, then comes back to the worker."""
+        cdef int32_t i
+        cdef FetchPart* part
+        cdef list work = []
+        self.blocked = True
+        for i in range(self.part_count):
+            part = &self.parts[i]
+            if part.blocked:
+                part.blocked = False
+                work.append((i, self.logs[i], part.offset, part.size_max))
+        self.server.pool.submit(self.verify_on_pool, work)
+        return 0
+
+    def verify_on_pool(self, list work):
+        """Runs on the I/O pool: makes the bytes of this fetch servable, or quarantines them."""
+        if self.converted is None:
+            self.converted = {}
+        for i, log, offset, size_max in work:
+            upper = log.high_watermark
+            try:
+                if log.format.positional:
+                    self.converted[i] = (offset, upper, *log.as_batches(offset, min(size_max, self.size_max)))
+                else:
+                    log.verify_blocking(offset, min(size_max, self.size_max))
+            except Exception:
+                if log.format.positional:
+                    self.converted[i] = (offset, upper, KAFKA_STORAGE_ERROR, b"")
+                logger.exception("verifying %s-%d at offset %d failed", log.topic, log.partition, offset)
+        self.blocked = False
+        self.posted = True
+        self.server.mailbox.post(self)
+
+    cdef int resume(self, double now) except -1:
+        """Evaluates again; completes the answer or keeps waiting. Owner worker only."""
+        cdef int result
+        self.posted = False
+        if self.done or self.blocked:
+            return 0
+        self.now = now
+        result = self.evaluate()
+        if result == FETCH_BLOCKED:
+            return self.verify()
+        if result == FETCH_WAITS and now < self.deadline:
+            return self.wait()
+        self.unlisten()
+        self.fill(self.answer)
+        self.answer.announce()
+        return 0
+
+    cdef bint changed(self) except -1:
+        """True when a log moved between evaluate() and listen()."""
+        cdef int32_t i
+        cdef LogCore log
+        cdef FetchPart* part
+        for i in range(self.part_count):
+            part = &self.parts[i]
+            log = self.logs[i]
+            if log is not None and (
+                    log.high_watermark != part.high_watermark or log.log_start_offset != part.log_start_offset
+                    or min(log.last_stable_offset, log.high_watermark) != part.last_stable_offset
+                    or log.deleted or log.offline):
+                return True
+        return False
+
+    cdef int cancel(self) except -1:
+        """The connection is gone: nobody will read this answer."""
+        self.done = True
+        self.unlisten()
+        self.release_slices()
+        return 0
+
+    def expire(self, double now):
+        """The deadline passed, or the broker stops: answers with what there is."""
+        # While its bytes are being verified the answer follows as soon as that is done.
+        self.deadline = now
+        self.resume(now)
+
+
+cdef int encode_part_head(OutBuffer out, int16_t version, FetchPart* part) except -1:
+    """PartitionData up to the aborted transactions."""
+    out.put_i32(part.index)
+    out.put_i16(<int16_t>part.error)
+    out.put_i64(part.high_watermark)
+    out.put_i64(part.last_stable_offset)
+    if version >= 5:
+        out.put_i64(part.log_start_offset)
+    return 0
+
+
+cdef int encode_aborted(OutBuffer out, int16_t version, bint asked, list aborted) except -1:
+    """PartitionData from the aborted transactions, null unless asked for, up to the records field."""
+    cdef bint flexible = version >= FETCH_FLEXIBLE_FROM
+    if not asked:
+        out.put_array_size(-1, flexible)
+    elif aborted is None:
+        out.put_array_size(0, flexible)
+    else:
+        out.put_array_size(<int32_t>len(aborted), flexible)
+        for first_offset, producer_id in aborted:
+            out.put_i64(producer_id)
+            out.put_i64(first_offset)
+            if flexible:
+                out.put_i8(0)
+    if version >= 11:
+        out.put_i32(-1)                                 # preferred_read_replica
+    return 0
+
+
+cdef int encode_part_tags(OutBuffer out, FetchPart* part) except -1:
+    """The tag buffer of a partition: empty, or the diverging epoch (tag 0: epoch, end offset, own tags)."""
+    if part.diverging_epoch < 0:
+        return out.put_i8(0)
+    out.put_uvarint(1)
+    out.put_uvarint(0)
+    out.put_uvarint(13)
+    out.put_i32(part.diverging_epoch)
+    out.put_i64(part.diverging_end_offset)
+    return out.put_i8(0)

@@ -1,0 +1,114 @@
+"""Incremental fetch sessions (KIP-227): what a client has asked for, kept between its requests."""
+
+from cpython.pythread cimport PyThread_type_lock
+from cpython.ref cimport PyObject
+from libc.stdint cimport int32_t, int64_t
+from kafkalite._native.log.log_core cimport LogListener
+from kafkalite._native.serve.topic_table cimport TopicRef
+
+cdef enum:
+    SESSION_NONE = 0        # as a session id: none
+    EPOCH_INITIAL = 0       # a full fetch that asks for a session
+    EPOCH_FINAL = -1        # a full fetch that asks for none
+
+
+cdef struct FetchPart:
+    PyObject* topic                     # its TopicRef, which FetchPlan.topics keeps alive
+    bint first_of_topic
+    int32_t parts_of_topic              # in the first part of a topic; 0: the topic has no partitions
+    int32_t index
+    int32_t slot                        # in the session, for an incremental fetch
+    bint left_out                       # of an incremental answer: the client knows all this
+    int64_t offset
+    int32_t size_max
+    int32_t current_leader_epoch        # -1: not checked
+    int32_t last_fetched_epoch          # -1: not checked
+    int error
+    int32_t diverging_epoch             # -1: none
+    int64_t diverging_end_offset
+    int64_t high_watermark
+    int64_t last_stable_offset
+    int64_t log_start_offset
+    int64_t records_size                # bytes of records in the answer
+    bint blocked                        # the I/O pool has to see to it first
+    int32_t rounds                      # times in a row it was
+
+
+cdef struct SessionPart:
+    PyObject* topic                     # a TopicRef that FetchSession.topics keeps alive
+    int32_t index
+    int32_t before, behind              # slots of the neighbours in the order of service, -1 none
+    int32_t size_max
+    int32_t current_leader_epoch
+    int32_t last_fetched_epoch
+    int64_t offset
+    int64_t high_watermark              # what the client was told last, -1 nothing
+    int64_t log_start_offset
+
+
+cdef class FetchParts(LogListener):
+    cdef FetchPart* parts
+    cdef int32_t part_count
+    cdef int32_t part_capacity
+    cdef object topics                  # the TopicRef objects that parts point at
+    cdef bint by_id
+    cdef int32_t session_id             # as requested, or 0
+    cdef int32_t session_epoch
+    cdef FetchSession session           # of an incremental fetch
+    cdef object listener                # whom the request came through, and who asks: a session is theirs alone
+    cdef object principal
+
+
+cdef class SessionTopic:
+    cdef TopicRef ref
+    cdef dict slots                     # partition -> slot
+
+
+cdef class FetchSession:
+    cdef int32_t id
+    cdef int32_t epoch                  # of the next request
+    cdef bint by_id
+    cdef object listener                # only requests that came through it
+    cdef object principal               # and from this one may go on with the session or close it
+    cdef dict topics                    # key -> SessionTopic
+    cdef tuple refs                     # the TopicRef of each, None after a change
+    cdef SessionPart* parts
+    cdef int32_t part_capacity
+    cdef int32_t slot_count             # slots ever used
+    cdef int32_t free_slot              # first of the given back ones, chained by `behind`, -1 none
+    cdef int32_t part_count
+    cdef int32_t counted                # partitions as of its last use, part of the cache's total
+    cdef int32_t first, last            # slots, in the order of service
+    cdef double created_at, used_at     # monotonic seconds
+    cdef FetchSession older, newer      # neighbours by last use
+
+    cdef bint belongs_to(self, FetchParts request) except -1
+    cdef int32_t add(self, const FetchPart* part) except -2
+    cdef int forget(self, bytes key, int32_t index) except -1
+    cdef int32_t take_slot(self) except -1
+    cdef void append(self, int32_t slot) noexcept
+    cdef void unlink(self, int32_t slot) noexcept
+    cdef int load(self, FetchParts request) except -1
+    cdef void settle(self, FetchPart* parts, int32_t count) noexcept
+
+
+cdef class FetchSessionCache:
+    cdef PyThread_type_lock lock
+    cdef dict sessions                  # id -> FetchSession
+    cdef FetchSession oldest, newest    # by last use
+    cdef int32_t slots_max
+    cdef int32_t partitions_max
+    cdef double eviction_s
+    cdef readonly int64_t partition_count
+    cdef readonly int64_t evicted_count
+
+    cdef int acquire(self) except -1
+    cdef int32_t open(self, FetchParts request, double now) except -1
+    cdef int close(self, FetchParts request) except -1
+    cdef int advance(self, FetchParts request, list forgotten, double now) except -1
+    cdef bint settle(self, FetchParts request) except -1
+    cdef int remove(self, FetchSession session) except -1
+    cdef int enlist(self, FetchSession session, double now) except -1
+    cdef int unlink(self, FetchSession session) except -1
+    cdef bint make_room(self, int32_t size, double now) except -1
+    cdef FetchSession evictable(self, int32_t size, double now)

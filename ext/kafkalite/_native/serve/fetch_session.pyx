@@ -1,0 +1,401 @@
+"""Keeps what clients fetch between their requests, so that a request and its answer hold only what changed (KIP-227).
+
+    (0, -1)  full, no session            (0, 0)  full, open one: answered with its id, or 0 when it is declined
+    (n, -1)  full, close n               (n, 0)  full, close n and open another
+    (n, e)   incremental: topics are added or changed, forgotten ones removed; e is 1 first and rises by one
+
+A session holds its partitions in the order in which they are served. One that was answered with records goes to the
+end, so that a full partition does not starve those behind it. For each it knows which high watermark and log start the
+client was told last: a partition is answered only with records, an error, a diverging epoch, or when one of the two
+differs.
+
+A session belongs to a principal and a listener: its client may go on with it over another connection, which another
+worker serves, while for anybody else there is no such session, whatever id and epoch he guesses or has overheard. So a
+request does not work in the session. It takes a copy of the partitions when it arrives (`advance`), is evaluated and
+parked with that, and brings back what it answered (`settle`), if no later request was served meanwhile.
+
+Bounds: sessions, partitions of all of them, and a name longer than a topic can have is not kept. Room is made as Kafka
+makes it: the session used least recently goes if it was idle for `eviction_ms`, else the smallest one that is smaller
+than the newcomer and older than `eviction_ms`, else the newcomer is declined.
+
+Thread rule: one leaf lock for all sessions, held for a copy at most, never while a log is read; fetches without session
+do not take it.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_GET_SIZE
+from cpython.pythread cimport (
+    NOWAIT_LOCK,
+    WAIT_LOCK,
+    PyThread_acquire_lock,
+    PyThread_allocate_lock,
+    PyThread_free_lock,
+    PyThread_release_lock,
+)
+from cpython.ref cimport PyObject
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memset
+
+import secrets
+
+from kafkalite._native.log.log_core cimport LogListener
+from kafkalite._native.serve.request_parts cimport add_part
+from kafkalite._native.serve.topic_table cimport TopicRef
+from kafkalite._native.wire.error_codes cimport (
+    FETCH_SESSION_ID_NOT_FOUND,
+    FETCH_SESSION_TOPIC_ID_ERROR,
+    INVALID_FETCH_SESSION_EPOCH,
+)
+
+cdef enum:
+    INT32_MAX = 0x7FFFFFFF
+    TOPIC_NAME_SIZE_MAX = 249
+    PARTS_AT_FIRST = 8
+
+
+cdef class FetchParts(LogListener):
+    """The partitions of one Fetch request, its own or its session's."""
+
+    def __cinit__(self):
+        self.parts = NULL
+
+    def __dealloc__(self):
+        free(self.parts)
+
+
+@cython.final
+cdef class SessionTopic:
+    """The partitions of one topic in a session."""
+
+
+@cython.final
+cdef class FetchSession:
+    """What one client fetches. All of it is guarded by its cache's lock."""
+
+    def __cinit__(self):
+        self.topics = {}
+        self.epoch = 1
+        self.first = self.last = self.free_slot = -1
+
+    def __dealloc__(self):
+        free(self.parts)
+
+    cdef bint belongs_to(self, FetchParts request) except -1:
+        return self.listener is request.listener and self.principal == request.principal
+
+    cdef int32_t add(self, const FetchPart* part) except -2:
+        """Adds a partition, or changes what is asked of it; its slot, or -1 when no topic can have that name."""
+        cdef TopicRef ref = <TopicRef>part.topic
+        cdef SessionTopic topic = self.topics.get(ref.key)
+        cdef SessionPart* kept
+        cdef int32_t slot
+        if topic is None:
+            if PyBytes_GET_SIZE(ref.key) > TOPIC_NAME_SIZE_MAX:
+                return -1
+            topic = SessionTopic.__new__(SessionTopic)
+            topic.ref = ref
+            topic.slots = {}
+            self.topics[ref.key] = topic
+            self.refs = None
+        found = topic.slots.get(part.index)
+        if found is None:
+            slot = self.take_slot()
+            topic.slots[part.index] = slot
+            kept = &self.parts[slot]
+            kept.topic = <PyObject*>topic.ref
+            kept.index = part.index
+            kept.high_watermark = kept.log_start_offset = -1
+            self.append(slot)
+            self.part_count += 1
+        else:
+            slot = found
+            kept = &self.parts[slot]
+        kept.offset = part.offset
+        kept.size_max = part.size_max
+        kept.current_leader_epoch = part.current_leader_epoch
+        kept.last_fetched_epoch = part.last_fetched_epoch
+        return slot
+
+    cdef int forget(self, bytes key, int32_t index) except -1:
+        cdef SessionTopic topic = self.topics.get(key)
+        cdef int32_t slot
+        if topic is None:
+            return 0
+        found = topic.slots.pop(index, None)
+        if found is None:
+            return 0
+        slot = found
+        self.unlink(slot)
+        self.parts[slot].behind = self.free_slot
+        self.free_slot = slot
+        self.part_count -= 1
+        if not topic.slots:
+            del self.topics[key]
+            self.refs = None
+        return 0
+
+    cdef int32_t take_slot(self) except -1:
+        cdef int32_t slot = self.free_slot
+        if slot >= 0:
+            self.free_slot = self.parts[slot].behind
+            return slot
+        add_part(<void**>&self.parts, &self.slot_count, &self.part_capacity, PARTS_AT_FIRST, sizeof(SessionPart))
+        return self.slot_count - 1
+
+    cdef void append(self, int32_t slot) noexcept:
+        """Puts a slot at the end of the order of service."""
+        self.parts[slot].before = self.last
+        self.parts[slot].behind = -1
+        if self.last >= 0:
+            self.parts[self.last].behind = slot
+        else:
+            self.first = slot
+        self.last = slot
+
+    cdef void unlink(self, int32_t slot) noexcept:
+        cdef SessionPart* part = &self.parts[slot]
+        if part.before >= 0:
+            self.parts[part.before].behind = part.behind
+        else:
+            self.first = part.behind
+        if part.behind >= 0:
+            self.parts[part.behind].before = part.before
+        else:
+            self.last = part.before
+
+    cdef int load(self, FetchParts request) except -1:
+        """Replaces a request's parts with a copy of all of the session's."""
+        cdef int32_t slot = self.first
+        cdef SessionPart* kept
+        cdef FetchPart* part
+        cdef void* grown
+        if request.part_capacity < self.part_count:
+            grown = realloc(request.parts, <size_t>self.part_count * sizeof(FetchPart))
+            if grown == NULL:
+                raise MemoryError
+            request.parts = <FetchPart*>grown
+            request.part_capacity = self.part_count
+        if self.refs is None:
+            self.refs = tuple([(<SessionTopic>topic).ref for topic in self.topics.values()])
+        request.topics = self.refs
+        request.part_count = self.part_count
+        part = request.parts
+        memset(part, 0, <size_t>self.part_count * sizeof(FetchPart))
+        while slot >= 0:
+            kept = &self.parts[slot]
+            part.topic = kept.topic
+            part.parts_of_topic = 1
+            part.index = kept.index
+            part.slot = slot
+            part.offset = kept.offset
+            part.size_max = kept.size_max
+            part.current_leader_epoch = kept.current_leader_epoch
+            part.last_fetched_epoch = kept.last_fetched_epoch
+            part += 1
+            slot = kept.behind
+        return 0
+
+    cdef void settle(self, FetchPart* parts, int32_t count) noexcept:
+        """Marks the parts of an answer that the client knows already, and remembers what it is told now."""
+        cdef int32_t i
+        cdef FetchPart* part
+        cdef SessionPart* kept
+        for i in range(count):
+            part = &parts[i]
+            kept = &self.parts[part.slot]
+            part.left_out = (
+                part.records_size == 0 and part.error == 0 and part.diverging_epoch < 0
+                and part.high_watermark == kept.high_watermark and part.log_start_offset == kept.log_start_offset)
+            # An error comes with -1 in both, so that the partition is answered again once it has passed.
+            kept.high_watermark = part.high_watermark
+            kept.log_start_offset = part.log_start_offset
+            if part.records_size > 0:
+                self.unlink(part.slot)
+                self.append(part.slot)
+
+
+@cython.final
+cdef class FetchSessionCache:
+    """The sessions of a broker. Any thread."""
+
+    def __cinit__(self, *, int slots_max, int partitions_max, int64_t eviction_ms):
+        self.lock = PyThread_allocate_lock()
+        if self.lock == NULL:
+            raise MemoryError
+        self.sessions = {}
+        self.slots_max = slots_max
+        self.partitions_max = partitions_max
+        self.eviction_s = <double>eviction_ms / 1000.0
+
+    def __dealloc__(self):
+        if self.lock != NULL:
+            PyThread_free_lock(self.lock)
+
+    def __len__(self):
+        return len(self.sessions)
+
+    def _set_epoch(self, int32_t session_id, int32_t epoch):
+        """For tests: the session has had so many requests that this is the epoch of the next."""
+        (<FetchSession?>self.sessions[session_id]).epoch = epoch
+
+    cdef int acquire(self) except -1:
+        if not PyThread_acquire_lock(self.lock, NOWAIT_LOCK):
+            with nogil:
+                PyThread_acquire_lock(self.lock, WAIT_LOCK)
+        return 0
+
+    cdef int32_t open(self, FetchParts request, double now) except -1:
+        """A new session of the partitions of a full fetch as they were answered: its id, or 0 where it is declined."""
+        cdef FetchSession session
+        cdef FetchPart* part
+        cdef int32_t i, slot
+        self.acquire()
+        try:
+            if not self.make_room(request.part_count, now):
+                return SESSION_NONE
+            session = FetchSession.__new__(FetchSession)
+            session.by_id = request.by_id
+            session.listener, session.principal = request.listener, request.principal
+            for i in range(request.part_count):
+                part = &request.parts[i]
+                if part.parts_of_topic == 0:
+                    continue
+                slot = session.add(part)
+                if slot < 0:
+                    return SESSION_NONE
+                session.parts[slot].high_watermark = part.high_watermark
+                session.parts[slot].log_start_offset = part.log_start_offset
+            while session.id == SESSION_NONE or session.id in self.sessions:
+                session.id = <int32_t>secrets.randbits(31)
+            session.created_at = now
+            self.sessions[session.id] = session
+            self.enlist(session, now)
+            return session.id
+        finally:
+            PyThread_release_lock(self.lock)
+
+    cdef int close(self, FetchParts request) except -1:
+        """Forgets the session that a request names, if it is the asker's."""
+        cdef FetchSession session
+        self.acquire()
+        try:
+            session = self.sessions.get(request.session_id)
+            if session is not None and session.belongs_to(request):
+                self.remove(session)
+        finally:
+            PyThread_release_lock(self.lock)
+        return 0
+
+    cdef int advance(self, FetchParts request, list forgotten, double now) except -1:
+        """Takes an incremental request into its session, and gives the request all of the session's partitions.
+
+        Returns a Kafka error code. When nothing is left in the session it is closed, and the request stands for itself.
+        """
+        cdef FetchSession session
+        cdef int32_t i
+        cdef bint kept = True
+        self.acquire()
+        try:
+            session = self.sessions.get(request.session_id)
+            if session is None or not session.belongs_to(request):
+                return FETCH_SESSION_ID_NOT_FOUND
+            if session.epoch != request.session_epoch:
+                return INVALID_FETCH_SESSION_EPOCH
+            if session.by_id != request.by_id:
+                return FETCH_SESSION_TOPIC_ID_ERROR
+            for i in range(request.part_count):
+                kept = kept and (request.parts[i].parts_of_topic == 0 or session.add(&request.parts[i]) >= 0)
+            if forgotten is not None:
+                for key, index in forgotten:
+                    session.forget(key, index)
+            self.unlink(session)
+            self.enlist(session, now)
+            if session.part_count == 0:
+                self.remove(session)
+                return 0
+            if not kept or self.partition_count > self.partitions_max:
+                # The client starts anew with a full fetch, whose session is kept or declined like any other.
+                self.remove(session)
+                return FETCH_SESSION_ID_NOT_FOUND
+            session.epoch = next_epoch(session.epoch)
+            session.load(request)
+            request.session = session
+            return 0
+        finally:
+            PyThread_release_lock(self.lock)
+
+    cdef bint settle(self, FetchParts request) except -1:
+        """Brings back what an incremental fetch is about to answer; False when the session has gone on meanwhile."""
+        self.acquire()
+        try:
+            if request.session.epoch != next_epoch(request.session_epoch):
+                return False
+            request.session.settle(request.parts, request.part_count)
+            return True
+        finally:
+            PyThread_release_lock(self.lock)
+
+    cdef int remove(self, FetchSession session) except -1:
+        self.unlink(session)
+        del self.sessions[session.id]
+        self.partition_count -= session.counted
+        return 0
+
+    cdef int enlist(self, FetchSession session, double now) except -1:
+        """Makes a session the newest of the order of use, and counts its partitions."""
+        session.used_at = now
+        session.older = self.newest
+        if self.newest is not None:
+            self.newest.newer = session
+        else:
+            self.oldest = session
+        self.newest = session
+        self.partition_count += session.part_count - session.counted
+        session.counted = session.part_count
+        return 0
+
+    cdef int unlink(self, FetchSession session) except -1:
+        """Takes a session out of the order of use."""
+        if session.older is not None:
+            session.older.newer = session.newer
+        else:
+            self.oldest = session.newer
+        if session.newer is not None:
+            session.newer.older = session.older
+        else:
+            self.newest = session.older
+        session.older = session.newer = None
+        return 0
+
+    cdef bint make_room(self, int32_t size, double now) except -1:
+        """Evicts until one more session of `size` partitions fits; False where it must be declined."""
+        cdef FetchSession victim
+        if size > self.partitions_max:
+            return False
+        while len(self.sessions) >= self.slots_max or self.partition_count + size > self.partitions_max:
+            victim = self.evictable(size, now)
+            if victim is None:
+                return False
+            self.remove(victim)
+            self.evicted_count += 1
+        return True
+
+    cdef FetchSession evictable(self, int32_t size, double now):
+        """The session that a newcomer of `size` partitions may take the place of, or None."""
+        cdef FetchSession session = self.oldest
+        cdef FetchSession smallest = None
+        if session is not None and now - session.used_at > self.eviction_s:
+            return session
+        while session is not None:
+            if session.used_at - session.created_at > self.eviction_s and (
+                    smallest is None or session.counted < smallest.counted):
+                smallest = session
+            session = session.newer
+        if smallest is not None and smallest.counted < size:
+            return smallest
+        return None
+
+
+cdef inline int32_t next_epoch(int32_t epoch) noexcept nogil:
+    return 1 if epoch == INT32_MAX else epoch + 1

@@ -1,0 +1,105 @@
+"""Serving Produce without a Python object per request."""
+
+from libc.stdint cimport int16_t, int32_t, int64_t
+from kafkalite._native.log.log_core cimport AppendResult, LogCore
+from kafkalite._native.serve.topic_table cimport TopicTable
+from kafkalite._native.serve.transfer cimport Answer, OutBuffer
+from kafkalite._native.wire.batch cimport RecordFaults
+
+cdef enum:
+    PRODUCE_FLEXIBLE_FROM = 9       # version
+
+cdef enum ServeResult:
+    SERVED = 0          # the response frame is in the out buffer
+    NO_ANSWER = 1       # acks=0, all appended
+    PARKED = 2          # `pending` waits for its Answer
+    MALFORMED = 3       # the connection has to be closed
+
+
+cdef struct ProducePart:
+    const unsigned char* topic      # name or id, into the request
+    Py_ssize_t topic_size
+    int32_t index
+    unsigned char* records          # into the request; patched in place by the append
+    Py_ssize_t records_size         # -1: null
+    bint first_of_topic
+    int32_t parts_of_topic          # valid in the first part of a topic
+    int outcome                     # one of APPEND_..., with `error` where it is APPEND_REFUSED
+    int error
+    AppendResult result
+
+
+cdef class ProduceServer:
+    cdef TopicTable table
+    cdef object pool
+    cdef OutBuffer out
+    cdef ProducePart* parts
+    cdef int32_t part_count
+    cdef int32_t part_capacity
+    cdef int32_t topic_count
+    cdef int32_t partitions_max
+    cdef int64_t deferred_bytes_max
+    cdef bint flush_on_acks_all
+    cdef object gate                # admits transactions; None: there are none
+    cdef PendingProduce pending
+    cdef dict faults                # index of a part → its RecordFaults; None as long as no record is bad
+    # Of the request being served:
+    cdef const unsigned char* transactional_id      # NULL: null
+    cdef Py_ssize_t transactional_id_size
+    cdef bint transactional         # one of its batches is
+    cdef Ask ask                    # valid while transactional; None: refused
+
+    cdef int serve(self, int16_t version, int32_t correlation_id, unsigned char* body, Py_ssize_t size) except -1
+    cdef int parse(self, int16_t version, unsigned char* body, Py_ssize_t size, int16_t* acks) except -1
+    cdef ProducePart* next_part(self) except NULL
+    cdef LogCore append_part(self, ProducePart* part, int16_t version)
+    cdef int give_up(self, ProducePart* part, LogCore log) except -1
+    cdef bint prepare_ask(self, int16_t version) except -1
+    cdef int append_transactional(self, ProducePart* part, LogCore log) except -1
+    cdef int encode(self, int16_t version, int32_t correlation_id) except -1
+
+
+cdef class Ask:
+    # How the gate is asked on behalf of one request.
+    cdef object gate
+    cdef str transactional_id
+    cdef int16_t version
+    cdef object deferred            # the answer to the last question, when it is still to come
+    cdef int64_t admitted           # what to append with once it has come
+    cdef bint granted               # the last question was answered with yes at once
+    cdef int error                  # why the last question was answered with no
+    cdef int put(self, LogCore log, int64_t producer_id, int16_t producer_epoch) except -1
+
+
+cdef class PendingPart:
+    # One partition of a request that could not be answered at once.
+    cdef ProducePart state          # its topic points into `topic`, its records are NULL
+    cdef bytes topic
+    cdef LogCore log                # None: this part is finished
+    cdef bytearray records          # a copy, while an append is owed
+    cdef bint wants_flush
+    cdef bint waits                 # behind a batch of the same producer whose transaction is being admitted
+    cdef RecordFaults faults        # None: no record is bad
+    cdef object admission           # the Deferred answer to that, when it was asked for this part
+    cdef bint holds                 # the answer is there: batches wait behind this one until it is appended
+    cdef int64_t admitted           # as LogCore.append takes it
+    cdef int64_t producer_id(self) noexcept
+    cdef int release(self) except -1
+
+
+cdef class PendingProduce:
+    cdef int16_t version
+    cdef int32_t correlation_id
+    cdef int16_t acks
+    cdef list parts                 # PendingPart, in request order
+    cdef int remaining              # parts not finished yet, plus one until start() has run
+    cdef readonly Answer answer
+    cdef Ask ask                    # None: nothing in it is transactional
+    cdef object pool
+    cdef int start(self, Answer answer, object pool) except -1
+    cdef int submit(self, int i) except -1
+    cdef bint wait_behind(self, PendingPart part, int i) except -1
+    cdef int append_next(self, int i) except -1
+    cdef int try_append(self, PendingPart part, int i) except -1
+    cdef int part_done(self) except -1
+    cdef int finish(self) except -1

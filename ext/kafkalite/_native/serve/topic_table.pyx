@@ -1,0 +1,122 @@
+"""Topics by name and by id, looked up from bytes of a request without making a str.
+
+Topics are immutable: a change of settings or partitions publishes a new Topic, and the table replaces its dicts as a
+whole, so that readers need no lock. Only the LogManager publishes.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int32_t
+
+from kafkalite._native.wire.error_codes cimport INCONSISTENT_TOPIC_ID, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
+
+
+cdef class Topic:
+    """One incarnation of a topic with its settings and partitions."""
+
+    def __init__(self, str name, bytes topic_id, partitions, config, overrides, *, bint internal=False):
+        if len(topic_id) != 16:
+            raise ValueError(f"a topic id has 16 bytes, not {len(topic_id)}")
+        self.name = name
+        self.name_utf8 = name.encode()
+        self.id = topic_id
+        self.partitions = tuple(partitions)
+        self.config = config
+        self.overrides = dict(overrides)
+        self.internal = internal
+
+    def __repr__(self):
+        return f"Topic({self.name!r}, partitions={len(self.partitions)})"
+
+
+cdef class TopicTable:
+    """The topics of a broker."""
+
+    def __cinit__(self):
+        self.by_name = {}
+        self.by_id = {}
+
+    cdef Topic find(self, const unsigned char* name, Py_ssize_t size):
+        """The topic of that name, or None."""
+        return self.by_name.get(PyBytes_FromStringAndSize(<const char*>name, size))
+
+    cdef Topic find_id(self, const unsigned char* topic_id):
+        """The topic of that 16-byte id, or None."""
+        return self.by_id.get(PyBytes_FromStringAndSize(<const char*>topic_id, TOPIC_ID_SIZE))
+
+    def publish(self, topics):
+        """Replaces the whole contents."""
+        by_name = {}
+        by_id = {}
+        for topic in topics:
+            by_name[(<Topic?>topic).name_utf8] = topic
+            by_id[(<Topic>topic).id] = topic
+        self.by_id = by_id
+        self.by_name = by_name
+        self.generation += 1
+
+    def get(self, bytes name):
+        """The topic of that name in UTF-8, or None."""
+        return self.by_name.get(name)
+
+    def get_id(self, bytes topic_id):
+        """The topic of that id, or None."""
+        return self.by_id.get(topic_id)
+
+    def __len__(self):
+        return len(self.by_name)
+
+    def __iter__(self):
+        return iter(self.by_name.values())
+
+
+@cython.final
+@cython.freelist(64)
+cdef class TopicRef:
+    """A topic as a request names it, by name or by id, and what that meant when the table was last looked at.
+
+    An id belongs to one incarnation of a topic. One that the table does not know is UNKNOWN_TOPIC_ID; one that it knew
+    when this object looked before is UNKNOWN_TOPIC_OR_PARTITION once the topic is gone, and INCONSISTENT_TOPIC_ID once
+    another topic has its name (KIP-516).
+    """
+
+    def __init__(self):
+        raise TypeError("TopicRef is made by the broker")
+
+    @staticmethod
+    cdef TopicRef new(const unsigned char* key, Py_ssize_t size, bint by_id):
+        cdef TopicRef ref = TopicRef.__new__(TopicRef)
+        ref.key = PyBytes_FromStringAndSize(<const char*>key, size)
+        ref.by_id = by_id
+        ref.seen = -1
+        return ref
+
+    cdef Topic resolve(self, TopicTable table):
+        """The topic now, or None, and then error_of() has the reason."""
+        cdef Topic namesake
+        cdef Topic _before                  # its end may run any code: not until the fields agree again
+        if self.seen == table.generation:
+            return self.topic
+        _before = self.topic
+        self.seen = table.generation
+        if not self.by_id:
+            self.topic = table.by_name.get(self.key)
+            self.error = UNKNOWN_TOPIC_OR_PARTITION
+            return self.topic
+        self.topic = table.by_id.get(self.key)
+        if self.topic is not None:
+            self.name = self.topic.name_utf8
+            self.error = UNKNOWN_TOPIC_OR_PARTITION
+        elif self.name is None:
+            self.error = UNKNOWN_TOPIC_ID
+        else:
+            namesake = table.by_name.get(self.name)
+            self.namesake_size = 0 if namesake is None else len(<tuple>namesake.partitions)
+            self.error = UNKNOWN_TOPIC_OR_PARTITION if namesake is None else INCONSISTENT_TOPIC_ID
+        return self.topic
+
+    cdef int error_of(self, int32_t partition) noexcept:
+        """The error code of a partition that the last resolve() did not find."""
+        if self.error == INCONSISTENT_TOPIC_ID and not 0 <= partition < self.namesake_size:
+            return UNKNOWN_TOPIC_OR_PARTITION
+        return self.error

@@ -1,0 +1,61 @@
+"""Answers on their way out: a growable buffer, one Answer per request, the mailbox that wakes a worker."""
+
+from libc.stdint cimport int16_t, int32_t, int64_t
+
+from kafkalite._native.log.log_core cimport LogSlice
+from kafkalite._native.tls.tls_session cimport TlsSession
+
+
+cdef class OutBuffer:
+    """A growable C buffer. Owner: one thread. `data[:size]` is what was written."""
+    cdef unsigned char* data
+    cdef Py_ssize_t size
+    cdef Py_ssize_t capacity
+
+    cdef int reserve(self, Py_ssize_t extra) except -1
+    cdef int put(self, const unsigned char* source, Py_ssize_t size) except -1
+    cdef int put_i8(self, int value) except -1
+    cdef int put_i16(self, int16_t value) except -1
+    cdef int put_i32(self, int32_t value) except -1
+    cdef int put_i64(self, int64_t value) except -1
+    cdef int put_uvarint(self, unsigned int value) except -1
+    cdef int put_string(self, const unsigned char* source, Py_ssize_t size, bint compact) except -1
+    cdef int put_array_size(self, Py_ssize_t count, bint compact) except -1
+    cdef Py_ssize_t begin_frame(self, int32_t correlation_id, bint flexible) except -1
+    cdef void end_frame(self, Py_ssize_t start) noexcept
+
+
+cdef int copy_records(OutBuffer out, LogSlice piece) except -1
+
+
+cdef class Mailbox:
+    """What other threads leave for one network worker. See the class comment in transfer.pyx."""
+    cdef object items            # collections.deque
+    cdef bint sleeping
+    cdef volatile int waiting    # items posted and not taken: readable without the GIL
+    cdef readonly int wake_fd    # eventfd, registered in the worker's selector
+    cdef int post(self, object item) except -1
+
+
+cdef class Answer:
+    """One response frame, or the place kept for it in its connection's order."""
+    cdef object connection       # the Connection that sends it; None once sent or dropped
+    cdef Mailbox mailbox
+    cdef bint ready
+    cdef bint silent             # acks=0: holds a place in the in-flight count, sends nothing
+    cdef readonly bytes data     # the frame; with slices, its bytes outside the file ranges
+    cdef list slices             # LogSlice, sent after data[:cuts[i]]
+    cdef list cuts
+    cdef Py_ssize_t part         # progress: index of the current slice
+    cdef Py_ssize_t sent         # progress: bytes of `data` sent
+    cdef int64_t slice_sent      # progress: bytes of the current slice sent
+    cdef int64_t size            # bytes this answer puts on the wire
+    cdef bint counted            # `data` is part of its connection's queued_bytes
+
+    cdef int announce(self) except -1
+    cdef int fill(self, bytes data, list slices, list cuts) except -1
+    cdef int send_some(self, int fd, int64_t budget) except -2
+    cdef int send_sealed(self, int fd, int64_t budget, TlsSession tls) except -2
+    cdef Py_ssize_t collect(self, unsigned char* target, Py_ssize_t room) except -2
+    cdef void advance(self, Py_ssize_t size)
+    cdef void drop(self)

@@ -1,0 +1,428 @@
+"""Moves answers from the broker's memory and segment files to sockets.
+
+An Answer is either one bytes object or bytes with file ranges between them: `data[:cuts[0]] slices[0]
+data[cuts[0]:cuts[1]] slices[1] ... data[cuts[-1]:]`. Bytes before a file range leave with MSG_MORE, so that header
+and first batch share a packet; ranges leave by sendfile(2) and never enter user space.
+With TLS both are collected in the worker's buffer and sealed.
+
+A file that is shorter than its log says, or that the disk cannot give, takes its log offline. Where the records are
+copied the answer can still say so; where a header has promised them the connection ends, as nothing else is true.
+
+Thread rule: an Answer is filled once, by any thread, and from then on belongs to its connection's worker.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.errno cimport EAGAIN, EBADMSG, EINTR, EIO, ENODATA, ENODEV, ENXIO, ESTALE, errno
+from libc.stdint cimport int16_t, int32_t, int64_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy
+from posix.types cimport off_t
+from posix.unistd cimport close, read, write
+
+import os as _os
+from collections import deque
+
+from kafkalite._native.base.debug cimport kl_assert
+from kafkalite._native.log.log_core cimport LogSlice
+from kafkalite._native.tls.tls_session cimport TLS_CAPACITY, TlsSession
+from kafkalite._native.wire.cursor cimport store_i16, store_i32, store_i64, store_uvarint
+
+cdef extern from "<unistd.h>" nogil:
+    ssize_t pread(int fd, void* buf, size_t count, off_t offset)
+
+cdef extern from "<sys/eventfd.h>" nogil:
+    int eventfd(unsigned int initval, int flags)
+    enum: EFD_NONBLOCK
+    enum: EFD_CLOEXEC
+
+cdef extern from "<sys/socket.h>" nogil:
+    ssize_t send(int fd, const void* buf, size_t size, int flags)
+    enum: MSG_NOSIGNAL
+    enum: MSG_MORE
+    enum: MSG_DONTWAIT
+
+cdef extern from "<sys/sendfile.h>" nogil:
+    ssize_t sendfile(int out_fd, int in_fd, off_t* offset, size_t count)
+
+cdef extern from "<errno.h>" nogil:
+    enum: EREMOTEIO
+    enum: EUCLEAN
+
+cdef enum:
+    INITIAL_CAPACITY = 4096
+
+
+@cython.final
+cdef class OutBuffer:
+    def __cinit__(self):
+        self.data = <unsigned char*>malloc(INITIAL_CAPACITY)
+        if self.data == NULL:
+            raise MemoryError
+        self.capacity = INITIAL_CAPACITY
+        self.size = 0
+
+    def __dealloc__(self):
+        free(self.data)
+
+    cdef int reserve(self, Py_ssize_t extra) except -1:
+        cdef Py_ssize_t wanted = self.size + extra
+        cdef Py_ssize_t capacity = self.capacity
+        cdef unsigned char* grown
+        if wanted <= capacity:
+            return 0
+        while capacity < wanted:
+            capacity *= 2
+        grown = <unsigned char*>realloc(self.data, <size_t>capacity)
+        if grown == NULL:
+            raise MemoryError
+        self.data = grown
+        self.capacity = capacity
+        return 0
+
+    cdef int put(self, const unsigned char* source, Py_ssize_t size) except -1:
+        self.reserve(size)
+        kl_assert(self.size + size <= self.capacity)
+        memcpy(self.data + self.size, source, <size_t>size)
+        self.size += size
+        return 0
+
+    cdef int put_i8(self, int value) except -1:
+        self.reserve(1)
+        self.data[self.size] = <unsigned char>value
+        self.size += 1
+        return 0
+
+    cdef int put_i16(self, int16_t value) except -1:
+        self.reserve(2)
+        store_i16(self.data + self.size, value)
+        self.size += 2
+        return 0
+
+    cdef int put_i32(self, int32_t value) except -1:
+        self.reserve(4)
+        store_i32(self.data + self.size, value)
+        self.size += 4
+        return 0
+
+    cdef int put_i64(self, int64_t value) except -1:
+        self.reserve(8)
+        store_i64(self.data + self.size, value)
+        self.size += 8
+        return 0
+
+    cdef int put_uvarint(self, unsigned int value) except -1:
+        self.reserve(5)
+        self.size += store_uvarint(self.data + self.size, value)
+        return 0
+
+    cdef int put_string(self, const unsigned char* source, Py_ssize_t size, bint compact) except -1:
+        """A string field: int16 length, or in flexible versions its length plus one as a varint."""
+        if compact:
+            self.put_uvarint(<unsigned int>(size + 1))
+        else:
+            self.put_i16(<int16_t>size)
+        return self.put(source, size)
+
+    cdef int put_array_size(self, Py_ssize_t count, bint compact) except -1:
+        if compact:
+            return self.put_uvarint(<unsigned int>(count + 1))
+        return self.put_i32(<int32_t>count)
+
+    cdef Py_ssize_t begin_frame(self, int32_t correlation_id, bint flexible) except -1:
+        """Leaves room for the length, writes the response header (v1 when flexible), returns where the frame starts."""
+        cdef Py_ssize_t start = self.size
+        self.put_i32(0)
+        self.put_i32(correlation_id)
+        if flexible:
+            self.put_i8(0)
+        return start
+
+    cdef void end_frame(self, Py_ssize_t start) noexcept:
+        store_i32(self.data + start, <int32_t>(self.size - start - 4))
+
+
+cdef inline bint is_of_file(int error) noexcept nogil:
+    """Whether an error of sendfile is the file's; any other may be the socket's, and tells nothing of the log."""
+    return (error == EIO or error == ENXIO or error == ENODEV or error == ESTALE or error == EBADMSG
+            or error == ENODATA or error == EUCLEAN or error == EREMOTEIO)
+
+
+cdef int copy_records(OutBuffer out, LogSlice piece) except -1:
+    """Copies a file range into a buffer, without touching its map: a cold page would stop every worker.
+
+    SegmentUnreadable, with the log offline: the file cannot give it.
+    """
+    cdef int fd = piece.segment.fd
+    cdef off_t position = piece.position
+    cdef Py_ssize_t left = piece.size
+    cdef ssize_t n
+    cdef int error
+    cdef unsigned char* target
+    out.reserve(left)
+    while left > 0:
+        target = out.data + out.size
+        with nogil:
+            n = pread(fd, target, <size_t>left, position)
+            error = errno
+        if n < 0 and error == EINTR:
+            continue
+        if n <= 0:
+            piece.failed(error if n < 0 else EIO)
+            piece.segment.check_read()
+        out.size += n
+        position += n
+        left -= n
+    return 0
+
+
+@cython.final
+cdef class Mailbox:
+    """What other threads leave for one network worker, and the descriptor that ends its sleep.
+
+    No wake-up is lost: the worker sets `sleeping` before it looks at `items` for the last time, a poster appends
+    before it looks at `sleeping`; both run under the GIL, so at least one of them sees the other. A worker that is
+    awake costs the poster no system call.
+    """
+
+    def __cinit__(self):
+        self.items = deque()
+        self.sleeping = False
+        self.wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)
+        if self.wake_fd < 0:
+            raise OSError(errno, _os.strerror(errno))
+
+    def __dealloc__(self):
+        if self.wake_fd >= 0:
+            close(self.wake_fd)
+
+    cdef int post(self, object item) except -1:
+        cdef uint64_t one = 1
+        self.items.append(item)
+        self.waiting = 1
+        if self.sleeping:
+            self.sleeping = False
+            write(self.wake_fd, &one, 8)
+        return 0
+
+    def put(self, item):
+        """Leaves `item` for the worker and wakes it when it sleeps. Any thread."""
+        self.post(item)
+
+    def begin_sleep(self):
+        """True when the worker may block; from then on a post writes to `wake_fd`."""
+        self.sleeping = True
+        if self.items:
+            self.sleeping = False
+            return False
+        return True
+
+    def end_sleep(self):
+        self.sleeping = False
+
+    def clear_wake(self):
+        """Empties the eventfd after it became readable."""
+        cdef uint64_t value
+        read(self.wake_fd, &value, 8)
+
+    def take(self):
+        """Everything posted so far, in order."""
+        cdef list taken = []
+        self.waiting = 0
+        while self.items:
+            taken.append(self.items.popleft())
+        return taken
+
+    def __len__(self):
+        return len(self.items)
+
+
+@cython.final
+@cython.freelist(64)
+cdef class Answer:
+    def __cinit__(self):
+        self.ready = False
+        self.silent = False
+        self.part = 0
+        self.sent = 0
+        self.slice_sent = 0
+        self.size = 0
+
+    cdef int fill(self, bytes data, list slices, list cuts) except -1:
+        cdef LogSlice piece
+        kl_assert(not self.ready)
+        self.data = data
+        self.slices = slices
+        self.cuts = cuts
+        self.size = PyBytes_GET_SIZE(data)
+        if slices is not None:
+            for piece in slices:
+                self.size += piece.size
+        self.ready = True
+        return 0
+
+    def complete(self, bytes data not None):
+        """Gives the response frame from any thread; the connection's worker sends it in its turn."""
+        if self.ready:
+            raise RuntimeError("an answer can be completed once")
+        self.fill(data, None, None)
+        self.announce()
+
+    def complete_silently(self):
+        """Ends a request that has no response (acks=0)."""
+        self.silent = True
+        self.ready = True
+        self.announce()
+
+    def fail(self):
+        """Ends a request whose only possible answer is a closed connection."""
+        if self.connection is not None:
+            self.mailbox.post((self.connection, "a request failed that has no error answer"))
+
+    cdef int announce(self) except -1:
+        """Tells the worker; a connection that is gone meanwhile has dropped its answers."""
+        if self.connection is not None:
+            self.mailbox.post(self)
+        return 0
+
+    cdef int send_some(self, int fd, int64_t budget) except -2:
+        """Sends up to about `budget` bytes. 1: all sent; 0: socket full or budget spent; -1: the peer is gone."""
+        cdef const char* base = PyBytes_AS_STRING(self.data)
+        cdef Py_ssize_t total = PyBytes_GET_SIZE(self.data)
+        cdef Py_ssize_t count = 0 if self.slices is None else len(self.slices)
+        cdef Py_ssize_t cut
+        cdef ssize_t n
+        cdef int error
+        cdef LogSlice piece
+        cdef off_t position
+        cdef size_t left
+        cdef int file_fd
+        while True:
+            cut = self.cuts[self.part] if self.part < count else total
+            while self.sent < cut:
+                with nogil:
+                    n = send(fd, base + self.sent, <size_t>(cut - self.sent),
+                             <int>(MSG_NOSIGNAL | MSG_DONTWAIT | (MSG_MORE if self.part < count else 0)))
+                    error = errno
+                if n < 0:
+                    if error == EINTR:
+                        continue
+                    return 0 if error == EAGAIN else -1
+                self.sent += n
+                budget -= n
+            if self.part >= count:
+                return 1
+            piece = <LogSlice>self.slices[self.part]
+            while self.slice_sent < piece.size:
+                if budget <= 0:
+                    return 0
+                position = piece.position + self.slice_sent
+                left = <size_t>min(piece.size - self.slice_sent, budget)
+                file_fd = piece.segment.fd
+                with nogil:
+                    n = sendfile(fd, file_fd, &position, left)
+                    error = errno
+                if n < 0:
+                    if error == EINTR:
+                        continue
+                    if error == EAGAIN:
+                        return 0
+                    if is_of_file(error):
+                        piece.failed(error)
+                    return -1
+                if n == 0:
+                    piece.failed(EIO)           # the file is shorter than the log believes
+                    return -1
+                self.slice_sent += n
+                budget -= n
+            piece.release()
+            self.slice_sent = 0
+            self.part += 1
+
+    cdef int send_sealed(self, int fd, int64_t budget, TlsSession tls) except -2:
+        """The same through TLS. 1: done with, but for what `tls` keeps; 0: socket full or budget spent; -1: no peer."""
+        cdef Py_ssize_t wanted, sent
+        while self.part < (0 if self.slices is None else len(self.slices)) or self.sent < PyBytes_GET_SIZE(self.data):
+            if budget <= 0:
+                return 0
+            sent = tls.flush(fd)
+            if sent <= 0:
+                return <int>sent
+            wanted = self.collect(tls.buffers.plain, min(<Py_ssize_t>TLS_CAPACITY, tls.piece_size))
+            if wanted < 0:
+                return -1
+            sent = tls.send(fd, tls.buffers.plain, wanted)
+            if sent < 0:
+                return -1
+            self.advance(sent)
+            budget -= sent
+        return 1
+
+    cdef Py_ssize_t collect(self, unsigned char* target, Py_ssize_t room) except -2:
+        """Copies what comes next, up to `room` bytes; -1 when a segment cannot be read."""
+        cdef Py_ssize_t part = self.part, done = self.sent, in_slice = <Py_ssize_t>self.slice_sent
+        cdef Py_ssize_t count = 0 if self.slices is None else len(self.slices)
+        cdef Py_ssize_t filled = 0, piece
+        cdef ssize_t n
+        cdef int error, file_fd
+        cdef off_t position
+        cdef LogSlice slice_
+        while filled < room:
+            piece = min(room - filled, (<Py_ssize_t>self.cuts[part] if part < count else len(self.data)) - done)
+            if piece > 0:
+                memcpy(target + filled, PyBytes_AS_STRING(self.data) + done, <size_t>piece)
+                done += piece
+                filled += piece
+                continue
+            if part >= count:
+                break
+            slice_ = <LogSlice>self.slices[part]
+            piece = min(room - filled, <Py_ssize_t>slice_.size - in_slice)
+            if piece <= 0:
+                part += 1
+                in_slice = 0
+                continue
+            file_fd, position = slice_.segment.fd, slice_.position + in_slice
+            with nogil:
+                n = pread(file_fd, target + filled, <size_t>piece, position)
+                error = errno
+            if n < 0 and error == EINTR:
+                continue
+            if n <= 0:
+                slice_.failed(error if n < 0 else EIO)  # the file is shorter than the log believes, or damaged
+                return -1
+            in_slice += n
+            filled += n
+        return filled
+
+    cdef void advance(self, Py_ssize_t size):
+        """Goes over `size` bytes that are on their way, and lets go of the file ranges that are behind."""
+        cdef Py_ssize_t count = 0 if self.slices is None else len(self.slices)
+        cdef Py_ssize_t piece
+        cdef LogSlice slice_
+        while True:
+            piece = min(size, (<Py_ssize_t>self.cuts[self.part] if self.part < count else len(self.data)) - self.sent)
+            self.sent += piece
+            size -= piece
+            if self.part >= count:
+                return
+            slice_ = <LogSlice>self.slices[self.part]
+            if self.sent < <Py_ssize_t>self.cuts[self.part]:
+                return
+            piece = min(size, <Py_ssize_t>slice_.size - <Py_ssize_t>self.slice_sent)
+            self.slice_sent += piece
+            size -= piece
+            if self.slice_sent < slice_.size:
+                return
+            slice_.release()
+            self.slice_sent = 0
+            self.part += 1
+
+    cdef void drop(self):
+        """Lets go of file ranges and of the connection."""
+        cdef LogSlice piece
+        if self.slices is not None:
+            for piece in self.slices[self.part:]:
+                piece.release()
+            self.slices = None
+        self.connection = None

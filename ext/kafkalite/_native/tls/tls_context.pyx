@@ -1,0 +1,453 @@
+"""Certificates, keys and TLS settings: PEM and PKCS#12 in, what a listener's handshakes are made with out.
+
+    bytes ─▶ KeyStore, TrustStore ─▶ TlsContext ─▶ one TlsSession a connection (tls_session.pyx)
+
+The library is loaded by the first of these that is made. Stores are read with libcrypto, from bytes: nothing here opens
+a file. What is wrong with a file's contents is a ValueError in words; a machine without the library an ImportError.
+Whether certificates are in date, and who may connect, is the business of kafkalite/security/.
+
+Thread rule: make and read objects under the GIL; a TlsContext may be shared, OpenSSL counts who uses it.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdlib cimport free, realloc
+from libc.string cimport memset
+
+from kafkalite._native.tls.libssl cimport (
+    ASN1_STRING, ASN1_TIME, BIO, KL_BIO_CTRL_INFO, KL_CRL_CHECK_ALL, KL_CTRL_CHAIN_CERT, KL_CTRL_MAX_CERT_LIST,
+    KL_CTRL_MAX_PROTO_VERSION, KL_CTRL_MIN_PROTO_VERSION, KL_CTRL_MODE, KL_CTRL_SESS_CACHE_MODE, KL_INIT_NO_ATEXIT,
+    KL_LIBSSL_OLDEST, KL_MODE_RELEASE_BUFFERS, KL_NID_SUBJECT_ALT_NAME, KL_OP_CIPHER_SERVER_PREFERENCE,
+    KL_OP_NO_COMPRESSION, KL_OP_NO_RENEGOTIATION, KL_SESS_CACHE_OFF, KL_TLS1_2, KL_TLS1_3,
+    KL_VERIFY_FAIL_IF_NO_PEER_CERT, KL_VERIFY_PEER, OPENSSL_STACK, PKCS12, SSL_CTX, X509, X509_CRL, X509_NAME,
+    X509_STORE, kl_libssl, kl_libssl_load, kl_pem_password, stack_st_X509, timegm, tm,
+)
+
+cdef enum:
+    CERTIFICATE_LIST_SIZE_MAX = 102400      # of a client's chain, in a handshake
+    CHAIN_DEPTH_MAX = 10                    # certificates between a client's and a trusted one
+    STORE_SIZE_MAX = 16777216
+
+PROTOCOLS = {"TLSv1.2": KL_TLS1_2, "TLSv1.3": KL_TLS1_3}
+"""Versions that are served, by Kafka's names."""
+
+cdef kl_libssl table
+cdef bint loaded = False
+
+
+cdef kl_libssl* tls_library() except NULL:
+    """OpenSSL's functions; ImportError where there is no OpenSSL of at least 3.0."""
+    global loaded
+    cdef const char* missing
+    if loaded:
+        return &table
+    missing = kl_libssl_load(&table)
+    if missing != NULL:
+        raise ImportError(
+            f"TLS needs OpenSSL 3 ({missing.decode()} is not there): install the package libssl3 or openssl-libs")
+    if table.OpenSSL_version_num() < KL_LIBSSL_OLDEST:
+        raise ImportError(f"TLS needs OpenSSL 3, this machine has {table.OpenSSL_version(0).decode()}")
+    # Worker threads may be inside the library when the process ends, so it must not clean up behind their backs.
+    table.OPENSSL_init_ssl(KL_INIT_NO_ATEXIT, NULL)
+    loaded = True
+    return &table
+
+
+cdef str tls_error(const char* otherwise):
+    """Why the last call of this thread failed, as OpenSSL says it; its list of errors is empty then."""
+    cdef unsigned long code, first = 0
+    cdef const char* reason = NULL
+    while True:
+        code = table.ERR_get_error()
+        if code == 0:
+            break
+        if first == 0:
+            first = code
+    if first != 0:
+        reason = table.ERR_reason_error_string(first)
+    return (otherwise if reason == NULL else reason).decode("utf-8", "replace")
+
+
+def library_version():
+    """The library's name and version, as it gives them; loads it."""
+    return tls_library().OpenSSL_version(0).decode()
+
+
+def cipher_name(str standard_name not None):
+    """OpenSSL's name of a cipher suite that is given by IANA's, which Kafka uses; None for one it does not have."""
+    cdef kl_libssl* ssl = tls_library()
+    cdef bytes encoded = standard_name.encode()
+    cdef const char* found = ssl.OPENSSL_cipher_name(encoded)
+    name = found.decode()
+    return None if name == "(NONE)" else name
+
+
+cdef BIO* open_bytes(kl_libssl* ssl, bytes data) except NULL:
+    cdef BIO* bio
+    if PyBytes_GET_SIZE(data) > STORE_SIZE_MAX:
+        raise ValueError("it is too large to be a store")
+    bio = ssl.BIO_new_mem_buf(PyBytes_AS_STRING(data), <int>PyBytes_GET_SIZE(data))
+    if bio == NULL:
+        raise MemoryError
+    return bio
+
+
+cdef bytes written(kl_libssl* ssl, BIO* bio):
+    """What a memory BIO holds."""
+    cdef char* data = NULL
+    cdef long size = ssl.BIO_ctrl(bio, KL_BIO_CTRL_INFO, 0, &data)
+    return PyBytes_FromStringAndSize(data, size)
+
+
+cdef list read_certificates(kl_libssl* ssl, bytes data, object take):
+    """Hands each certificate of a PEM text to `take`, a store; ValueError when one is damaged or none is there."""
+    cdef BIO* bio = open_bytes(ssl, data)
+    cdef X509* certificate
+    cdef int count = 0
+    try:
+        while True:
+            certificate = ssl.PEM_read_bio_X509(bio, NULL, kl_pem_password, NULL)
+            if certificate == NULL:
+                break
+            count += 1
+            if type(take) is KeyStore:
+                (<KeyStore>take).add(certificate)
+            else:
+                (<TrustStore>take).add(certificate)
+    finally:
+        ssl.BIO_free(bio)
+    if count != data.count(b"-----BEGIN CERTIFICATE-----") or count == 0:
+        problem = tls_error(b"damaged")
+        raise ValueError("it has no certificate" if b"-----BEGIN CERT" not in data else f"a certificate: {problem}")
+    ssl.ERR_clear_error()
+
+
+cdef X509** grown(X509** certificates, Py_ssize_t count) except NULL:
+    cdef X509** larger = <X509**>realloc(certificates, <size_t>(count + 1) * sizeof(X509*))
+    if larger == NULL:
+        raise MemoryError
+    return larger
+
+
+@cython.final
+cdef class KeyStore:
+    """A private key with its chain of certificates, the leaf first."""
+
+    def __dealloc__(self):
+        cdef Py_ssize_t i
+        for i in range(self.count):
+            table.X509_free(self.certificates[i])
+        free(self.certificates)
+        if self.key != NULL:
+            table.EVP_PKEY_free(self.key)
+
+    @staticmethod
+    def from_pem(bytes key not None, bytes chain not None, bytes password=None):
+        """From the PEM text of one private key, which `password` decrypts, and that of its chain; ValueError."""
+        cdef kl_libssl* ssl = tls_library()
+        cdef KeyStore store = KeyStore.__new__(KeyStore)
+        cdef int keys = key.count(b"PRIVATE KEY-----") // 2
+        cdef BIO* bio
+        if keys != 1:
+            raise ValueError(f"it has {'no' if keys == 0 else 'more than one'} private key")
+        bio = open_bytes(ssl, key)
+        store.key = ssl.PEM_read_bio_PrivateKey(
+            bio, NULL, kl_pem_password, NULL if password is None else PyBytes_AS_STRING(password))
+        ssl.BIO_free(bio)
+        if store.key == NULL:
+            problem = tls_error(b"damaged")
+            if b"ENCRYPTED" in key:
+                problem = "it is encrypted and no password is given" if password is None else "the password is wrong"
+            raise ValueError(f"the private key: {problem}")
+        read_certificates(ssl, chain, store)
+        return store
+
+    @staticmethod
+    def from_pkcs12(bytes data not None, bytes password=None):
+        """From a PKCS#12 file; ValueError for a wrong password, or one that holds no key."""
+        cdef KeyStore store = KeyStore.__new__(KeyStore)
+        store.take_pkcs12(data, password)
+        if store.key == NULL or store.count == 0:
+            raise ValueError("it has no private key with a certificate")
+        return store
+
+    cdef int add(self, X509* certificate) except -1:
+        self.certificates = grown(self.certificates, self.count)
+        self.certificates[self.count] = certificate
+        self.count += 1
+        return 0
+
+    cdef int take_pkcs12(self, bytes data, bytes password) except -1:
+        """The key, the leaf, and the other certificates in the order in which they issue each other."""
+        cdef kl_libssl* ssl = tls_library()
+        cdef BIO* bio = open_bytes(ssl, data)
+        cdef PKCS12* container = ssl.d2i_PKCS12_bio(bio, NULL)
+        cdef X509* leaf = NULL
+        cdef stack_st_X509* others = NULL
+        cdef OPENSSL_STACK* stack
+        cdef int parsed, i
+        ssl.BIO_free(bio)
+        if container == NULL:
+            ssl.ERR_clear_error()
+            raise ValueError("it is no PKCS#12 file")
+        parsed = ssl.PKCS12_parse(
+            container, NULL if password is None else PyBytes_AS_STRING(password), &self.key, &leaf, &others)
+        ssl.PKCS12_free(container)
+        if not parsed:
+            problem = tls_error(b"damaged")
+            raise ValueError("the password is wrong" if "mac verify" in problem else problem)
+        if leaf != NULL:
+            self.add(leaf)
+        stack = <OPENSSL_STACK*>others
+        if stack == NULL:
+            return 0
+        for i in range(ssl.OPENSSL_sk_num(stack)):
+            self.add(<X509*>ssl.OPENSSL_sk_value(stack, i))
+        ssl.OPENSSL_sk_free(stack)
+        if leaf != NULL:
+            self.order_chain(ssl)
+        return 0
+
+    cdef void order_chain(self, kl_libssl* ssl) noexcept:
+        """Puts issuers behind what they issued, and lets go of certificates that are no part of the leaf's chain."""
+        cdef Py_ssize_t i, j
+        cdef X509* found
+        for i in range(1, self.count):
+            j = i
+            while j < self.count and ssl.X509_check_issued(self.certificates[j], self.certificates[i - 1]) != 0:
+                j += 1
+            if j == self.count:
+                while self.count > i:
+                    self.count -= 1
+                    ssl.X509_free(self.certificates[self.count])
+                return
+            found = self.certificates[j]
+            self.certificates[j] = self.certificates[i]
+            self.certificates[i] = found
+
+    def to_pem(self):
+        """(key, chain) as PEM texts, the key not encrypted."""
+        cdef kl_libssl* ssl = tls_library()
+        cdef BIO* bio = ssl.BIO_new(ssl.BIO_s_mem())
+        cdef Py_ssize_t i
+        if bio == NULL:
+            raise MemoryError
+        try:
+            if not ssl.PEM_write_bio_PrivateKey(bio, self.key, NULL, NULL, 0, kl_pem_password, NULL):
+                raise ValueError(tls_error(b"the key cannot be written"))
+            key = written(ssl, bio)
+            for i in range(self.count):
+                ssl.PEM_write_bio_X509(bio, self.certificates[i])
+            return key, written(ssl, bio)[len(key):]
+        finally:
+            ssl.BIO_free(bio)
+
+    def check(self):
+        """ValueError when the key is not the leaf's, or a certificate of the chain does not issue the one before."""
+        cdef kl_libssl* ssl = tls_library()
+        cdef Py_ssize_t i
+        if not ssl.X509_check_private_key(self.certificates[0], self.key):
+            ssl.ERR_clear_error()
+            raise ValueError("the private key does not belong to the first certificate")
+        for i in range(1, self.count):
+            if ssl.X509_check_issued(self.certificates[i], self.certificates[i - 1]) != 0:
+                raise ValueError(f"certificate {i + 1} of the chain did not issue the one before it")
+
+    @property
+    def subject(self):
+        """The leaf's subject, DER of an X.501 Name."""
+        return subject_of(self.certificates[0])
+
+    @property
+    def alternative_names(self):
+        """The leaf's subjectAltName, DER of GeneralNames; empty where it has none."""
+        cdef kl_libssl* ssl = tls_library()
+        cdef int index = ssl.X509_get_ext_by_NID(self.certificates[0], KL_NID_SUBJECT_ALT_NAME, -1)
+        if index < 0:
+            return b""
+        data = <ASN1_STRING*>ssl.X509_EXTENSION_get_data(ssl.X509_get_ext(self.certificates[0], index))
+        return PyBytes_FromStringAndSize(<const char*>ssl.ASN1_STRING_get0_data(data), ssl.ASN1_STRING_length(data))
+
+    @property
+    def validity(self):
+        """(not before, not after) of the certificate of the chain that ends first, seconds since 1970."""
+        cdef kl_libssl* ssl = tls_library()
+        begins = max([seconds_of(ssl.X509_get0_notBefore(self.certificates[i])) for i in range(self.count)])
+        ends = min([seconds_of(ssl.X509_get0_notAfter(self.certificates[i])) for i in range(self.count)])
+        return begins, ends
+
+    @property
+    def key_description(self):
+        """(type, bits) of the key: ("RSA", 2048)."""
+        cdef kl_libssl* ssl = tls_library()
+        return ssl.EVP_PKEY_get0_type_name(self.key).decode(), ssl.EVP_PKEY_get_bits(self.key)
+
+
+cdef bytes subject_of(X509* certificate):
+    cdef X509_NAME* name = table.X509_get_subject_name(certificate)
+    cdef int size = table.i2d_X509_NAME(name, NULL)
+    cdef bytes der
+    cdef unsigned char* target
+    if size < 0:
+        raise ValueError(tls_error(b"a subject that cannot be read"))
+    der = PyBytes_FromStringAndSize(NULL, size)
+    target = <unsigned char*>PyBytes_AS_STRING(der)
+    table.i2d_X509_NAME(name, &target)
+    return der
+
+
+cdef long seconds_of(const ASN1_TIME* time):
+    cdef tm parts
+    memset(&parts, 0, sizeof(tm))
+    return timegm(&parts) if table.ASN1_TIME_to_tm(<ASN1_TIME*>time, &parts) else 0
+
+
+@cython.final
+cdef class TrustStore:
+    """Certificates whose word is taken, and lists of those that are revoked."""
+
+    def __dealloc__(self):
+        cdef Py_ssize_t i
+        for i in range(self.count):
+            table.X509_free(self.certificates[i])
+        free(self.certificates)
+        for i in range(self.revocation_count):
+            table.X509_CRL_free(self.revocations[i])
+        free(self.revocations)
+
+    @staticmethod
+    def from_pem(bytes data not None):
+        """From the PEM text of one certificate or several; ValueError."""
+        cdef TrustStore store = TrustStore.__new__(TrustStore)
+        read_certificates(tls_library(), data, store)
+        return store
+
+    @staticmethod
+    def from_pkcs12(bytes data not None, bytes password=None):
+        """From a PKCS#12 file; ValueError for a wrong password, or one that holds no certificate."""
+        cdef TrustStore store = TrustStore.__new__(TrustStore)
+        cdef KeyStore found = KeyStore.__new__(KeyStore)
+        cdef Py_ssize_t count
+        found.take_pkcs12(data, password)
+        count = found.count
+        if found.key != NULL or count == 0:
+            raise ValueError("it has a private key" if count else "it has no certificate")
+        store.certificates, store.count = found.certificates, count
+        found.certificates, found.count = NULL, 0
+        return store
+
+    cdef int add(self, X509* certificate) except -1:
+        self.certificates = grown(self.certificates, self.count)
+        self.certificates[self.count] = certificate
+        self.count += 1
+        return 0
+
+    def revoke(self, bytes data not None):
+        """Takes the certificate revocation lists of a PEM text; from then on every chain is checked. ValueError."""
+        cdef kl_libssl* ssl = tls_library()
+        cdef BIO* bio = open_bytes(ssl, data)
+        cdef X509_CRL* found
+        cdef X509_CRL** larger
+        try:
+            while True:
+                found = ssl.PEM_read_bio_X509_CRL(bio, NULL, kl_pem_password, NULL)
+                if found == NULL:
+                    break
+                larger = <X509_CRL**>realloc(
+                    self.revocations, <size_t>(self.revocation_count + 1) * sizeof(X509_CRL*))
+                if larger == NULL:
+                    ssl.X509_CRL_free(found)
+                    raise MemoryError
+                self.revocations = larger
+                self.revocations[self.revocation_count] = found
+                self.revocation_count += 1
+        finally:
+            ssl.BIO_free(bio)
+        if self.revocation_count == 0 or self.revocation_count != data.count(b"-----BEGIN X509 CRL-----"):
+            raise ValueError(f"a revocation list: {tls_error(b'none is there')}")
+        ssl.ERR_clear_error()
+
+    def __len__(self):
+        return self.count
+
+    def to_pem(self):
+        """The certificates as one PEM text."""
+        cdef kl_libssl* ssl = tls_library()
+        cdef BIO* bio = ssl.BIO_new(ssl.BIO_s_mem())
+        cdef Py_ssize_t i
+        if bio == NULL:
+            raise MemoryError
+        try:
+            for i in range(self.count):
+                ssl.PEM_write_bio_X509(bio, self.certificates[i])
+            return written(ssl, bio)
+        finally:
+            ssl.BIO_free(bio)
+
+
+@cython.final
+cdef class TlsContext:
+    """What the handshakes of a listener are made with. Immutable; its session tickets are no good to any other.
+
+    `asks` and `demands` say whether a client is asked for a certificate and whether it must have one; `trusted` is what
+    it is checked against. Cipher suites are OpenSSL's names with colons between; "" leaves them to the library.
+    """
+
+    def __cinit__(self, KeyStore keys not None, TrustStore trusted, *, bint asks, bint demands, int oldest, int newest,
+                  str ciphers not None, str suites not None):
+        cdef kl_libssl* ssl = tls_library()
+        cdef SSL_CTX* context = ssl.SSL_CTX_new(ssl.TLS_server_method())
+        if context == NULL:
+            raise ValueError(tls_error(b"OpenSSL is not usable"))
+        self.context = context
+        ssl.SSL_CTX_ctrl(context, KL_CTRL_MIN_PROTO_VERSION, oldest, NULL)
+        ssl.SSL_CTX_ctrl(context, KL_CTRL_MAX_PROTO_VERSION, newest, NULL)
+        ssl.SSL_CTX_ctrl(context, KL_CTRL_MODE, KL_MODE_RELEASE_BUFFERS, NULL)
+        ssl.SSL_CTX_ctrl(context, KL_CTRL_SESS_CACHE_MODE, KL_SESS_CACHE_OFF, NULL)
+        ssl.SSL_CTX_ctrl(context, KL_CTRL_MAX_CERT_LIST, CERTIFICATE_LIST_SIZE_MAX, NULL)
+        ssl.SSL_CTX_set_options(
+            context, KL_OP_NO_COMPRESSION | KL_OP_CIPHER_SERVER_PREFERENCE | KL_OP_NO_RENEGOTIATION)
+        ssl.SSL_CTX_set_num_tickets(context, 1)
+        ssl.SSL_CTX_set_session_id_context(context, <const unsigned char*>b"kafkalite", 9)
+        ssl.SSL_CTX_set_verify_depth(context, CHAIN_DEPTH_MAX)
+        if ciphers and not ssl.SSL_CTX_set_cipher_list(context, ciphers.encode()):
+            raise ValueError(tls_error(b"no cipher suite is left"))
+        if suites and not ssl.SSL_CTX_set_ciphersuites(context, suites.encode()):
+            raise ValueError(tls_error(b"no cipher suite is left"))
+        use_keys(ssl, context, keys)
+        if asks:
+            if trusted is None:
+                raise ValueError("whom to trust is not said")
+            use_trusted(ssl, context, trusted)
+            ssl.SSL_CTX_set_verify(
+                context, KL_VERIFY_PEER | (KL_VERIFY_FAIL_IF_NO_PEER_CERT if demands else 0), NULL)
+
+    def __dealloc__(self):
+        if self.context != NULL:
+            table.SSL_CTX_free(self.context)
+
+
+cdef int use_keys(kl_libssl* ssl, SSL_CTX* context, KeyStore keys) except -1:
+    cdef Py_ssize_t i
+    if not ssl.SSL_CTX_use_certificate(context, keys.certificates[0]) \
+            or not ssl.SSL_CTX_use_PrivateKey(context, keys.key):
+        raise ValueError(tls_error(b"the certificate cannot be used"))
+    for i in range(1, keys.count):
+        if not ssl.SSL_CTX_ctrl(context, KL_CTRL_CHAIN_CERT, 1, keys.certificates[i]):
+            raise ValueError(tls_error(b"the chain cannot be used"))
+    return 0
+
+
+cdef int use_trusted(kl_libssl* ssl, SSL_CTX* context, TrustStore trusted) except -1:
+    cdef X509_STORE* store = ssl.SSL_CTX_get_cert_store(context)
+    cdef Py_ssize_t i
+    for i in range(trusted.count):
+        if not ssl.X509_STORE_add_cert(store, trusted.certificates[i]) \
+                or not ssl.SSL_CTX_add_client_CA(context, trusted.certificates[i]):
+            raise ValueError(tls_error(b"a trusted certificate cannot be used"))
+    for i in range(trusted.revocation_count):
+        if not ssl.X509_STORE_add_crl(store, trusted.revocations[i]):
+            raise ValueError(tls_error(b"a revocation list cannot be used"))
+    if trusted.revocation_count > 0:
+        ssl.X509_STORE_set_flags(store, KL_CRL_CHECK_ALL)
+    return 0

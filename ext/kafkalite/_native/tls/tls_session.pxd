@@ -1,0 +1,49 @@
+"""TLS of one connection, between the worker's buffers and libssl."""
+
+from libc.stdint cimport int64_t
+from kafkalite._native.tls.libssl cimport SSL
+from kafkalite._native.tls.tls_context cimport TlsContext
+
+cdef enum:
+    TLS_CAPACITY = 262144           # of a worker's buffers
+    TLS_HELD_MAX = 17408            # what libssl may hold back of records that came cut: one record
+
+
+cdef struct TlsLink:
+    const unsigned char* received   # ciphertext that libssl may read
+    size_t received_size
+    unsigned char* out              # ciphertext that it wrote
+    size_t out_size
+    size_t out_capacity
+
+
+cdef class TlsBuffers:
+    cdef TlsLink link
+    cdef unsigned char* sealed      # what recv filled
+    cdef unsigned char* plain       # parts of an answer on their way into records
+
+
+cdef class TlsSession:
+    cdef TlsContext context         # of its handshake: a new one is for new connections
+    cdef TlsBuffers buffers
+    cdef SSL* ssl                   # NULL until the first bytes have come
+    cdef readonly bint established
+    cdef bint ended                 # the peer closed, or broke the protocol
+    cdef readonly str problem       # why it ended, None for an ordinary end
+    cdef int64_t barren             # bytes that brought no data, less what data has earned since
+    cdef int64_t record_count       # sealed since the last change of keys
+    cdef unsigned char* unsent      # sealed and not taken by the socket: goes first, unchanged
+    cdef Py_ssize_t unsent_size
+    cdef Py_ssize_t unsent_capacity
+    cdef Py_ssize_t piece_size      # of what is sealed at once
+
+    cdef int begin(self) except -1
+    cdef Py_ssize_t open(self, Py_ssize_t size, unsigned char* target, Py_ssize_t room) except -1
+    cdef int handshake(self) except -1
+    cdef int end(self, str problem) except -1
+    cdef str mistake(self)
+    cdef Py_ssize_t send(self, int fd, const unsigned char* plain, Py_ssize_t size) except -2
+    cdef int flush(self, int fd) except -2
+    cdef int push(self, int fd) except -2
+    cdef int keep(self, const unsigned char* sealed, Py_ssize_t size) except -1
+    cdef void say_goodbye(self, int fd) noexcept

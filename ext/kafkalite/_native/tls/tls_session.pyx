@@ -1,0 +1,351 @@
+"""TLS of one connection: libssl between the worker's buffers, without memory BIOs, sockets or waiting.
+
+    recv ─▶ sealed ─▶ [link.received ─▶ libssl] ─▶ where requests are cut          open()
+    answers, file ranges ─▶ plain ─▶ [libssl ─▶ link.out] ─▶ socket ─▶ unsent       send(), push()
+
+libssl reads and writes through a BIO whose two ends are the buffers of the connection's worker, so a byte is copied
+once on each side. Plaintext is never longer than its ciphertext, and at most one cut record (TLS_HELD_MAX) waits inside
+libssl: whoever receives `room - TLS_HELD_MAX` bytes has room for all that comes out, and nothing readable stays hidden
+from the selector. What is sealed and refused by the socket stays with the connection, at most one piece of it.
+
+Bounds: a handshake's bytes, bytes in a row that carry no data (key updates, empty records), what is kept for a peer
+that does not read.
+
+Thread rule: a session belongs to its connection's worker; libssl is called without the GIL where it takes long.
+"""
+
+cimport cython
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport int64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcmp, memcpy, memmove
+
+from kafkalite._native.tls.libssl cimport (
+    BIO, BIO_METHOD, KL_BIO_CTRL_FLUSH, KL_BIO_FLAGS_READ, KL_BIO_FLAGS_RWS, KL_BIO_FLAGS_SHOULD_RETRY,
+    KL_BIO_TYPE_SOURCE_SINK, KL_ERROR_WANT_READ, KL_ERROR_ZERO_RETURN, KL_KEY_UPDATE_NOT_REQUESTED, KL_TLS1_3, X509,
+    kl_libssl,
+)
+from kafkalite._native.tls.tls_context cimport TlsContext, subject_of, tls_error, tls_library
+
+cdef extern from "<sys/socket.h>" nogil:
+    ssize_t c_send "send"(int fd, const void* buf, size_t size, int flags)
+    enum: MSG_NOSIGNAL
+    enum: MSG_DONTWAIT
+
+cdef enum:
+    RECORD_SIZE_MAX = 16384
+    OUT_CAPACITY_AT_FIRST = 32768
+    PIECE_SIZE_MIN = 16384              # sealed at once for a peer that does not keep up
+    PIECE_SIZE_MAX = 262144             # and for one that does
+    UNSENT_MAX = 524288                 # kept for a peer that does not read what the protocol itself must tell it
+    STALLED_BYTES_MAX = 268435456       # kept for all peers: above it, pieces are small
+    HANDSHAKE_BYTES_MAX = 262144        # received before a handshake is done
+    BARREN_BYTES_MAX = 65536            # received in a row without data
+    DATA_WORTH = 32                     # bytes without data that one with data makes up for
+    RECORDS_PER_KEY_MAX = 8388608       # RFC 8446 5.5, with room to spare for AES-GCM
+
+cdef kl_libssl* ssl_library = NULL
+cdef BIO_METHOD* method = NULL
+cdef int64_t stalled_bytes = 0
+
+
+cdef int link_read(BIO* bio, char* target, int size) noexcept nogil:
+    cdef TlsLink* link = <TlsLink*>ssl_library.BIO_get_data(bio)
+    cdef size_t taken = min(<size_t>size, link.received_size)
+    ssl_library.BIO_clear_flags(bio, KL_BIO_FLAGS_RWS | KL_BIO_FLAGS_SHOULD_RETRY)
+    if taken == 0:
+        ssl_library.BIO_set_flags(bio, KL_BIO_FLAGS_READ | KL_BIO_FLAGS_SHOULD_RETRY)
+        return -1
+    memcpy(target, link.received, taken)
+    link.received += taken
+    link.received_size -= taken
+    return <int>taken
+
+
+cdef int link_write(BIO* bio, const char* source, int size) noexcept nogil:
+    cdef TlsLink* link = <TlsLink*>ssl_library.BIO_get_data(bio)
+    cdef size_t capacity = link.out_capacity
+    cdef unsigned char* larger
+    if link.out_size + <size_t>size > capacity:
+        while capacity < link.out_size + <size_t>size:
+            capacity *= 2
+        larger = <unsigned char*>realloc(link.out, capacity)
+        if larger == NULL:
+            return -1
+        link.out = larger
+        link.out_capacity = capacity
+    memcpy(link.out + link.out_size, source, <size_t>size)
+    link.out_size += <size_t>size
+    return size
+
+
+cdef long link_control(BIO* bio, int command, long number, void* data) noexcept nogil:
+    return 1 if command == KL_BIO_CTRL_FLUSH else 0
+
+
+@cython.final
+cdef class TlsBuffers:
+    """What the TLS connections of one worker share. Loads the library."""
+
+    def __cinit__(self):
+        global ssl_library, method
+        cdef kl_libssl* ssl = tls_library()
+        if method == NULL:
+            method = ssl.BIO_meth_new(ssl.BIO_get_new_index() | KL_BIO_TYPE_SOURCE_SINK, b"kafkalite")
+            if method == NULL:
+                raise MemoryError
+            ssl.BIO_meth_set_read(method, link_read)
+            ssl.BIO_meth_set_write(method, link_write)
+            ssl.BIO_meth_set_ctrl(method, link_control)
+            ssl_library = ssl
+        self.sealed = <unsigned char*>malloc(TLS_CAPACITY)
+        self.plain = <unsigned char*>malloc(TLS_CAPACITY)
+        self.link.out = <unsigned char*>malloc(OUT_CAPACITY_AT_FIRST)
+        self.link.out_capacity = OUT_CAPACITY_AT_FIRST
+        if self.sealed == NULL or self.plain == NULL or self.link.out == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.sealed)
+        free(self.plain)
+        free(self.link.out)
+
+
+@cython.final
+cdef class TlsSession:
+    """One connection's. Nothing is made in libssl's memory before its client has said something."""
+
+    def __cinit__(self, TlsContext context not None, TlsBuffers buffers not None):
+        self.context = context
+        self.buffers = buffers
+        self.piece_size = PIECE_SIZE_MIN
+
+    def __dealloc__(self):
+        global stalled_bytes
+        stalled_bytes -= self.unsent_size
+        free(self.unsent)
+        if self.ssl != NULL:
+            ssl_library.SSL_free(self.ssl)
+
+    @property
+    def version(self):
+        """The protocol that was agreed on, such as TLSv1.3."""
+        return ssl_library.SSL_get_version(self.ssl).decode()
+
+    @property
+    def cipher(self):
+        """The cipher suite that was agreed on, by IANA's name."""
+        return ssl_library.SSL_CIPHER_standard_name(ssl_library.SSL_get_current_cipher(self.ssl)).decode()
+
+    @property
+    def resumed(self):
+        """Whether the client came back with a ticket."""
+        return bool(ssl_library.SSL_session_reused(self.ssl))
+
+    @property
+    def peer_subject(self):
+        """The subject of the client's certificate, DER of an X.501 Name; None where it has shown none."""
+        cdef X509* certificate = ssl_library.SSL_get1_peer_certificate(self.ssl)
+        if certificate == NULL:
+            return None
+        try:
+            return subject_of(certificate)
+        finally:
+            ssl_library.X509_free(certificate)
+
+    cdef int begin(self) except -1:
+        cdef BIO* bio
+        self.ssl = ssl_library.SSL_new(self.context.context)
+        bio = NULL if self.ssl == NULL else ssl_library.BIO_new(method)
+        if bio == NULL:
+            raise MemoryError
+        ssl_library.BIO_set_data(bio, &self.buffers.link)
+        ssl_library.BIO_set_init(bio, 1)
+        ssl_library.SSL_set_bio(self.ssl, bio, bio)
+        ssl_library.SSL_set_accept_state(self.ssl)
+        return 0
+
+    cdef Py_ssize_t open(self, Py_ssize_t size, unsigned char* target, Py_ssize_t room) except -1:
+        """Decrypts `size` bytes of `buffers.sealed` into `target`; how many bytes came out.
+
+        What libssl has to say meanwhile (a handshake's next flight, an alert) is in `link.out`: push() it. `ended` is
+        set when no more can come.
+        """
+        cdef TlsLink* link = &self.buffers.link
+        cdef size_t taken = 0, done = 0
+        cdef int code = 0
+        link.received = self.buffers.sealed
+        link.received_size = <size_t>size
+        link.out_size = 0
+        self.barren += size
+        if self.ssl == NULL:
+            problem = self.mistake()
+            if problem is not None:
+                return self.end(problem)
+            self.begin()
+        ssl_library.ERR_clear_error()
+        if not self.established and not self.handshake():
+            return 0
+        with nogil:
+            while done < <size_t>room:
+                if not ssl_library.SSL_read_ex(self.ssl, target + done, <size_t>room - done, &taken):
+                    code = ssl_library.SSL_get_error(self.ssl, 0)
+                    break
+                done += taken
+        self.barren = max(<int64_t>0, self.barren - <int64_t>done * DATA_WORTH)
+        if code == KL_ERROR_ZERO_RETURN:
+            self.ended = True
+        elif code != KL_ERROR_WANT_READ:
+            self.end(tls_error(b"a record that is none"))
+        elif self.barren > BARREN_BYTES_MAX:
+            self.end("too many records in a row without data")
+        return <Py_ssize_t>done
+
+    cdef int handshake(self) except -1:
+        """One step; 1 when it is the last."""
+        cdef int result, code
+        with nogil:
+            result = ssl_library.SSL_do_handshake(self.ssl)
+            code = ssl_library.SSL_get_error(self.ssl, result)
+        if result == 1:
+            self.established = True
+            self.barren = 0
+            return 1
+        if code != KL_ERROR_WANT_READ:
+            verified = ssl_library.SSL_get_verify_result(self.ssl)
+            problem = tls_error(b"no agreement")
+            if verified != 0:
+                problem = f"{problem}: {ssl_library.X509_verify_cert_error_string(verified).decode()}"
+            self.end(problem)
+        elif self.barren > HANDSHAKE_BYTES_MAX:
+            self.end(f"a handshake of more than {<int>HANDSHAKE_BYTES_MAX} bytes")
+        return 0
+
+    cdef int end(self, str problem) except -1:
+        self.ended = True
+        self.problem = problem
+        return 0
+
+    cdef str mistake(self):
+        """Names what is no TLS by its first byte, so that whoever connects to the wrong port is told so."""
+        cdef const unsigned char* data = self.buffers.sealed
+        if data[0] == 22:
+            return None
+        if data[0] == 0:
+            return "Kafka's protocol in plain text on a TLS listener (security.protocol of the client?)"
+        if self.buffers.link.received_size >= 4 and (
+                memcmp(data, b"GET ", 4) == 0 or memcmp(data, b"POST", 4) == 0 or memcmp(data, b"HEAD", 4) == 0):
+            return "HTTP on a TLS listener of Kafka's protocol"
+        if self.buffers.link.received_size >= 4 and memcmp(data, b"SSH-", 4) == 0:
+            return "SSH on a TLS listener of Kafka's protocol"
+        return f"what begins with byte {data[0]} is no TLS"
+
+    cdef Py_ssize_t send(self, int fd, const unsigned char* plain, Py_ssize_t size) except -2:
+        """Seals and sends; how many bytes are done with, fewer than `size` when the socket is full; -1: no peer.
+
+        After a full socket `unsent_size` is not 0, and nothing is taken until push() has brought it to 0.
+        """
+        cdef Py_ssize_t done = 0, piece
+        cdef size_t taken = 0
+        cdef int sealed, result
+        result = self.flush(fd)
+        if result <= 0:
+            return result
+        while done < size:
+            piece = min(size - done, self.piece_size)
+            self.record_count += (piece + RECORD_SIZE_MAX - 1) // RECORD_SIZE_MAX
+            self.buffers.link.out_size = 0
+            if self.record_count > RECORDS_PER_KEY_MAX:
+                self.record_count = 0
+                if ssl_library.SSL_version(self.ssl) == KL_TLS1_3:
+                    ssl_library.SSL_key_update(self.ssl, KL_KEY_UPDATE_NOT_REQUESTED)
+            with nogil:
+                sealed = ssl_library.SSL_write_ex(self.ssl, plain + done, <size_t>piece, &taken)
+            if not sealed:
+                self.buffers.link.out_size = 0
+                self.end(tls_error(b"sealing failed"))
+                return -1
+            done += piece
+            result = self.push(fd)
+            if result < 0:
+                return -1
+            if result == 0:
+                self.piece_size = PIECE_SIZE_MIN
+                break
+            if self.piece_size < PIECE_SIZE_MAX and stalled_bytes < STALLED_BYTES_MAX:
+                self.piece_size *= 2
+        return done
+
+    cdef int flush(self, int fd) except -2:
+        """Sends what was kept. 1: all has left; 0: the socket is full; -1: the peer is gone."""
+        self.buffers.link.out_size = 0
+        return 1 if self.unsent_size == 0 else self.push(fd)
+
+    cdef int push(self, int fd) except -2:
+        """Sends what this session has just sealed, behind what was kept; the same results as flush."""
+        global stalled_bytes
+        cdef TlsLink* link = &self.buffers.link
+        cdef bint kept = self.unsent_size > 0
+        cdef const unsigned char* start = self.unsent if kept else link.out
+        cdef size_t left = <size_t>self.unsent_size if kept else link.out_size
+        cdef ssize_t n = 0
+        cdef int error = 0
+        if kept and link.out_size > 0:
+            self.keep(link.out, <Py_ssize_t>link.out_size)
+            start, left = self.unsent, <size_t>self.unsent_size
+        link.out_size = 0
+        with nogil:
+            while left > 0:
+                n = c_send(fd, start, left, MSG_NOSIGNAL | MSG_DONTWAIT)
+                error = errno
+                if n >= 0:
+                    start += n
+                    left -= <size_t>n
+                elif error != EINTR:
+                    break
+        if left > 0 and error != EAGAIN:
+            return -1
+        if kept:
+            stalled_bytes -= self.unsent_size - <Py_ssize_t>left
+            memmove(self.unsent, start, left)
+            self.unsent_size = <Py_ssize_t>left
+        elif left > 0:
+            self.keep(start, <Py_ssize_t>left)
+        if self.unsent_size == 0 and self.unsent != NULL:
+            free(self.unsent)
+            self.unsent = NULL
+            self.unsent_capacity = 0
+        if self.unsent_size > UNSENT_MAX:
+            self.end("a client that asks and does not read")
+            return -1
+        return left == 0
+
+    cdef int keep(self, const unsigned char* sealed, Py_ssize_t size) except -1:
+        global stalled_bytes
+        cdef unsigned char* larger
+        if self.unsent_size + size > self.unsent_capacity:
+            larger = <unsigned char*>realloc(self.unsent, <size_t>(self.unsent_size + size))
+            if larger == NULL:
+                raise MemoryError
+            self.unsent = larger
+            self.unsent_capacity = self.unsent_size + size
+        memcpy(self.unsent + self.unsent_size, sealed, <size_t>size)
+        self.unsent_size += size
+        stalled_bytes += size
+        return 0
+
+    cdef void say_goodbye(self, int fd) noexcept:
+        """Tells the peer that this is the end (close_notify), if it takes it at once."""
+        cdef TlsLink* link = &self.buffers.link
+        if not self.established or self.unsent_size > 0 or self.problem is not None:
+            return
+        link.out_size = 0
+        ssl_library.ERR_clear_error()
+        if ssl_library.SSL_shutdown(self.ssl) >= 0 and link.out_size > 0:
+            c_send(fd, link.out, link.out_size, MSG_NOSIGNAL | MSG_DONTWAIT)
+        link.out_size = 0
+
+
+def stalled():
+    """Sealed bytes kept for peers that do not take them, over all connections."""
+    return stalled_bytes

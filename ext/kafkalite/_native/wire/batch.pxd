@@ -1,0 +1,308 @@
+"""Record batch, format v2 (magic 2): its layout, and the checks, patches and walks that native code makes on it.
+
+    at  size                                     at  size
+     0   8   base offset            (patched)    27   8   base timestamp
+     8   4   batch length: bytes after it        35   8   largest timestamp
+    12   4   leader epoch           (patched)    43   8   producer id
+    16   1   magic: 2                            51   2   producer epoch
+    17   4   CRC-32C of byte 21 to the end       53   4   base sequence
+    21   2   attributes                          57   4   record count
+    23   4   last offset delta                   61       records, one compressed block when a codec is set
+
+The CRC starts behind base offset and leader epoch, so the broker may write those two in place.
+
+A record is: length, attributes (int8), timestamp delta, offset delta, key size (-1 null), key, value size (-1 null),
+value, header count, headers; a header is key size, key, value size (-1 null), value. All but the attributes are zig-zag
+varints, the timestamp delta a long one.
+
+Thread rule: every function here is pure, takes memory its caller keeps alive, and runs with or without the GIL.
+"""
+
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint32_t, uint64_t
+from kafkalite._native.wire.cursor cimport (
+    Cursor,
+    read_i8,
+    read_raw,
+    read_varint,
+    read_varlong,
+    store_i32,
+    store_i64,
+)
+from kafkalite._native.wire.status cimport NEGATIVE, OK, OVERLONG, TRAILING, TRUNCATED, Status
+
+# The one definition of all this, for Python too, which finds the names in kafkalite._native.wire.batch.
+cpdef enum:
+    BASE_OFFSET_AT = 0
+    BATCH_LENGTH_AT = BASE_OFFSET_AT + 8
+    LEADER_EPOCH_AT = BATCH_LENGTH_AT + 4
+    MAGIC_AT = LEADER_EPOCH_AT + 4
+    CRC_AT = MAGIC_AT + 1
+    ATTRIBUTES_AT = CRC_AT + 4
+    ATTRIBUTES_LOW_AT = ATTRIBUTES_AT + 1       # their lower byte, which has all that are defined
+    LAST_OFFSET_DELTA_AT = ATTRIBUTES_AT + 2
+    BASE_TIMESTAMP_AT = LAST_OFFSET_DELTA_AT + 4
+    MAX_TIMESTAMP_AT = BASE_TIMESTAMP_AT + 8
+    PRODUCER_ID_AT = MAX_TIMESTAMP_AT + 8
+    PRODUCER_EPOCH_AT = PRODUCER_ID_AT + 8
+    BASE_SEQUENCE_AT = PRODUCER_EPOCH_AT + 2
+    RECORD_COUNT_AT = BASE_SEQUENCE_AT + 4
+    HEADER_SIZE = RECORD_COUNT_AT + 4               # 61: where the records begin
+
+    LENGTH_OVERHEAD = BATCH_LENGTH_AT + 4           # 12: what batch length does not count
+    BATCH_LENGTH_MIN = HEADER_SIZE - LENGTH_OVERHEAD    # 49
+    CRC_FROM = ATTRIBUTES_AT                        # 21: the first byte the CRC covers
+    RECORD_SIZE_MIN = 7                             # length, attributes, two deltas, two sizes, header count
+
+    MAGIC_V2 = 2
+
+cpdef enum:
+    CODEC_MASK = 0x07           # 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd
+    LOG_APPEND_TIME = 0x08      # every record has the largest timestamp; otherwise its own
+    TRANSACTIONAL = 0x10
+    CONTROL = 0x20              # a transaction marker, not data
+    DELETE_HORIZON = 0x40       # base timestamp is the delete horizon (compaction only)
+
+cpdef enum:
+    CODEC_NONE = 0
+    CODEC_GZIP = 1
+    CODEC_SNAPPY = 2
+    CODEC_LZ4 = 3
+    CODEC_ZSTD = 4
+    CODEC_MAX = CODEC_ZSTD
+
+# A transaction marker is a control batch whose one record has this key, and a value of int16 version and int32
+# coordinator epoch.
+cpdef enum:
+    MARKER_KEY_SIZE = 4         # int16 version, int16 type
+    MARKER_ABORT = 0            # the types
+    MARKER_COMMIT = 1
+
+
+cdef struct BatchHeader:
+    int64_t base_offset
+    int64_t size                # of the whole batch in bytes: batch length + 12
+    int32_t batch_length
+    int32_t leader_epoch
+    uint32_t crc
+    int32_t last_offset_delta
+    int64_t base_timestamp      # ms
+    int64_t max_timestamp       # ms
+    int64_t producer_id         # -1 none
+    int32_t base_sequence       # -1 none
+    int32_t record_count
+    int16_t producer_epoch      # -1 none
+    int16_t attributes
+    int8_t magic
+
+
+# One record inside the block that its cursor walks; the pointers live as long as that block.
+cdef struct RecordView:
+    int64_t timestamp_delta
+    const unsigned char* key
+    const unsigned char* value
+    const unsigned char* headers        # the first header's first byte
+    const unsigned char* end            # the first byte behind the record
+    int32_t offset_delta
+    int32_t key_size                    # -1 null
+    int32_t value_size                  # -1 null
+    int32_t header_count
+
+
+cdef enum RecordFault:
+    FAULT_NONE = 0
+    FAULT_MALFORMED = 1         # does not parse: see the status
+    FAULT_DELTA = 2             # offset deltas are not 0, 1, 2 …
+    FAULT_KEY = 3               # no key where one is required
+    FAULT_TIMESTAMP = 4         # outside the bounds, and not -1 (none)
+
+
+# What a walk demands beyond being well-formed.
+cdef struct RecordRules:
+    int64_t timestamp_min       # inclusive, ms
+    int64_t timestamp_max       # inclusive, ms
+    bint dense                  # offset deltas must be 0, 1, 2 … (what a producer sends; compaction leaves gaps)
+    bint key_required
+
+
+cdef enum:
+    RECORD_FAULTS_MAX = 20_000  # records of a refused batch that are named; librdkafka sends 10,000 at most
+
+
+cdef struct NamedFault:
+    int32_t index               # of the record in its batch
+    RecordFault fault
+
+
+cdef class RecordFaults:        # the bad records of a refused batch, made by find_faults
+    cdef NamedFault* named
+    cdef readonly int32_t named_count       # at most RECORD_FAULTS_MAX
+    cdef readonly int32_t fault_count       # all that are bad
+    cdef readonly int32_t record_count      # all that there are
+    cdef readonly bint has_timestamps       # one of them is bad by its time
+    cdef int add(self, int32_t index, RecordFault fault) noexcept nogil
+
+
+cdef struct RecordFindings:
+    RecordFault fault           # of the record below
+    int32_t bad_index           # -1 none
+    int64_t min_timestamp       # ms; over the whole block only when the walk ended well
+    int64_t max_timestamp
+    int32_t max_timestamp_index         # of the first record that has it
+    int32_t max_timestamp_delta         # its offset delta
+
+
+cdef struct FoundRecord:
+    int64_t offset
+    int64_t timestamp           # ms
+    int32_t index               # within the batch; -1 when none was found
+
+
+cdef class BatchInfo:           # a header for Python, made by read_info and check
+    cdef BatchHeader header
+
+
+# Reads the fixed part. OK, TRUNCATED (fewer than HEADER_SIZE bytes), BAD_MAGIC, or NEGATIVE (a batch length below 49).
+# Nothing is said about whether the batch is complete: compare header.size with what there is.
+cdef Status parse_header(const unsigned char* data, Py_ssize_t size, BatchHeader* header) noexcept nogil
+
+# The CRC of a batch that is complete and was parsed: OK or BAD_CRC.
+cdef Status check_crc(const unsigned char* data, const BatchHeader* header) noexcept nogil
+
+# last offset delta + 1 == record count > 0: OK or BAD_COUNT. True of what producers send, not of compacted batches.
+cdef Status check_counts(const BatchHeader* header) noexcept nogil
+
+# All of the above on exactly one batch: also TRUNCATED and TRAILING when `size` is not the batch's own size.
+cdef Status validate(const unsigned char* data, Py_ssize_t size, BatchHeader* header) noexcept nogil
+
+# Stamps a complete batch with the broker's time: attribute bit, largest timestamp, CRC.
+cdef void patch_append_time(unsigned char* data, Py_ssize_t size, int64_t now_ms) noexcept nogil
+
+# Walks the uncompressed records of a batch. OK only if there are exactly record_count of them, each well-formed, and
+# all obey the rules; otherwise findings name the first bad record (index record_count for bytes left behind the last).
+cdef Status walk_records(
+    const unsigned char* records, Py_ssize_t size, const BatchHeader* header, const RecordRules* rules,
+    RecordFindings* findings
+) noexcept nogil
+
+# The first record with offset >= first_offset and timestamp >= target_ms; index -1 when there is none.
+cdef Status find_timestamp(
+    const unsigned char* records, Py_ssize_t size, const BatchHeader* header, int64_t target_ms, int64_t first_offset,
+    FoundRecord* found
+) noexcept nogil
+
+# The first of the records with offset >= first_offset that have the largest timestamp; index -1 when there is none.
+cdef Status find_max_timestamp(
+    const unsigned char* records, Py_ssize_t size, const BatchHeader* header, int64_t first_offset, FoundRecord* found
+) noexcept nogil
+
+
+cdef inline void patch_offsets(unsigned char* data, int64_t base_offset, int32_t leader_epoch) noexcept nogil:
+    """Writes the two fields that belong to the broker; the CRC does not cover them."""
+    store_i64(data + BASE_OFFSET_AT, base_offset)
+    store_i32(data + LEADER_EPOCH_AT, leader_epoch)
+
+
+cdef inline int64_t record_timestamp(const BatchHeader* header, int64_t delta) noexcept nogil:
+    """In ms. Wraps where a hostile delta would overflow."""
+    if header.attributes & LOG_APPEND_TIME:
+        return header.max_timestamp
+    return <int64_t>(<uint64_t>header.base_timestamp + <uint64_t>delta)
+
+
+cdef inline int32_t record_varint(Cursor* c) noexcept nogil:
+    """read_varint with one and two bytes, nearly all that occur, first. The cursor must not have failed yet."""
+    cdef uint32_t raw
+    if c.end - c.pos >= 2:
+        raw = c.pos[0]
+        if raw < 0x80:
+            c.pos += 1
+            return <int32_t>(raw >> 1) ^ -<int32_t>(raw & 1)
+        if c.pos[1] < 0x80:
+            raw = (raw & 0x7F) | (<uint32_t>c.pos[1] << 7)
+            c.pos += 2
+            return <int32_t>(raw >> 1) ^ -<int32_t>(raw & 1)
+    return read_varint(c)
+
+
+cdef inline int64_t record_varlong(Cursor* c) noexcept nogil:
+    """read_varlong in the same way: a record's time is mostly within 8 seconds of its batch's."""
+    cdef uint64_t raw
+    if c.end - c.pos >= 2:
+        raw = c.pos[0]
+        if raw < 0x80:
+            c.pos += 1
+            return <int64_t>(raw >> 1) ^ -<int64_t>(raw & 1)
+        if c.pos[1] < 0x80:
+            raw = (raw & 0x7F) | (<uint64_t>c.pos[1] << 7)
+            c.pos += 2
+            return <int64_t>(raw >> 1) ^ -<int64_t>(raw & 1)
+    return read_varlong(c)
+
+
+cdef inline int32_t record_size(Cursor* c) noexcept nogil:
+    """The size of a nullable key or value: -1 or more; the cursor fails on less, and on more than the bytes left."""
+    cdef int32_t size = record_varint(c)
+    if c.status == OK:
+        if size < -1:
+            c.status = NEGATIVE
+        elif size > c.end - c.pos:
+            c.status = TRUNCATED
+    return size if c.status == OK else -1
+
+
+cdef inline const unsigned char* record_bytes(Cursor* c, int32_t size) noexcept nogil:
+    """The address of the bytes whose size record_size has just checked; NULL for null."""
+    if size < 0:
+        return NULL
+    c.pos += size
+    return c.pos - size
+
+
+cdef inline Status next_record(Cursor* c, RecordView* record) noexcept nogil:
+    """Reads one record and moves behind it; headers are stepped over unread (see next_header and walk_records)."""
+    cdef Cursor inner
+    cdef int32_t length = record_varint(c)
+    if c.status != OK:
+        return c.status
+    if length < RECORD_SIZE_MIN - 1:
+        c.status = NEGATIVE
+        return NEGATIVE
+    inner.pos = read_raw(c, length)
+    if inner.pos == NULL:
+        return c.status
+    inner.end = c.pos
+    inner.status = OK
+    read_i8(&inner)
+    record.timestamp_delta = record_varlong(&inner) if inner.status == OK else 0
+    record.offset_delta = record_varint(&inner) if inner.status == OK else 0
+    record.key_size = record_size(&inner)
+    record.key = record_bytes(&inner, record.key_size)
+    record.value_size = record_size(&inner)
+    record.value = record_bytes(&inner, record.value_size)
+    record.header_count = record_varint(&inner) if inner.status == OK else 0
+    record.headers = inner.pos
+    record.end = inner.end
+    if inner.status == OK and (record.header_count != 0 or inner.pos != inner.end):
+        if record.header_count < 0:
+            inner.status = NEGATIVE
+        elif record.header_count == 0:
+            inner.status = TRAILING
+        elif record.header_count > (inner.end - inner.pos) // 2:     # a header takes two bytes at least
+            inner.status = OVERLONG
+    c.status = inner.status
+    return c.status
+
+
+cdef inline Status next_header(
+    Cursor* c, const unsigned char** key, int32_t* key_size, const unsigned char** value, int32_t* value_size
+) noexcept nogil:
+    """Reads one header and moves behind it; the key is never null."""
+    key_size[0] = record_size(c)
+    if c.status == OK and key_size[0] < 0:
+        c.status = NEGATIVE
+    if c.status != OK:
+        return c.status
+    key[0] = record_bytes(c, key_size[0])
+    value_size[0] = record_size(c)
+    value[0] = record_bytes(c, value_size[0]) if c.status == OK else NULL
+    return c.status

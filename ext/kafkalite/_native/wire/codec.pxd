@@ -1,0 +1,74 @@
+"""Programs that read and write one message in one version. See codec.pyx."""
+
+from cpython.object cimport PyObject
+from libc.stdint cimport int32_t, int64_t
+from kafkalite._native.wire.cursor cimport Cursor
+
+
+cdef struct Op:                   # what to do with one field
+    int kind                      # a Kind of codec.pyx
+    bint is_array
+    bint nullable                 # null is legal in this version
+    bint must_fit                 # in an absent field: another value than the default may not be dropped
+    int32_t child                 # the struct's program, -1 for scalars
+    int32_t tag
+    Py_ssize_t slot               # where the attribute lives in an instance, in bytes from its start
+    Py_ssize_t item_size_min      # fewest bytes one value (one item of an array) can take on the wire
+    int default_kind              # a DefaultKind of codec.pyx
+    PyObject* default             # borrowed from Program.kept; for a struct an instance to compare with
+    PyObject* name                # borrowed from Program.kept
+
+cdef struct StructProgram:        # ops[first:first + count] in wire order, then tagged by tag, then absent ones
+    PyObject* cls                 # borrowed from Program.kept
+    int32_t first, count
+    int32_t tagged_first, tagged_count
+    int32_t absent_first, absent_count
+    Py_ssize_t size_min
+
+cdef struct Reader:               # lives for one decode call
+    Cursor cursor
+    const unsigned char* start
+    int64_t objects_left
+    PyObject* view                # memoryview to slice records from, or NULL: copy them
+    bint exact                    # nothing may follow the message
+
+cdef struct Writer:               # lives for one encode call; `data` is the caller's stack until it has grown once
+    unsigned char* data
+    Py_ssize_t size
+    Py_ssize_t capacity
+    bint on_heap
+
+
+cdef class Program:
+    cdef readonly object message  # the dataclass
+    cdef readonly int version
+    cdef readonly bint flexible
+    cdef readonly bint strict     # refuse to drop values of fields marked "must fit"
+    cdef Op* ops
+    cdef StructProgram* structs
+    cdef int32_t ops_count, structs_count
+    cdef list kept                # owns every PyObject* above
+
+    cdef object read_struct(self, Reader* r, int32_t index)
+    cdef int read_tags(self, Reader* r, PyObject* instance, StructProgram* s) except -1
+    cdef object read_value(self, Reader* r, Op* op)
+    cdef object read_array(self, Reader* r, Op* op)
+    cdef object read_one(self, Reader* r, Op* op)
+    cdef object read_string(self, Reader* r, Op* op)
+    cdef object read_bytes(self, Reader* r, Op* op)
+    cdef object fail(self, Reader* r, Op* op)
+    cdef object encode_behind(self, object message, bytes header)
+    cdef object _decode(self, Reader* r, const unsigned char* data, Py_ssize_t size)
+    cdef PyObject* _keep(self, value)
+    cdef Py_ssize_t _size_min(self, Op* op)
+    cdef int32_t _emit(self, list rows, int32_t at) except -1
+
+    cdef int write_struct(self, Writer* w, PyObject* instance, int32_t index) except -1
+    cdef int write_tags(self, Writer* w, PyObject* instance, StructProgram* s) except -1
+    cdef int write_value(self, Writer* w, Op* op, PyObject* value) except -1
+    cdef int write_array(self, Writer* w, Op* op, PyObject* value) except -1
+    cdef int write_one(self, Writer* w, Op* op, PyObject* value) except -1
+    cdef int write_string(self, Writer* w, Op* op, PyObject* value) except -1
+    cdef int write_bytes(self, Writer* w, Op* op, PyObject* value) except -1
+    cdef int write_length(self, Writer* w, Py_ssize_t length, int width) except -1
+    cdef object refuse(self, Op* op, str reason)

@@ -1,0 +1,5 @@
+"""Avro's bytes to columns and back."""
+
+from kafkalite._native import with_other_build
+
+with_other_build(__path__, "avro")

@@ -1,0 +1,5 @@
+"""Kafka 0.7's bytes, its log's appends and reads, its connections, its consumers' loops."""
+
+from kafkalite._native import with_other_build
+
+with_other_build(__path__, "classic")

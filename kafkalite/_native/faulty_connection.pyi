@@ -1,3 +1,0 @@
-from kafkalite._native.connection import Connection
-
-class FaultyConnection(Connection): ...

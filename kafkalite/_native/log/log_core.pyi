@@ -1,0 +1,131 @@
+from kafkalite._native.log.producers import ProducerTable
+from kafkalite._native.log.record_format import RecordFormat
+from kafkalite._native.log.segment import Segment
+from kafkalite.clock import Clock
+
+APPEND_DONE: int
+APPEND_DUPLICATE: int
+APPEND_REFUSED: int
+APPEND_DEFER: int
+APPEND_ASK: int
+APPEND_WAIT: int
+
+class LogSlice:
+    log: LogCore
+    segment: Segment | None
+    position: int
+    size: int
+    def release(self) -> None: ...
+    def tobytes(self) -> bytes: ...
+
+class LogListener: ...
+
+class LogCore:
+    topic: str
+    partition: int
+    log_start_offset: int
+    flushed_offset: int
+    log_end_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    leader_epoch: int
+    deferred_appends: int
+    offline: bool
+    deleted: bool
+    format: RecordFormat
+    segments: tuple[Segment, ...]
+    producers: ProducerTable | None
+    active: Segment
+    admissions: dict[int, list[object]] | None
+    clock: Clock
+    dirty_logs: set[LogCore] | None
+    epoch_recorded: bool
+    storage_full: bool
+    unflushed_count: int
+    unflushed_since: float
+    segment_size_max: int
+    segment_ms: int
+    roll_jitter_ms: int
+    index_interval: int
+    index_count_max: int
+    message_size_max: int
+    log_append_time: bool
+    timestamp_before_max_ms: int
+    timestamp_after_max_ms: int
+    compacted: bool
+    validate_records: bool
+    preallocate: bool
+    flush_messages: int
+    codec: int
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        format: RecordFormat,  # noqa: A002
+        clock: Clock,
+        *,
+        system_clock: bool = False,
+    ) -> None: ...
+    def append_batch(
+        self,
+        batch: bytes | bytearray | memoryview,
+        *,
+        may_block: bool = True,
+        origin: int = 0,
+        admitted: int = -1,
+    ) -> tuple[int, int, int, int, int, int, int]: ...
+    def append_marker_batch(
+        self, batch: bytes | bytearray | memoryview, *, strict: bool = False
+    ) -> tuple[int, int]: ...
+    def transaction_admission(self) -> int: ...
+    def read_copy(
+        self,
+        offset: int,
+        size_max: int,
+        *,
+        whole_first_batch: bool = True,
+        upper_offset: int | None = None,
+    ) -> tuple[int, bytes]: ...
+    def slice_at(
+        self, offset: int, size_max: int, *, whole_first_batch: bool = True
+    ) -> tuple[int, LogSlice | None]: ...
+    def _acquire(self) -> None: ...
+    def _release(self) -> None: ...
+    def _notify(self, appended_bytes: int) -> None: ...
+    def _set_numbers(
+        self,
+        *,
+        segment_size_max: int,
+        segment_ms: int,
+        roll_jitter_ms: int,
+        index_interval: int,
+        index_count_max: int,
+        message_size_max: int,
+        log_append_time: bool,
+        timestamp_before_max_ms: int,
+        timestamp_after_max_ms: int,
+        compacted: bool,
+        validate_records: bool,
+        flush_messages: int,
+        codec: int = -1,
+        preallocate: bool = False,
+    ) -> None: ...
+    def _set_segments(self, segments: tuple[Segment, ...]) -> None: ...
+    def _set_offsets(self, log_start: int, flushed: int, log_end: int) -> None: ...
+    def _set_log_start(self, log_start: int) -> None: ...
+    def _set_flushed(self, flushed: int) -> None: ...
+    def _begin_flush(self) -> tuple[int, tuple[Segment, ...]]: ...
+    def _set_producers(self, producers: ProducerTable) -> None: ...
+    def _set_epoch(self, leader_epoch: int, recorded: bool) -> None: ...
+    def _set_offline(self) -> bool: ...
+    def _set_deleted(self) -> None: ...
+    def _flush_due(self, end_offset: int) -> None: ...
+    def _load_producers_locked(self) -> bool: ...
+    def _prepare_segment_locked(self, roll: bool) -> Segment | None: ...
+    def _check_compressed(
+        self, batch: bytes, key_required: bool, timestamp_min: int, timestamp_max: int
+    ) -> tuple[int, int, int]: ...
+    def _recode(self, batch: bytes, codec: int) -> bytearray: ...
+    def _write_failed_locked(self, error: int) -> None: ...
+    def _read_failed(self, segment: Segment, error: int) -> None: ...
+    def _storage_recovered_locked(self) -> None: ...

@@ -1,0 +1,5 @@
+"""From a readable socket to an answer on it: connections, Produce, Fetch, what waits."""
+
+from kafkalite._native import with_other_build
+
+with_other_build(__path__, "serve")

@@ -1,0 +1,3 @@
+from kafkalite._native.serve.connection import Connection
+
+class FaultyConnection(Connection): ...
