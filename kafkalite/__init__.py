@@ -15,18 +15,18 @@ from kafkalite.lazy import lazy_names
 
 if TYPE_CHECKING:
     from kafkalite.broker import Broker as Broker
-    from kafkalite.config import BrokerConfig as BrokerConfig
     from kafkalite.errors import ConfigError as ConfigError
     from kafkalite.errors import KafkaError as KafkaError
     from kafkalite.errors import StartupError as StartupError
     from kafkalite.log.retention import RetentionPolicy as RetentionPolicy
     from kafkalite.log.retention import SegmentAge as SegmentAge
+    from kafkalite.settings.broker import BrokerConfig as BrokerConfig
 
 __version__ = "0.1.0"
 
 _WHERE = {
     "Broker": "kafkalite.broker",
-    "BrokerConfig": "kafkalite.config",
+    "BrokerConfig": "kafkalite.settings.broker",
     "ConfigError": "kafkalite.errors",
     "KafkaError": "kafkalite.errors",
     "RetentionPolicy": "kafkalite.log.retention",

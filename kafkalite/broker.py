@@ -29,7 +29,6 @@ from kafkalite._native.serve.fetch_session import FetchSessionCache
 from kafkalite._native.serve.produce import ProduceServer
 from kafkalite._native.serve.transfer import Mailbox, OutBuffer
 from kafkalite.clock import SystemClock
-from kafkalite.config import BrokerConfig
 from kafkalite.coordinator.groups import GroupCoordinator
 from kafkalite.coordinator.producer_ids import ProducerIds
 from kafkalite.coordinator.transactions import TransactionCoordinator
@@ -40,7 +39,8 @@ from kafkalite.log.retention import named_policies
 from kafkalite.net.acceptor import Acceptor, BoundListener, bind
 from kafkalite.net.worker import Worker
 from kafkalite.pool import IoPool
-from kafkalite.settings import key_of, to_text
+from kafkalite.settings.broker import BrokerConfig
+from kafkalite.settings.rows import key_of, to_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
 
     from kafkalite._native.classic.classic_connection import ClassicServer
     from kafkalite.clock import Clock
-    from kafkalite.listeners import Listener
     from kafkalite.log.retention import RetentionPolicy
     from kafkalite.model import Endpoint
     from kafkalite.security.tls_listener import TlsListeners
+    from kafkalite.settings.listeners import Listener
     from kafkalite.zookeeper.broker import BrokerRegistration
 
 logger = logging.getLogger("kafkalite.broker")

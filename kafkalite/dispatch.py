@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from kafkalite._native.serve.connection import Connection
     from kafkalite._native.serve.transfer import Answer
     from kafkalite.clock import Clock
-    from kafkalite.config import BrokerConfig
     from kafkalite.coordinator.groups import GroupCoordinator
     from kafkalite.coordinator.transactions import TransactionCoordinator
     from kafkalite.log.manager import LogManager
     from kafkalite.model import Endpoint
     from kafkalite.pool import IoPool
+    from kafkalite.settings.broker import BrokerConfig
 
 logger = logging.getLogger("kafkalite.dispatch")
 

@@ -227,9 +227,9 @@ def test_an_upward_import_is_found() -> None:
 @pytest.mark.parametrize(
     ("statement", "absent"),
     [
-        pytest.param("import kafkalite", ["numpy", "kafkalite.broker", "kafkalite.config"], id="the package alone"),
+        pytest.param("import kafkalite", ["numpy", "kafkalite.broker", "kafkalite.settings"], id="the package alone"),
         pytest.param("import kafkalite.testing", ["numpy", "kafkalite.broker"], id="the pytest plugin, in every run"),
-        pytest.param("import kafkalite.config", ["numpy", "kafkalite._native"], id="settings"),
+        pytest.param("import kafkalite.settings.broker", ["numpy", "kafkalite._native"], id="settings"),
     ],
 )
 def test_importing_costs_no_more_than_it_must(statement: str, absent: list[str]) -> None:

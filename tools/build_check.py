@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SMOKE = """
 import kafkalite, pathlib, sys
 assert pathlib.Path(kafkalite.__file__).is_relative_to(sys.prefix), kafkalite.__file__
-from kafkalite.config import BrokerConfig
+from kafkalite.settings.broker import BrokerConfig
 with kafkalite.Broker(BrokerConfig.load(None, {"listeners": "kafka://127.0.0.1:0", "log.dirs": "data"})) as broker:
     print("installed broker answers on", broker.bootstrap_servers, flush=True)
     import subprocess

@@ -1,19 +1,20 @@
-"""Writes docs/configuration.md from the settings table in kafkalite.config. `--check` only compares, for the tests."""
+"""Writes docs/configuration.md from the tables in kafkalite.settings. `--check` only compares, for the tests."""
 
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from kafkalite.config import BROKER_SETTINGS, TOPIC_SETTINGS
-from kafkalite.foreign_settings import foreign_rows, refused_rows
-from kafkalite.settings import INT32_MAX, INT64_MAX, Effect, Setting
+from kafkalite.settings.broker import BROKER_SETTINGS
+from kafkalite.settings.foreign import foreign_rows, refused_rows
+from kafkalite.settings.rows import INT32_MAX, INT64_MAX, Effect, Setting
+from kafkalite.settings.topic_rows import TOPIC_SETTINGS
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 
 OPENING = """\
 # Configuration
 
-Generated from `kafkalite/config.py` by `make docs`; edit there.
+Generated from `kafkalite/settings/` by `make docs`; edit there.
 
 A broker reads a `.properties` file (`kafkalite start --config server.properties`), then `--set key=value` over it.
 Names, types and defaults are Apache Kafka 4's where Kafka has the setting, so a `server.properties` written for Kafka

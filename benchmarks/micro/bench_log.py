@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kafkalite.clock import SystemClock
-from kafkalite.config import BrokerConfig
 from kafkalite.log.manager import LogManager
+from kafkalite.settings.broker import BrokerConfig
 
 if TYPE_CHECKING:
     from kafkalite.log.partition_log import PartitionLog

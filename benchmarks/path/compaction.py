@@ -23,12 +23,12 @@ import numpy as np
 
 from benchmarks.path.harness import Row, write_result
 from kafkalite.clock import SystemClock
-from kafkalite.config import BrokerConfig
 from kafkalite.log.compaction import Compaction, CompactionLimits
 from kafkalite.log.manager import LogManager
 from kafkalite.record.batches import encode_batch
 from kafkalite.record.columns import BytesColumn, RecordColumns
 from kafkalite.record.compression import Codec
+from kafkalite.settings.broker import BrokerConfig
 
 RECORDS_PER_BATCH = 100
 RECORD_OVERHEAD = 30  # key, lengths, deltas and a share of the batch's header, in bytes

@@ -42,7 +42,7 @@ def _setting(key: str, default: Any, *, low: int | None = None, high: int = INT3
 def read_properties(path: str | Path) -> dict[str, str]:
     """A Java properties file; InvalidConfig when it cannot be read."""
     from kafkalite.errors import StartupError
-    from kafkalite.settings import read_properties as read
+    from kafkalite.settings.properties import read_properties as read
 
     try:
         return read(Path(path))

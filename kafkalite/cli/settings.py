@@ -15,7 +15,7 @@ from kafkalite.cli.common import print_json
 if TYPE_CHECKING:
     import argparse
 
-    from kafkalite.settings import Setting
+    from kafkalite.settings.rows import Setting
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from kafkalite.config import BROKER_SETTINGS, TOPIC_SETTINGS
+    from kafkalite.settings.broker import BROKER_SETTINGS
+    from kafkalite.settings.topic_rows import TOPIC_SETTINGS
 
     tables = []
     if not arguments.topic:

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from kafkalite import logging
-    from kafkalite.config import BrokerConfig
+    from kafkalite.settings.broker import BrokerConfig
 
     logging.configure(level=arguments.log_level, json_lines=arguments.log_format == "json")
     overrides = overrides_from(arguments)

@@ -17,14 +17,15 @@ import ssl
 from typing import TYPE_CHECKING
 
 from kafkalite.errors import ConfigError
-from kafkalite.settings import near_miss, read_properties
+from kafkalite.settings.properties import read_properties
+from kafkalite.settings.rows import near_miss
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Mapping
     from pathlib import Path
 
-    from kafkalite.tls_settings import TlsSettings
+    from kafkalite.settings.areas.tls import TlsSettings
 
 PROTOCOL_KEY = "security.protocol"
 NAME_CHECK_KEY = "ssl.endpoint.identification.algorithm"
@@ -61,7 +62,7 @@ class Security:
 
 def _refuse_unknown(settings: Mapping[str, str]) -> None:
     """Protection that a setting asks for, and that would not be there, is no note but an error."""
-    from kafkalite.tls_settings import TLS_SETTINGS
+    from kafkalite.settings.areas.tls import TLS_SETTINGS
 
     known = {*TLS_SETTINGS.keys() - _BROKERS_OWN, *_WITHOUT_EFFECT, NAME_CHECK_KEY}
     for key, text in settings.items():
@@ -73,8 +74,8 @@ def _refuse_unknown(settings: Mapping[str, str]) -> None:
 
 def _context(settings: Mapping[str, str]) -> ssl.SSLContext:
     from kafkalite.security.stores import read_trust_store
-    from kafkalite.settings import parse_all
-    from kafkalite.tls_settings import TLS_SETTINGS, TlsSettings
+    from kafkalite.settings.areas.tls import TLS_SETTINGS, TlsSettings
+    from kafkalite.settings.rows import parse_all
 
     config = TlsSettings(**parse_all(TLS_SETTINGS, settings))  # type: ignore[arg-type]  # each field's own type
     oldest, newest = config.versions

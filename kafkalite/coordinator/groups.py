@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
 
     from kafkalite.clock import Clock
-    from kafkalite.config import BrokerConfig
     from kafkalite.coordinator.consumer_state import ConsumerState
     from kafkalite.log.manager import LogManager
     from kafkalite.log.partition_log import PartitionLog
@@ -70,6 +69,7 @@ if TYPE_CHECKING:
     from kafkalite.protocol.messages.join_group import JoinGroupRequest
     from kafkalite.protocol.messages.sync_group import SyncGroupRequest
     from kafkalite.record.batches import Producer
+    from kafkalite.settings.broker import BrokerConfig
 
 logger = logging.getLogger(__name__)
 

@@ -56,13 +56,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from kafkalite.clock import Clock
-    from kafkalite.config import BrokerConfig
     from kafkalite.coordinator.groups import GroupCoordinator, Offset
     from kafkalite.coordinator.producer_ids import ProducerIds
     from kafkalite.coordinator.timers import Timer, TimerQueue
     from kafkalite.log.manager import LogManager
     from kafkalite.log.partition_log import PartitionLog
     from kafkalite.pool import IoPool
+    from kafkalite.settings.broker import BrokerConfig
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,6 @@ import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalite.config import BROKER_SETTINGS, TOPIC_SETTINGS, TopicConfig
 from kafkalite.errors import (
     ConfigError,
     InvalidConfig,
@@ -31,13 +30,16 @@ from kafkalite.handlers import broker_loggers
 from kafkalite.handlers.describe_configs import BROKER, BROKER_LOGGER, TOPIC, check_broker_name
 from kafkalite.model import topic_name_error
 from kafkalite.protocol.messages import alter_configs, incremental_alter_configs
-from kafkalite.settings import ConfigType
+from kafkalite.settings.broker import BROKER_SETTINGS
+from kafkalite.settings.rows import ConfigType
+from kafkalite.settings.topic import TopicConfig
+from kafkalite.settings.topic_rows import TOPIC_SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kafkalite.dispatch import RequestContext
-    from kafkalite.settings import Setting
+    from kafkalite.settings.rows import Setting
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,6 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from kafkalite.config import TopicConfig
 from kafkalite.errors import (
     ConfigError,
     ErrorCode,
@@ -40,6 +39,7 @@ from kafkalite.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from kafkalite.protocol.schema import ZERO_UUID
+from kafkalite.settings.topic import TopicConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

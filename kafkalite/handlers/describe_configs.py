@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kafkalite.config import BROKER_SETTINGS
 from kafkalite.errors import (
     InvalidRequest,
     InvalidTopic,
@@ -29,13 +28,14 @@ from kafkalite.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from kafkalite.settings import WRITTEN_DEFAULT, ConfigSource, ConfigType
+from kafkalite.settings.broker import BROKER_SETTINGS
+from kafkalite.settings.rows import WRITTEN_DEFAULT, ConfigSource, ConfigType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from kafkalite.dispatch import RequestContext
-    from kafkalite.settings import ConfigEntry
+    from kafkalite.settings.rows import ConfigEntry
 
 TOPIC: Final = 2
 BROKER: Final = 4

@@ -23,12 +23,13 @@ from kafkalite._native.log.index import SegmentIndex
 from kafkalite._native.log.record_format import RecordFormat
 from kafkalite._native.log.scan import SegmentScan
 from kafkalite._native.log.segment import FileCache, Segment
-from kafkalite.config import BrokerConfig, TopicConfig
 from kafkalite.errors import ConfigError, StartupError
 from kafkalite.log import checkpoints, files, index_file, journal, quarantine_file, recovery, snapshots
 from kafkalite.log import transaction_index as txnindex
 from kafkalite.log.directory import partition_directories
 from kafkalite.log.formats import FORMATS
+from kafkalite.settings.broker import BrokerConfig
+from kafkalite.settings.topic import TopicConfig
 
 OPEN_SEGMENTS_MAX = 16
 MAP_SIZE_MIN = 4096

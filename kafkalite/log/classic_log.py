@@ -20,7 +20,6 @@ from kafkalite._native.log.log_core import LogSlice
 from kafkalite._native.log.producers import ProducerTable
 from kafkalite._native.log.record_format import RecordFormat
 from kafkalite._native.log.segment import Segment, SegmentUnreadable
-from kafkalite.config import TopicConfig
 from kafkalite.errors import ErrorCode, error_for
 from kafkalite.log import files
 from kafkalite.log.partition_log import READ_DEFER, BulkFlush, LogServices, PartitionLog
@@ -28,6 +27,7 @@ from kafkalite.log.producer_state import Captured, ProducerState
 from kafkalite.logging import fields
 from kafkalite.model import OffsetAndTimestamp
 from kafkalite.record.message_set import check_deep, fit_wrappers
+from kafkalite.settings.topic import TopicConfig
 
 _LOG = logging.getLogger(__name__)
 

@@ -30,7 +30,6 @@ from kafkalite._native.base import file_ops
 from kafkalite._native.log.index import SegmentIndex
 from kafkalite._native.log.scan import SegmentScan
 from kafkalite._native.log.segment import Segment
-from kafkalite.config import TopicConfig
 from kafkalite.log import (
     checkpoints,
     files,
@@ -45,6 +44,7 @@ from kafkalite.log.classic_log import check_contiguous, make_visible
 from kafkalite.log.formats import LOGS, format_named
 from kafkalite.log.partition_log import LogServices, PartitionLog
 from kafkalite.logging import fields
+from kafkalite.settings.topic import TopicConfig
 
 _LOG = logging.getLogger(__name__)
 

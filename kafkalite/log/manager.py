@@ -24,7 +24,6 @@ from kafkalite._native.base import file_ops
 from kafkalite._native.log.segment import FileCache, Segment
 from kafkalite._native.serve.topic_table import Topic, TopicTable
 from kafkalite.clock import Clock, ExpiryTime
-from kafkalite.config import BrokerConfig, TopicConfig
 from kafkalite.errors import (
     ConfigError,
     InvalidConfig,
@@ -49,6 +48,8 @@ from kafkalite.log.producer_state import Captured
 from kafkalite.log.retention import RetentionPolicy
 from kafkalite.logging import fields
 from kafkalite.model import INTERNAL_TOPICS, new_uuid, topic_name_error, topic_names_collide, uuid_text
+from kafkalite.settings.broker import BrokerConfig
+from kafkalite.settings.topic import TopicConfig
 
 _LOG = logging.getLogger(__name__)
 

@@ -33,7 +33,6 @@ from kafkalite._native.log.scan import SegmentScan, header_at
 from kafkalite._native.log.segment import FileCache, Segment, SegmentUnreadable
 from kafkalite._native.wire.batch import RecordFaults
 from kafkalite.clock import Clock, SystemClock
-from kafkalite.config import TopicConfig
 from kafkalite.errors import (
     ErrorCode,
     OffsetOutOfRange,
@@ -49,6 +48,7 @@ from kafkalite.log.retention import RetentionPolicy, SegmentAge, SizeRetention, 
 from kafkalite.logging import fields
 from kafkalite.model import OffsetAndTimestamp
 from kafkalite.record.compression import Codec
+from kafkalite.settings.topic import TopicConfig
 
 _LOG = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from kafkalite._native.wire.batch import (
     LENGTH_OVERHEAD,
     read_info,
 )
-from kafkalite.config import TopicConfig
 from kafkalite.record.compression import Codec, Decompressor, compress
+from kafkalite.settings.topic import TopicConfig
 
 
 def recode(batch: bytes, codec: int, config: TopicConfig, decompressed_size_max: int) -> bytearray:

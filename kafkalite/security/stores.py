@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from kafkalite._native.tls.tls_context import KeyStore, TrustStore
 from kafkalite.errors import ConfigError
-from kafkalite.tls_settings import TlsSettings
+from kafkalite.settings.areas.tls import TlsSettings
 
 T = TypeVar("T")
 

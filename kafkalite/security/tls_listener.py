@@ -26,9 +26,9 @@ from kafkalite.security.stores import read_key_store, read_trust_store, stamp_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kafkalite.config import BrokerConfig
     from kafkalite.security.stores import FileStamp
-    from kafkalite.tls_settings import TlsSettings
+    from kafkalite.settings.areas.tls import TlsSettings
+    from kafkalite.settings.broker import BrokerConfig
 
 logger = logging.getLogger("kafkalite.security")
 

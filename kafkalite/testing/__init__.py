@@ -70,7 +70,7 @@ def kafka_broker(
     kafka_broker_settings: Mapping[str, object], tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
 ) -> Iterator["KafkaBroker"]:
     """A running broker; `kafka_broker.bootstrap_servers` is its address."""
-    from kafkalite.config import BrokerConfig
+    from kafkalite.settings.broker import BrokerConfig
     from kafkalite.testing.broker import KafkaBroker
 
     settings: dict[str, object] = {

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import socket
 
     from kafkalite._native.serve.connection import Connection
-    from kafkalite.listeners import Listener
     from kafkalite.net.acceptor import BoundListener
+    from kafkalite.settings.listeners import Listener
     from kafkalite.testing.faults import Code, Delay, Disconnection, Failure
 
 

@@ -4,10 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, TopicConfig
 from kafkalite.errors import ConfigError, StartupError
-from kafkalite.listeners import Listener
-from kafkalite.settings import ConfigEntry, ConfigSource, ConfigType, attribute_of, key_of, parse_properties
+from kafkalite.settings.broker import BROKER_SETTINGS, BrokerConfig
+from kafkalite.settings.listeners import Listener
+from kafkalite.settings.properties import parse_properties
+from kafkalite.settings.rows import ConfigEntry, ConfigSource, ConfigType, attribute_of, key_of
+from kafkalite.settings.topic import TopicConfig
+from kafkalite.settings.topic_rows import TOPIC_SETTINGS
 
 KRAFT_SERVER_PROPERTIES = """
 # The file that Apache Kafka 4 ships for a single node, comments left out.

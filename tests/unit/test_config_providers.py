@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite.config import BrokerConfig
-from kafkalite.config_providers import resolve
 from kafkalite.errors import ConfigError
+from kafkalite.settings.broker import BrokerConfig
+from kafkalite.settings.providers import resolve
 
 PACKAGE = "org.apache.kafka.common.config.provider."
 CLASSES = {"env": "EnvVarConfigProvider", "file": "FileConfigProvider", "dir": "DirectoryConfigProvider"}

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from kafkalite.config import BrokerConfig
 from kafkalite.coordinator.groups import GroupCoordinator, Offset
 from kafkalite.coordinator.producer_ids import ProducerIds
 from kafkalite.coordinator.timers import TimerQueue
@@ -23,6 +22,7 @@ from kafkalite.log.markers import marker_batch
 from kafkalite.log.partition_log import AppendInfo
 from kafkalite.model import TopicPartition, new_uuid
 from kafkalite.record.batches import AbortedFilter, BatchReader, whole_batches
+from kafkalite.settings.broker import BrokerConfig
 from tests.kit.fakes.clock import FakeClock
 
 if TYPE_CHECKING:

@@ -21,11 +21,11 @@ from kafkalite._native.serve.fetch_session import FetchSessionCache
 from kafkalite._native.serve.produce import ProduceServer
 from kafkalite._native.serve.transfer import Mailbox, OutBuffer
 from kafkalite.clock import SystemClock
-from kafkalite.config import BrokerConfig
 from kafkalite.handlers.table import native_apis
 from kafkalite.log.manager import LogManager
 from kafkalite.protocol import api, header
 from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from kafkalite.settings.broker import BrokerConfig
 
 IDS_FROM = 13
 PARTITION_BYTES = 1 << 20

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from kafkalite import protocol
-from kafkalite.config import BrokerConfig, TopicConfig
 from kafkalite.coordinator.groups import GroupCoordinator
 from kafkalite.coordinator.producer_ids import ProducerIds
 from kafkalite.coordinator.timers import TimerQueue
@@ -24,6 +23,8 @@ from kafkalite.handlers import table
 from kafkalite.model import Endpoint, OffsetAndTimestamp, new_uuid
 from kafkalite.pool import IoPool
 from kafkalite.protocol import header
+from kafkalite.settings.broker import BrokerConfig
+from kafkalite.settings.topic import TopicConfig
 from tests.kit.fakes.clock import FakeClock
 
 if TYPE_CHECKING:

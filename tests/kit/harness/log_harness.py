@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkalite._native.log.segment import FileCache, Segment
-from kafkalite.config import BrokerConfig, TopicConfig
 from kafkalite.log.loading import LoadPlan, load
 from kafkalite.log.manager import LogManager
 from kafkalite.log.partition_log import LogServices, PartitionLog
+from kafkalite.settings.broker import BrokerConfig
+from kafkalite.settings.topic import TopicConfig
 from tests.kit.fakes.clock import FakeClock
 from tests.kit.oracles.record_oracle import HEADER, OracleBatch, OracleRecord, encode_batch
 

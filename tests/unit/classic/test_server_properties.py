@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 
 from kafkalite.broker import Broker
-from kafkalite.config import BROKER_SETTINGS, BrokerConfig, TopicConfig
 from kafkalite.errors import ConfigError
-from kafkalite.settings import ConfigSource, ConfigSynonym, parse_properties
+from kafkalite.settings.broker import BROKER_SETTINGS, BrokerConfig
+from kafkalite.settings.properties import parse_properties
+from kafkalite.settings.rows import ConfigSource, ConfigSynonym
+from kafkalite.settings.topic import TopicConfig
 from tests.kit.harness.classic_client import ClassicClient
 from tests.kit.oracles import classic_oracle as oracle
 from tests.kit.oracles.classic_oracle import HELLO_1, OracleMessage

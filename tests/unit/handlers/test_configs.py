@@ -4,7 +4,6 @@ import logging
 
 import pytest
 
-from kafkalite.config import BROKER_SETTINGS, TOPIC_SETTINGS
 from kafkalite.errors import ErrorCode, error_for
 from kafkalite.handlers import broker_loggers
 from kafkalite.handlers.alter_configs import APPEND, DELETE, SET, SUBTRACT
@@ -13,7 +12,9 @@ from kafkalite.protocol import api
 from kafkalite.protocol.messages import alter_configs, incremental_alter_configs
 from kafkalite.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kafkalite.protocol.messages.list_config_resources import ListConfigResourcesRequest
-from kafkalite.settings import ConfigSource, ConfigType
+from kafkalite.settings.broker import BROKER_SETTINGS
+from kafkalite.settings.rows import ConfigSource, ConfigType
+from kafkalite.settings.topic_rows import TOPIC_SETTINGS
 from tests.kit.harness.handler_calls import NODE_ID, HandlerCalls, versions
 
 ME = str(NODE_ID)

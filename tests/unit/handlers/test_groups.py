@@ -3,7 +3,6 @@
 import pytest
 
 from kafkalite.clock import SystemClock
-from kafkalite.config import BrokerConfig
 from kafkalite.coordinator.state_log import OFFSETS_TOPIC
 from kafkalite.errors import ErrorCode
 from kafkalite.log.manager import LogManager
@@ -23,6 +22,7 @@ from kafkalite.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRe
 from kafkalite.protocol.schema import ZERO_UUID
 from kafkalite.record.batches import encode_batch
 from kafkalite.record.columns import Record, RecordColumns
+from kafkalite.settings.broker import BrokerConfig
 from tests.kit.harness.handler_calls import NODE_ID, HandlerCalls, versions
 from tests.kit.processes.broker import wait_until
 

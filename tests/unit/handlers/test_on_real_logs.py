@@ -3,7 +3,6 @@
 import pytest
 
 from kafkalite.clock import SystemClock
-from kafkalite.config import BrokerConfig
 from kafkalite.errors import ErrorCode
 from kafkalite.handlers.alter_configs import SET
 from kafkalite.handlers.describe_configs import BROKER, TOPIC
@@ -15,6 +14,7 @@ from kafkalite.protocol.messages.create_topics import CreatableTopic, CreatableT
 from kafkalite.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kafkalite.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kafkalite.settings.broker import BrokerConfig
 from tests.kit.harness import wire
 from tests.kit.harness.handler_calls import NODE_ID, HandlerCalls
 from tests.unit.handlers.test_offsets import delete_records, epoch_end, list_offsets, numbers

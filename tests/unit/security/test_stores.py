@@ -13,8 +13,8 @@ from kafkalite.errors import ConfigError
 from kafkalite.security.distinguished_name import java_text
 from kafkalite.security.stores import read_key_store, read_trust_store
 from kafkalite.security.tls_listener import load
-from kafkalite.settings import parse_all
-from kafkalite.tls_settings import TLS_SETTINGS, TlsSettings
+from kafkalite.settings.areas.tls import TLS_SETTINGS, TlsSettings
+from kafkalite.settings.rows import parse_all
 from tests.kit.harness.certificates import PASSWORD, Authority, Identity, pem
 
 AUTHORITY = Authority()

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kafkalite.errors import ConfigError
-from kafkalite.tls_settings import RELOADABLE, listener_key
+from kafkalite.settings.areas.tls import RELOADABLE, listener_key
 
 if TYPE_CHECKING:
-    from kafkalite.settings import Setting
+    from kafkalite.settings.rows import Setting
 
 _REFUSED = {
     "authorizer.class.name": "this release has no authoriser, so access would not be limited",

@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from kafkalite.errors import ConfigError
-from kafkalite.settings import ConfigType, Setting, collect, parse_all, setting
-
-STRING, LIST, PASSWORD, BOOLEAN = ConfigType.STRING, ConfigType.LIST, ConfigType.PASSWORD, ConfigType.BOOLEAN
+from kafkalite.settings.rows import BOOLEAN, LIST, PASSWORD, STRING, Setting, collect, parse_all, setting
 
 PROTOCOLS = ("TLSv1.2", "TLSv1.3")
 """Versions that are served, the oldest first."""
@@ -40,9 +38,11 @@ RELOADABLE = frozenset(
 _LISTENER_KEY = re.compile(r"listener\.name\.(?P<name>[^.]+)\.(?P<key>ssl\..+)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TlsSettings:
-    """Rows of the broker's settings table about TLS; alone, those that hold for one listener."""
+@dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)
+class TlsRows:
+    """TLS."""
+
+    __slots__ = ()
 
     ssl_keystore_type: str = setting(
         STRING,
@@ -100,6 +100,11 @@ class TlsSettings:
         "Whether a certificate that is put in while running may lack alternative names of the old one.",
     )
 
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TlsSettings(TlsRows):
+    """Those that hold for one listener."""
+
     @classmethod
     def of_listener(cls, name: str, static: Mapping[str, str], dynamic: Mapping[str, str]) -> Self:
         """What holds for this listener; both texts by key, with those of listeners among them."""
@@ -126,29 +131,7 @@ class TlsSettings:
         return served[0], served[-1]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SignInSettings(TlsSettings):
-    """Rows of the broker's settings table about connections that have not shown yet who they are."""
-
-    connection_authentication_timeout_ms: int = setting(
-        ConfigType.INT, 30_000, "A connection whose TLS handshake takes longer is closed.", unit="ms", low=1
-    )
-    connection_authentication_max: int = setting(
-        ConfigType.INT,
-        5000,
-        "Connections whose TLS handshake is not done; above it the oldest is closed.",
-        low=1,
-    )
-    connection_failed_authentication_delay_ms: int = setting(
-        ConfigType.INT,
-        100,
-        "How long the close after a failed authentication is put off.",
-        unit="ms",
-        low=0,
-    )
-
-
-TLS_SETTINGS: dict[str, Setting] = collect(TlsSettings)
+TLS_SETTINGS: dict[str, Setting] = collect(TlsRows)
 
 
 def listener_key(full: str) -> tuple[str, str] | None:

@@ -1,7 +1,7 @@
 """Settings of Kafka 0.7: those it has alone, and which of ours its other keys mean.
 
 0.7's keys are taken as they are, so that its server.properties can be used. Where the same thing has a newer key, 0.7's
-is another name for it (RENAMED); what has no newer key, or another default, is a row of ClassicSettings, which is part
+is another name for it (RENAMED); what has no newer key, or another default, is a row of ClassicRows, which is part
 of the broker's table. Pure functions on text; any thread.
 """
 
@@ -12,13 +12,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kafkalite.errors import ConfigError
-from kafkalite.settings import ConfigType, Effect, Value, attribute_of, setting
-from kafkalite.tls_settings import SignInSettings
+from kafkalite.settings.rows import HOUR_MS, MINUTE_MS, ConfigType, Effect, Value, attribute_of, setting
 
 _LOG = logging.getLogger(__name__)
 
-HOUR_MS = 3_600_000
-MINUTE_MS = 60_000
 PORT_DEFAULT = "6667"
 """Of a broker of 0.7 whose file has none."""
 TODAYS_PORT = "9092"
@@ -54,9 +51,11 @@ _SOURCES: dict[str, tuple[str | None, int, tuple[str, ...]]] = {
 that give the default in place of today's (none: today's)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ClassicSettings(SignInSettings):
+@dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)
+class ClassicRows:
     """Rows of the broker's settings table that only concern classic topics and the 0.7 listener."""
+
+    __slots__ = ()
 
     log_flush_interval: int = setting(
         ConfigType.LONG,

@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kafkalite.errors import ConfigError, StartupError
-from kafkalite.settings import near_miss, read_properties
+from kafkalite.settings.properties import read_properties
+from kafkalite.settings.rows import near_miss
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """What a setting is: one row of a settings table, read from text, checked, written back as text and described.
 
-The tables are the dataclasses in `kafkalite.config`; a row hangs on each of their fields as metadata. Values
+The tables are dataclasses (`BrokerConfig`, `TopicConfig`); a row hangs on each of their fields as metadata. Values
 come as text from a .properties file, the command line or an AlterConfigs request, and `Setting.parse` is the only way
 in. Everything here is immutable, so any thread may use it. Which settings exist and what they do is left to others.
 """
@@ -13,15 +13,20 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from kafkalite.errors import ConfigError, StartupError
+from kafkalite.errors import ConfigError
 
 Value = bool | int | float | str | tuple[str, ...] | None
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
+MINUTE_MS = 60_000
+HOUR_MS = 3_600_000
+DAY_MS = 86_400_000
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 WRITTEN_DEFAULT = "min.insync.replicas"
@@ -43,6 +48,18 @@ class ConfigType(IntEnum):
     PASSWORD = 9
 
 
+BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, PASSWORD = (
+    ConfigType.BOOLEAN,
+    ConfigType.STRING,
+    ConfigType.INT,
+    ConfigType.SHORT,
+    ConfigType.LONG,
+    ConfigType.DOUBLE,
+    ConfigType.LIST,
+    ConfigType.PASSWORD,
+)
+
+
 class ConfigSource(IntEnum):
     """Where a value comes from, numbered as DescribeConfigs v1 numbers it."""
 
@@ -60,6 +77,9 @@ class Effect(Enum):
     YES = "yes"
     LATER = "later"
     NONE = "none"
+
+
+NONE = Effect.NONE
 
 
 class ConfigSynonym(NamedTuple):
@@ -244,11 +264,10 @@ def setting(
 
 
 def collect(cls: type) -> dict[str, Setting]:
-    """The table a dataclass spells out: key → Setting, in the order of its fields, those of its base last."""
+    """The table a dataclass spells out: key → Setting; its own fields first, then those of its bases in order."""
     table: dict[str, Setting] = {}
     fields = cls.__dataclass_fields__  # type: ignore[attr-defined]  # cls is a dataclass, or fails
-    own = inspect.get_annotations(cls)
-    for name in sorted(fields, key=lambda name: name not in own):
+    for name in (name for part in cls.__mro__ for name in inspect.get_annotations(part)):
         item = fields[name]
         row = item.metadata.get(_METADATA_KEY)
         if row is None:
@@ -270,64 +289,3 @@ def near_miss(key: str, known: Iterable[str]) -> str:
     """The end of an 'unknown setting' sentence: the closest known key, if one is close."""
     close = difflib.get_close_matches(key, list(known), n=1, cutoff=0.75)
     return f"; did you mean {close[0]}?" if close else ""
-
-
-def read_properties(path: Path) -> dict[str, str]:
-    """The key and value texts of a Java .properties file in UTF-8; StartupError when it cannot be read."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise StartupError(f"cannot read the configuration file {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise StartupError(f"the configuration file {path} is not UTF-8 (byte {error.start})") from error
-    return parse_properties(text, str(path))
-
-
-def parse_properties(text: str, source: str = "configuration") -> dict[str, str]:
-    r"""Java's .properties syntax: `#` and `!` comments, `=`, `:` or blanks between key and value, `\` at the end of a
-    line, and the escapes `\t \n \r \f \\uXXXX`. The last of several lines for one key counts, as in Java.
-    """
-    values: dict[str, str] = {}
-    for number, line in _logical_lines(text):
-        match = _PROPERTY.fullmatch(line)
-        assert match is not None, f"every line matches, but {line!r} did not"
-        values[_unescape(match["key"], source, number)] = _unescape(match["value"], source, number)
-    return values
-
-
-_PROPERTY = re.compile(r"(?P<key>(?:[^\s=:\\]|\\.)*)\s*[=:]?\s*(?P<value>.*)", re.DOTALL)
-_ESCAPE = re.compile(r"\\(u(?P<hex>.{0,4})|(?P<character>.)|$)", re.DOTALL)
-_ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-
-
-def _logical_lines(text: str) -> Iterable[tuple[int, str]]:
-    """Lines with continuations joined, comments and blank lines left out; numbered by their first line from 1."""
-    pending = ""
-    first = 0
-    for number, raw in enumerate(text.split("\n"), start=1):
-        line = raw.removesuffix("\r").lstrip(" \t\f")
-        if not pending:
-            if not line or line[0] in "#!":
-                continue
-            first = number
-        backslashes = len(line) - len(line.rstrip("\\"))
-        if backslashes % 2 == 1:
-            pending += line[:-1]
-            continue
-        yield first, pending + line
-        pending = ""
-    if pending:
-        yield first, pending
-
-
-def _unescape(text: str, source: str, number: int) -> str:
-    def replace(match: re.Match[str]) -> str:
-        digits = match["hex"]
-        if digits is not None:
-            if not re.fullmatch("[0-9a-fA-F]{4}", digits):
-                raise StartupError(f"{source} line {number}: \\u needs four hexadecimal digits")
-            return chr(int(digits, 16))
-        character = match["character"] or ""
-        return _ESCAPED.get(character, character)
-
-    return _ESCAPE.sub(replace, text) if "\\" in text else text

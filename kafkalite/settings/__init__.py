@@ -1,0 +1,15 @@
+"""Settings: every key the broker and its topics know, with type, default, bounds and what it does.
+
+    broker      BrokerConfig and its table, composed of the areas
+    areas/      the broker's rows, a module an area
+    topic       TopicConfig: a topic's own settings, else the broker's
+    topic_rows  a topic's rows
+    rows        what a setting is: a row, read from text, checked, described
+    properties  Java's .properties files
+    providers   values that stand elsewhere than in the file
+    listeners   addresses to bind and to advertise
+    foreign     Kafka's keys that mean nothing here
+
+Names, defaults and precedence are Apache Kafka 4's where Kafka has the setting. docs/configuration.md is generated
+from here (tools/generate_config_docs.py).
+"""

@@ -1,0 +1,12 @@
+"""Rows of the broker's settings table by area. Each class is a part of BrokerConfig (see `kafkalite.settings.broker`).
+
+server        who the broker is, what it binds, where its data lives, threads
+connections   bounds of connections, requests, fetch sessions
+security      connections that have not shown yet who they are; what they may do
+tls           TLS, for all listeners or for one
+logs          topics, durability, defaults of topics' settings
+cleaner       compaction
+groups        consumer groups, their offsets
+transactions  idempotent producers, transactions
+classic       Kafka 0.7's, for classic topics and its listener
+"""

@@ -1,0 +1,208 @@
+"""The broker's settings: one frozen object, loaded from a file and overrides, checked as a whole, described.
+
+Each field is one setting; the key is the field's name with dots for underscores. The rows stand in
+`kafkalite.settings.areas`: a new area is a module there, and one of BrokerConfig's bases. Any thread may read a
+BrokerConfig; a change makes a new one. How texts are read is in `kafkalite.settings.rows`.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import ClassVar, Self
+
+from kafkalite.errors import ConfigError
+from kafkalite.model import Endpoint
+from kafkalite.settings.areas.classic import ClassicRows, named_as_given, parse_map, translate
+from kafkalite.settings.areas.cleaner import CleanerRows
+from kafkalite.settings.areas.connections import ConnectionRows
+from kafkalite.settings.areas.groups import GroupRows
+from kafkalite.settings.areas.logs import LogRows
+from kafkalite.settings.areas.security import SecurityRows
+from kafkalite.settings.areas.server import ServerRows
+from kafkalite.settings.areas.tls import RELOADABLE, TlsRows, TlsSettings, listener_key, row_of
+from kafkalite.settings.areas.transactions import TransactionRows
+from kafkalite.settings.foreign import foreign_note, known_dynamic, refuse_foreign
+from kafkalite.settings.listeners import Listener, parse_advertised, parse_limits, parse_listeners
+from kafkalite.settings.properties import read_properties
+from kafkalite.settings.providers import resolve
+from kafkalite.settings.rows import (
+    WRITTEN_DEFAULT,
+    ConfigEntry,
+    ConfigSource,
+    ConfigSynonym,
+    ConfigType,
+    Effect,
+    Setting,
+    collect,
+    near_miss,
+    ordered_synonyms,
+    parse_all,
+    to_text,
+)
+from kafkalite.settings.topic_rows import BROKER_SYNONYMS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BrokerConfig(
+    ServerRows,
+    ConnectionRows,
+    LogRows,
+    CleanerRows,
+    TransactionRows,
+    GroupRows,
+    TlsRows,
+    SecurityRows,
+    ClassicRows,
+):
+    """The broker's settings. Make one with `load`, which checks them; the bare constructor gives the defaults.
+
+    Compared by identity, so that what is derived from one can be remembered with it.
+    """
+
+    static_texts: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The texts of the settings given in the file or on the command line, by key."""
+    dynamic_texts: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The texts of the settings changed while running (AlterConfigs), by key."""
+    notes: tuple[str, ...] = field(default=(), repr=False)
+    """Sentences for the log: keys accepted that do nothing."""
+
+    TABLE: ClassVar[Mapping[str, Setting]]
+
+    @classmethod
+    def load(cls, file: Path | None = None, overrides: Mapping[str, object] | None = None) -> Self:
+        """The file's settings, then `overrides` over them (keys with dots, values as text or as Python values).
+
+        ConfigError names the key that is unknown or has an illegal value, StartupError a file that cannot be read.
+        """
+        texts = read_properties(file) if file is not None else {}
+        texts.update((key, to_text(value)) for key, value in (overrides or {}).items())
+        notes: list[str] = []
+        known = _known_texts(translate(resolve(texts), notes), notes)
+        with named_as_given(texts):
+            values = parse_all(BROKER_SETTINGS, known)
+        config = cls(**values, static_texts=known, notes=tuple(notes))  # type: ignore[arg-type]  # parse gives each field's own type
+        config._check()
+        return replace(config, notes=(*notes, *_later_notes(known)))
+
+    def with_dynamic(self, texts: Mapping[str, str]) -> Self:
+        """The same configuration with this complete set of changes made while running; ConfigError for a bad one."""
+        merged = {**self.static_texts, **known_dynamic(texts, BROKER_SETTINGS)}
+        values = parse_all(BROKER_SETTINGS, merged)
+        config = type(self)(**values, static_texts=self.static_texts, dynamic_texts=dict(texts), notes=self.notes)  # type: ignore[arg-type]  # as in load
+        config._check()
+        return config
+
+    def _check(self) -> None:
+        """What no single value shows."""
+        if len(self.log_dirs) > 1:
+            raise ConfigError("log.dirs", "one data directory only; put several disks under one file system")
+        if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
+            raise ConfigError("group.min.session.timeout.ms", "is above group.max.session.timeout.ms")
+        if self.group_consumer_heartbeat_interval_ms >= self.group_consumer_session_timeout_ms:
+            raise ConfigError("group.consumer.heartbeat.interval.ms", "is not below group.consumer.session.timeout.ms")
+        if not self.group_consumer_assignors:
+            raise ConfigError("group.consumer.assignors", "names none, but members need one")
+        if self.log_cleaner_min_compaction_lag_ms > self.log_cleaner_max_compaction_lag_ms:
+            raise ConfigError("log.cleaner.min.compaction.lag.ms", "is above log.cleaner.max.compaction.lag.ms")
+        given = "message.max.bytes" in self.static_texts or "message.max.bytes" in self.dynamic_texts
+        if given and self.message_max_bytes > self.socket_request_max_bytes:
+            raise ConfigError("message.max.bytes", "is above socket.request.max.bytes, so no such batch could arrive")
+        parse_advertised(self.advertised_listeners, self.bound_listeners)
+        for listener in self.bound_listeners:
+            self.tls_of(listener.name)
+        self.connections_per_ip_overrides()
+
+    @property
+    def bound_listeners(self) -> tuple[Listener, ...]:
+        """What `listeners` asks to bind, controller listeners left out."""
+        return parse_listeners(self.listeners, self.listener_security_protocol_map, self.controller_listener_names)
+
+    def tls_of(self, listener: str) -> TlsSettings:
+        """The TLS settings that hold for this listener."""
+        return TlsSettings.of_listener(listener, self.static_texts, self.dynamic_texts)
+
+    def advertised_endpoint(self, listener: Listener, bound_port: int) -> Endpoint:
+        """Where clients of this listener are told to connect, once its port is known."""
+        advertised = parse_advertised(self.advertised_listeners, self.bound_listeners).get(listener.name)
+        return (advertised or listener).endpoint(bound_port)
+
+    @property
+    def data_directory(self) -> Path:
+        """The one data directory."""
+        if self.log_dirs:
+            return Path(self.log_dirs[0])
+        base = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+        return Path(base).expanduser() / "kafkalite"
+
+    @property
+    def broker_id(self) -> int:
+        """Kafka's older name for node.id."""
+        return self.node_id
+
+    def classic_partition_count(self, topic: str) -> int:
+        """How many partitions a classic topic gets when it is made by its first message."""
+        return max(1, parse_map(self.topic_partition_count_map).get(topic, self.num_partitions))
+
+    def connections_per_ip_overrides(self) -> dict[str, int]:
+        """max.connections.per.ip.overrides as address → count."""
+        return parse_limits(self.max_connections_per_ip_overrides)
+
+    def describe(self) -> Iterator[ConfigEntry]:
+        """Every setting with value, source and synonyms, as DescribeConfigs tells them."""
+        own = {key: row for key in (*self.dynamic_texts, *self.static_texts) if (row := row_of(key)) is not None}
+        for key, row in {**BROKER_SETTINGS, **own}.items():
+            synonyms = self.synonyms(key)
+            yield ConfigEntry(
+                name=key,
+                value=synonyms[0].value if key in own else row.render(getattr(self, row.attribute)),
+                source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
+                type=row.type,
+                read_only=row.key not in RELOADABLE if key in own else not row.dynamic,
+                sensitive=row.type == ConfigType.PASSWORD,
+                synonyms=synonyms,
+                documentation=row.doc,
+            )
+
+    def synonyms(self, key: str) -> tuple[ConfigSynonym, ...]:
+        """Where this broker setting's value could come from, the one that counts first."""
+        names = BROKER_SYNONYMS.get(key, (key,))
+        rows = {name: BROKER_SETTINGS[name] for name in names if name in BROKER_SETTINGS}
+        defaults = {name: row.render(row.default) for name, row in rows.items() if row.default is not None}
+        written = {WRITTEN_DEFAULT: self.static_texts.get(key, defaults[key])} if key == WRITTEN_DEFAULT else {}
+        return ordered_synonyms(key, names, self.dynamic_texts, written, self.static_texts, defaults)
+
+
+BROKER_SETTINGS: dict[str, Setting] = collect(BrokerConfig)
+BrokerConfig.TABLE = BROKER_SETTINGS
+
+_ALIASES = {alias: key for key, row in BROKER_SETTINGS.items() for alias in row.aliases}
+
+
+def _known_texts(texts: Mapping[str, str], notes: list[str]) -> dict[str, str]:
+    """Only keys of the table, aliases replaced; ConfigError for an unknown key, a note for one that means nothing."""
+    known: dict[str, str] = {}
+    for key, text in texts.items():
+        if key in BROKER_SETTINGS or listener_key(key) is not None:
+            known[key] = text
+        elif key in _ALIASES:
+            if _ALIASES[key] in texts:
+                notes.append(f"{key} is ignored, since {_ALIASES[key]} is given too")
+            else:
+                known[_ALIASES[key]] = text
+        else:
+            refuse_foreign(key, text)
+            note = foreign_note(key)
+            if note is None:
+                raise ConfigError(key, f"unknown setting{near_miss(key, [*BROKER_SETTINGS, *_ALIASES])}")
+            notes.append(note)
+    return known
+
+
+def _later_notes(known: Mapping[str, str]) -> Iterator[str]:
+    for key in filter(BROKER_SETTINGS.__contains__, known):
+        match BROKER_SETTINGS[key].effect:
+            case Effect.LATER:
+                yield f"{key} is accepted, and takes effect with a later release"
+            case Effect.NONE:
+                yield f"{key} is accepted, and has no effect here"

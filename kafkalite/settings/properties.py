@@ -1,0 +1,68 @@
+"""Java's .properties syntax, as text and as a file: where most settings come from. Any thread."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from kafkalite.errors import StartupError
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """The key and value texts of a Java .properties file in UTF-8; StartupError when it cannot be read."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise StartupError(f"cannot read the configuration file {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise StartupError(f"the configuration file {path} is not UTF-8 (byte {error.start})") from error
+    return parse_properties(text, str(path))
+
+
+def parse_properties(text: str, source: str = "configuration") -> dict[str, str]:
+    r"""Java's .properties syntax: `#` and `!` comments, `=`, `:` or blanks between key and value, `\` at the end of a
+    line, and the escapes `\t \n \r \f \\uXXXX`. The last of several lines for one key counts, as in Java.
+    """
+    values: dict[str, str] = {}
+    for number, line in _logical_lines(text):
+        match = _PROPERTY.fullmatch(line)
+        assert match is not None, f"every line matches, but {line!r} did not"
+        values[_unescape(match["key"], source, number)] = _unescape(match["value"], source, number)
+    return values
+
+
+_PROPERTY = re.compile(r"(?P<key>(?:[^\s=:\\]|\\.)*)\s*[=:]?\s*(?P<value>.*)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(u(?P<hex>.{0,4})|(?P<character>.)|$)", re.DOTALL)
+_ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def _logical_lines(text: str) -> Iterable[tuple[int, str]]:
+    """Lines with continuations joined, comments and blank lines left out; numbered by their first line from 1."""
+    pending = ""
+    first = 0
+    for number, raw in enumerate(text.split("\n"), start=1):
+        line = raw.removesuffix("\r").lstrip(" \t\f")
+        if not pending:
+            if not line or line[0] in "#!":
+                continue
+            first = number
+        backslashes = len(line) - len(line.rstrip("\\"))
+        if backslashes % 2 == 1:
+            pending += line[:-1]
+            continue
+        yield first, pending + line
+        pending = ""
+    if pending:
+        yield first, pending
+
+
+def _unescape(text: str, source: str, number: int) -> str:
+    def replace(match: re.Match[str]) -> str:
+        digits = match["hex"]
+        if digits is not None:
+            if not re.fullmatch("[0-9a-fA-F]{4}", digits):
+                raise StartupError(f"{source} line {number}: \\u needs four hexadecimal digits")
+            return chr(int(digits, 16))
+        character = match["character"] or ""
+        return _ESCAPED.get(character, character)
+
+    return _ESCAPE.sub(replace, text) if "\\" in text else text

@@ -1,0 +1,111 @@
+"""A topic's settings: its own override, else the broker's (a key of another name, see `broker_keys`), else the default.
+
+Frozen, so any thread may read them; a change makes a new object.
+"""
+
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Self
+
+from kafkalite.errors import ConfigError
+from kafkalite.settings.broker import BROKER_SETTINGS, BrokerConfig
+from kafkalite.settings.rows import (
+    ConfigEntry,
+    ConfigSource,
+    ConfigSynonym,
+    ConfigType,
+    Setting,
+    Value,
+    near_miss,
+    parse_all,
+)
+from kafkalite.settings.topic_rows import TOPIC_SETTINGS, TopicRows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig(TopicRows):
+    """One topic's settings. Make one with `resolve`; the bare constructor gives the built-in defaults."""
+
+    overrides: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The texts of the settings that this topic has of its own, by key."""
+
+    TABLE: ClassVar[Mapping[str, Setting]]
+
+    @classmethod
+    def resolve(cls, broker: BrokerConfig, overrides: Mapping[str, str] | None = None, topic: str = "") -> Self:
+        """The settings of a topic with these overrides on this broker; ConfigError for an unknown key or bad value.
+
+        `topic` is its name, which 0.7's maps of classic topics ask for.
+        """
+        overrides = dict(overrides or {})
+        for key in overrides:
+            if key not in TOPIC_SETTINGS:
+                raise ConfigError(key, f"unknown topic setting{near_miss(key, TOPIC_SETTINGS)}")
+        defaults = _broker_defaults(broker)
+        if overrides.get("message.format") == "classic":
+            defaults = {**defaults, **broker.classic_defaults(topic)}
+        values = {**defaults, **parse_all(TOPIC_SETTINGS, overrides)}
+        config = cls(**values, overrides=overrides)  # type: ignore[arg-type]  # parse gives each field's own type
+        if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
+            raise ConfigError("min.compaction.lag.ms", "is above max.compaction.lag.ms")
+        if config.message_format == "classic" and config.compacted:
+            raise ConfigError("cleanup.policy", "classic messages have no keys, so they cannot be compacted")
+        return config
+
+    @property
+    def compacted(self) -> bool:
+        """Whether each record needs a key."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def log_append_time(self) -> bool:
+        """Whether the broker stamps records."""
+        return self.message_timestamp_type == "LogAppendTime"
+
+    def describe(self, broker: BrokerConfig, topic: str = "") -> Iterator[ConfigEntry]:
+        """Every setting with value, source and synonyms, as DescribeConfigs tells them; `topic` as for `resolve`."""
+        for key, row in TOPIC_SETTINGS.items():
+            synonyms = tuple(self._synonyms(row, broker, topic))
+            yield ConfigEntry(
+                name=key,
+                value=row.render(getattr(self, row.attribute)),
+                source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
+                type=row.type,
+                read_only=False,
+                sensitive=row.type == ConfigType.PASSWORD,
+                synonyms=synonyms,
+                documentation=row.doc,
+            )
+
+    def _synonyms(self, row: Setting, broker: BrokerConfig, topic: str) -> Iterator[ConfigSynonym]:
+        if row.key in self.overrides:
+            yield ConfigSynonym(row.key, self.overrides[row.key], ConfigSource.DYNAMIC_TOPIC)
+        if not row.broker_keys:
+            yield ConfigSynonym(row.key, row.render(row.default), ConfigSource.DEFAULT)
+        keys = [broker_key for broker_key, _factor in row.broker_keys]
+        keys = broker.classic_broker_keys(row.key, topic, keys) if self.message_format == "classic" else keys[:1]
+        found = (synonym for key in keys for synonym in broker.synonyms(key))
+        yield from dict.fromkeys(one for one in found if one.value != "")  # an empty map of 0.7's has no value
+
+
+TopicConfig.TABLE = TOPIC_SETTINGS
+
+
+@functools.lru_cache(maxsize=4)
+def _broker_defaults(broker: BrokerConfig) -> Mapping[str, Value]:
+    """Attribute → value of a topic without overrides; thousands of topics ask for the same broker's."""
+    return {row.attribute: _broker_default(row, broker) for row in TOPIC_SETTINGS.values() if row.broker_keys}
+
+
+def _broker_default(row: Setting, broker: BrokerConfig) -> Value:
+    """The broker's value for a topic setting: the first of its broker keys that is set, in the topic's unit."""
+    for key, factor in row.broker_keys:
+        value: Value = getattr(broker, BROKER_SETTINGS[key].attribute)
+        if value is None:
+            continue
+        if factor == 1:
+            return value
+        assert isinstance(value, int), f"{key} has a unit to convert, so it is a number"
+        return value * factor if value >= 0 else -1
+    return row.default

@@ -1,0 +1,290 @@
+"""Rows of a topic's settings table, with the broker settings that their defaults come from."""
+
+from dataclasses import dataclass
+
+from kafkalite.settings.rows import (
+    BOOLEAN,
+    DAY_MS,
+    DOUBLE,
+    GIB,
+    HOUR_MS,
+    INT,
+    INT64_MAX,
+    LIST,
+    LONG,
+    MIB,
+    MINUTE_MS,
+    NONE,
+    STRING,
+    Setting,
+    collect,
+    setting,
+)
+
+CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
+VALIDATIONS = ("full", "header")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)
+class TopicRows:
+    """What a topic may have for itself."""
+
+    __slots__ = ()
+
+    cleanup_policy: tuple[str, ...] = setting(
+        LIST,
+        ("delete",),
+        "What becomes of old segments: `delete` by retention.ms and retention.bytes, `compact` down to the newest"
+        " record of each key (records need one), or both.",
+        choices=("compact", "delete"),
+        broker_keys=(("log.cleanup.policy", 1),),
+    )
+    compression_gzip_level: int = setting(
+        INT, -1, "Level where compression.type is gzip.", low=-1, high=9, broker_keys=(("compression.gzip.level", 1),)
+    )
+    compression_lz4_level: int = setting(
+        INT, 9, "Level where compression.type is lz4.", low=1, high=17, broker_keys=(("compression.lz4.level", 1),)
+    )
+    compression_type: str = setting(
+        STRING,
+        "producer",
+        "The codec batches are stored in; `producer` keeps what the client sent.",
+        choices=CODECS,
+        broker_keys=(("compression.type", 1),),
+    )
+    compression_zstd_level: int = setting(
+        INT,
+        3,
+        "Level where compression.type is zstd.",
+        low=-131072,
+        high=22,
+        broker_keys=(("compression.zstd.level", 1),),
+    )
+    delete_retention_ms: int = setting(
+        LONG,
+        DAY_MS,
+        "How long a compacted topic keeps the marks of deleted keys.",
+        unit="ms",
+        low=0,
+        broker_keys=(("log.cleaner.delete.retention.ms", 1),),
+    )
+    file_delete_delay_ms: int = setting(
+        LONG,
+        MINUTE_MS,
+        "Time between renaming a segment to `.deleted` and removing it.",
+        unit="ms",
+        low=0,
+        broker_keys=(("log.segment.delete.delay.ms", 1),),
+    )
+    flush_messages: int = setting(
+        LONG,
+        INT64_MAX,
+        "Flush the partition after so many messages.",
+        low=1,
+        broker_keys=(("log.flush.interval.messages", 1),),
+    )
+    flush_ms: int = setting(
+        LONG,
+        INT64_MAX,
+        "Flush the partition when its oldest unflushed message is so old.",
+        unit="ms",
+        low=0,
+        broker_keys=(("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1)),
+    )
+    follower_replication_throttled_replicas: tuple[str, ...] = setting(
+        LIST, (), "Of replication, which a single broker has none of.", effect=NONE
+    )
+    index_interval_bytes: int = setting(
+        INT,
+        4096,
+        "Log bytes per entry of a segment's index.",
+        unit="bytes",
+        low=0,
+        broker_keys=(("log.index.interval.bytes", 1),),
+    )
+    leader_replication_throttled_replicas: tuple[str, ...] = setting(
+        LIST, (), "Of replication, which a single broker has none of.", effect=NONE
+    )
+    local_retention_bytes: int = setting(
+        LONG,
+        -2,
+        "Of tiered storage.",
+        unit="bytes",
+        low=-2,
+        effect=NONE,
+        broker_keys=(("log.local.retention.bytes", 1),),
+    )
+    local_retention_ms: int = setting(
+        LONG, -2, "Of tiered storage.", unit="ms", low=-2, effect=NONE, broker_keys=(("log.local.retention.ms", 1),)
+    )
+    max_compaction_lag_ms: int = setting(
+        LONG,
+        INT64_MAX,
+        "The longest a message stays uncompacted.",
+        unit="ms",
+        low=1,
+        broker_keys=(("log.cleaner.max.compaction.lag.ms", 1),),
+    )
+    max_message_bytes: int = setting(
+        INT,
+        MIB + 12,
+        "The largest batch, as it was sent; larger is refused with MESSAGE_TOO_LARGE.",
+        unit="bytes",
+        low=0,
+        broker_keys=(("message.max.bytes", 1),),
+    )
+    message_downconversion_enable: bool = setting(
+        BOOLEAN, True, "Of message formats older than v2, which Kafka 4 removed.", effect=NONE
+    )
+    message_format: str = setting(
+        STRING,
+        "v2",
+        "The stored format, fixed at creation: `v2` is Kafka's record batch, `classic` Kafka 0.7's messages, which"
+        " 0.7's port serves and whose offsets are byte positions.",
+        choices=("v2", "classic"),
+    )
+    message_format_version: str = setting(
+        STRING, "3.0-IV1", "Of message formats older than v2, which Kafka 4 removed.", effect=NONE
+    )
+    message_timestamp_after_max_ms: int = setting(
+        LONG,
+        HOUR_MS,
+        "How far ahead of the broker's clock a record's timestamp may be; CreateTime topics only.",
+        unit="ms",
+        low=0,
+        broker_keys=(("log.message.timestamp.after.max.ms", 1),),
+    )
+    message_timestamp_before_max_ms: int = setting(
+        LONG,
+        INT64_MAX,
+        "How far behind the broker's clock a record's timestamp may be; CreateTime topics only.",
+        unit="ms",
+        low=0,
+        broker_keys=(("log.message.timestamp.before.max.ms", 1),),
+    )
+    message_timestamp_difference_max_ms: int = setting(
+        LONG,
+        INT64_MAX,
+        "Replaced by message.timestamp.before.max.ms and after.max.ms in Kafka 4.",
+        unit="ms",
+        low=0,
+        effect=NONE,
+    )
+    message_timestamp_type: str = setting(
+        STRING,
+        "CreateTime",
+        "Whose clock a record's timestamp shows: the client's, or the broker's at append.",
+        choices=TIMESTAMP_TYPES,
+        broker_keys=(("log.message.timestamp.type", 1),),
+    )
+    min_cleanable_dirty_ratio: float = setting(
+        DOUBLE,
+        0.5,
+        "The share of uncleaned bytes from which a compacted log is cleaned.",
+        low=0,
+        high=1,
+        broker_keys=(("log.cleaner.min.cleanable.ratio", 1),),
+    )
+    min_compaction_lag_ms: int = setting(
+        LONG,
+        0,
+        "The shortest a message stays uncompacted.",
+        unit="ms",
+        low=0,
+        broker_keys=(("log.cleaner.min.compaction.lag.ms", 1),),
+    )
+    min_insync_replicas: int = setting(
+        INT,
+        1,
+        "Of replication; one broker has one replica, which is always in sync.",
+        low=1,
+        effect=NONE,
+        broker_keys=(("min.insync.replicas", 1),),
+    )
+    preallocate: bool = setting(
+        BOOLEAN,
+        False,
+        "Claim the whole segment's disk space at its first append, instead of in doubling steps.",
+        broker_keys=(("log.preallocate", 1),),
+    )
+    record_validation: str = setting(
+        STRING,
+        "full",
+        "See the broker setting of the same name.",
+        choices=VALIDATIONS,
+        broker_keys=(("record.validation", 1),),
+    )
+    remote_copy_lag_bytes: int = setting(LONG, 0, "Of tiered storage.", unit="bytes", low=-1, effect=NONE)
+    remote_copy_lag_ms: int = setting(LONG, 0, "Of tiered storage.", unit="ms", low=-1, effect=NONE)
+    remote_log_copy_disable: bool = setting(BOOLEAN, False, "Of tiered storage.", effect=NONE)
+    remote_log_delete_on_disable: bool = setting(BOOLEAN, False, "Of tiered storage.", effect=NONE)
+    remote_storage_enable: bool = setting(
+        BOOLEAN, False, "Tiered storage; not in this release, so `true` does nothing.", effect=NONE
+    )
+    retention_bytes: int = setting(
+        LONG,
+        -1,
+        "The size of a partition above which its oldest segments are deleted; -1 no limit.",
+        unit="bytes",
+        low=-1,
+        broker_keys=(("log.retention.bytes", 1),),
+    )
+    retention_ms: int = setting(
+        LONG,
+        7 * DAY_MS,
+        "The age at which a segment is deleted, by its newest record; -1 never.",
+        unit="ms",
+        low=-1,
+        broker_keys=(
+            ("log.retention.ms", 1),
+            ("log.retention.minutes", MINUTE_MS),
+            ("log.retention.hours", HOUR_MS),
+        ),
+    )
+    segment_bytes: int = setting(
+        INT,
+        GIB,
+        "The size at which a segment is closed and the next one begun.",
+        unit="bytes",
+        low=14,
+        broker_keys=(("log.segment.bytes", 1),),
+    )
+    segment_index_bytes: int = setting(
+        INT,
+        10 * MIB,
+        "The size of a segment's index at which the segment is closed.",
+        unit="bytes",
+        low=4,
+        broker_keys=(("log.index.size.max.bytes", 1),),
+    )
+    segment_jitter_ms: int = setting(
+        LONG,
+        0,
+        "The most that is randomly taken off segment.ms, so that segments do not all close together.",
+        unit="ms",
+        low=0,
+        broker_keys=(("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", HOUR_MS)),
+    )
+    segment_ms: int = setting(
+        LONG,
+        7 * DAY_MS,
+        "The age at which a segment is closed.",
+        unit="ms",
+        low=1,
+        broker_keys=(("log.roll.ms", 1), ("log.roll.hours", HOUR_MS)),
+    )
+    unclean_leader_election_enable: bool = setting(
+        BOOLEAN,
+        False,
+        "Of replication, which a single broker has none of.",
+        effect=NONE,
+        broker_keys=(("unclean.leader.election.enable", 1),),
+    )
+
+
+TOPIC_SETTINGS: dict[str, Setting] = collect(TopicRows)
+BROKER_SYNONYMS: dict[str, list[str]] = {
+    key: [name for name, _ in row.broker_keys] for row in TOPIC_SETTINGS.values() for key, _ in row.broker_keys
+}
+"""Broker setting → those that the same topic setting's default may come from, the one that counts first."""
