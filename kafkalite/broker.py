@@ -32,7 +32,8 @@ from kafkalite.clock import SystemClock
 from kafkalite.coordinator.groups import GroupCoordinator
 from kafkalite.coordinator.producer_ids import ProducerIds
 from kafkalite.coordinator.transactions import TransactionCoordinator
-from kafkalite.dispatch import BrokerServices, ClusterView, Dispatcher
+from kafkalite.dispatch import Dispatcher
+from kafkalite.handlers.context import BrokerServices, ClusterView
 from kafkalite.handlers.table import native_apis
 from kafkalite.log.manager import LogManager, open_segments_max
 from kafkalite.log.retention import named_policies

@@ -7,98 +7,24 @@ This is the one place where exceptions become answers: a request that does not f
 is not served, and a handler's own failure close the connection with one log line, as Kafka does; what a client did
 wrong inside a well-formed request is an error code in the response, which is the handler's business.
 
-Thread rule: called on network workers; `RequestContext` and the services in it are shared and immutable.
+Thread rule: called on network workers.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kafkalite.deferred import Deferred
 from kafkalite.handlers import table
+from kafkalite.handlers.context import BrokerServices, RequestContext
 from kafkalite.protocol import header
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from kafkalite._native.serve.connection import Connection
     from kafkalite._native.serve.transfer import Answer
-    from kafkalite.clock import Clock
-    from kafkalite.coordinator.groups import GroupCoordinator
-    from kafkalite.coordinator.transactions import TransactionCoordinator
-    from kafkalite.log.manager import LogManager
-    from kafkalite.model import Endpoint
-    from kafkalite.pool import IoPool
-    from kafkalite.settings.broker import BrokerConfig
 
 logger = logging.getLogger("kafkalite.dispatch")
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterView:
-    """Who is in the cluster: one node today; handlers ask here, so that more can come."""
-
-    cluster_id: str
-    node_id: int
-    rack: str | None
-    endpoints: Mapping[str, Endpoint]
-
-    @property
-    def controller_id(self) -> int:
-        """The node that answers for the cluster."""
-        return self.node_id
-
-
-@dataclass(slots=True)
-class BrokerServices:
-    """What handlers may use. `config` is replaced as a whole when dynamic settings change, by `use_config`."""
-
-    config: BrokerConfig
-    logs: LogManager
-    cluster: ClusterView
-    clock: Clock
-    pool: IoPool
-    groups: GroupCoordinator
-    transactions: TransactionCoordinator
-    config_checks: list[Callable[[BrokerConfig], None]] = field(default_factory=list)
-    """Asked before settings change while running; they raise ConfigError."""
-    config_listeners: list[Callable[[BrokerConfig], None]] = field(default_factory=list)
-
-    def use_config(self, config: BrokerConfig) -> None:
-        """Settings changed while running: from now on these count. The log manager, which knows them, is not told."""
-        self.config = config
-        for listener in self.config_listeners:
-            listener(config)
-
-
-@dataclass(frozen=True, slots=True)
-class RequestContext:
-    """One request's surroundings."""
-
-    broker: BrokerServices
-    connection: Connection
-    api_key: int
-    api_version: int
-    client_id: str | None
-
-    @property
-    def client_host(self) -> str:
-        """The client's address."""
-        return self.connection.client_host
-
-    @property
-    def endpoint(self) -> Endpoint:
-        """What this broker is called on the listener the request came through."""
-        endpoint: Endpoint = self.connection.listener.endpoint
-        return endpoint
-
-    @property
-    def principal(self) -> str:
-        """Who asks, as `User:name`: the authoriser's seam."""
-        principal: str = self.connection.principal
-        return principal
 
 
 class Dispatcher:

@@ -13,7 +13,7 @@ from kafkalite.protocol.messages.delete_acls import DeleteAclsFilterResult, Dele
 from kafkalite.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 
 if TYPE_CHECKING:
-    from kafkalite.dispatch import RequestContext
+    from kafkalite.handlers.context import RequestContext
 
 _CODE: Final = ErrorCode.SECURITY_DISABLED
 _MESSAGE: Final = "this broker has no authoriser"

@@ -38,7 +38,7 @@ from kafkalite.settings.topic_rows import TOPIC_SETTINGS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from kafkalite.dispatch import RequestContext
+    from kafkalite.handlers.context import RequestContext
     from kafkalite.settings.rows import Setting
 
 logger = logging.getLogger(__name__)

@@ -30,7 +30,7 @@ from kafkalite.protocol.messages.api_versions import (
 )
 
 if TYPE_CHECKING:
-    from kafkalite.dispatch import RequestContext
+    from kafkalite.handlers.context import RequestContext
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _SOFTWARE_SINCE: Final = 3

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kafkalite._native.serve.topic_table import Topic
     from kafkalite.coordinator.assignors import Assignment as Assigned
     from kafkalite.coordinator.consumer_state import ConsumerMember
-    from kafkalite.dispatch import RequestContext
+    from kafkalite.handlers.context import RequestContext
     from kafkalite.protocol.messages.consumer_group_heartbeat import (
         ConsumerGroupHeartbeatRequest,
         ConsumerGroupHeartbeatResponse,

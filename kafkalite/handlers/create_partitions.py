@@ -26,7 +26,7 @@ from kafkalite.protocol.messages.create_partitions import (
 )
 
 if TYPE_CHECKING:
-    from kafkalite.dispatch import RequestContext
+    from kafkalite.handlers.context import RequestContext
 
 
 def handle(context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:

@@ -44,7 +44,7 @@ from kafkalite.settings.topic import TopicConfig
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kafkalite.dispatch import RequestContext
+    from kafkalite.handlers.context import RequestContext
 
 logger = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from kafkalite.protocol.messages.delete_records import (
 )
 
 if TYPE_CHECKING:
-    from kafkalite.dispatch import RequestContext
+    from kafkalite.handlers.context import RequestContext
 
 HIGH_WATERMARK: Final = -1
 NO_LOW_WATERMARK: Final = -1

@@ -26,7 +26,7 @@ from kafkalite.protocol.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from kafkalite._native.serve.topic_table import Topic
-    from kafkalite.dispatch import RequestContext
+    from kafkalite.handlers.context import RequestContext
 
 _STATES_SINCE: Final = 6
 _DISABLED_SINCE: Final = 3

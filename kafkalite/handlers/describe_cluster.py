@@ -17,7 +17,7 @@ from kafkalite.protocol.messages.describe_cluster import (
 )
 
 if TYPE_CHECKING:
-    from kafkalite.dispatch import RequestContext
+    from kafkalite.handlers.context import RequestContext
 
 BROKERS: Final = 1
 CONTROLLERS: Final = 2

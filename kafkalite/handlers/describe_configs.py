@@ -34,7 +34,7 @@ from kafkalite.settings.rows import WRITTEN_DEFAULT, ConfigSource, ConfigType
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from kafkalite.dispatch import RequestContext
+    from kafkalite.handlers.context import RequestContext
     from kafkalite.settings.rows import ConfigEntry
 
 TOPIC: Final = 2

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from kafkalite._native.serve.topic_table import Topic
-    from kafkalite.dispatch import RequestContext
+    from kafkalite.handlers.context import RequestContext
 
 
 def handle(context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:

@@ -24,7 +24,7 @@ from kafkalite.protocol.messages.describe_topic_partitions import (
 )
 
 if TYPE_CHECKING:
-    from kafkalite.dispatch import RequestContext
+    from kafkalite.handlers.context import RequestContext
     from kafkalite.protocol.messages.metadata import MetadataResponsePartition
 
 PAGE_PARTITIONS_MAX: Final = 2000

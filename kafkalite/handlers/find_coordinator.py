@@ -17,7 +17,7 @@ from kafkalite.protocol.messages.find_coordinator import (
 )
 
 if TYPE_CHECKING:
-    from kafkalite.dispatch import RequestContext
+    from kafkalite.handlers.context import RequestContext
 
 GROUP: Final = 0
 TRANSACTION: Final = 1

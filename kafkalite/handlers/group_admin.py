@@ -27,7 +27,7 @@ from kafkalite.protocol.messages.describe_groups import (
 from kafkalite.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 if TYPE_CHECKING:
-    from kafkalite.dispatch import RequestContext
+    from kafkalite.handlers.context import RequestContext
 
 OPERATIONS_NOT_ASKED: Final = -(1 << 31)
 GROUP_OPERATIONS: Final = sum(1 << bit for bit in (3, 6, 8, 10, 11))

@@ -20,7 +20,7 @@ from kafkalite.protocol.messages.leave_group import LeaveGroupRequest, LeaveGrou
 
 if TYPE_CHECKING:
     from kafkalite.deferred import Deferred
-    from kafkalite.dispatch import RequestContext
+    from kafkalite.handlers.context import RequestContext
     from kafkalite.protocol.messages.heartbeat import HeartbeatRequest
     from kafkalite.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
     from kafkalite.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse

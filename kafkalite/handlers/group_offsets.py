@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from kafkalite.coordinator.offsets import Committed
     from kafkalite.deferred import Deferred
-    from kafkalite.dispatch import RequestContext
+    from kafkalite.handlers.context import RequestContext
 
 NO_OFFSET: Final = -1
 _TOPIC_IDS_SINCE: Final = 10

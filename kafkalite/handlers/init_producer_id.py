@@ -17,7 +17,7 @@ from kafkalite.protocol.messages.init_producer_id import InitProducerIdRequest, 
 
 if TYPE_CHECKING:
     from kafkalite.deferred import Deferred
-    from kafkalite.dispatch import RequestContext
+    from kafkalite.handlers.context import RequestContext
 
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1

@@ -19,7 +19,7 @@ from kafkalite.protocol.messages.list_config_resources import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kafkalite.dispatch import RequestContext
+    from kafkalite.handlers.context import RequestContext
 
 _KNOWN: Final = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP})
 _TYPES_SINCE: Final = 1

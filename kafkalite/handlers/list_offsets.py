@@ -35,7 +35,7 @@ from kafkalite.protocol.messages.list_offsets import (
 )
 
 if TYPE_CHECKING:
-    from kafkalite.dispatch import RequestContext
+    from kafkalite.handlers.context import RequestContext
     from kafkalite.log.partition_log import PartitionLog
 
 OFFSET_EARLIEST_PENDING_UPLOAD: Final = -6

@@ -10,7 +10,7 @@ from kafkalite.protocol.messages.list_partition_reassignments import (
 )
 
 if TYPE_CHECKING:
-    from kafkalite.dispatch import RequestContext
+    from kafkalite.handlers.context import RequestContext
 
 
 def handle(_context: RequestContext, _request: ListPartitionReassignmentsRequest) -> ListPartitionReassignmentsResponse:

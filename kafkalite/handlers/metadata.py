@@ -40,7 +40,7 @@ from kafkalite.protocol.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from kafkalite._native.serve.topic_table import Topic
-    from kafkalite.dispatch import RequestContext
+    from kafkalite.handlers.context import RequestContext
     from kafkalite.log.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from kafkalite.protocol.messages.offset_for_leader_epoch import (
 )
 
 if TYPE_CHECKING:
-    from kafkalite.dispatch import RequestContext
+    from kafkalite.handlers.context import RequestContext
 
 
 def handle(context: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:

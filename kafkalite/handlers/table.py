@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kafkalite._native.serve.connection import NativeApi
-    from kafkalite.dispatch import RequestContext
+    from kafkalite.handlers.context import RequestContext
 
 API_VERSIONS_KEY: Final = api.API_VERSIONS
 

@@ -18,7 +18,7 @@ from kafkalite.errors import (
 from kafkalite.model import topic_name_error, topic_names_collide
 
 if TYPE_CHECKING:
-    from kafkalite.dispatch import BrokerServices, RequestContext
+    from kafkalite.handlers.context import BrokerServices, RequestContext
     from kafkalite.log.partition_log import PartitionLog
 
 NO_LEADER_EPOCH: Final = -1

@@ -32,7 +32,7 @@ from kafkalite.protocol.messages.write_txn_markers import (
 
 if TYPE_CHECKING:
     from kafkalite.coordinator.transaction import Metadata
-    from kafkalite.dispatch import RequestContext
+    from kafkalite.handlers.context import RequestContext
 
 _OPEN: Final = frozenset({ONGOING, *PREPARED})
 

@@ -38,7 +38,7 @@ from kafkalite.protocol.messages.txn_offset_commit import (
 if TYPE_CHECKING:
     from kafkalite.coordinator.transactions import EndAnswer
     from kafkalite.deferred import Deferred
-    from kafkalite.dispatch import RequestContext
+    from kafkalite.handlers.context import RequestContext
 
 _FENCED_SINCE: Final = 2
 _TV2_SINCE: Final = 5

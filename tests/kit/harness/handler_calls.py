@@ -17,9 +17,9 @@ from kafkalite.coordinator.producer_ids import ProducerIds
 from kafkalite.coordinator.timers import TimerQueue
 from kafkalite.coordinator.transactions import TransactionCoordinator
 from kafkalite.deferred import Deferred
-from kafkalite.dispatch import BrokerServices, ClusterView, RequestContext
 from kafkalite.errors import KafkaError, OffsetOutOfRange, TopicAlreadyExists, UnknownTopicOrPartition
 from kafkalite.handlers import table
+from kafkalite.handlers.context import BrokerServices, ClusterView, RequestContext
 from kafkalite.model import Endpoint, OffsetAndTimestamp, new_uuid
 from kafkalite.pool import IoPool
 from kafkalite.protocol import header
