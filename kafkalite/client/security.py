@@ -12,7 +12,6 @@ Immutable once made; any thread.
 
 from __future__ import annotations
 
-import os
 import ssl
 from typing import TYPE_CHECKING
 
@@ -25,11 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from kafkalite.settings.areas.tls import TlsSettings
 
 PROTOCOL_KEY = "security.protocol"
 NAME_CHECK_KEY = "ssl.endpoint.identification.algorithm"
-_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _WITHOUT_EFFECT = frozenset(
     {"ssl.provider", "ssl.secure.random.implementation", "ssl.keymanager.algorithm", "ssl.trustmanager.algorithm"}
 )
@@ -46,9 +43,10 @@ class Security:
         protocol = settings.get(PROTOCOL_KEY, "PLAINTEXT").strip().upper()
         if protocol not in {"PLAINTEXT", "SSL"}:
             raise ConfigError(PROTOCOL_KEY, f"must be PLAINTEXT or SSL, not {protocol[:64]!r}")
-        _refuse_unknown(settings)
+        if protocol == "PLAINTEXT":
+            _refuse_unknown(settings)
         self.protocol = protocol
-        self._context = _context(settings) if protocol == "SSL" else None
+        self._context = client_context(settings) if protocol == "SSL" else None
 
     @classmethod
     def from_file(cls, path: Path) -> Security:
@@ -72,52 +70,27 @@ def _refuse_unknown(settings: Mapping[str, str]) -> None:
             raise ConfigError(key, f"unknown setting{near_miss(key, known)}")
 
 
-def _context(settings: Mapping[str, str]) -> ssl.SSLContext:
+def client_context(settings: Mapping[str, str]) -> ssl.SSLContext:
+    """By Kafka's ssl. settings, of which unknown ones are errors; ConfigError."""
+    _refuse_unknown(settings)
+    from kafkalite.security.ssl_contexts import choose_suites, choose_versions, load_key
     from kafkalite.security.stores import read_trust_store
     from kafkalite.settings.areas.tls import TLS_SETTINGS, TlsSettings
     from kafkalite.settings.rows import parse_all
 
     config = TlsSettings(**parse_all(TLS_SETTINGS, settings))  # type: ignore[arg-type]  # each field's own type
-    oldest, newest = config.versions
     trusted = read_trust_store(config)
     context = ssl.create_default_context()
     if trusted is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.load_verify_locations(cadata=trusted.to_pem().decode("ascii"))
-    context.minimum_version, context.maximum_version = _VERSIONS[oldest], _VERSIONS[newest]
+    choose_versions(context, config)
     check = settings.get(NAME_CHECK_KEY, "https").strip().lower()
     if check not in {"", "https"}:
         raise ConfigError(NAME_CHECK_KEY, f"must be https or empty, not {check[:64]!r}")
     context.check_hostname = check == "https"
     if config.ssl_cipher_suites:
-        _choose_suites(context, config)
+        choose_suites(context, config)
     if config.ssl_keystore_location or config.ssl_keystore_key:
-        _load_key(context, config)
+        load_key(context, config)
     return context
-
-
-def _choose_suites(context: ssl.SSLContext, config: TlsSettings) -> None:
-    """The standard library chooses among suites up to TLS 1.2 only; those of 1.3 are all safe, and stay."""
-    from kafkalite._native.tls.tls_context import cipher_name
-
-    names = [cipher_name(suite) for suite in config.ssl_cipher_suites]
-    if None in names:
-        raise ConfigError("ssl.cipher.suites", f"OpenSSL has no {config.ssl_cipher_suites[names.index(None)]!r}")
-    older = [name for name in names if name is not None and not name.startswith("TLS_")]
-    if older:
-        context.set_ciphers(":".join(older))
-
-
-def _load_key(context: ssl.SSLContext, config: TlsSettings) -> None:
-    """The library takes keys from files alone: it gets one in memory, which no other process can open by name."""
-    from kafkalite.security.stores import read_key_store
-
-    key, chain = read_key_store(config).to_pem()
-    fd = os.memfd_create("kafkalite-key", os.MFD_CLOEXEC)
-    with os.fdopen(fd, "wb") as file:
-        file.write(key + chain)
-        file.flush()
-        try:
-            context.load_cert_chain(f"/proc/self/fd/{fd}")
-        except ssl.SSLError as error:
-            raise ConfigError("ssl.keystore.location", error.reason or str(error)) from None

@@ -22,6 +22,8 @@ SIZE_MAX = 65536
 """A longer name is nobody's."""
 
 _SEQUENCE, _SET, _OID = 0x30, 0x31, 0x06
+_VERSION = 0xA0
+"""The tag of a certificate's first field, which is optional."""
 _STRINGS = frozenset({0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E})
 """Tags: UTF-8, printable, teletex, IA5, general and BMP strings."""
 _ESCAPED = frozenset(',=+<>#;"\\')
@@ -40,6 +42,17 @@ def java_text(der: bytes) -> str:
             raise ValueError("a distinguished name that is none")
         parts.append("+".join(_attribute(item) for _, item, _ in _values(members)))
     return ",".join(reversed(parts))
+
+
+def subject_of(certificate: bytes) -> bytes:
+    """The subject, as DER, of a DER-encoded certificate (RFC 5280, 4.1)."""
+    _, signed, _ = _value(certificate, 0)
+    _, fields, _ = _value(signed, 0)
+    rows = list(_values(fields))
+    at = 5 if rows and rows[0][0] == _VERSION else 4  # after serial number, algorithm, issuer and validity
+    if len(rows) <= at:
+        raise ValueError("a certificate that is none")
+    return rows[at][2]
 
 
 def alternative_names(der: bytes) -> frozenset[bytes]:

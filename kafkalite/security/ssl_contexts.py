@@ -1,0 +1,76 @@
+"""Certificates and suites for the standard library's contexts: of our clients, and of our HTTP server.
+
+The broker's own listeners have another kind (`kafkalite._native.tls`). Errors are ConfigError, naming the setting.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from typing import TYPE_CHECKING, Final
+
+from kafkalite._native.tls.tls_context import cipher_name
+from kafkalite.errors import ConfigError
+from kafkalite.security.stores import read_file, read_key_store, read_trust_store
+
+if TYPE_CHECKING:
+    from kafkalite.settings.areas.tls import TlsSettings
+
+_VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+
+
+def choose_versions(context: ssl.SSLContext, config: TlsSettings) -> None:
+    """ssl.enabled.protocols and ssl.protocol."""
+    oldest, newest = config.versions
+    context.minimum_version, context.maximum_version = _VERSIONS[oldest], _VERSIONS[newest]
+
+
+def choose_suites(context: ssl.SSLContext, config: TlsSettings) -> None:
+    """The standard library chooses among suites up to TLS 1.2 only; those of 1.3 are all safe, and stay."""
+    names = [cipher_name(suite) for suite in config.ssl_cipher_suites]
+    if None in names:
+        raise ConfigError("ssl.cipher.suites", f"OpenSSL has no {config.ssl_cipher_suites[names.index(None)]!r}")
+    older = [name for name in names if name is not None and not name.startswith("TLS_")]
+    if older:
+        context.set_ciphers(":".join(older))
+
+
+def load_key(context: ssl.SSLContext, config: TlsSettings) -> None:
+    """The library takes keys from files alone: it gets one in memory, which no other process can open by name."""
+    key, chain = read_key_store(config).to_pem()
+    fd = os.memfd_create("kafkalite-key", os.MFD_CLOEXEC)
+    with os.fdopen(fd, "wb") as file:
+        file.write(key + chain)
+        file.flush()
+        try:
+            context.load_cert_chain(f"/proc/self/fd/{fd}")
+        except ssl.SSLError as error:
+            raise ConfigError("ssl.keystore.location", error.reason or str(error)) from None
+
+
+def server_context(config: TlsSettings) -> ssl.SSLContext:
+    """What an HTTPS listener shakes hands with."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    choose_versions(context, config)
+    if config.ssl_cipher_suites:
+        choose_suites(context, config)
+    load_key(context, config)
+    if config.ssl_client_auth != "none":
+        trusted = read_trust_store(config)
+        if trusted is None:
+            raise ConfigError("ssl.client.auth", f"{config.ssl_client_auth} needs ssl.truststore.location")
+        context.load_verify_locations(cadata=trusted.to_pem().decode("ascii"))
+        context.verify_mode = ssl.CERT_REQUIRED if config.ssl_client_auth == "required" else ssl.CERT_OPTIONAL
+        if config.ssl_crl_location:
+            _load_revocations(context, config.ssl_crl_location)
+    return context
+
+
+def _load_revocations(context: ssl.SSLContext, path: str) -> None:
+    read_file("ssl.crl.location", path)  # says in a sentence why it cannot be read
+    try:
+        context.load_verify_locations(cafile=path)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError("ssl.crl.location", f"{path} holds no revocation lists: {error}") from None
+    context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN
