@@ -1,0 +1,157 @@
+"""What stands before an application: a WSGI layer that lets in whom it may, and says to browsers what they may not do.
+
+    Host known? ─▶ changing request from another site? ─▶ who asks? ─▶ the application ─▶ security headers
+
+Host: without sign-in a web page could reach a server on a private address by a name of its own that it points there
+(DNS rebinding), so only known names are served; addresses are no names. Origin: a browser says where a request comes
+from (Sec-Fetch-Site, else Origin), and only pages of this server may change anything; programs say nothing of the kind.
+
+Any thread.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import logging
+import socket
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.web.signin import SignIn, TooManyFailuresError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from kafkalite.web.server import Address
+    from kafkalite.web.users import User
+
+    StartResponse = Callable[..., object]
+    Application = Callable[[dict[str, Any], StartResponse], Iterable[bytes]]
+
+logger = logging.getLogger(__name__)
+
+USER: Final = "kafkalite.user"
+"""The environ's name of the User whose request it is; not there without sign-in."""
+LOOPBACK_NAMES: Final = ("localhost", "localhost.localdomain", "ip6-localhost")
+READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+HEADERS: Final = (
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cache-Control", "no-store"),
+    ("X-Frame-Options", "DENY"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"),
+)
+"""On every answer that does not say otherwise itself."""
+REASONS: Final = {
+    401: "Unauthorized",
+    403: "Forbidden",
+    421: "Misdirected Request",
+    429: "Too Many Requests",
+}
+
+
+def known_names(addresses: Iterable[Address], allowed: Iterable[str] = ()) -> frozenset[str]:
+    """Names of this machine, of what is bound, and those that are allowed, in lower case."""
+    names = {*LOOPBACK_NAMES, socket.gethostname(), *allowed}
+    names.update(address.host for address in addresses if address.host)
+    return frozenset(name.lower().rstrip(".") for name in names)
+
+
+def tell_open(addresses: Iterable[Address], *, signs_in: bool) -> None:
+    """Logs what others on the network may read or do, for each address beyond this machine."""
+    for address in addresses:
+        if not is_loopback(address.host):
+            if address.scheme == "http":
+                logger.warning("%s is open to the network without TLS", address.url)
+            if not signs_in:
+                logger.warning("%s lets in everybody who reaches it: nobody has to sign in", address.url)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address that is bound so."""
+    if host.lower() in LOOPBACK_NAMES:
+        return True
+    return _is_address(host) and ipaddress.ip_address(host).is_loopback
+
+
+class Guard:
+    """See the module."""
+
+    def __init__(self, application: Application, *, names: frozenset[str], sign_in: SignIn | None, realm: str) -> None:
+        """`names` as of `known_names`, checked without `sign_in` alone; `realm` is shown by browsers that ask."""
+        self._application = application
+        self._names = names
+        self._sign_in = sign_in
+        self._realm = realm
+
+    def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        def start(status: str, headers: list[tuple[str, str]], *rest: object) -> object:
+            given = {name.lower() for name, _ in headers}
+            return start_response(status, headers + [row for row in HEADERS if row[0].lower() not in given], *rest)
+
+        environ.pop(USER, None)
+        refusal = self._refusal(environ)
+        if refusal is None:
+            return self._application(environ, start)
+        status, message = refusal
+        raw = json.dumps({"error_code": status, "message": message}).encode()
+        headers = [("Content-Type", "application/json"), ("Content-Length", str(len(raw)))]
+        if status == 401:
+            headers.append(("WWW-Authenticate", f'Basic realm="{self._realm}", charset="UTF-8"'))
+        start(f"{status} {REASONS[status]}", headers)
+        return [b"" if environ["REQUEST_METHOD"] == "HEAD" else raw]
+
+    def _refusal(self, environ: dict[str, Any]) -> tuple[int, str] | None:
+        """Status and text; None: it may go on."""
+        host = str(environ.get("HTTP_HOST", ""))
+        if self._sign_in is None and not self._is_known(host):
+            return 421, f"this server is not {host[:100]!r}; names are allowed with --allowed-host"
+        if environ["REQUEST_METHOD"] not in READING and is_foreign(environ, host):
+            return 403, "a page of another site may not change anything here"
+        if self._sign_in is None:
+            return None
+        try:
+            user = self._sign_in.user_of(environ)
+        except TooManyFailuresError:
+            return 429, "too many wrong passwords from this address; try again later"
+        if user is None:
+            return 401, "Unauthorized"
+        environ[USER] = user
+        return None
+
+    def _is_known(self, host: str) -> bool:
+        if "*" in self._names:
+            return True
+        name = name_in(host)
+        return not name or name in self._names or _is_address(name)
+
+
+def user_in(environ: Mapping[str, Any]) -> User | None:
+    """Whose request it is; None when nobody has to sign in."""
+    found: User | None = environ.get(USER)
+    return found
+
+
+def is_foreign(environ: dict[str, Any], host: str) -> bool:
+    """Whether a browser says that the request comes from a page of another site."""
+    site = environ.get("HTTP_SEC_FETCH_SITE")
+    if site is not None:
+        return site not in {"same-origin", "none"}
+    origin = environ.get("HTTP_ORIGIN")
+    return origin is not None and origin != f"{environ.get('wsgi.url_scheme', 'http')}://{host}"
+
+
+def name_in(host: str) -> str:
+    """The name or address of a Host header, in lower case, without port and brackets."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.partition(":")[0].lower().rstrip(".")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

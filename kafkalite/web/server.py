@@ -1,0 +1,241 @@
+"""An HTTP server for one WSGI application, on one or several addresses, in plain text or through TLS.
+
+    waitress: one thread for all sockets ─▶ whole requests ─▶ `threads` workers ─▶ the application
+
+waitress reads and writes for every client in one thread, so a slow one holds a connection and no worker; connections,
+bodies, headers, idle time and the time that a request takes to arrive have limits. waitress is pure Python without
+dependencies, and optional: it is imported here alone, when a server is started.
+
+`bind` takes the ports, `start` serves, `stop` takes no new connections, lets the requests that are here be answered,
+and closes the rest.
+
+Threads: `start` makes the I/O thread; waitress makes the workers. `stop` may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kafkalite.errors import StartupError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from kafkalite.web.tls import Tls
+
+logger = logging.getLogger(__name__)
+
+BACKLOG: Final = 128
+CLEANUP_S: Final = 5
+"""How often connections are looked over for those that have to go."""
+LOOP_S: Final = 1.0
+STOPPING_LOOP_S: Final = 0.05
+STOP_TIMEOUT_S: Final = 10.0
+"""What requests under way are given at the end."""
+OUT_BUFFER_SIZE: Final = 32 * 1024 * 1024
+"""More than waitress lets wait for one client (16 MiB), so that no answer goes through a file."""
+_URL: Final = re.compile(
+    r"(?P<scheme>https?)://(?P<host>\[[0-9A-Fa-f:.]+(%\w+)?\]|[A-Za-z0-9._-]*)(:(?P<port>[0-9]{1,5}))?/?"
+)
+
+
+class Address(NamedTuple):
+    """Where to listen. An empty host is every interface; IPv6 stands without brackets."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @property
+    def authority(self) -> str:
+        """host:port."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        return f"{self.scheme}://{self.authority}"
+
+
+def parse_address(text: str, port: int) -> Address:
+    """Of http://HOST:PORT or https://HOST:PORT, with a port for the one that is left out; ValueError."""
+    found = _URL.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"{text[:80]!r} is no address to listen on, such as https://127.0.0.1:{port}")
+    number = int(found["port"] or port)
+    if number > 65535:
+        raise ValueError(f"port {number} is not between 0 and 65535")
+    return Address(found["scheme"], found["host"].strip("[]"), number)
+
+
+class Limits(NamedTuple):
+    """What a server gives to all its clients together, and to one."""
+
+    threads: int = 8
+    """Requests that are served at a time."""
+    connections: int = 500
+    """Sockets that are open at a time; more wait to be accepted."""
+    header_size: int = 32 * 1024
+    body_size: int = 2 * 1024 * 1024
+    idle_timeout_s: int = 120
+    """A connection without a byte for so long is closed."""
+    request_timeout_s: float = 60.0
+    """A handshake or a request that is not whole after so long ends its connection."""
+
+
+class WebServer:
+    """See the module."""
+
+    def __init__(
+        self,
+        application: Callable[..., Iterable[bytes]],
+        addresses: Iterable[Address],
+        *,
+        tls: Tls | None = None,
+        limits: Limits = Limits(),  # noqa: B008  # immutable
+        extra: str = "web",
+    ) -> None:
+        """`tls` is what addresses with https need; `extra` names the package's extra that brings waitress.
+
+        ValueError: https without `tls`.
+        """
+        self.addresses = list(addresses)
+        """As bound, once they are."""
+        self._application = application
+        self._tls = tls
+        self._limits = limits
+        self._extra = extra
+        self._sockets: list[socket.socket] = []
+        self._servers: list[Any] = []
+        self._dispatcher: Any = None
+        self._map: dict[int, Any] = {}
+        self._on_failure: Callable[[], object] = lambda: None
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        if tls is None and any(address.scheme == "https" for address in self.addresses):
+            raise ValueError("https needs a certificate: ssl.keystore.location")
+
+    def bind(self) -> None:
+        """Takes the ports; StartupError."""
+        try:
+            for at, address in enumerate(self.addresses):
+                listener = _bound(address)
+                self._sockets.append(listener)
+                self.addresses[at] = address._replace(port=listener.getsockname()[1])
+        except BaseException:
+            self._close_sockets()
+            raise
+
+    def start(self, on_failure: Callable[[], object] = lambda: None) -> None:
+        """Serves; `on_failure` is called when it cannot go on. StartupError when waitress is not there."""
+        self._on_failure = on_failure
+        try:
+            self._make_servers()
+        except BaseException:
+            self._close_sockets()
+            raise
+        self._thread = threading.Thread(target=self._loop, name="web", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """See the module. Idempotent."""
+        if self._thread is None:
+            self._close_sockets()
+            return
+        self._stopping.set()
+        self._servers[0].pull_trigger()
+        self._thread.join()
+        self._thread = None
+
+    def _close_sockets(self) -> None:
+        for listener in self._sockets:
+            listener.close()
+        self._sockets.clear()
+
+    def _make_servers(self) -> None:
+        try:
+            from waitress.adjustments import Adjustments
+            from waitress.task import ThreadedTaskDispatcher
+
+            from kafkalite.web.channels import Server
+        except ImportError as error:
+            raise StartupError(f"this needs waitress: pip install 'kafkalite[{self._extra}]'") from error
+        logging.getLogger("waitress").setLevel(logging.ERROR)  # it warns of a queue whenever all workers are busy
+        limits = self._limits
+        self._dispatcher = ThreadedTaskDispatcher()
+        self._dispatcher.set_thread_count(limits.threads)
+        for address, listener in zip(self.addresses, self._sockets, strict=True):
+            adjustments = Adjustments(
+                sockets=[listener],
+                threads=limits.threads,
+                connection_limit=limits.connections,
+                channel_timeout=limits.idle_timeout_s,
+                cleanup_interval=CLEANUP_S,
+                max_request_body_size=limits.body_size,
+                max_request_header_size=limits.header_size,
+                url_scheme=address.scheme,
+                outbuf_overflow=OUT_BUFFER_SIZE,
+                ident=None,
+                clear_untrusted_proxy_headers=True,
+                asyncore_use_poll=True,
+            )
+            server = Server(
+                self._application,
+                self._map,
+                _sock=listener,
+                dispatcher=self._dispatcher,
+                adj=adjustments,
+                bind_socket=False,
+                sockinfo=(listener.family, listener.type, listener.proto, listener.getsockname()),
+            )
+            server.request_timeout_s = limits.request_timeout_s
+            server.secure = self._tls.secure if self._tls is not None and address.scheme == "https" else None
+            self._servers.append(server)
+
+    def _loop(self) -> None:
+        from waitress import wasyncore
+
+        try:
+            while not self._stopping.is_set():
+                wasyncore.loop(timeout=LOOP_S, use_poll=True, map=self._map, count=1)
+                if self._tls is not None:
+                    self._tls.look()
+            for server in self._servers:  # they take no more
+                server.del_channel(self._map)
+                server.socket.close()
+            deadline = time.monotonic() + STOP_TIMEOUT_S
+            while self._busy() and time.monotonic() < deadline:
+                wasyncore.loop(timeout=STOPPING_LOOP_S, use_poll=True, map=self._map, count=1)
+        except BaseException:
+            logger.exception("the HTTP server failed")
+            self._on_failure()
+            raise
+        finally:
+            self._dispatcher.shutdown(timeout=STOP_TIMEOUT_S)
+            wasyncore.close_all(self._map, ignore_all=True)
+
+    def _busy(self) -> bool:
+        """Whether a request is being served, or its answer is not sent yet."""
+        return any(
+            channel.requests or channel.total_outbufs_len
+            for server in self._servers
+            for channel in list(server.active_channels.values())
+        )
+
+
+def _bound(address: Address) -> socket.socket:
+    """A listening socket; StartupError."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((address.host, address.port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise StartupError(f"cannot listen on {address.authority}: {error.strerror or error}") from error
+    return listener

@@ -1,0 +1,125 @@
+"""Who comes in: each request shows a password, a token or a certificate; none of it is remembered in a page.
+
+    certificate of the connection ─▶ by its name
+    Authorization: Bearer <token> ─▶ by its hash
+    Authorization: Basic <name:password> ─▶ seen just now? ─▶ scrypt, a few at a time
+
+A password that was right is known again for REMEMBERED_S by a keyed hash, so that a client that asks often costs one
+scrypt. Who is wrong too often, by address, is not looked at for a while. Any thread.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kafkalite.web.users import User, Users
+
+CERTIFICATE: Final = "kafkalite.client_certificate"
+"""The environ's name of the DER of a client's certificate, where it showed one."""
+REMEMBERED_S: Final = 300.0
+REMEMBERED_COUNT_MAX: Final = 10_000
+FAILURES_MAX: Final = 10
+FAILURES_WITHIN_S: Final = 60.0
+ADDRESSES_MAX: Final = 10_000
+HASHES_AT_A_TIME: Final = 2
+"""So that a flood of wrong passwords leaves workers and memory to the others."""
+HEADER_SIZE_MAX: Final = 8192
+
+
+class TooManyFailuresError(Exception):
+    """429: from this address come too many wrong passwords or tokens."""
+
+
+class SignIn:
+    """See the module."""
+
+    def __init__(
+        self,
+        users: Users,
+        *,
+        certificate_name: Callable[[bytes], str] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`certificate_name` gives the name of a certificate's owner (`Tls.name_of`); `clock` is in seconds."""
+        self._users = users
+        self._certificate_name = certificate_name
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._hashing = threading.BoundedSemaphore(HASHES_AT_A_TIME)
+        self._key = secrets.token_bytes(32)
+        self._remembered: OrderedDict[bytes, tuple[float, User]] = OrderedDict()
+        self._failures: OrderedDict[str, list[float]] = OrderedDict()
+
+    def user_of(self, environ: Mapping[str, Any]) -> User | None:
+        """Whose request it is, None when it does not show that; TooManyFailuresError."""
+        certificate = environ.get(CERTIFICATE)
+        if certificate is not None and self._certificate_name is not None:
+            try:
+                found = self._users.by_certificate(self._certificate_name(certificate))
+            except ValueError:
+                found = None
+            if found is not None:
+                return found
+        header = environ.get("HTTP_AUTHORIZATION", "")
+        scheme, _, rest = header.partition(" ")
+        if not rest or len(header) > HEADER_SIZE_MAX:
+            return None
+        address = str(environ.get("REMOTE_ADDR", ""))
+        self._refuse_guesser(address)
+        found = self._by_secret(scheme.lower(), rest.strip())
+        if found is None:
+            self._note_failure(address)
+        return found
+
+    def _by_secret(self, scheme: str, text: str) -> User | None:
+        if scheme == "bearer":
+            return self._users.by_token(text)
+        if scheme != "basic":
+            return None
+        try:
+            name, colon, password = base64.b64decode(text, validate=True).decode("utf-8").partition(":")
+        except (binascii.Error, UnicodeDecodeError, ValueError):
+            return None
+        if not colon:
+            return None
+        known = hmac.digest(self._key, f"{len(name)}:{name}{password}".encode(), hashlib.sha256)
+        now = self._clock()
+        with self._lock:
+            until, found = self._remembered.get(known, (0.0, None))
+            if found is not None and now < until:
+                return found
+        with self._hashing:
+            found = self._users.by_password(name, password)
+        if found is not None:
+            with self._lock:
+                self._remembered[known] = (now + REMEMBERED_S, found)
+                while len(self._remembered) > REMEMBERED_COUNT_MAX:
+                    self._remembered.popitem(last=False)
+        return found
+
+    def _refuse_guesser(self, address: str) -> None:
+        since = self._clock() - FAILURES_WITHIN_S
+        with self._lock:
+            recent = [at for at in self._failures.get(address, ()) if at > since]
+            if len(recent) >= FAILURES_MAX:
+                raise TooManyFailuresError
+
+    def _note_failure(self, address: str) -> None:
+        with self._lock:
+            recent = self._failures.setdefault(address, [])
+            recent.append(self._clock())
+            del recent[:-FAILURES_MAX]
+            self._failures.move_to_end(address)
+            while len(self._failures) > ADDRESSES_MAX:
+                self._failures.popitem(last=False)

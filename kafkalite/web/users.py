@@ -1,0 +1,207 @@
+"""The file of those who may use an HTTP server: one line each, no secret in it that could be used.
+
+    # name : role : how it is checked
+    alice:admin:scrypt$15$8$1$<salt>$<hash>       a password (RFC 7914); salt and hash in base64
+    ci:operator:sha256$<hash>                     a token, made of random bytes, so that a plain hash is enough
+    CN=web-1,O=Example:viewer:certificate         a client certificate, by the name that its rules give it
+
+Roles: a `viewer` reads, an `operator` changes what people work with, an `admin` everything. Pure functions and a table
+that does not change once it is read; any thread.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import os
+import secrets
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kafkalite.errors import ConfigError, StartupError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+KEY: Final = "--users"
+COST: Final = (15, 8, 1)
+"""log2 N, r and p of scrypt: 32 MiB and some 60 ms a password."""
+COST_MAX: Final = (20, 32, 16)
+SALT_SIZE: Final = 16
+HASH_SIZE: Final = 32
+PASSWORD_SIZE_MAX: Final = 1024
+TOKEN_BYTES: Final = 32
+COUNT_MAX: Final = 10_000
+FILE_SIZE_MAX: Final = 4 * 1024 * 1024
+
+
+class Role(IntEnum):
+    """What somebody may do; each includes the ones before it."""
+
+    VIEWER = 1
+    OPERATOR = 2
+    ADMIN = 3
+
+
+class User(NamedTuple):
+    """Somebody, or some program."""
+
+    name: str
+    role: Role
+
+
+class _Password(NamedTuple):
+    user: User
+    cost: tuple[int, int, int]
+    salt: bytes
+    hash: bytes
+
+    def fits(self, password: bytes) -> bool:
+        return hmac.compare_digest(_scrypt(password, self.cost, self.salt), self.hash)
+
+
+class Users:
+    """See the module."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        """ConfigError names the line that is not one."""
+        self._passwords: dict[str, _Password] = {}
+        self._tokens: dict[bytes, User] = {}
+        self._certificates: dict[str, User] = {}
+        for number, line in enumerate(lines, 1):
+            text = line.strip()
+            if text and not text.startswith("#"):
+                self._add(number, text)
+        nobody = User("", Role.VIEWER)
+        self._stranger = _Password(nobody, COST, secrets.token_bytes(SALT_SIZE), secrets.token_bytes(HASH_SIZE))
+
+    @classmethod
+    def from_file(cls, path: Path) -> Users:
+        """StartupError when it cannot be read, is open to others for writing, or a line is none."""
+        try:
+            with path.open("rb") as file:
+                if os.fstat(file.fileno()).st_mode & 0o022:
+                    raise ConfigError(KEY, f"{path} can be written by others than its owner: chmod 600 {path}")
+                raw = file.read(FILE_SIZE_MAX + 1)
+        except OSError as error:
+            raise StartupError(f"{KEY} {path}: {error.strerror}") from error
+        if len(raw) > FILE_SIZE_MAX:
+            raise ConfigError(KEY, f"{path} is larger than {FILE_SIZE_MAX} bytes")
+        try:
+            return cls(raw.decode("utf-8").splitlines())
+        except UnicodeDecodeError as error:
+            raise ConfigError(KEY, f"{path} is not UTF-8") from error
+
+    def by_password(self, name: str, password: str) -> User | None:
+        """Takes as long for a name that is not there. Some 60 ms of CPU."""
+        found = self._passwords.get(name)
+        raw = password.encode("utf-8", "surrogateescape")
+        if len(raw) > PASSWORD_SIZE_MAX:
+            return None
+        fits = (found or self._stranger).fits(raw)
+        return found.user if found is not None and fits else None
+
+    def by_token(self, token: str) -> User | None:
+        return self._tokens.get(hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest())
+
+    def by_certificate(self, name: str) -> User | None:
+        """By what the certificate's rules call its owner."""
+        return self._certificates.get(name)
+
+    def _add(self, number: int, text: str) -> None:
+        parts = text.rsplit(":", 2)
+        if len(parts) != 3 or not parts[0]:
+            raise ConfigError(KEY, f"line {number} is not name:role:secret")
+        name, role_name, how = parts
+        try:
+            role = Role[role_name.upper()]
+        except KeyError:
+            raise ConfigError(KEY, f"line {number}: a role is viewer, operator or admin") from None
+        user = User(name, role)
+        kind, _, rest = how.partition("$")
+        if len(self._passwords) + len(self._tokens) + len(self._certificates) >= COUNT_MAX:
+            raise ConfigError(KEY, f"line {number}: more than {COUNT_MAX} users")
+        try:
+            self._keep(user, kind, rest)
+        except ValueError as error:
+            raise ConfigError(KEY, f"line {number}: {error}") from None
+
+    def _keep(self, user: User, kind: str, rest: str) -> None:
+        """ValueError for what cannot be checked later."""
+        if kind == "certificate" and not rest:
+            self._certificates[user.name] = user
+        elif kind == "sha256":
+            self._tokens[_decoded(rest, HASH_SIZE)] = user
+        elif kind == "scrypt":
+            self._passwords[user.name] = _password(user, rest)
+        else:
+            raise ValueError("its secret is none of scrypt$…, sha256$… and certificate")
+
+
+def password_line(name: str, role: Role, password: str) -> str:
+    """A line for somebody with a password; ValueError: a name or password that cannot be one."""
+    _check_name(name)
+    raw = password.encode("utf-8")
+    if not 0 < len(raw) <= PASSWORD_SIZE_MAX:
+        raise ValueError(f"a password has between 1 and {PASSWORD_SIZE_MAX} bytes")
+    salt = secrets.token_bytes(SALT_SIZE)
+    cost = "$".join(map(str, COST))
+    return f"{name}:{role.name.lower()}:scrypt${cost}${_encoded(salt)}${_encoded(_scrypt(raw, COST, salt))}"
+
+
+def token_line(name: str, role: Role) -> tuple[str, str]:
+    """(a line for a program with a token, the token, which stands nowhere else); ValueError: no name."""
+    _check_name(name)
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    return f"{name}:{role.name.lower()}:sha256${_encoded(hashlib.sha256(token.encode()).digest())}", token
+
+
+def certificate_line(name: str, role: Role) -> str:
+    """A line for somebody with a certificate; ValueError: no name."""
+    _check_name(name)
+    return f"{name}:{role.name.lower()}:certificate"
+
+
+def name_of(line: str) -> str:
+    """Of a line of the file; empty for a comment or a blank one."""
+    text = line.strip()
+    return "" if text.startswith("#") else text.rsplit(":", 2)[0]
+
+
+def _check_name(name: str) -> None:
+    if not name or name.startswith("#") or name != name.strip() or not name.isprintable() or ":" in name:
+        raise ValueError("a name is printable text without a colon, blanks around it, or # before it")
+
+
+def _password(user: User, text: str) -> _Password:
+    parts = text.split("$")
+    if len(parts) != 5 or not all(part.isascii() and part.isdigit() and len(part) < 4 for part in parts[:3]):
+        raise ValueError("not scrypt$log2 N$r$p$salt$hash")
+    log_n, r, p = (int(part) for part in parts[:3])
+    cost = (log_n, r, p)
+    if not all(0 < value <= most for value, most in zip(cost, COST_MAX, strict=True)):
+        raise ValueError(f"scrypt's cost is beyond {COST_MAX}")
+    return _Password(user, cost, _decoded(parts[3], None), _decoded(parts[4], HASH_SIZE))
+
+
+def _scrypt(password: bytes, cost: tuple[int, int, int], salt: bytes) -> bytes:
+    log_n, r, p = cost
+    memory = 128 * r * ((1 << log_n) + p + 2) + 65536
+    return hashlib.scrypt(password, salt=salt, n=1 << log_n, r=r, p=p, maxmem=memory, dklen=HASH_SIZE)
+
+
+def _encoded(raw: bytes) -> str:
+    return base64.b64encode(raw).decode("ascii")
+
+
+def _decoded(text: str, size: int | None) -> bytes:
+    try:
+        raw = base64.b64decode(text.encode("ascii"), validate=True)
+    except (binascii.Error, UnicodeEncodeError):
+        raise ValueError("not base64") from None
+    if size is not None and len(raw) != size:
+        raise ValueError(f"a hash of {len(raw)} bytes")
+    return raw
