@@ -38,6 +38,7 @@ COMMANDS = {
     "audit": "compare what producers have sent with what has arrived",
     "load": "load topics into Parquet files with Spark, exactly once",
     "registry": "run a schema registry",
+    "web": "say who may use the registry's HTTP interface",
     "classic": "the tools of Kafka 0.7",
     "log": "look into segment files, without a broker",
     "bench": "compare with other brokers on this machine",

@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import json
 import logging
-import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from urllib.parse import parse_qs, unquote
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from urllib.parse import parse_qs
 
 from kafkalite import __version__
 from kafkalite.schema_registry import errors
 from kafkalite.schema_registry.records import AVRO, ID_MAX, Reference, SchemaVersion, dumps
 from kafkalite.schema_registry.registry import LATEST, Offered, Registry
+from kafkalite.web.guard import user_in
+from kafkalite.web.routes import NoSuchMethodError, NoSuchPathError, Routes
+from kafkalite.web.users import Role
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -33,6 +35,7 @@ ACCEPTED_BODIES: Final = frozenset({*CONTENT_TYPES, "application/octet-stream"})
 REASONS: Final = {
     200: "OK",
     400: "Bad Request",
+    403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
     406: "Not Acceptable",
@@ -307,7 +310,9 @@ def delete_mode(app: Application, request: Request) -> Any:
     return {"mode": app.registry.unset_mode(subject_in(request))}
 
 
-ROUTES: Final[list[tuple[str, dict[str, Callable[[Application, Request], Any]]]]] = [
+Handler: TypeAlias = "Callable[[Application, Request], Any]"
+
+PATHS: Final[list[tuple[str, dict[str, Handler]]]] = [
     ("/", {"GET": get_root}),
     ("/contexts", {"GET": get_contexts}),
     ("/v1/metadata/id", {"GET": get_server_id}),
@@ -331,37 +336,28 @@ ROUTES: Final[list[tuple[str, dict[str, Callable[[Application, Request], Any]]]]
     ("/mode", {"GET": get_mode, "PUT": put_mode, "DELETE": delete_mode}),
     ("/mode/{}", {"GET": get_mode, "PUT": put_mode, "DELETE": delete_mode}),
 ]
-_PATTERNS: Final = [
-    (re.compile(re.escape(path).replace(r"\{\}", "([^/]+)") + "/?"), methods) for path, methods in ROUTES
-]
+ROUTES: Final = Routes(PATHS)
+READING: Final = frozenset(
+    {look_up_schema, check_version, check_versions, *(methods["GET"] for _, methods in PATHS if "GET" in methods)}
+)
+"""What changes nothing: all that a viewer may ask."""
 
 
 # --- between HTTP and the registry -----------------------------------------------------------------------------------
 
 
-def find(environ: Mapping[str, Any]) -> tuple[Callable[[Application, Request], Any], tuple[str, ...]]:
-    """The handler of a path, and its variable parts; RegistryError 404, 405."""
-    path = raw_path(environ)
-    for pattern, methods in _PATTERNS:
-        match = pattern.fullmatch(path)
-        if match:
-            method = environ["REQUEST_METHOD"]
-            handler = methods.get("GET" if method == "HEAD" else method)
-            if handler is None:
-                raise errors.plain(405, "HTTP 405 Method Not Allowed")
-            return handler, tuple(unquote(value) for value in match.groups())
-    raise errors.plain(404, "HTTP 404 Not Found")
-
-
-def raw_path(environ: Mapping[str, Any]) -> str:
-    """The path as it was sent: a subject may hold an encoded slash, which PATH_INFO has decoded already."""
-    uri = environ.get("REQUEST_URI")
-    if isinstance(uri, str) and uri:
-        path = uri.partition("?")[0]
-        if "://" in path:
-            path = "/" + path.split("://", 1)[1].partition("/")[2]
-        return path
-    return str(environ.get("PATH_INFO", "/")) or "/"
+def find(environ: Mapping[str, Any]) -> tuple[Handler, tuple[str, ...]]:
+    """The handler of a path, and its variable parts; RegistryError 403, 404, 405."""
+    try:
+        handler, values = ROUTES.find(environ)
+    except NoSuchPathError:
+        raise errors.plain(404, "HTTP 404 Not Found") from None
+    except NoSuchMethodError:
+        raise errors.plain(405, "HTTP 405 Method Not Allowed") from None
+    user = user_in(environ)
+    if user is not None and user.role < Role.OPERATOR and handler not in READING:
+        raise errors.plain(403, f"{user.name} may read schemas, not change them")
+    return handler, values
 
 
 def answer_type(accept: str) -> str:

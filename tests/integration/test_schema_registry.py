@@ -12,7 +12,7 @@ import pytest
 
 from kafkalite.client import Client
 from kafkalite.schema_registry.rest import BODY_SIZE_MAX
-from kafkalite.schema_registry.server import RegistryServer
+from kafkalite.schema_registry.server import LIMITS, RegistryServer
 from tests.kit.processes.broker import REPOSITORY, STOP_TIMEOUT_S, wait_until
 from tests.kit.processes.schema_registry import JSON, RegistryProcess, call
 
@@ -132,7 +132,9 @@ def test_a_kept_connection_serves_many_requests(kafka_broker, topic: str) -> Non
 
 
 def test_slow_and_large_requests_keep_nobody_else_out(kafka_broker, topic: str) -> None:
-    with RegistryServer(kafka_broker.bootstrap_servers, port=0, topic=topic, threads=2) as registry:
+    with RegistryServer(
+        kafka_broker.bootstrap_servers, port=0, topic=topic, limits=LIMITS._replace(threads=2)
+    ) as registry:
         host, port = registry.address.split(":")
         slow = [socket.create_connection((host, int(port))) for _ in range(20)]
         for sock in slow:  # half a request each: more than there are workers
