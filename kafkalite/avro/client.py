@@ -4,27 +4,37 @@
 
 An id means one schema for ever, so what was fetched is never asked again, up to `cache_count_max` schemas. That an id
 is not known is remembered for `unknown_age_s`, since a batch may hold garbage. Several URLs are asked in turn; refused
-connections, lost ones and 5xx are tried again. No authentication.
+connections, lost ones and 5xx are tried again. Who asks, and whom it believes, is said as Java's clients say it:
+
+    basic.auth.user.info=alice:secret           or in the URL: https://alice:secret@host:8081
+    bearer.auth.token=…
+    schema.registry.ssl.truststore.location=…   and the other ssl. settings after that prefix
 
 Works with `kafkalite registry` and with Confluent's. Thread rule: any thread; one request at a time.
 """
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from kafkalite.avro.schema import Schema, SchemaError, parse
+from kafkalite.errors import ConfigError
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Iterable, Mapping
 
     from kafkalite.avro.schema import Type
 
+USER_INFO_KEY: Final = "basic.auth.user.info"
+TOKEN_KEY: Final = "bearer.auth.token"  # noqa: S105  # its key, not it
+SSL_PREFIX: Final = "schema.registry."
 ACCEPT: Final = "application/vnd.schemaregistry.v1+json, application/json"
 CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 ANSWER_SIZE_MAX: Final = 64 * 1024 * 1024
@@ -63,7 +73,8 @@ class RegisteredSchema(NamedTuple):
 class RegistryClient:
     """See the module. A context manager; `close` drops the connection.
 
-    `urls`              http://host:port, several with commas between
+    `urls`              http://host:port or https://host:port, several with commas between
+    `settings`          how to sign in, and TLS; see the module. Others are ignored
     `timeout_s`         for one answer
     `retry_timeout_s`   how long a question is repeated
     """
@@ -72,6 +83,7 @@ class RegistryClient:
         self,
         urls: str | Iterable[str],
         *,
+        settings: Mapping[str, str] | None = None,
         timeout_s: float = 10.0,
         retry_timeout_s: float = 30.0,
         cache_count_max: int = 10_000,
@@ -79,6 +91,9 @@ class RegistryClient:
     ) -> None:
         self.urls = tuple(urls.split(",") if isinstance(urls, str) else urls)
         self._bases = [_base(url) for url in self.urls]
+        given = settings or {}
+        self._authorization = _authorization(given)
+        self._tls = _tls_context(given) if any(base.scheme == "https" for base in self._bases) else None
         self._timeout_s = timeout_s
         self._retry_timeout_s = retry_timeout_s
         self._cache_count_max = cache_count_max
@@ -194,21 +209,28 @@ class RegistryClient:
                 if time.monotonic() + backoff_s > deadline:
                     if isinstance(failure, RegistryRefused):
                         raise failure
-                    raise RegistryUnreachable(f"{', '.join(self.urls)}: {failure}") from failure
+                    raise RegistryUnreachable(f"{', '.join(map(_without_secret, self.urls))}: {failure}") from failure
                 time.sleep(backoff_s)
                 backoff_s = min(2 * backoff_s, BACKOFF_S_MAX)
 
+    def _connect(self, base: _Base) -> http.client.HTTPConnection:
+        if base.scheme == "https":
+            return http.client.HTTPSConnection(base.host, base.port, timeout=self._timeout_s, context=self._tls)
+        return http.client.HTTPConnection(base.host, base.port, timeout=self._timeout_s)
+
     def _ask(self, method: str, path: str, body: object) -> Any:
-        scheme, host, port, prefix = self._bases[0]
+        base = self._bases[0]
         reused = self._connection is not None
         if self._connection is None:
-            kind = http.client.HTTPSConnection if scheme == "https" else http.client.HTTPConnection
-            self._connection = kind(host, port, timeout=self._timeout_s)
+            self._connection = self._connect(base)
         raw = None if body is None else json.dumps(body).encode()
         headers = {"Accept": ACCEPT, "Content-Type": CONTENT_TYPE} if raw is not None else {"Accept": ACCEPT}
+        authorization = base.authorization or self._authorization
+        if authorization:
+            headers["Authorization"] = authorization
         self.request_count += 1
         try:
-            self._connection.request(method, prefix + path, raw, headers)
+            self._connection.request(method, base.prefix + path, raw, headers)
             response = self._connection.getresponse()
         except LOST:
             self.close()
@@ -241,9 +263,52 @@ def _references(references: Iterable[Mapping[str, Any]]) -> dict[str, object]:
     return {"references": rows} if rows else {}
 
 
-def _base(url: str) -> tuple[str, str, int, str]:
-    """Scheme, host, port and the path before ours; ValueError for what is no URL of HTTP."""
+class _Base(NamedTuple):
+    """Where a registry is; `authorization` is the header's value that the URL brings, or empty."""
+
+    scheme: str
+    host: str
+    port: int
+    prefix: str
+    authorization: str
+
+
+def _base(url: str) -> _Base:
+    """ValueError for what is no URL of HTTP."""
     parts = urlsplit(url.strip())
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ValueError(f"{url!r} is no URL of a schema registry, such as http://127.0.0.1:8081")
-    return parts.scheme, parts.hostname, parts.port or (443 if parts.scheme == "https" else 80), parts.path.rstrip("/")
+        raise ValueError(f"{_without_secret(url)!r} is no URL of a schema registry, such as http://127.0.0.1:8081")
+    authorization = _basic(unquote(parts.username), unquote(parts.password or "")) if parts.username else ""
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return _Base(parts.scheme, parts.hostname, port, parts.path.rstrip("/"), authorization)
+
+
+def _without_secret(url: str) -> str:
+    """A URL as it may be shown."""
+    before, at, after = url.strip().rpartition("@")
+    return f"{before.partition('://')[0]}://…@{after}" if at else after
+
+
+def _basic(name: str, password: str) -> str:
+    return f"Basic {base64.b64encode(f'{name}:{password}'.encode()).decode('ascii')}"
+
+
+def _authorization(settings: Mapping[str, str]) -> str:
+    """The header's value, empty for none; ConfigError."""
+    info, token = settings.get(USER_INFO_KEY, ""), settings.get(TOKEN_KEY, "")
+    if info and token:
+        raise ConfigError(USER_INFO_KEY, f"excludes {TOKEN_KEY}")
+    if info:
+        name, colon, password = info.partition(":")
+        if not colon:
+            raise ConfigError(USER_INFO_KEY, "must be name:password")
+        return _basic(name, password)
+    return f"Bearer {token}" if token else ""
+
+
+def _tls_context(settings: Mapping[str, str]) -> ssl.SSLContext:
+    from kafkalite.client.security import client_context
+
+    return client_context(
+        {key.removeprefix(SSL_PREFIX): text for key, text in settings.items() if key.startswith(f"{SSL_PREFIX}ssl.")}
+    )
