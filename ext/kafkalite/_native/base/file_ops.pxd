@@ -1,4 +1,5 @@
-"""Every system call by which the log changes the disk, in one place, so that a test can make the n-th of them fail.
+"""Every system call by which the log changes the disk, in one place, so that a test can make the n-th of them fail, or
+put a disk of its own in the place of the machine's.
 
 The functions return a count or 0, or -errno; EINTR and short writes are continued here and nowhere else. They run
 without the GIL and touch no Python object.
@@ -15,3 +16,4 @@ cdef int file_open(const char* path, int flags) noexcept nogil
 cdef int file_rename(const char* source, const char* target) noexcept nogil
 cdef int file_unlink(const char* path) noexcept nogil
 cdef int file_make_directory(const char* path) noexcept nogil
+cdef object file_status(object path)        # os.stat_result, by the GIL

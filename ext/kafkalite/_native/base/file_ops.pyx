@@ -1,13 +1,20 @@
-"""Every system call by which the log changes the disk, in one place, so that a test can make the n-th of them fail.
+"""Every system call by which the log changes the disk, in one place, so that a test can make the n-th of them fail, or
+put a disk of its own in the place of the machine's.
 
 A fault plan says: of the calls of the kinds in `kinds`, let `after` pass, then fail one (or all that follow) with
-`errno`; a failing write may first write `written` bytes, as a full disk does. The plan is process-wide and off unless a
-test arms it; unarmed it costs one load and one branch a call. Calls are counted only while a plan is armed.
+`errno`; a failing write may first write `written` bytes, as a full disk does. Calls are counted only while a plan is
+armed.
+
+A disk (`use_disk`, kafkalite.log.files.Disk says what it can) does what is asked by path: it opens, renames, unlinks,
+makes directories, tells of files. What is done by descriptor is done by the system, on the descriptor that the disk
+gave, so that maps and the loops of native code know no difference; the disk is told first, and may refuse.
+
+Both are process-wide and off unless a test turns them on; off they cost one load and one branch a call.
 
 Reading has no place here: logs are read through maps.
 """
 
-from libc.errno cimport errno, EINTR, ENOENT
+from libc.errno cimport errno, EINTR, EIO, ENOENT
 from libc.stdint cimport int64_t
 
 import os as _os
@@ -59,7 +66,14 @@ cdef enum:
 FILE_MODE = MODE_OF_FILES
 DIRECTORY_MODE = MODE_OF_DIRECTORIES
 
-cdef bint armed = False
+cdef enum:
+    BY_PLAN = 1
+    BY_DISK = 2
+
+cdef unsigned int armed = 0
+cdef object disk = None
+cdef object disk_failure = None     # what the disk raised that is no OSError: its own mistake
+
 cdef unsigned int plan_kinds = 0
 cdef int64_t plan_left = 0
 cdef int plan_errno = 0
@@ -69,10 +83,10 @@ cdef int64_t plan_hits = 0
 cdef int64_t counts[KIND_COUNT]
 
 
-cdef inline int _fault(int kind) noexcept nogil:
+cdef int _planned(int kind) noexcept nogil:
     """0 to go on, or the errno that the armed plan has for this call."""
     cdef int64_t left
-    if not armed:
+    if not armed & BY_PLAN:
         return 0
     kl_count_up(&counts[kind])
     if not (plan_kinds >> kind) & 1:
@@ -84,19 +98,86 @@ cdef inline int _fault(int kind) noexcept nogil:
     return plan_errno
 
 
+cdef int _tell(int kind, int fd, const unsigned char* data, int64_t size, int64_t position) noexcept nogil:
+    """Has the disk take note of a call by descriptor; 0, or the errno with which it refuses."""
+    if not armed & BY_DISK:
+        return 0
+    with gil:
+        try:
+            if kind == WRITE:
+                disk.write(fd, position, <bytes>data[:size])
+            elif kind == SYNC:
+                disk.sync(fd)
+            elif kind == TRUNCATE:
+                disk.truncate(fd, size)
+            else:
+                disk.allocate(fd, position, size)
+        except BaseException as error:
+            return _errno_of(error)
+    return 0
+
+
+cdef int _ask(int kind, const char* path, const char* target, int flags) noexcept nogil:
+    """Has the disk do what is asked by path; a descriptor or 0, or -errno."""
+    with gil:
+        try:
+            if kind == OPEN:
+                return <int>disk.open(_os.fsdecode(<bytes>path), flags)
+            if kind == RENAME:
+                disk.rename(_os.fsdecode(<bytes>path), _os.fsdecode(<bytes>target))
+            elif kind == UNLINK:
+                disk.unlink(_os.fsdecode(<bytes>path))
+            else:
+                disk.make_directory(_os.fsdecode(<bytes>path))
+        except BaseException as error:
+            return -_errno_of(error)
+    return 0
+
+
+cdef int _errno_of(object error) noexcept:
+    global disk_failure
+    if isinstance(error, OSError) and error.errno:
+        return <int>error.errno
+    if disk_failure is None:
+        disk_failure = error
+    return EIO
+
+
+cdef inline int _fault(int kind, int fd=-1, int64_t size=0, int64_t position=0) noexcept nogil:
+    """0 to go on, or the errno that the plan or the disk has for this call."""
+    cdef int fault
+    if not armed:
+        return 0
+    fault = _planned(kind)
+    if fd >= 0 and (fault == 0 or fault == EINTR):
+        return _tell(kind, fd, NULL, size, position)
+    return fault
+
+
+cdef int _write_fault(int fd, const unsigned char* data, int64_t size, int64_t position) noexcept nogil:
+    """As _fault; a write that the plan makes fail may write its beginning first."""
+    cdef int fault = _planned(WRITE)
+    cdef int refused
+    if fault and not 0 < plan_written < size:
+        return fault
+    refused = _tell(WRITE, fd, data, plan_written if fault else size, position)
+    if fault and not refused:
+        c_pwrite(fd, data, <size_t>plan_written, position)
+    return fault or refused
+
+
 cdef int64_t file_pwrite(int fd, const unsigned char* data, int64_t size, int64_t position) noexcept nogil:
     """Writes all of it. On failure -errno: any part of it may then be in the file, and the caller cuts it back."""
     cdef int64_t done = 0
     cdef Py_ssize_t n
     cdef int fault
     while done < size:
-        fault = _fault(WRITE)
-        if fault:
-            if 0 < plan_written < size - done:
-                c_pwrite(fd, data + done, <size_t>plan_written, position + done)
+        if armed:
+            fault = _write_fault(fd, data + done, size - done, position + done)
             if fault == EINTR:
                 continue
-            return -fault
+            if fault:
+                return -fault
         n = c_pwrite(fd, data + done, <size_t>(size - done), position + done)
         if n < 0:
             if errno == EINTR:
@@ -107,8 +188,8 @@ cdef int64_t file_pwrite(int fd, const unsigned char* data, int64_t size, int64_
 
 
 cdef int file_datasync(int fd) noexcept nogil:
-    cdef int fault = _fault(SYNC)
-    if fault and fault != EINTR:
+    cdef int fault = _fault(SYNC, fd)
+    if fault:
         return -fault
     while c_fdatasync(fd) != 0:
         if errno != EINTR:
@@ -117,8 +198,8 @@ cdef int file_datasync(int fd) noexcept nogil:
 
 
 cdef int file_sync(int fd) noexcept nogil:
-    cdef int fault = _fault(SYNC)
-    if fault and fault != EINTR:
+    cdef int fault = _fault(SYNC, fd)
+    if fault:
         return -fault
     while c_fsync(fd) != 0:
         if errno != EINTR:
@@ -127,8 +208,8 @@ cdef int file_sync(int fd) noexcept nogil:
 
 
 cdef int file_truncate(int fd, int64_t size) noexcept nogil:
-    cdef int fault = _fault(TRUNCATE)
-    if fault and fault != EINTR:
+    cdef int fault = _fault(TRUNCATE, fd, size)
+    if fault:
         return -fault
     while c_ftruncate(fd, size) != 0:
         if errno != EINTR:
@@ -138,8 +219,8 @@ cdef int file_truncate(int fd, int64_t size) noexcept nogil:
 
 cdef int file_allocate(int fd, int64_t position, int64_t size) noexcept nogil:
     """Blocks for the range; the size of the file stays, and so stays the truth about how much was written."""
-    cdef int fault = _fault(ALLOCATE)
-    if fault and fault != EINTR:
+    cdef int fault = _fault(ALLOCATE, fd, size, position)
+    if fault:
         return -fault
     while c_fallocate(fd, FALLOC_FL_KEEP_SIZE, position, size) != 0:
         if errno != EINTR:
@@ -152,6 +233,8 @@ cdef int file_open(const char* path, int flags) noexcept nogil:
     cdef int fd
     if fault and fault != EINTR:
         return -fault
+    if armed & BY_DISK:
+        return _ask(OPEN, path, NULL, flags)
     while True:
         fd = c_open(path, flags, <int>MODE_OF_FILES)
         if fd >= 0:
@@ -164,6 +247,8 @@ cdef int file_rename(const char* source, const char* target) noexcept nogil:
     cdef int fault = _fault(RENAME)
     if fault and fault != EINTR:
         return -fault
+    if armed & BY_DISK:
+        return _ask(RENAME, source, target, 0)
     return 0 if c_rename(source, target) == 0 else -errno
 
 
@@ -171,6 +256,8 @@ cdef int file_unlink(const char* path) noexcept nogil:
     cdef int fault = _fault(UNLINK)
     if fault and fault != EINTR:
         return -fault
+    if armed & BY_DISK:
+        return _ask(UNLINK, path, NULL, 0)
     return 0 if c_unlink(path) == 0 else -errno
 
 
@@ -178,7 +265,14 @@ cdef int file_make_directory(const char* path) noexcept nogil:
     cdef int fault = _fault(MKDIR)
     if fault and fault != EINTR:
         return -fault
+    if armed & BY_DISK:
+        return _ask(MKDIR, path, NULL, 0)
     return 0 if c_mkdir(path, MODE_OF_DIRECTORIES) == 0 else -errno
+
+
+cdef object file_status(object path):
+    """os.stat_result; OSError."""
+    return _os.stat(path) if disk is None else disk.stat(path)
 
 
 cdef int _check(int64_t result, object path) except -1:
@@ -200,14 +294,36 @@ def arm(kinds, *, int64_t after, int error, bint sticky=False, int64_t written=0
     plan_hits = 0
     for i in range(<int>KIND_COUNT):
         counts[i] = 0
-    armed = True
+    armed |= BY_PLAN
 
 
 def disarm():
     """Ends the plan; returns how often it made a call fail."""
     global armed
-    armed = False
+    armed &= ~<unsigned int>BY_PLAN
     return plan_hits
+
+
+def use_disk(instead):
+    """Puts a disk in the place of the machine's; None gives the machine's back. kafkalite.log.files.use calls it.
+
+    Raises what the disk that goes has raised and is no OSError: whoever called it was answered EIO.
+    """
+    global armed, disk, disk_failure
+    cdef object failure = disk_failure
+    disk = instead
+    disk_failure = None
+    if instead is None:
+        armed &= ~<unsigned int>BY_DISK
+    else:
+        armed |= BY_DISK
+    if failure is not None:
+        raise failure
+
+
+def stat_file(path):
+    """os.stat_result of what a path leads to; OSError."""
+    return file_status(path)
 
 
 def hits():
@@ -295,6 +411,8 @@ def sync_file_system(path):
     cdef int result = 0
     cdef int fault = _fault(SYNC)
     cdef int fd = open_file(path, _os.O_RDONLY | _os.O_DIRECTORY)
+    if disk is not None and not fault:
+        disk.sync_file_system(path)
     try:
         with nogil:
             if fault:

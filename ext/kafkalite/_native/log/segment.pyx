@@ -35,6 +35,7 @@ from kafkalite._native.base.file_ops cimport (
     file_datasync,
     file_open,
     file_pwrite,
+    file_status,
     file_truncate,
     file_unlink,
 )
@@ -271,7 +272,7 @@ cdef class Segment:
         if not self.has_file:
             return 0
         try:
-            found = _os.stat(self.path)
+            found = file_status(self.path)
         except OSError:
             return 0
         if found.st_size < size and not self.deleted:
