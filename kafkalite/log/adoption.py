@@ -17,12 +17,11 @@ given out again. Runs once, at start, on the manager's thread.
 """
 
 import logging
-import os
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 
 from kafkalite.errors import StartupError
-from kafkalite.log import checkpoints, files, index_file
+from kafkalite.log import checkpoints, disk, files, index_file
 from kafkalite.log.journal import MetadataState, TopicState
 from kafkalite.logging import fields
 from kafkalite.model import new_uuid, topic_name_error, uuid_text
@@ -113,7 +112,8 @@ def has_segments(path: str, suffix: str) -> bool:
     """Whether a directory holds at least one segment file."""
     try:
         return any(
-            name.endswith(suffix) and files.SEGMENT_STEM.fullmatch(name[: -len(suffix)]) for name in os.listdir(path)
+            name.endswith(suffix) and files.SEGMENT_STEM.fullmatch(name[: -len(suffix)])
+            for name in disk.list_names(path)
         )
     except OSError:
         return True  # unreadable is not empty: its partition goes offline rather than being forgotten

@@ -24,7 +24,7 @@ from kafkalite._native.log.record_format import RecordFormat
 from kafkalite._native.log.scan import SegmentScan
 from kafkalite._native.log.segment import FileCache, Segment
 from kafkalite.errors import ConfigError, StartupError
-from kafkalite.log import checkpoints, files, index_file, journal, quarantine_file, recovery, snapshots
+from kafkalite.log import checkpoints, disk, files, index_file, journal, quarantine_file, recovery, snapshots
 from kafkalite.log import transaction_index as txnindex
 from kafkalite.log.directory import partition_directories
 from kafkalite.log.formats import FORMATS
@@ -85,7 +85,7 @@ class Partition:
 def partitions_of(directory: str) -> list[Partition]:
     """The partitions below a data directory, or the one that the directory is. Nothing wrong is told here."""
     own = files.parse_directory_name(os.path.basename(os.path.abspath(directory)))
-    is_root = any(os.path.exists(f"{directory}/{name}") for name in (files.JOURNAL_NAME, files.META_PROPERTIES_NAME))
+    is_root = any(disk.exists(f"{directory}/{name}") for name in (files.JOURNAL_NAME, files.META_PROPERTIES_NAME))
     if own is not None and not is_root:
         found = {own: directory}
         root = os.path.dirname(os.path.abspath(directory))
@@ -141,7 +141,7 @@ def check_root(directory: str) -> Iterator[Finding]:
         yield Finding(path, f"cannot be read: {error.strerror}", Remedy.NONE)
     for name in (files.RECOVERY_POINTS_NAME, files.LOG_STARTS_NAME, files.CLEANER_OFFSETS_NAME):
         path = f"{directory}/{name}"
-        if os.path.exists(path) and checkpoints.read_offsets(path) is None:
+        if disk.exists(path) and checkpoints.read_offsets(path) is None:
             yield Finding(path, "the checkpoint is damaged", Remedy.REBUILD)
 
 
@@ -151,7 +151,7 @@ def check_root(directory: str) -> Iterator[Finding]:
 def check_partition(partition: Partition) -> Iterator[Finding]:
     """What is wrong in a partition directory; fills in what `partition` did not know."""
     try:
-        names = sorted(os.listdir(partition.directory))
+        names = sorted(disk.list_names(partition.directory))
     except OSError as error:
         yield Finding(partition.directory, f"cannot be read: {error.strerror}", Remedy.NONE)
         return
@@ -240,7 +240,7 @@ class Walk:
         """What is wrong with the segment and the files beside it."""
         assert self.partition.format is not None, "there are segments"
         try:
-            size = os.stat(self.path).st_size
+            size = disk.stat(self.path).st_size
             self.partition.size += size
             segment = Segment(
                 self._cache,
@@ -290,7 +290,7 @@ class Walk:
 
     def _check_index(self, segment: Segment, scan: SegmentScan) -> Iterator[Finding]:
         path = index_file.path_of(segment)
-        if not os.path.exists(path) or self.damage:
+        if not disk.exists(path) or self.damage:
             return
         summary = index_file.read_summary(path)
         entries = None if summary is None else index_file.read_entries(path, summary, mapped=False)
@@ -306,7 +306,7 @@ class Walk:
 
     def _check_aborted(self) -> Iterator[Finding]:
         path = txnindex.path_of(self.partition.directory, self.base)
-        if not os.path.exists(path):
+        if not disk.exists(path):
             return
         try:
             sound = txnindex.decode(files.read_bytes(path) or b"", self.base, self.behind) is not None
@@ -317,7 +317,7 @@ class Walk:
 
     def _check_quarantine(self) -> Iterator[Finding]:
         path = quarantine_file.path_of(self.partition.directory, self.base)
-        if not os.path.exists(path):
+        if not disk.exists(path):
             return
         rows = quarantine_file.read(path)
         if not rows:
@@ -353,7 +353,7 @@ def topic_id_of(directory: str) -> bytes | None:
 
 def _check_metadata(partition: Partition) -> Iterator[Finding]:
     path = f"{partition.directory}/{files.EPOCHS_NAME}"
-    if os.path.exists(path) and not checkpoints.read_epochs(path):
+    if disk.exists(path) and not checkpoints.read_epochs(path):
         yield Finding(path, "the leader epochs are damaged", Remedy.REBUILD)
     if partition.topic_id is None:
         return

@@ -46,7 +46,7 @@ from kafkalite._native.log.key_map import KeyMap
 from kafkalite._native.log.scan import SegmentScan, batch_headers
 from kafkalite._native.log.segment import Segment
 from kafkalite._native.wire.batch import CODEC_MASK, CONTROL, DELETE_HORIZON, MARKER_ABORT
-from kafkalite.log import files, swap
+from kafkalite.log import disk, files, swap
 from kafkalite.log.partition_log import PartitionLog
 from kafkalite.logging import fields
 from kafkalite.record.compression import CompressionError, Decompressor, compress
@@ -330,8 +330,8 @@ class Compaction:
             if batches.changed_count == changed and len(group) == 1:
                 file_ops.unlink(path)
                 return
-            modified = os.stat(last.path).st_mtime_ns
-            os.utime(path, ns=(modified, modified))
+            modified = disk.stat(last.path).st_mtime_ns
+            disk.set_times(path, modified, modified)
             new = self._read_back(first.base_offset, size, group[-1][1])
             swap.replace(log, [segment for segment, _ in group], new)
         except BaseException:
@@ -367,7 +367,7 @@ class Compaction:
                 raise CompactionStopped("the compacted segment would be too large")
             file_ops.sync_file(fd)
         finally:
-            os.close(fd)
+            disk.close(fd)
         return size
 
     def _filter_marker(

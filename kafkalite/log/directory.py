@@ -1,7 +1,7 @@
 """The root of a data directory: one owner at a time, an identity, and whether the last owner stopped cleanly.
 
-`.lock` is held by two kernel locks, since either alone leaves a gap: `flock` also keeps out a second broker inside
-this process, the POSIX lock also keeps out Apache Kafka. Both vanish with the process: kill -9 leaves nothing stale.
+`.lock` keeps out a second broker inside this process, other processes and Apache Kafka (see `disk.hold`): kill -9
+leaves nothing stale.
 
 `meta.properties` is Kafka's (version, cluster.id, node.id, directory.id) with one line of ours, `kafkalite.format`,
 which says that a journal belongs here: without it the file may be Kafka's and its partitions are adopted.
@@ -12,8 +12,6 @@ Everything here blocks; the manager's thread alone uses it.
 """
 
 import contextlib
-import errno
-import fcntl
 import logging
 import os
 import stat
@@ -21,7 +19,7 @@ from dataclasses import dataclass
 
 from kafkalite._native.base import file_ops
 from kafkalite.errors import StartupError
-from kafkalite.log import checkpoints, files
+from kafkalite.log import checkpoints, disk, files
 from kafkalite.logging import fields
 from kafkalite.model import new_uuid, uuid_text
 
@@ -39,24 +37,18 @@ class DirectoryLock:
 
     def __init__(self, directory: str) -> None:
         path = f"{directory}/{files.LOCK_NAME}"
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, file_ops.FILE_MODE)
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            owner = os.read(self._fd, 32).decode(errors="replace").strip()
-            os.close(self._fd)
-            who = f" (process {owner})" if owner.isdigit() else ""
+            self._fd = disk.hold(path)
+        except disk.FileHeld as holder:
+            who = f" (process {holder})" if str(holder).isdigit() else ""
             raise StartupError(
                 f"{directory} is in use by another broker{who}: stop it or choose another log.dirs"
             ) from None
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
         """Lets another process in."""
         if self._fd >= 0:
-            os.close(self._fd)
+            disk.close(self._fd)
             self._fd = -1
 
 
@@ -73,13 +65,10 @@ def prepare(directory: str) -> None:
     """Makes the directory if need be, durably; StartupError in words when it cannot be used."""
     try:
         _make(os.path.abspath(directory))
-        if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
-            read_only = os.statvfs(directory).f_flag & os.ST_RDONLY
-            code = errno.EROFS if read_only else errno.EACCES
-            raise OSError(code, os.strerror(code))  # noqa: TRY301 - one handler, whoever refuses it
+        disk.check_usable(directory)
     except OSError as error:
         raise StartupError(f"log.dirs: {directory} cannot be used: {error.strerror}") from None
-    mode = stat.S_IMODE(os.stat(directory).st_mode)
+    mode = stat.S_IMODE(disk.stat(directory).st_mode)
     if mode & ~file_ops.DIRECTORY_MODE:
         # It may be wide on purpose (a group that makes backups), so it is told and left.
         _LOG.warning(
@@ -96,11 +85,11 @@ def _make(path: str) -> None:
     """
     unsynced = []
     above = path
-    while not os.path.isdir(above) and above != os.path.dirname(above):
+    while not disk.is_directory(above) and above != os.path.dirname(above):
         unsynced.append(above)
         above = os.path.dirname(above)
-    os.makedirs(path, mode=file_ops.DIRECTORY_MODE, exist_ok=True)
-    if not unsynced and not os.path.exists(f"{path}/{files.META_PROPERTIES_NAME}"):
+    disk.make_directories(path, file_ops.DIRECTORY_MODE)
+    if not unsynced and not disk.exists(f"{path}/{files.META_PROPERTIES_NAME}"):
         unsynced.append(path)
     for made in unsynced:
         with contextlib.suppress(PermissionError):  # one that was there, in a directory that is not ours to read
@@ -143,7 +132,7 @@ def write_identity(directory: str, cluster_id: str, node_id: int) -> None:
 def take_clean_marker(directory: str) -> bool:
     """Whether the last stop was clean; from now on this start counts as unclean until it ends cleanly."""
     path = f"{directory}/{files.CLEAN_SHUTDOWN_NAME}"
-    if not os.path.exists(path):
+    if not disk.exists(path):
         return False
     file_ops.unlink(path)
     file_ops.sync_directory(directory)
@@ -159,9 +148,7 @@ def partition_directories(directory: str) -> tuple[dict[tuple[str, int], str], l
     """((topic, partition) → path, paths of deleted partitions still to be removed)."""
     found: dict[tuple[str, int], str] = {}
     deleted = []
-    with os.scandir(directory) as listing:
-        entries = [entry for entry in listing if _may_be_directory(entry)]
-    for entry in entries:
+    for entry in filter(_may_be_directory, disk.entries(directory)):
         if files.DELETED_DIRECTORY_NAME.fullmatch(entry.name):
             deleted.append(entry.path)
             continue
@@ -173,7 +160,7 @@ def partition_directories(directory: str) -> tuple[dict[tuple[str, int], str], l
     return found, deleted
 
 
-def _may_be_directory(entry: "os.DirEntry[str]") -> bool:
+def _may_be_directory(entry: disk.Entry) -> bool:
     """Whether it is a directory, or cannot be told: then its partition goes offline rather than being overlooked."""
     try:
         return entry.is_dir(follow_symlinks=True)

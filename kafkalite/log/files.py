@@ -23,6 +23,7 @@ import re
 import secrets
 
 from kafkalite._native.base import file_ops
+from kafkalite.log import disk
 
 INDEX_SUFFIX = ".klindex"
 SNAPSHOT_SUFFIX = ".snapshot"
@@ -52,6 +53,9 @@ LOCK_NAME = ".lock"
 DIRECTORY_NAME = re.compile(r"(?P<topic>.+)-(?P<partition>\d{1,10})")
 DELETED_DIRECTORY_NAME = re.compile(r".+-\d{1,10}\.[0-9a-f]{32}-delete")
 SEGMENT_STEM = re.compile(r"\d{20}")
+
+
+READ_SIZE = 1024 * 1024
 
 
 def stem(offset: int) -> str:
@@ -96,7 +100,7 @@ def write_atomically(path: str, data: bytes, *, durable: bool) -> None:
         if durable:
             file_ops.sync_file(fd)
     finally:
-        os.close(fd)
+        disk.close(fd)
     file_ops.rename(temporary, path)
     if durable:
         file_ops.sync_directory(os.path.dirname(path) or ".")
@@ -111,26 +115,38 @@ def sync_path(path: str) -> None:
     try:
         file_ops.sync_file(fd)
     finally:
-        os.close(fd)
+        disk.close(fd)
 
 
 def read_bytes(path: str) -> bytes | None:
     """The contents of a small file; None when there is no such file."""
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        with disk.reading(path) as fd:
+            return read_from(fd, 0)
     except FileNotFoundError:
         return None
+
+
+def read_from(fd: int, position: int, size_max: int | None = None) -> bytes:
+    """What a file holds from a position on, `size_max` bytes at most."""
+    pieces = []
+    while size_max is None or size_max > 0:
+        piece = disk.read_at(fd, READ_SIZE if size_max is None else min(size_max, READ_SIZE), position)
+        if not piece:
+            break
+        pieces.append(piece)
+        position += len(piece)
+        if size_max is not None:
+            size_max -= len(piece)
+    return b"".join(pieces)
 
 
 def remove_tree(path: str) -> None:
     """Removes a directory and the plain files in it; what cannot be removed stays for the next start."""
     with contextlib.suppress(FileNotFoundError):
-        with os.scandir(path) as found:
-            entries = list(found)
-        for entry in entries:
+        for entry in disk.entries(path):
             if entry.is_dir(follow_symlinks=False):
                 remove_tree(entry.path)
             else:
                 file_ops.unlink(entry.path, missing_ok=True)
-        os.rmdir(path)
+        disk.remove_directory(path)

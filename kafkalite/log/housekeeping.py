@@ -15,14 +15,13 @@ turn; the thread does not end. `run_due` may also be called by a test with a clo
 
 import heapq
 import logging
-import os
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kafkalite._native.base import file_ops
 from kafkalite.errors import KafkaError
-from kafkalite.log import files
+from kafkalite.log import disk, files
 from kafkalite.log.flusher import flush_together
 from kafkalite.logging import fields
 
@@ -193,7 +192,7 @@ class Housekeeper:
 def _remove(path: str) -> None:
     """Removes a file or a directory; what fails is left for the next start."""
     try:
-        if os.path.isdir(path) and not os.path.islink(path):
+        if disk.is_directory(path) and not disk.is_link(path):
             files.remove_tree(path)
         else:
             file_ops.unlink(path, missing_ok=True)

@@ -19,7 +19,6 @@ Reading and writing may block; nothing here is shared between threads.
 from __future__ import annotations
 
 import logging
-import os
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,7 +26,7 @@ from kafkalite._native.base.crc32c import crc32c
 from kafkalite._native.base.mapped_faults import MappedFile
 from kafkalite._native.log.index import SegmentIndex
 from kafkalite._native.log.scan import header_at
-from kafkalite.log import files
+from kafkalite.log import disk, files
 from kafkalite.logging import fields
 
 if TYPE_CHECKING:
@@ -119,8 +118,8 @@ def _header_crc(data: bytes) -> int:
 def read_summary(path: str) -> IndexSummary | None:
     """The header of an index file, None when there is none that can be read."""
     try:
-        with open(path, "rb", buffering=0) as file:
-            data = file.read(HEADER_SIZE)
+        with disk.reading(path) as fd:
+            data = disk.read_at(fd, HEADER_SIZE, 0)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -139,7 +138,7 @@ def _report(path: str, reason: str) -> None:
 def topic_id_in(directory: str) -> bytes | None:
     """The topic that all saved indexes of a partition directory name; None without any, or where they disagree."""
     try:
-        paths = [f"{directory}/{name}" for name in os.listdir(directory) if name.endswith(files.INDEX_SUFFIX)]
+        paths = [f"{directory}/{name}" for name in disk.list_names(directory) if name.endswith(files.INDEX_SUFFIX)]
     except OSError:
         return None
     ids = {summary.topic_id for path in paths if (summary := read_summary(path)) is not None}
@@ -177,13 +176,12 @@ def read_entries(path: str, summary: IndexSummary, *, mapped: bool = True) -> Se
     columns: npt.NDArray[np.int64]
     source: MappedFile | None = None
     try:
-        with open(path, "rb") as file:
+        with disk.reading(path) as fd:
             if mapped and size >= MAPPED_SIZE_MIN:
-                source = MappedFile(file.fileno())
+                source = MappedFile(fd)
                 view = memoryview(source)[HEADER_SIZE : HEADER_SIZE + size]
             else:
-                file.seek(HEADER_SIZE)
-                view = memoryview(file.read(size))
+                view = memoryview(files.read_from(fd, HEADER_SIZE, size))
     except (OSError, ValueError) as error:
         _report(path, str(error))
         return None

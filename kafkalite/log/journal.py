@@ -29,7 +29,7 @@ from typing import Any
 from kafkalite._native.base import file_ops
 from kafkalite._native.base.crc32c import crc32c
 from kafkalite.errors import StartupError
-from kafkalite.log import files
+from kafkalite.log import disk, files
 from kafkalite.logging import fields
 from kafkalite.model import uuid_bytes, uuid_text
 
@@ -233,7 +233,7 @@ class Journal:
     def close(self) -> None:
         """Closes the descriptor."""
         if self._fd >= 0:
-            os.close(self._fd)
+            disk.close(self._fd)
             self._fd = -1
 
 

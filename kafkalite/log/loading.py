@@ -32,6 +32,7 @@ from kafkalite._native.log.scan import SegmentScan
 from kafkalite._native.log.segment import Segment
 from kafkalite.log import (
     checkpoints,
+    disk,
     files,
     index_file,
     quarantine_file,
@@ -93,7 +94,7 @@ def load(plan: LoadPlan, services: LogServices) -> PartitionLog:
         topic_id=plan.topic_id,
         config=plan.config,
     )
-    if (plan.adopted or not plan.clean) and os.path.isdir(plan.directory):
+    if (plan.adopted or not plan.clean) and disk.is_directory(plan.directory):
         log.entries.doubted()
     swap.finish(plan.directory, log.format, services.cache)
     listing = list_directory(plan.directory, log.format.suffix)
@@ -159,8 +160,7 @@ def list_directory(directory: str, segment_suffix: str) -> Listing:
     listing = Listing({}, set())
     companions: list[tuple[int, str]] = []
     try:
-        with os.scandir(directory) as found:
-            entries = list(found)
+        entries = disk.entries(directory)
     except FileNotFoundError:
         return listing
     for entry in entries:
@@ -211,7 +211,7 @@ def _find_end(
     if plan.clean and summary is not None and summary.covered_size == active.size:
         active.set_summary(summary.max_timestamp, summary.max_timestamp_offset, summary.last_position)
         active.indexed_size = summary.covered_size
-        active.created_ms = int(os.stat(active.path).st_mtime * 1000)
+        active.created_ms = int(disk.stat(active.path).st_mtime * 1000)
         for segment in segments:
             segment.set_flushed(segment.size)
         if foreign or plan.recovery_point is None or summary.end_offset >= max(plan.recovery_point, start):
@@ -272,7 +272,7 @@ def _recover(
         if log.dense and not last and not tail.quarantined and max(start, scan.next_offset) < behind:
             recovery.quarantine_gap(segment, max(start, scan.next_offset), behind)
     active = segments[-1]
-    active.created_ms = int(os.stat(active.path).st_mtime * 1000)
+    active.created_ms = int(disk.stat(active.path).st_mtime * 1000)
     active.trim(unknown=True)
     if end < flushed:
         _LOG.error(

@@ -36,7 +36,7 @@ from kafkalite.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from kafkalite.log import adoption, checkpoints, directory, files, journal
+from kafkalite.log import adoption, checkpoints, directory, disk, files, journal
 from kafkalite.log.cleaner import LogCleaner
 from kafkalite.log.flusher import Flusher, flush_together
 from kafkalite.log.formats import FORMATS
@@ -556,7 +556,7 @@ class LogManager:
         theirs. What belongs to no topic is kept under another name."""
         for partition in partitions:
             path = f"{self.directory}/{files.directory_name(name, partition)}"
-            if not os.path.lexists(path):
+            if not disk.lexists(path):
                 continue
             ours = adoption.identity_of(path)[0] in self._open_journal().state.deleted_ids
             if ours or not any(adoption.has_segments(path, each.suffix) for each in FORMATS.values()):

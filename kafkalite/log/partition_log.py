@@ -40,7 +40,7 @@ from kafkalite.errors import (
     UnknownTopicOrPartition,
     error_for,
 )
-from kafkalite.log import checkpoints, files, index_file, record_checks, recovery
+from kafkalite.log import checkpoints, disk, files, index_file, record_checks, recovery
 from kafkalite.log.entries import DirectoryEntries
 from kafkalite.log.markers import marker_batch
 from kafkalite.log.producer_state import Captured, ProducerState, load_or_report
@@ -251,8 +251,8 @@ class PartitionLog(LogCore):
         return self.active
 
     def _create_file_locked(self, segment: Segment) -> None:
-        if not os.path.exists(f"{self.directory}/{files.PARTITION_METADATA_NAME}"):
-            if not os.path.isdir(self.directory):
+        if not disk.exists(f"{self.directory}/{files.PARTITION_METADATA_NAME}"):
+            if not disk.is_directory(self.directory):
                 file_ops.make_directory(self.directory)
             checkpoints.write_partition_topic_id(self.directory, self.topic_id)
             self.entries.directory_made()

@@ -14,7 +14,6 @@ It lives and goes with its segment. Everything here may block.
 
 import json
 import logging
-import os
 import re
 import threading
 from collections.abc import Iterable
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from kafkalite._native.base import file_ops
 from kafkalite._native.base.crc32c import crc32c
-from kafkalite.log import files
+from kafkalite.log import disk, files
 from kafkalite.logging import fields
 
 if TYPE_CHECKING:
@@ -79,9 +78,8 @@ def write(path: str, ranges: Iterable[tuple[Range, int]]) -> None:
 def sample_crc(path: str, position: int, end: int) -> int | None:
     """The CRC of the bytes of a range; None when they cannot be read."""
     try:
-        with open(path, "rb", buffering=0) as file:
-            file.seek(position)
-            return crc32c(file.read(min(end - position, SAMPLE_SIZE)))
+        with disk.reading(path) as fd:
+            return crc32c(files.read_from(fd, position, min(end - position, SAMPLE_SIZE)))
     except OSError:
         return None
 
@@ -105,7 +103,7 @@ def restore(segments: Iterable["Segment"], log_name: str) -> None:
     known: list[Range] = []
     for segment in segments:
         path = path_of(segment.directory, segment.base_offset)
-        if not os.path.exists(path):
+        if not disk.exists(path):
             continue
         rows = read(path)
         for (position, end, offset, behind), crc in rows:
@@ -126,7 +124,7 @@ def restore(segments: Iterable["Segment"], log_name: str) -> None:
 def taken_out(directory: str, base_offset: int) -> list[tuple[int, int]]:
     """(first, next) of the offsets that `log repair` took out of a segment, by the files it left beside it."""
     pattern = re.compile(rf"{files.stem(base_offset)}\.\w+\.damaged-(\d+)-(\d+)(\.\d+)?")
-    found = map(pattern.fullmatch, os.listdir(directory))
+    found = map(pattern.fullmatch, disk.list_names(directory))
     return [(int(match[1]), int(match[2])) for match in found if match is not None]
 
 

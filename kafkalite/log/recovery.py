@@ -15,14 +15,13 @@ they are first served. Everything here may block.
 """
 
 import logging
-import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from kafkalite._native.log.scan import SegmentScan
 from kafkalite._native.log.segment import Segment
 from kafkalite._native.wire.batch import HEADER_SIZE
-from kafkalite.log import files, quarantine_file
+from kafkalite.log import disk, files, quarantine_file
 from kafkalite.logging import fields
 
 _LOG = logging.getLogger(__name__)
@@ -124,7 +123,7 @@ def check_end(segment: Segment, offset: int, behind: int) -> None:
     if offset >= behind:
         return
     stem = f"{segment.directory}/{files.stem(segment.base_offset)}"
-    if any(os.path.exists(stem + suffix) for suffix in files.KAFKA_INDEX_SUFFIXES):
+    if any(disk.exists(stem + suffix) for suffix in files.KAFKA_INDEX_SUFFIXES):
         return
     taken_out = quarantine_file.taken_out(segment.directory, segment.base_offset)
     if not any(first <= offset and behind <= next_offset for first, next_offset in taken_out):

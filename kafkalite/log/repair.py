@@ -18,7 +18,7 @@ from kafkalite._native.base import file_ops
 from kafkalite._native.log.index import SegmentIndex
 from kafkalite._native.log.scan import SegmentScan
 from kafkalite._native.log.segment import FileCache, Segment
-from kafkalite.log import checkpoints, files, index_file
+from kafkalite.log import checkpoints, disk, files, index_file
 from kafkalite.log.checking import MAP_SIZE_MIN, Finding, Partition, Remedy, topic_id_of
 
 COPY_SIZE = 1 << 20
@@ -46,7 +46,7 @@ def _mend_file(partition: Partition | None, finding: Finding) -> str:
     if finding.remedy is Remedy.REWRITE:
         assert partition is not None, "only partitions have a topic id"
         assert partition.topic_id is not None, "the journal knows it"
-        if os.path.exists(finding.path):
+        if disk.exists(finding.path):
             _put_aside(finding.path)
         checkpoints.write_partition_topic_id(partition.directory, partition.topic_id, durable=True)
         return "written again"
@@ -69,7 +69,7 @@ def _put_aside(path: str) -> str:
 def _free_name(path: str) -> str:
     """The path, with a number behind it where it is taken."""
     number, target = 1, path
-    while os.path.lexists(target):
+    while disk.lexists(target):
         number += 1
         target = f"{path}.{number}"
     return target
@@ -78,7 +78,7 @@ def _free_name(path: str) -> str:
 def _open_segment(partition: Partition, base: int) -> Segment:
     assert partition.format is not None, "there are segments"
     path = f"{partition.directory}/{files.stem(base)}{partition.format.suffix}"
-    size = os.stat(path).st_size
+    size = disk.stat(path).st_size
     return Segment(
         FileCache(1), partition.format, partition.directory, base, map_reserve=max(size, MAP_SIZE_MIN), size=size
     )
@@ -121,7 +121,7 @@ def _mend_segment(partition: Partition, path: str, ranges: Sequence[Finding]) ->
             file_ops.truncate_file(fd, ranges[0].position)
             file_ops.sync_file(fd)
         finally:
-            os.close(fd)
+            disk.close(fd)
         return done
     temporary = path + files.TEMPORARY_SUFFIX
     _write_without(path, temporary, ranges)
@@ -132,13 +132,13 @@ def _mend_segment(partition: Partition, path: str, ranges: Sequence[Finding]) ->
 def _copy_aside(path: str, finding: Finding) -> str:
     """Copies the bytes of a range to a file of their own, on the disk when this returns."""
     target = _free_name(f"{path}{DAMAGED_SUFFIX}-{finding.first}-{finding.next_offset}")
-    with open(path, "rb") as source:
+    with disk.reading(path) as source:
         fd = file_ops.open_file(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
-            _copy(source.fileno(), finding.position, finding.end, fd, 0)
+            _copy(source, finding.position, finding.end, fd, 0)
             file_ops.sync_file(fd)
         finally:
-            os.close(fd)
+            disk.close(fd)
     file_ops.sync_directory(os.path.dirname(path))
     return target
 
@@ -146,7 +146,7 @@ def _copy_aside(path: str, finding: Finding) -> str:
 def _copy(source: int, position: int, end: int, target: int, at: int) -> int:
     """Copies bytes [position, end) to `at`; the position behind them."""
     while position < end:
-        data = os.pread(source, min(COPY_SIZE, end - position), position)
+        data = disk.read_at(source, min(COPY_SIZE, end - position), position)
         if not data:
             break
         file_ops.write_all(target, data, at)
@@ -157,19 +157,19 @@ def _copy(source: int, position: int, end: int, target: int, at: int) -> int:
 
 def _write_without(path: str, target: str, ranges: Sequence[Finding]) -> None:
     """Writes a segment without some ranges, on the disk when this returns."""
-    with open(path, "rb") as source:
+    with disk.reading(path) as source:
         fd = file_ops.open_file(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             at = position = 0
             for finding in ranges:
-                at = _copy(source.fileno(), position, finding.position, fd, at)
+                at = _copy(source, position, finding.position, fd, at)
                 position = finding.end
-            _copy(source.fileno(), position, os.fstat(source.fileno()).st_size, fd, at)
+            _copy(source, position, disk.stat(path).st_size, fd, at)
             file_ops.sync_file(fd)
         finally:
-            os.close(fd)
-    found = os.stat(path)
-    os.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns))  # retention by time looks at it
+            disk.close(fd)
+    found = disk.stat(path)
+    disk.set_times(target, found.st_atime_ns, found.st_mtime_ns)  # retention by time looks at it
 
 
 def _put_in_place(partition: Partition, path: str, temporary: str) -> None:
@@ -181,13 +181,13 @@ def _put_in_place(partition: Partition, path: str, temporary: str) -> None:
         file_ops.unlink(stem + suffix, missing_ok=True)
     later = [
         name
-        for name in os.listdir(partition.directory)
+        for name in disk.list_names(partition.directory)
         if name.endswith(partition.format.suffix) and name > os.path.basename(path)
     ]
     if not later:
         end = max(partition.end_offset, partition.flushed_offset, base + 1)
         empty = f"{partition.directory}/{files.stem(end)}{partition.format.suffix}"
-        os.close(file_ops.open_file(empty, os.O_WRONLY | os.O_CREAT))
+        disk.close(file_ops.open_file(empty, os.O_WRONLY | os.O_CREAT))
         file_ops.sync_directory(partition.directory)
     file_ops.rename(temporary, path)
     file_ops.sync_directory(partition.directory)

@@ -27,7 +27,7 @@ from typing import Any
 from kafkalite._native.base import file_ops
 from kafkalite._native.base.crc32c import crc32c
 from kafkalite._native.log.producers import ProducerEntry, ProducerTable
-from kafkalite.log import files
+from kafkalite.log import disk, files
 from kafkalite.logging import fields
 
 _LOG = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ def offsets_in(directory: str) -> list[int]:
     """The offsets of the snapshots in a partition directory, newest first; none before its first append made it."""
     found: list[int] = []
     try:
-        names = os.listdir(directory)
+        names = disk.list_names(directory)
     except FileNotFoundError:
         return found
     for name in names:

@@ -30,7 +30,7 @@ from kafkalite._native.base import file_ops
 from kafkalite._native.log.record_format import RecordFormat
 from kafkalite._native.log.scan import SegmentScan
 from kafkalite._native.log.segment import FileCache, Segment
-from kafkalite.log import files
+from kafkalite.log import disk, files
 from kafkalite.logging import fields
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def _give_final_name(log: "PartitionLog", new: Segment) -> None:
 def finish(directory: str, record_format: RecordFormat, cache: FileCache) -> None:
     """Removes what was never announced and finishes what was. OSError."""
     try:
-        names = os.listdir(directory)
+        names = disk.list_names(directory)
     except FileNotFoundError:
         return
     cleaned = [name for name in names if name.endswith(files.CLEANED_SUFFIX)]
@@ -201,12 +201,12 @@ def _finish_one(directory: str, base: int, record_format: RecordFormat, cache: F
     path = f"{directory}/{files.stem(base)}{record_format.suffix}"
     announced = path + files.SWAP_SUFFIX
     end, intact = _end_of(directory, base, record_format, cache)
-    if not intact and os.path.exists(path):
+    if not intact and disk.exists(path):
         # Old files are renamed from the first on: as long as that one is there all of them are.
         _LOG.error("a compacted segment is damaged; the segments it was made from are kept", extra=fields(path=path))
-        os.replace(announced, announced + files.DELETED_SUFFIX)
+        file_ops.rename(announced, announced + files.DELETED_SUFFIX)
         return
-    for name in os.listdir(directory):
+    for name in disk.list_names(directory):
         stem, suffix = os.path.splitext(name)
         if suffix not in (record_format.suffix, *files.COMPANION_SUFFIXES):
             continue
@@ -219,7 +219,7 @@ def _finish_one(directory: str, base: int, record_format: RecordFormat, cache: F
 
 def _end_of(directory: str, base: int, record_format: RecordFormat, cache: FileCache) -> tuple[int, bool]:
     """(first offset behind the last batch of an announced segment, whether every batch of it is intact)."""
-    size = os.stat(f"{directory}/{files.stem(base)}{record_format.suffix}{files.SWAP_SUFFIX}").st_size
+    size = disk.stat(f"{directory}/{files.stem(base)}{record_format.suffix}{files.SWAP_SUFFIX}").st_size
     segment = Segment(
         cache,
         record_format,
