@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
@@ -663,7 +662,7 @@ class GroupCoordinator:
     # ---- loading ----------------------------------------------------------------------------------------------------
 
     def _load(self) -> None:
-        began = time.monotonic()
+        began = self._clock.monotonic()
         for number, log in enumerate(self.log.partitions):
             if self._stopped:
                 return
@@ -678,7 +677,9 @@ class GroupCoordinator:
             group.wake()
             self._erase_foreign(group)
         self._loaded.set()
-        logger.info("groups loaded", extra=fields(groups=len(self._groups), seconds=round(time.monotonic() - began, 3)))
+        logger.info(
+            "groups loaded", extra=fields(groups=len(self._groups), seconds=round(self._clock.monotonic() - began, 3))
+        )
 
     def _load_partition(self, log: PartitionLog) -> None:
         """Replays a partition; groups appear in the table when all of it was read."""

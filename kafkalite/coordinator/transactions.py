@@ -23,7 +23,6 @@ from __future__ import annotations
 import logging
 import math
 import threading
-import time
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -739,7 +738,7 @@ class TransactionCoordinator:
     # ---- loading ----------------------------------------------------------------------------------------------------
 
     def _load(self) -> None:
-        began = time.monotonic()
+        began = self._clock.monotonic()
         for number, log in enumerate(() if self._loaded.is_set() else self.log.partitions):
             if self._stopped:
                 return
@@ -764,7 +763,9 @@ class TransactionCoordinator:
                     self._settled_locked(transaction)
         logger.info(
             "transactions loaded",
-            extra=fields(ids=len(self._transactions), finishing=prepared, seconds=round(time.monotonic() - began, 3)),
+            extra=fields(
+                ids=len(self._transactions), finishing=prepared, seconds=round(self._clock.monotonic() - began, 3)
+            ),
         )
 
     def _load_partition(self, log: PartitionLog) -> None:
