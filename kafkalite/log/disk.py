@@ -1,8 +1,8 @@
 """The one way from here to the file system, so that a simulation can put another in its place.
 
-    names, sizes, times   the functions of this module         what a Disk has of the same name
-    changes               kafkalite._native.base.file_ops           told to the Disk, or done by it
-    bytes                 descriptors, maps                    of the system, which the Disk opened
+    names, sizes, times   the functions of this module        what a Disk has of the same name
+    changes               kafkalite._native.base.file_ops     told to the Disk, or done by it
+    bytes                 descriptors, maps                   of the system, which the Disk opened
 
 Nobody else in `kafkalite/log` and `kafkalite/coordinator` asks the system for a file, which tests/test_seams.py checks.
 Native code writes and syncs by file_ops, too (segments, compaction), so the seam is the same there; what it reads, it

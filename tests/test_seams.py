@@ -1,0 +1,123 @@
+"""Files and time under `log` and `coordinator` go through their seams, so that a simulation can stand in for both.
+
+The seams: `kafkalite/log/disk.py` and `kafkalite/_native/base/file_ops` (files), `kafkalite/clock.py` (time).
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+NATIVE = ROOT / "ext" / "kafkalite" / "_native"
+ROOMS = ("log", "coordinator")
+SEAMS = {"kafkalite/log/disk.py"}
+
+MODULES = frozenset(
+    {
+        *("fcntl", "glob", "io", "mmap", "pathlib", "shutil", "tempfile"),
+        *("datetime", "sched", "signal", "time"),
+        *("asyncio", "multiprocessing", "select", "selectors", "socket", "subprocess"),
+    }
+)
+"""Modules that are files, time or waiting."""
+OF_OS = re.compile(r"O_[A-Z]+|strerror|path\.(basename|dirname|splitext|abspath)")
+"""What of `os` touches no file."""
+
+
+def bypasses(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """(line, what) of everything in a module that goes round the seams. What only a type checker reads may."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        yield from _in_node(node)
+        yield from bypasses(node)
+
+
+def _in_node(node: ast.AST) -> Iterator[tuple[int, str]]:
+    match node:
+        case ast.Import():
+            yield from ((node.lineno, alias.name) for alias in node.names if alias.name.split(".")[0] in MODULES)
+        case ast.ImportFrom(module=str(module)) if module.split(".")[0] in {*MODULES, "os"}:
+            yield node.lineno, module
+        case ast.Call(func=ast.Name(id="open")):
+            yield node.lineno, "open"
+        case ast.Attribute():
+            name = ast.unparse(node)
+            if (
+                re.fullmatch(r"os(\.\w+)+", name)
+                and name != "os.path"
+                and not OF_OS.fullmatch(name.removeprefix("os."))
+            ):
+                yield node.lineno, name
+
+
+def room_files() -> list[Path]:
+    found = [path for room in ROOMS for path in sorted((ROOT / "kafkalite" / room).rglob("*.py"))]
+    return [path for path in found if path.relative_to(ROOT).as_posix() not in SEAMS]
+
+
+@pytest.mark.parametrize("path", room_files(), ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_room_goes_through_the_seams(path: Path) -> None:
+    assert list(bypasses(ast.parse(path.read_text(encoding="utf-8")))) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("import os\nos.rename(a, b)", "os.rename"),
+        ("def f():\n    with open(path) as file:\n        pass", "open"),
+        ("def f():\n    import time\n    return time.monotonic()", "time"),
+        ("from os import path", "os"),
+        ("from os.path import exists", "os.path"),
+        ("found = os.path.exists(p)", "os.path.exists"),
+        ("from pathlib import Path", "pathlib"),
+        ("found = list(map(os.stat, paths))", "os.stat"),
+    ],
+)
+def test_what_goes_round_a_seam_is_found(text: str, found: str) -> None:
+    assert [what for _, what in bypasses(ast.parse(text))] == [found]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "os.path.basename(p) + os.strerror(5)",
+        "file_ops.open_file(p, os.O_RDWR | os.O_CREAT)",
+        "if TYPE_CHECKING:\n    from pathlib import Path",
+        "found = disk.exists(p)\nlog.open()",
+    ],
+)
+def test_what_touches_no_file_may_be_used(text: str) -> None:
+    assert list(bypasses(ast.parse(text))) == []
+
+
+SYSTEM_CALLS = re.compile(
+    r"\b(?:pwritev?|fsync|fdatasync|syncfs|sync|f?truncate|fallocate|posix_fallocate|unlink(?:at)?|rename(?:at2?)?"
+    r"|mkdir(?:at)?|rmdir|open(?:at)?|creat|f?utimens?|copy_file_range|msync)"
+    r'(?=\(\s*(?:int \w+|const char\*|void\* \w+)[^"\n]*\)\s*$|"\s*\()'
+)
+"""Declarations, in `cdef extern`, of what changes a file or opens one."""
+
+
+def declared_calls(text: str) -> list[str]:
+    """System calls on files that native code declares for itself."""
+    declarations = re.findall(r"^cdef extern from .*?\n((?:[ \t]+.*\n|\n)+)", text, re.MULTILINE)
+    return [match.group() for block in declarations for match in re.finditer(SYSTEM_CALLS, re.sub(r" +$", "", block))]
+
+
+@pytest.mark.parametrize("path", sorted(NATIVE.rglob("*.pyx")), ids=lambda path: path.name)
+def test_native_code_changes_files_in_one_place(path: Path) -> None:
+    found = declared_calls(path.read_text(encoding="utf-8"))
+    assert bool(found) == (path.stem == "file_ops"), found
+
+
+def test_a_system_call_of_native_code_is_found() -> None:
+    text = (
+        'cdef extern from "<unistd.h>" nogil:\n    int c_unlink "unlink"(const char* path)\n    int close(int fd)\n\n'
+    )
+    assert declared_calls(text) == ["unlink"]
+    assert declared_calls('cdef extern from "<unistd.h>":\n    int fsync(int fd)\n') == ["fsync"]
+    assert declared_calls('cdef extern from "<unistd.h>":\n    int pread(int fd, void* to, size_t size)\n') == []
