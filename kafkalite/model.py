@@ -4,9 +4,10 @@ It leaves to others: what a request looks like (`kafkalite.protocol`), what a lo
 """
 
 import base64
-import secrets
 from dataclasses import dataclass
 from typing import NamedTuple
+
+from kafkalite import chance
 
 TOPIC_NAME_SIZE_MAX = 249
 """Kafka's own bound: directory names are `<topic>-<partition>`, and file systems stop at 255 bytes."""
@@ -86,7 +87,7 @@ def topic_names_collide(first: str, second: str) -> bool:
 def new_uuid() -> bytes:
     """16 random bytes for a topic id (version 4), never one that Kafka reserves or prints with a leading '-'."""
     while True:
-        raw = bytearray(secrets.token_bytes(16))
+        raw = bytearray(chance.random_bytes(16))
         raw[6] = raw[6] & 0x0F | 0x40
         raw[8] = raw[8] & 0x3F | 0x80
         value = bytes(raw)

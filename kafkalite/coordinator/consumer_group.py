@@ -20,11 +20,11 @@ Thread rule: as `base` says. Turns run under the lock, on the thread of whoever 
 from __future__ import annotations
 
 import logging
-import uuid
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from kafkalite import chance
 from kafkalite.coordinator import consumer_records as stored
 from kafkalite.coordinator import topic_regex
 from kafkalite.coordinator.assignors import ASSIGNORS, Subscriber
@@ -389,7 +389,7 @@ class ConsumerGroup(GroupBase):
         owned = None
         if request.topic_partitions is not None:
             owned = {row.topic_id: frozenset(row.partitions) for row in request.topic_partitions}
-        member_id = request.member_id or str(uuid.uuid4())
+        member_id = request.member_id or chance.uuid4()
         if member_id not in state.members and len(state.members) >= self._consumers.size_max:
             raise GroupMaxSizeReached(f"group {self.group_id} has {len(state.members)} members and takes no more")
         before = self._recognised(request, member_id, owned)

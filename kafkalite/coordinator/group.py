@@ -22,12 +22,12 @@ order is that of the changes; their callbacks take the lock again.
 from __future__ import annotations
 
 import logging
-import uuid
 from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from kafkalite import chance
 from kafkalite.coordinator.base import CONSUMER_PROTOCOL, GroupBase, write_error
 from kafkalite.coordinator.members import Member, Protocols, subscribed_topics
 from kafkalite.coordinator.records import GroupMetadataValue, group_record
@@ -180,7 +180,7 @@ class Group(GroupBase):
         self, request: JoinGroupRequest, caller: Caller, protocols: Protocols, answer: Deferred[JoinGroupResponse]
     ) -> int:
         instance_id = request.group_instance_id
-        member_id = f"{caller.client_id if instance_id is None else instance_id}-{uuid.uuid4()}"
+        member_id = f"{caller.client_id if instance_id is None else instance_id}-{chance.uuid4()}"
         if instance_id is not None and instance_id in self.static_ids:
             self._replace_static_locked(member_id, request, caller, protocols, answer)
             return 0

@@ -48,6 +48,7 @@ from kafkalite.coordinator.state_log import NO_PRODUCER, OFFSETS_TOPIC, Marker, 
 from kafkalite.coordinator.timers import TimerQueue
 from kafkalite.deferred import Deferred, completed
 from kafkalite.errors import ErrorCode
+from kafkalite.executors import THREADS
 from kafkalite.logging import fields
 from kafkalite.model import TopicPartition
 from kafkalite.protocol.messages.join_group import JoinGroupResponse
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 
     from kafkalite.clock import Clock
     from kafkalite.coordinator.consumer_state import ConsumerState
+    from kafkalite.executors import Executors, Job
     from kafkalite.log.manager import LogManager
     from kafkalite.log.partition_log import PartitionLog
     from kafkalite.pool import IoPool
@@ -96,13 +98,21 @@ class GroupCoordinator:
     """All groups of this broker."""
 
     def __init__(
-        self, config: BrokerConfig, logs: LogManager, pool: IoPool, clock: Clock, timers: TimerQueue | None = None
+        self,
+        config: BrokerConfig,
+        logs: LogManager,
+        pool: IoPool,
+        clock: Clock,
+        timers: TimerQueue | None = None,
+        *,
+        executors: Executors = THREADS,
     ) -> None:
         self._config = config
         self._logs = logs
         self._clock = clock
         self._expiry_time = ExpiryTime(clock, config.clock_jump_hold_ms)
-        self.timers = timers or TimerQueue(clock)
+        self._executors = executors
+        self.timers = timers or TimerQueue(clock, executors=executors)
         self.log = StateLog(
             OFFSETS_TOPIC,
             logs,
@@ -132,9 +142,9 @@ class GroupCoordinator:
         self._promised: dict[Hashable, list[tuple[Group, str]]] = {}  # connection → ids, guarded by _lock
         self._in_transactions: dict[tuple[int, int], set[GroupBase]] = {}  # (partition, producer id), guarded by _lock
         self._unreadable: set[int] = set()
-        self._loaded = threading.Event()
+        self._loaded = executors.event()
         self._stopped = False
-        self._loader: threading.Thread | None = None
+        self._loader: Job | None = None
         self._expiry = self.timers.timer(self._expire)
 
     # ---- start and stop ---------------------------------------------------------------------------------------------
@@ -147,8 +157,7 @@ class GroupCoordinator:
         if all(log.log_end_offset == 0 for log in self.log.partitions):
             self._loaded.set()
             return
-        self._loader = threading.Thread(target=self._load, name="kafkalite-group-loader", daemon=True)
-        self._loader.start()
+        self._loader = self._executors.job("kafkalite-group-loader", self._load)
 
     def stop(self) -> None:
         """Answers everybody who waits; from then on nothing is served."""

@@ -6,8 +6,8 @@ A timer is mostly set again before it is due (each heartbeat does). So setting a
 the entry in the heap stays, and is put back with the new time when it comes up.
 
 Thread rule: any thread may set and cancel. Functions run on the timer thread, which is started by the first timer, with
-no lock held; one that finds its timer `armed` again was overtaken and has nothing to do. A test makes the queue with
-threaded=False, turns its clock and calls `run_due`.
+no lock held; one that finds its timer `armed` again was overtaken and has nothing to do. A test that makes the queue
+with threaded=False turns its clock and calls `run_due`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
-import threading
 from typing import TYPE_CHECKING, Final
+
+from kafkalite.executors import THREADS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kafkalite.clock import Clock
+    from kafkalite.executors import Executors
 
 logger = logging.getLogger(__name__)
 
@@ -57,14 +59,14 @@ class Timer:
 class TimerQueue:
     """The timers of one coordinator."""
 
-    def __init__(self, clock: Clock, *, threaded: bool = True) -> None:
+    def __init__(self, clock: Clock, *, threaded: bool = True, executors: Executors = THREADS) -> None:
         self._clock = clock
-        self._threaded = threaded
-        self._wake = threading.Condition()
-        self._heap: list[tuple[float, int, Timer]] = []  # guarded by _wake
+        self._worker = executors.worker("kafkalite-timers", self._turn)
+        self._lock = self._worker.lock
+        self._heap: list[tuple[float, int, Timer]] = []  # guarded by _lock, as what follows
         self._numbers = itertools.count()
-        self._thread: threading.Thread | None = None  # guarded by _wake
-        self._stopping = False  # guarded by _wake
+        self._started = not threaded  # or never will be
+        self._stopping = False
 
     def timer(self, function: Callable[[], object]) -> Timer:
         """A timer that is not set yet."""
@@ -73,22 +75,23 @@ class TimerQueue:
     def set(self, timer: Timer, delay_s: float) -> None:
         """See `Timer.set`."""
         due = self._clock.monotonic() + delay_s
-        with self._wake:
+        with self._lock:
             timer.due = due
             if timer._entry_due is not None and timer._entry_due <= due:
                 return
             self._push_locked(timer, due)
-            if self._threaded and not self._stopping:
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._run, name="kafkalite-timers", daemon=True)
-                    self._thread.start()
-                elif self._heap[0][2] is timer:
-                    self._wake.notify()
+            if self._stopping:
+                return
+            if not self._started:
+                self._started = True
+                self._worker.start()
+            elif self._heap[0][2] is timer:
+                self._worker.call_locked()
 
     def run_due(self) -> float | None:
         """Fires what is due; seconds until the next may be, None when there is none."""
         fired: list[Timer] = []
-        with self._wake:
+        with self._lock:
             now = self._clock.monotonic()
             while self._heap and self._heap[0][0] <= now:
                 due, _, timer = heapq.heappop(self._heap)
@@ -107,18 +110,15 @@ class TimerQueue:
                 timer._function()
             except Exception:
                 logger.exception("a timer's work failed")
-        with self._wake:
+        with self._lock:
             return max(0.0, self._heap[0][0] - self._clock.monotonic()) if self._heap else None
 
     def stop(self) -> None:
         """Fires nothing more; returns when the thread has ended."""
-        with self._wake:
+        with self._lock:
             self._stopping = True
             self._heap.clear()
-            self._wake.notify()
-            thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
+        self._worker.stop()
 
     def stopping(self) -> bool:
         """Whether nothing fires any more."""
@@ -128,11 +128,8 @@ class TimerQueue:
         timer._entry_due = due
         heapq.heappush(self._heap, (due, next(self._numbers), timer))
 
-    def _run(self) -> None:
-        while not self.stopping():
-            delay_s = self.run_due()
-            with self._wake:
-                if self._heap:  # what was set since run_due looked
-                    delay_s = self._heap[0][0] - self._clock.monotonic()
-                if not self.stopping() and (delay_s is None or delay_s > 0):
-                    self._wake.wait(SLEEP_S_MAX if delay_s is None else min(delay_s, SLEEP_S_MAX))
+    def _turn(self) -> float | None:
+        if self._stopping:
+            return None
+        delay_s = self.run_due()
+        return SLEEP_S_MAX if delay_s is None else min(delay_s, SLEEP_S_MAX)

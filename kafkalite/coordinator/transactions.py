@@ -48,6 +48,7 @@ from kafkalite.coordinator.transaction import (
 from kafkalite.coordinator.transaction_records import read_key, read_value, transaction_record
 from kafkalite.deferred import Deferred, completed
 from kafkalite.errors import ErrorCode, KafkaError
+from kafkalite.executors import THREADS
 from kafkalite.logging import fields
 from kafkalite.model import TopicPartition
 
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from kafkalite.coordinator.groups import GroupCoordinator, Offset
     from kafkalite.coordinator.producer_ids import ProducerIds
     from kafkalite.coordinator.timers import Timer, TimerQueue
+    from kafkalite.executors import Executors, Job
     from kafkalite.log.manager import LogManager
     from kafkalite.log.partition_log import PartitionLog
     from kafkalite.pool import IoPool
@@ -171,8 +173,11 @@ class TransactionCoordinator:
         groups: GroupCoordinator,
         producer_ids: ProducerIds,
         timers: TimerQueue,
+        *,
+        executors: Executors = THREADS,
     ) -> None:
         self._config = config
+        self._executors = executors
         self._logs = logs
         self._pool = pool
         self._clock = clock
@@ -192,10 +197,10 @@ class TransactionCoordinator:
         self._lock = threading.Lock()
         self._transactions: dict[str, Transaction] = {}  # guarded by _lock
         self._unreadable: set[int] = set()
-        self._loaded = threading.Event()
+        self._loaded = executors.event()
         self._stopped = False
         self._finishes = False  # whether markers may be written: the groups, whose offsets they decide, are loaded
-        self._loader: threading.Thread | None = None
+        self._loader: Job | None = None
         self._expiry = timers.timer(self._expire)
 
     # ---- start and stop ---------------------------------------------------------------------------------------------
@@ -208,8 +213,7 @@ class TransactionCoordinator:
             if self._groups.wait_loaded(0):
                 self._finishes = True
                 return
-        self._loader = threading.Thread(target=self._load, name="kafkalite-transaction-loader", daemon=True)
-        self._loader.start()
+        self._loader = self._executors.job("kafkalite-transaction-loader", self._load)
 
     def stop(self) -> None:
         """Serves nothing from then on, and answers those who wait to be added."""

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kafkalite._native.log.segment import Segment
+    from kafkalite.executors import Worker
     from kafkalite.log.manager import LogManager
 
 _LOG = logging.getLogger(__name__)
@@ -80,15 +81,14 @@ class LogCleaner:
     def __init__(self, manager: "LogManager") -> None:
         self._manager = manager
         self._path = f"{manager.directory}/{files.CLEANER_OFFSETS_NAME}"
-        self._wake = threading.Condition()
-        self._stopping = False  # guarded by _wake
+        self._stopped = manager.executors.event()
         self._lock = threading.Lock()
         self._offsets: dict[tuple[str, int], int] = {}
         self._busy: set[PartitionLog] = set()
         self._left_alone: set[PartitionLog] = set()
         self._resting: set[PartitionLog] = set()  # had their turn in this round, and it did not help
         self._paid_until = 0.0  # monotonic seconds: when the bytes moved so far may have been moved
-        self._threads: list[threading.Thread] = []
+        self._workers: list[Worker] = []
 
     # ---- life -------------------------------------------------------------------------------------------------------
 
@@ -100,36 +100,30 @@ class LogCleaner:
         """Starts the threads."""
         config = self._manager.config
         if config.log_cleaner_enable:
-            self._threads = [
-                threading.Thread(target=self._run, name=f"kafkalite-cleaner-{i}", daemon=True)
+            self._workers = [
+                self._manager.executors.worker(f"kafkalite-cleaner-{i}", self._turn)
                 for i in range(config.log_cleaner_threads)
             ]
-            for thread in self._threads:
-                thread.start()
+            for worker in self._workers:
+                worker.start()
 
     def stop(self) -> None:
         """Ends the threads; a compaction under way ends early, with nothing half done."""
-        with self._wake:
-            self._stopping = True
-            self._wake.notify_all()
-        for thread in self._threads:
-            thread.join()
-        self._threads = []
+        self._stopped.set()
+        for worker in self._workers:
+            worker.stop()
+        self._workers = []
 
-    def _run(self) -> None:
-        while not self._stopping:
-            try:
-                busy = self.clean_dirtiest()
-            except Exception:  # noqa: BLE001 - the other logs still need this thread
-                _LOG.exception("cleaning failed")
-                busy = False
-            if not busy:
-                self._wait(self._manager.config.log_cleaner_backoff_ms / 1000)
+    def _turn(self) -> float:
+        try:
+            if self.clean_dirtiest():
+                return 0.0
+        except Exception:  # noqa: BLE001 - the other logs still need this thread
+            _LOG.exception("cleaning failed")
+        return self._manager.config.log_cleaner_backoff_ms / 1000
 
     def _wait(self, seconds: float) -> None:
-        with self._wake:
-            if not self._stopping:
-                self._wake.wait(seconds)
+        self._stopped.wait(seconds)
 
     # ---- offsets ----------------------------------------------------------------------------------------------------
 
@@ -317,8 +311,8 @@ class LogCleaner:
 
     def _spend(self, log: PartitionLog, size: int) -> None:
         """Takes note of bytes moved; waits when that was faster than log.cleaner.io.max.bytes.per.second."""
-        if self._stopping or log.deleted or log.offline:
-            raise CompactionStopped("the broker stops" if self._stopping else "the log is gone")
+        if self._stopped.is_set() or log.deleted or log.offline:
+            raise CompactionStopped("the broker stops" if self._stopped.is_set() else "the log is gone")
         now = self._manager.clock.monotonic()
         with self._lock:
             seconds = size / self._manager.config.log_cleaner_io_max_bytes_per_second
@@ -326,7 +320,7 @@ class LogCleaner:
             ahead = self._paid_until - now
         if ahead > THROTTLE_STEP:
             self._wait(ahead)
-            if self._stopping:
+            if self._stopped.is_set():
                 raise CompactionStopped("the broker stops")
 
 

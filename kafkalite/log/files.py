@@ -20,8 +20,8 @@ Everything here may block. OSError goes to the caller.
 import contextlib
 import os
 import re
-import secrets
 
+from kafkalite import chance
 from kafkalite._native.base import file_ops
 from kafkalite.log import disk
 
@@ -79,7 +79,7 @@ def stray_directory_name(topic: str, partition: int) -> str:
 
 
 def _renamed_directory(topic: str, partition: int, suffix: str) -> str:
-    suffix = f"-{partition}.{secrets.token_hex(16)}{suffix}"
+    suffix = f"-{partition}.{chance.random_bytes(16).hex()}{suffix}"
     return topic[: 255 - len(suffix)] + suffix
 
 

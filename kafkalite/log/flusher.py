@@ -12,11 +12,11 @@ raises is logged and does not harm the others. Every callback is called exactly 
 """
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 
 from kafkalite._native.base import file_ops
 from kafkalite.errors import ErrorCode, KafkaError
+from kafkalite.executors import THREADS, Executors
 from kafkalite.log.partition_log import PartitionLog
 from kafkalite.logging import fields
 
@@ -28,50 +28,44 @@ Callback = Callable[[int], None]
 class Flusher:
     """The group-commit thread of one data directory. Its queue is bounded by what its callers may have in flight."""
 
-    def __init__(self, on_fatal: Callable[[BaseException], None]) -> None:
+    def __init__(self, on_fatal: Callable[[BaseException], None], executors: Executors = THREADS) -> None:
         self._on_fatal = on_fatal
-        self._ready = threading.Condition()
-        self._waiting: dict[PartitionLog, list[tuple[int, Callback]]] = {}  # guarded by _ready
-        self._stopping = False  # guarded by _ready
-        self._thread = threading.Thread(target=self._run, name="kafkalite-flusher", daemon=True)
+        self._worker = executors.worker("kafkalite-flusher", self._turn)
+        self._lock = self._worker.lock
+        self._waiting: dict[PartitionLog, list[tuple[int, Callback]]] = {}  # guarded by _lock
+        self._stopping = False  # guarded by _lock
 
     def start(self) -> None:
         """Starts the thread."""
-        self._thread.start()
+        self._worker.start()
 
     def stop(self) -> None:
         """Serves who already waits, then ends the thread; later requests are served by the caller's own thread."""
-        with self._ready:
+        with self._lock:
             self._stopping = True
-            self._ready.notify()
-        if self._thread.ident is not None:
-            self._thread.join()
+        self._worker.stop()
 
     def submit(self, log: PartitionLog, end_offset: int, callback: Callback | None = None) -> None:
         """Asks for everything below end_offset to be put on the disk; never blocks while the flusher runs."""
-        with self._ready:
+        with self._lock:
             if not self._stopping:
                 waiters = self._waiting.setdefault(log, [])
                 if callback is not None:
                     waiters.append((end_offset, callback))
-                self._ready.notify()
+                self._worker.call_locked()
                 return
         _serve(log, [(end_offset, callback)] if callback is not None else [])
 
-    def _run(self) -> None:
+    def _turn(self) -> None:
+        """One round."""
         try:
-            while True:
-                with self._ready:
-                    while not self._waiting and not self._stopping:
-                        self._ready.wait()
-                    waiting, self._waiting = self._waiting, {}
-                    if not waiting:
-                        return
-                if len(waiting) > 1:
-                    for log in waiting:
-                        log.start_writeback()
-                for log, waiters in waiting.items():
-                    _serve(log, waiters)
+            with self._lock:
+                waiting, self._waiting = self._waiting, {}
+            if len(waiting) > 1:
+                for log in waiting:
+                    log.start_writeback()
+            for log, waiters in waiting.items():
+                _serve(log, waiters)
         except BaseException as error:
             _LOG.critical("the flusher died", exc_info=True)
             self._on_fatal(error)

@@ -15,7 +15,6 @@ turn; the thread does not end. `run_due` may also be called by a test with a clo
 
 import heapq
 import logging
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -56,24 +55,21 @@ class Housekeeper:
 
     def __init__(self, manager: "LogManager") -> None:
         self._manager = manager
-        self._wake = threading.Condition()
-        self._stopping = False  # guarded by _wake
-        self._removals: list[tuple[float, str]] = []  # heap of (due, path), guarded by _wake
-        self._to_notify: list[PartitionLog] = []  # guarded by _wake
-        self._thread = threading.Thread(target=self._run, name="kafkalite-housekeeper", daemon=True)
+        self._worker = manager.executors.worker("kafkalite-housekeeper", self._turn)
+        self._lock = self._worker.lock
+        self._stopping = False
+        self._removals: list[tuple[float, str]] = []  # heap of (due, path), guarded by _lock
+        self._to_notify: list[PartitionLog] = []  # guarded by _lock
         self._chores: list[Chore] = []
 
     def start(self) -> None:
         """Starts the thread."""
-        self._thread.start()
+        self._worker.start()
 
     def stop(self) -> None:
         """Ends the thread after the chore it is at; files still to be removed are removed at the next start."""
-        with self._wake:
-            self._stopping = True
-            self._wake.notify()
-        if self._thread.ident is not None:
-            self._thread.join()
+        self._stopping = True
+        self._worker.stop()
 
     def stopping(self) -> bool:
         """Whether long work should end early."""
@@ -82,23 +78,23 @@ class Housekeeper:
     def remove_later(self, paths: list[str], delay_ms: int) -> None:
         """Has files or directories removed after a while."""
         due = self._manager.clock.monotonic() + delay_ms / 1000
-        with self._wake:
+        with self._lock:
             for path in paths:
                 heapq.heappush(self._removals, (due, path))
-            self._wake.notify()
+            self._worker.call_locked()
 
     def notify_later(self, log: "PartitionLog") -> None:
         """Tells a log's listeners to look again, from a thread that holds no lock."""
-        with self._wake:
+        with self._lock:
             self._to_notify.append(log)
-            self._wake.notify()
+            self._worker.call_locked()
 
     def run_due(self) -> float:
         """Does everything that is due; seconds until something is again."""
         now = self._manager.clock.monotonic()
         if not self._chores:
             self._chores = self._make_chores(now)
-        with self._wake:
+        with self._lock:
             to_notify, self._to_notify = self._to_notify, []
             removals = []
             while self._removals and self._removals[0][0] <= now:
@@ -112,7 +108,7 @@ class Housekeeper:
                 chore.due = now + chore.interval
                 self._do(chore)
         due = min(chore.due for chore in self._chores)
-        with self._wake:
+        with self._lock:
             if self._removals:
                 due = min(due, self._removals[0][0])
         return max(0.0, due - self._manager.clock.monotonic())
@@ -129,18 +125,14 @@ class Housekeeper:
             Chore("producer expiry", expiry, now + expiry, self.expire_producers),
         ]
 
-    def _run(self) -> None:
-        while True:
-            try:
-                wait = self.run_due()
-            except Exception:  # noqa: BLE001 - the thread must live
-                _LOG.exception("housekeeping failed")
-                wait = FLUSH_CHECK_INTERVAL
-            with self._wake:
-                if not self._stopping and not self._to_notify and wait > 0:
-                    self._wake.wait(wait)
-                if self.stopping():
-                    return
+    def _turn(self) -> float | None:
+        if self._stopping:
+            return None
+        try:
+            return self.run_due()
+        except Exception:  # noqa: BLE001 - the thread must live
+            _LOG.exception("housekeeping failed")
+            return FLUSH_CHECK_INTERVAL
 
     def _do(self, chore: Chore) -> None:
         try:
@@ -148,10 +140,14 @@ class Housekeeper:
         except Exception:  # noqa: BLE001 - the next turn may go better, and the thread must live
             _LOG.exception("a chore failed and will be tried again", extra=fields(chore=chore.name))
 
+    def _dirty_logs(self) -> "list[PartitionLog]":
+        """In an order that does not change from run to run."""
+        return sorted(self._manager.dirty_logs, key=lambda log: (log.topic, log.partition))
+
     def flush_by_age(self) -> None:
         """Hands logs to the flusher whose oldest unflushed record has waited flush.ms."""
         now = self._manager.clock.monotonic()
-        for log in list(self._manager.dirty_logs):
+        for log in self._dirty_logs():
             since = log.unflushed_since
             if since and log.config.flush_ms <= (now - since) * 1000:
                 self._manager.flusher.submit(log, log.log_end_offset)
@@ -171,7 +167,7 @@ class Housekeeper:
 
     def checkpoint(self) -> None:
         """Puts unsynced logs on the disk and writes down how far each one is."""
-        dirty = list(self._manager.dirty_logs)
+        dirty = self._dirty_logs()
         if len(dirty) >= BULK_FLUSH_COUNT_MIN:
             flush_together(dirty, self._manager.directory)
         for log in dirty:

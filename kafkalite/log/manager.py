@@ -14,14 +14,12 @@ change something block and are for the io pool.
 
 import logging
 import os
-import queue
 import resource
 import threading
 from collections.abc import Callable, Container, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 
 from kafkalite._native.base import file_ops
-from kafkalite._native.log.segment import FileCache, Segment
+from kafkalite._native.log.segment import FileCache
 from kafkalite._native.serve.topic_table import Topic, TopicTable
 from kafkalite.clock import Clock, ExpiryTime
 from kafkalite.errors import (
@@ -36,6 +34,7 @@ from kafkalite.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
+from kafkalite.executors import THREADS, Executors
 from kafkalite.log import adoption, checkpoints, directory, disk, files, journal
 from kafkalite.log.cleaner import LogCleaner
 from kafkalite.log.flusher import Flusher, flush_together
@@ -44,8 +43,8 @@ from kafkalite.log.housekeeping import BULK_FLUSH_COUNT_MIN, Housekeeper
 from kafkalite.log.journal import Journal, TopicState
 from kafkalite.log.loading import LoadPlan, load, load_offline
 from kafkalite.log.partition_log import LogServices, PartitionLog
-from kafkalite.log.producer_state import Captured
 from kafkalite.log.retention import RetentionPolicy
+from kafkalite.log.sealer import Sealer
 from kafkalite.logging import fields
 from kafkalite.model import INTERNAL_TOPICS, new_uuid, topic_name_error, topic_names_collide, uuid_text
 from kafkalite.settings.broker import BrokerConfig
@@ -53,14 +52,9 @@ from kafkalite.settings.topic import TopicConfig
 
 _LOG = logging.getLogger(__name__)
 
-SEAL_QUEUE_SIZE_MAX = 256
-"""Full segments that may wait to be synced; beyond it rolling waits."""
-
 OPEN_SEGMENTS_MIN = 8
 CLOSE_THREADS = 4
 """Threads that close logs: closing waits for the file system far more than it computes."""
-
-SealJob = tuple[PartitionLog, Segment, Captured]
 
 
 class LogManager:
@@ -73,9 +67,11 @@ class LogManager:
         *,
         on_fatal: Callable[[BaseException], None],
         policies: Iterable[RetentionPolicy] = (),
+        executors: Executors = THREADS,
     ) -> None:
         self.config = config
         self.clock = clock
+        self.executors = executors
         self.expiry_time = ExpiryTime(clock, config.clock_jump_hold_ms)
         self.directory = str(config.data_directory)
         self.table = TopicTable()
@@ -84,7 +80,7 @@ class LogManager:
         self.cluster_id = ""
         self.clean_start = True
         self.dirty_logs: set[PartitionLog] = set()
-        self.flusher = Flusher(on_fatal)
+        self.flusher = Flusher(on_fatal, executors)
         self.on_topic_deleted: Callable[[str], None] | None = None
         self.topic_listeners: list[Callable[[str], None]] = []
         """Told, with no lock held, of a topic that came, went, or has more partitions. They must not block."""
@@ -99,14 +95,13 @@ class LogManager:
         self._renames_failed: str | None = None
         self._directory_lock: directory.DirectoryLock | None = None
         self._offline: dict[PartitionLog, str] = {}
-        self._seal_jobs: queue.Queue[SealJob | None] = queue.Queue(SEAL_QUEUE_SIZE_MAX)
-        self._sealer = threading.Thread(target=self._seal_loop, name="kafkalite-sealer", daemon=True)
+        self.sealer = Sealer(executors)
         self._started = False
         self.services = LogServices(
             cache=FileCache(open_segments_max(config)),
             clock=clock,
             dirty_logs=self.dirty_logs,  # type: ignore[arg-type]  # LogCore declares its own element type
-            seal=self._seal,
+            seal=self.sealer.submit,
             remove_later=self._remove_later,
             request_flush=self.flusher.submit,
             log_start_moved=lambda _log: self.write_log_starts(),
@@ -139,7 +134,7 @@ class LogManager:
             raise
         self._started = True
         self.flusher.start()
-        self._sealer.start()
+        self.sealer.start()
         self.housekeeper.start()
         self.cleaner.start()
 
@@ -233,8 +228,8 @@ class LogManager:
         if self.clean_start:
             logs = [self._load(plan) for plan in plans]
         else:
-            with ThreadPoolExecutor(self.config.num_recovery_threads_per_data_dir, "kafkalite-recovery") as pool:
-                logs = list(pool.map(self._load, plans))
+            count = self.config.num_recovery_threads_per_data_dir
+            logs = self.executors.each("kafkalite-recovery", count, self._load, plans)
         by_topic: dict[str, list[PartitionLog]] = {}
         for log in logs:
             by_topic.setdefault(log.topic, []).append(log)
@@ -326,8 +321,7 @@ class LogManager:
         self._started = False
         self.cleaner.stop()
         self.housekeeper.stop()
-        self._seal_jobs.put(None)
-        self._sealer.join()
+        self.sealer.stop()
         self.flusher.stop()
 
     def _release(self) -> None:
@@ -346,8 +340,7 @@ class LogManager:
         if len(logs) < BULK_FLUSH_COUNT_MIN:
             closed = [self._close_log(log) for log in logs]
         else:
-            with ThreadPoolExecutor(CLOSE_THREADS, "kafkalite-close") as pool:
-                closed = list(pool.map(self._close_log, logs))
+            closed = self.executors.each("kafkalite-close", CLOSE_THREADS, self._close_log, logs)
         return all(closed) and not self._offline
 
     @staticmethod
@@ -641,20 +634,6 @@ class LogManager:
                 self._write(journal_, {"op": "producer_ids", "next": producer_id + 1})
 
     # ---- what the logs ask for --------------------------------------------------------------------------------------
-
-    def _seal(self, log: PartitionLog, segment: Segment, state: Captured) -> None:
-        self._seal_jobs.put((log, segment, state))
-
-    def _seal_loop(self) -> None:
-        while True:
-            job = self._seal_jobs.get()
-            if job is None:
-                return
-            log, segment, state = job
-            try:
-                log.finish_seal(segment, state)
-            except Exception:  # noqa: BLE001 - the other logs still need this thread
-                _LOG.exception("a full segment could not be finished", extra=fields(path=segment.path))
 
     def _remove_later(self, paths: list[str], delay_ms: int) -> None:
         self.housekeeper.remove_later(paths, delay_ms)

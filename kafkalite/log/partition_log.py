@@ -18,12 +18,12 @@ import errno
 import itertools
 import logging
 import os
-import random
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from kafkalite import chance
 from kafkalite._native.base import file_ops
 from kafkalite._native.log.index import SegmentIndex
 from kafkalite._native.log.log_core import APPEND_ASK, LogCore, LogSlice
@@ -171,7 +171,7 @@ class PartitionLog(LogCore):
         self._set_numbers(
             segment_size_max=config.segment_bytes,
             segment_ms=min(config.segment_ms, config.max_compaction_lag_ms) if config.compacted else config.segment_ms,
-            roll_jitter_ms=random.randrange(jitter_max) if jitter_max > 0 else 0,
+            roll_jitter_ms=chance.below(jitter_max) if jitter_max > 0 else 0,
             index_interval=config.index_interval_bytes,
             index_count_max=max(1, config.segment_index_bytes // 8),
             message_size_max=config.max_message_bytes,

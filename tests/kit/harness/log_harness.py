@@ -202,8 +202,7 @@ def abandon(manager: LogManager) -> None:
     """What kill -9 leaves: threads gone, lock free, no clean marker, the page cache as it is."""
     manager._started = False
     manager.housekeeper.stop()
-    manager._seal_jobs.put(None)
-    manager._sealer.join()
+    manager.sealer.stop()
     manager.flusher.stop()
     for log in manager.logs():
         release(log)

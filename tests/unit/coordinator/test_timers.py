@@ -91,6 +91,6 @@ def test_thread_fires_and_ends_with_stop():
     late.set(1000)
     queue.timer(fired.set).set(0.01)
     assert fired.wait(10)
-    thread = queue._thread
+    thread = queue._worker._thread
     queue.stop()
     assert not thread.is_alive()
