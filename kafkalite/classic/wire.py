@@ -13,20 +13,21 @@ import struct
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kafkalite._native.classic import message_set as native
 from kafkalite.classic.errors import ClassicError, UnknownError, error_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-PRODUCE: Final = 0
-FETCH: Final = 1
-MULTIFETCH: Final = 2
-MULTIPRODUCE: Final = 3
-OFFSETS: Final = 4
+PRODUCE: Final = native.TYPE_PRODUCE
+FETCH: Final = native.TYPE_FETCH
+MULTIFETCH: Final = native.TYPE_MULTIFETCH
+MULTIPRODUCE: Final = native.TYPE_MULTIPRODUCE
+OFFSETS: Final = native.TYPE_OFFSETS
 
 LATEST: Final = -1
 EARLIEST: Final = -2
-ANY_PARTITION: Final = -1
+ANY_PARTITION: Final = native.ANY_PARTITION
 """In a produce request: the broker picks one."""
 PRODUCE_HEADS_MAX: Final = 1024
 """Topics and partitions for which the start of a produce request is remembered."""

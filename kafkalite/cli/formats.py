@@ -16,7 +16,7 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from kafkalite._native.wire.lines import OPERATIONS, render
+from kafkalite._native.wire.lines import OPERATIONS, STEPS_MAX, render
 from kafkalite.cli import UsageError
 from kafkalite.cli.common import unescape
 
@@ -33,7 +33,6 @@ FIELDS = {
     b"T": "timestamp",
     b"h": "headers",
 }
-STEPS_MAX = 32
 _PART = re.compile(rb"%(.?)", re.DOTALL)
 
 

@@ -27,6 +27,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from kafkalite._native.serve.produce import ADMITS_FROM
 from kafkalite._native.wire.codec import CodecError
 from kafkalite.clock import ExpiryTime
 from kafkalite.coordinator import transaction as rules
@@ -72,8 +73,6 @@ COMPLETE_RETRY_S_MAX: Final = 5.0
 ABORT_RETRY_S: Final = 1.0
 LOADING_LOOK_S: Final = 0.2
 """How often a stop is looked for while groups are loaded."""
-PRODUCE_ADDS_SINCE: Final = 12
-"""First version of Produce that adds its partitions itself (KIP-890)."""
 PRODUCE_ABORTABLE_SINCE: Final = 11
 """First version of Produce whose clients know TRANSACTION_ABORTABLE."""
 OFFSETS_ADD_SINCE: Final = 5
@@ -454,7 +453,7 @@ class TransactionCoordinator:
         if transactional_id is None:
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         where = TopicPartition(topic, partition)
-        if produce_version < PRODUCE_ADDS_SINCE:
+        if produce_version < ADMITS_FROM:
             abortable = produce_version >= PRODUCE_ABORTABLE_SINCE
             code = self._verify(transactional_id, producer_id, producer_epoch, where, abortable=abortable)
             return int(ErrorCode.NOT_ENOUGH_REPLICAS) if code in _UNEXPECTED_BY_PRODUCERS else _fenced_as_old(code)

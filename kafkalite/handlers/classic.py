@@ -13,6 +13,7 @@ import random
 from typing import TYPE_CHECKING
 
 from kafkalite._native.classic import classic_log as native
+from kafkalite._native.classic.message_set import ANY_PARTITION
 from kafkalite._native.log.log_core import LogSlice
 from kafkalite.errors import ErrorCode, KafkaError, TopicAlreadyExists
 from kafkalite.log.classic_log import OFFSETS_EARLIEST, OFFSETS_LATEST, ClassicLog
@@ -27,7 +28,6 @@ _LOG = logging.getLogger("kafkalite.classic")
 
 WRONG_PARTITION = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 """0.7's name of code 3. All of its codes are the first of today's table, some under another name."""
-ANY_PARTITION = -1
 
 
 class ClassicHost:

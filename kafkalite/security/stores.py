@@ -11,14 +11,11 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from kafkalite._native.tls.tls_context import KeyStore, TrustStore
+from kafkalite._native.tls.tls_context import STORE_SIZE_MAX, KeyStore, TrustStore
 from kafkalite.errors import ConfigError
 from kafkalite.settings.areas.tls import TlsSettings
 
 T = TypeVar("T")
-
-SIZE_MAX = 16 * 1024 * 1024
-"""A larger file is no store."""
 
 _JKS = b"\xfe\xed\xfe\xed"
 _PEM_BLOCK = re.compile(r"\s*-----BEGIN (?P<what>[A-Z0-9 ]+)-----(?P<body>[^-]*)-----END (?P=what)-----\s*")
@@ -114,10 +111,10 @@ def read_file(key: str, path: str) -> bytes:
         raise ConfigError(key, f"{path} cannot be read: {error.strerror}") from None
     try:
         found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode) or found.st_size > SIZE_MAX:
-            raise ConfigError(key, f"{path} is no plain file of at most {SIZE_MAX} bytes")
+        if not stat.S_ISREG(found.st_mode) or found.st_size > STORE_SIZE_MAX:
+            raise ConfigError(key, f"{path} is no plain file of at most {STORE_SIZE_MAX} bytes")
         with os.fdopen(os.dup(fd), "rb") as file:
-            return file.read(SIZE_MAX)
+            return file.read(STORE_SIZE_MAX)
     except OSError as error:
         raise ConfigError(key, f"{path} cannot be read: {error.strerror}") from None
     finally:

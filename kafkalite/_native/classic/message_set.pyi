@@ -2,6 +2,12 @@ from collections.abc import Callable, Iterator
 
 from typing_extensions import Buffer
 
+TYPE_PRODUCE: int
+TYPE_FETCH: int
+TYPE_MULTIFETCH: int
+TYPE_MULTIPRODUCE: int
+TYPE_OFFSETS: int
+ANY_PARTITION: int
 FAULT_TEXT: dict[int, str]
 PARTIAL: int
 BAD_SIZE: int

@@ -6,6 +6,8 @@ from kafkalite._native.serve.transfer import Answer, OutBuffer
 from kafkalite.deferred import Deferred
 from kafkalite.pool import IoPool
 
+ADMITS_FROM: int
+
 def deferred_bytes_now() -> int: ...
 
 class TransactionGate(Protocol):

@@ -1,6 +1,7 @@
 from typing import final
 
 PROTOCOLS: dict[str, int]
+STORE_SIZE_MAX: int
 
 def library_version() -> str: ...
 def cipher_name(standard_name: str) -> str | None: ...

@@ -6,6 +6,7 @@ from kafkalite._native.wire.columns import ColumnLike
 from kafkalite.record.columns import RecordColumns
 
 OPERATIONS: dict[str, int]
+STEPS_MAX: int
 
 def split_lines(buffer: Buffer, separator: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64], int]: ...
 def split_keys(

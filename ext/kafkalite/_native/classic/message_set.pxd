@@ -1,4 +1,7 @@
-"""Kafka 0.7's messages: one stored entry read from bytes, a set of them walked. See message_set.pyx for the layout."""
+"""Kafka 0.7's messages: one stored entry read from bytes, a set of them walked. See message_set.pyx for the layout.
+
+And its requests' types, which broker and client must have alike.
+"""
 
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
@@ -10,6 +13,17 @@ cdef enum:
     OVERHEAD_0 = 9                  # bytes of an entry that are not payload: magic 0
     OVERHEAD_1 = 10                 # magic 1
     CODEC_MASK = 3                  # of the attributes
+
+# A request's first field, for Python too.
+cpdef enum:
+    TYPE_PRODUCE = 0
+    TYPE_FETCH = 1
+    TYPE_MULTIFETCH = 2
+    TYPE_MULTIPRODUCE = 3
+    TYPE_OFFSETS = 4
+
+cpdef enum:
+    ANY_PARTITION = -1              # in a PRODUCE: the broker picks one
 
 cdef enum EntryFault:
     ENTRY_GOOD = 0

@@ -27,6 +27,7 @@ from libc.string cimport memcpy, memmove
 
 import heapq
 import logging
+import selectors
 from collections import deque
 
 from kafkalite._native.base.debug cimport kl_assert
@@ -83,6 +84,8 @@ cdef enum:
     TIMERS_PURGE_MIN = 256
     HANDSHAKE_STEPS_MAX = 8             # in a loop turn: the rest wait, and everybody else is served in between
     TLS_HELLO_SIZE = 0x16030000         # what the first bytes of TLS are, read as the length of a request
+
+assert (EVENT_READ, EVENT_WRITE) == (selectors.EVENT_READ, selectors.EVENT_WRITE)
 
 
 cdef NativeApi native_api(tuple row, int flexible_from) except *:

@@ -39,6 +39,8 @@ from libc.string cimport memset
 
 import secrets
 
+from kafkalite.model import TOPIC_NAME_SIZE_MAX as _TOPIC_NAME_SIZE_MAX
+
 from kafkalite._native.log.log_core cimport LogListener
 from kafkalite._native.serve.request_parts cimport add_part
 from kafkalite._native.serve.topic_table cimport TopicRef
@@ -52,6 +54,8 @@ cdef enum:
     INT32_MAX = 0x7FFFFFFF
     TOPIC_NAME_SIZE_MAX = 249
     PARTS_AT_FIRST = 8
+
+assert TOPIC_NAME_SIZE_MAX == _TOPIC_NAME_SIZE_MAX
 
 
 cdef class FetchParts(LogListener):

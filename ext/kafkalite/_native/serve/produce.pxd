@@ -9,6 +9,10 @@ from kafkalite._native.wire.batch cimport RecordFaults
 cdef enum:
     PRODUCE_FLEXIBLE_FROM = 9       # version
 
+# For Python too.
+cpdef enum:
+    ADMITS_FROM = 12                # first version whose transactions are KIP-890's: writing adds the partition
+
 cdef enum ServeResult:
     SERVED = 0          # the response frame is in the out buffer
     NO_ANSWER = 1       # acks=0, all appended

@@ -78,7 +78,6 @@ cdef enum:
     PARTS_AT_FIRST = 64
     PARTITION_SIZE_MIN = 5      # an int32 index and a null records field in its shortest form
     TOPIC_SIZE_MIN = 2
-    ADMITS_FROM = 12            # first version of Produce whose transactions are KIP-890's
 
 # Bytes of batches copied for the I/O pool and not appended yet, over all connections. Guarded by the GIL.
 cdef int64_t deferred_bytes = 0

@@ -26,7 +26,9 @@ from kafkalite._native.tls.libssl cimport (
 cdef enum:
     CERTIFICATE_LIST_SIZE_MAX = 102400      # of a client's chain, in a handshake
     CHAIN_DEPTH_MAX = 10                    # certificates between a client's and a trusted one
-    STORE_SIZE_MAX = 16777216
+
+cpdef enum:
+    STORE_SIZE_MAX = 16777216               # bytes: a larger file is no store
 
 PROTOCOLS = {"TLSv1.2": KL_TLS1_2, "TLSv1.3": KL_TLS1_3}
 """Versions that are served, by Kafka's names."""

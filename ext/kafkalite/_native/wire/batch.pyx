@@ -35,8 +35,12 @@ from kafkalite._native.wire.status cimport (
     Status,
 )
 
+from kafkalite.model import NO_TIMESTAMP as _NO_TIMESTAMP
+
 cdef enum:
     NO_TIMESTAMP = -1       # "none given": exempt from bounds, as in Kafka
+
+assert NO_TIMESTAMP == _NO_TIMESTAMP
 
 cdef const unsigned char* EMPTY = b""
 

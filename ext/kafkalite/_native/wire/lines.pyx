@@ -25,6 +25,9 @@ cdef const unsigned char* NOTHING = b""
 cdef enum:
     INTEGER_SIZE_MAX = 20       # characters of an int64
 
+cpdef enum:
+    STEPS_MAX = 32              # of a format
+
 cdef enum Operation:
     LITERAL = 0
     KEY = 1
@@ -279,14 +282,14 @@ def render(columns not None, list steps not None, bytes null_text not None):
     cdef ColumnDoor header_keys, header_values
     cdef Py_ssize_t count = values.count
     cdef Py_ssize_t i, s, step_count = len(steps)
-    cdef Step[32] program
+    cdef Step[STEPS_MAX] program
     cdef Rows rows
     cdef Growing out
     cdef bint done = True
     if keys.count != count or offsets.shape[0] != count or timestamps.shape[0] != count:
         raise ValueError("columns of different lengths")
-    if step_count > 32:
-        raise ValueError(f"a format of {step_count} parts; 32 are allowed")
+    if step_count > STEPS_MAX:
+        raise ValueError(f"a format of {step_count} parts; {STEPS_MAX} are allowed")
     for s in range(step_count):
         program[s].operation = steps[s][0]
         program[s].data = <const unsigned char*><bytes>steps[s][1]
