@@ -53,7 +53,7 @@ def test_read_slice(
         log.append_batch(bytearray(data))
 
     def read() -> None:
-        _, found = log.slice_at(500 * count, 65_536)
+        _, _, found = log.slice_at(500 * count, 65_536)
         assert found is not None
         found.release()
 

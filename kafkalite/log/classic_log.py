@@ -19,10 +19,10 @@ from kafkalite._native.classic.message_set import MessageSetError
 from kafkalite._native.log.log_core import LogSlice
 from kafkalite._native.log.producers import ProducerTable
 from kafkalite._native.log.record_format import RecordFormat
-from kafkalite._native.log.segment import Segment, SegmentUnreadable
+from kafkalite._native.log.segment import READ_DEFER, Segment, SegmentUnreadable
 from kafkalite.errors import ErrorCode, error_for
 from kafkalite.log import files
-from kafkalite.log.partition_log import READ_DEFER, BulkFlush, LogServices, PartitionLog
+from kafkalite.log.partition_log import BulkFlush, LogServices, PartitionLog
 from kafkalite.log.producer_state import Captured, ProducerState
 from kafkalite.logging import fields
 from kafkalite.model import OffsetAndTimestamp
@@ -179,20 +179,20 @@ class ClassicLog(PartitionLog):
             found.release()
 
     def range_blocking(self, offset: int, size_max: int) -> tuple[int, LogSlice | None]:
-        """What a read on a worker gives, after opening the segment; the caller releases the slice."""
+        """(error code, what a read on a worker gives), after opening the segment; the caller releases the slice."""
         for _ in range(3):
-            error, found = native.read(self, offset, size_max)
-            if error != READ_DEFER:
+            outcome, error, found = native.read(self, offset, size_max)
+            if outcome != READ_DEFER:
                 return error, found
             try:
                 with self.segment_at(offset):
-                    error, found = native.read(self, offset, size_max)
+                    outcome, error, found = native.read(self, offset, size_max)
             except FileNotFoundError:
                 continue  # retention was faster: the next look says that the offset is gone
             except OSError as failure:
                 self._storage_error(failure, "a segment could not be opened")
                 break
-            if error != READ_DEFER:
+            if outcome != READ_DEFER:
                 return error, found
         return ErrorCode.KAFKA_STORAGE_ERROR, None
 

@@ -30,7 +30,7 @@ from kafkalite._native.log.log_core import APPEND_ASK, LogCore, LogSlice
 from kafkalite._native.log.producers import FROM_CLIENT, FROM_COORDINATOR, ProducerTable
 from kafkalite._native.log.record_format import RecordFormat
 from kafkalite._native.log.scan import SegmentScan, header_at
-from kafkalite._native.log.segment import FileCache, Segment, SegmentUnreadable
+from kafkalite._native.log.segment import READ_DEFER, FileCache, Segment, SegmentUnreadable
 from kafkalite._native.wire.batch import RecordFaults
 from kafkalite.clock import Clock, SystemClock
 from kafkalite.errors import (
@@ -52,7 +52,6 @@ from kafkalite.settings.topic import TopicConfig
 
 _LOG = logging.getLogger(__name__)
 
-READ_DEFER = -1000
 STRICT_EPOCHS_SINCE = 2
 """First transaction.version in which every marker has an epoch above its transaction's."""
 VERIFY_AHEAD = 4 * 1024 * 1024
@@ -623,11 +622,11 @@ class PartitionLog(LogCore):
     def read_blocking(
         self, offset: int, size_max: int, *, whole_first_batch: bool = True
     ) -> tuple[int, LogSlice | None]:
-        """What read_slice gives, after doing what it could not do without blocking. The caller releases the slice."""
-        error = READ_DEFER
+        """(error code, what read_slice gives), after doing what it could not do without blocking. The caller releases
+        the slice."""
         for _ in range(READ_ATTEMPTS_MAX):
-            error, found = self.slice_at(offset, size_max, whole_first_batch=whole_first_batch)
-            if error != READ_DEFER:
+            outcome, error, found = self.slice_at(offset, size_max, whole_first_batch=whole_first_batch)
+            if outcome != READ_DEFER:
                 return error, found
             if not self.prepare_read(offset, size_max):
                 break

@@ -39,7 +39,7 @@ def committed_values(log: PartitionLog, size_max: int) -> dict[bytes | None, byt
     at = log.log_start_offset
     while at < log.last_stable_offset:
         log.prepare_read(at, size_max)
-        error, data = log.read_copy(at, size_max, upper_offset=log.last_stable_offset)
+        _, error, data = log.read_copy(at, size_max, upper_offset=log.last_stable_offset)
         assert error == 0, error
         if not data:
             break  # nothing but a gap below the last stable offset

@@ -15,7 +15,7 @@ import pytest
 
 from kafkalite._native.base.mapped_faults import MappedFile, fault_count, watch_count
 from kafkalite._native.log.scan import SegmentScan, batch_headers, header_at
-from kafkalite._native.log.segment import SegmentUnreadable
+from kafkalite._native.log.segment import READ_REFUSED, SegmentUnreadable
 from kafkalite.errors import ErrorCode, KafkaError, StorageError
 from tests.kit.harness.log_harness import LogHarness, PlainLog, damage_ranges, make_batch, read_all, release, split
 
@@ -286,7 +286,7 @@ def test_the_same_offsets_are_under_quarantine_after_a_restart(
     first = damage[0][0]
     if number != -1:
         assert not segment.is_open, "nothing of it has been read"
-    assert log.slice_at(first, 1) == (ErrorCode.CORRUPT_MESSAGE, None)
+    assert log.slice_at(first, 1) == (READ_REFUSED, ErrorCode.CORRUPT_MESSAGE, None)
     if number != -1:
         assert not segment.is_open
     assert codes_by_offset(log, end) == codes

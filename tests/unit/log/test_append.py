@@ -209,7 +209,7 @@ def test_offline_and_deleted_logs_say_so(tmp_path: Path) -> None:
     log.append(GOOD)
     log.go_offline("a test says so")
     assert log.append_batch(GOOD)[1] == 56
-    assert log.read_copy(0, 10)[0] == 56
+    assert log.read_copy(0, 10)[1] == 56
     log.mark_deleted()
     assert log.append_batch(GOOD)[1] == 3
-    assert log.read_copy(0, 10)[0] == 3
+    assert log.read_copy(0, 10)[1] == 3

@@ -12,6 +12,7 @@ from kafkalite._native.classic import classic_log as native
 from kafkalite._native.classic import message_set
 from kafkalite._native.classic.message_set import Message
 from kafkalite._native.log.log_core import APPEND_DEFER, APPEND_DONE
+from kafkalite._native.log.segment import READ_REFUSED
 from kafkalite.errors import CorruptMessage, MessageTooLarge, OffsetOutOfRange, StorageError
 from kafkalite.log.classic_log import ClassicLog
 from kafkalite.log.manager import LogManager
@@ -543,7 +544,7 @@ def test_modern_producers_and_readers_of_batches_are_refused(harness: LogHarness
 
     log = opened(harness)
     assert log.append_batch(make_batch())[1] == 43
-    assert log.read_copy(0, 100) == (43, b"")
+    assert log.read_copy(0, 100) == (READ_REFUSED, 43, b"")
 
 
 def test_messages_of_any_attributes_are_kept(harness: LogHarness) -> None:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from kafkalite._native.log.segment import READ_NOTHING
 from kafkalite.log import index_file, snapshots
 from tests.kit.fakes.clock import FakeClock
 from tests.kit.harness.log_harness import TIME_MS, LogHarness, PlainLog, make_batch, read_all
@@ -102,7 +103,7 @@ def test_nothing_is_on_the_disk_before_the_first_append(tmp_path: Path) -> None:
     harness = LogHarness(tmp_path)
     log = harness.open()
     assert list(harness.path.iterdir()) == []
-    assert log.read_copy(0, 100) == (0, b"")
+    assert log.read_copy(0, 100) == (READ_NOTHING, 0, b"")
     log.close()
     assert list(harness.path.iterdir()) == []
 

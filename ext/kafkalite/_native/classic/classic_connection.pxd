@@ -3,6 +3,7 @@
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from kafkalite._native.log.log_core cimport LogCore, LogSlice
+from kafkalite._native.log.segment cimport ReadResult
 from kafkalite._native.serve.connection cimport Connection
 from kafkalite._native.serve.topic_table cimport TopicTable
 from kafkalite._native.serve.transfer cimport Answer, OutBuffer
@@ -43,7 +44,7 @@ cdef class ClassicServer:
     cdef bint read_produce_parts(self, Cursor* c, int32_t count) except -1
     cdef bint read_fetch_parts(self, Cursor* c, int32_t count) except -1
     cdef int produce_part(self, const ClassicPart* part) except -1
-    cdef LogSlice fetch_part(self, const ClassicPart* part, int64_t size_left, int* code)
+    cdef LogSlice fetch_part(self, const ClassicPart* part, int64_t size_left, ReadResult* out)
     cdef int32_t pick(self, Py_ssize_t count) noexcept
 
 cdef class PendingSets:

@@ -24,8 +24,11 @@ import logging
 import os
 
 from kafkalite._native.classic.classic_log cimport SetAppend, append_set, read_range
+from kafkalite._native.classic.message_set cimport (
+    ANY_PARTITION, TYPE_FETCH, TYPE_MULTIFETCH, TYPE_MULTIPRODUCE, TYPE_OFFSETS, TYPE_PRODUCE,
+)
 from kafkalite._native.log.log_core cimport APPEND_DEFER, LogCore, LogSlice
-from kafkalite._native.log.segment cimport READ_DEFER
+from kafkalite._native.log.segment cimport READ_DEFER, READ_REFUSED, ReadResult
 from kafkalite._native.serve.connection cimport Connection
 from kafkalite._native.serve.request_parts cimport add_part
 from kafkalite._native.serve.topic_table cimport Topic
@@ -56,15 +59,6 @@ from kafkalite._native.log.segment import SegmentUnreadable
 cdef object logger = logging.getLogger("kafkalite.classic")
 
 cdef enum:
-    TYPE_PRODUCE = 0
-    TYPE_FETCH = 1
-    TYPE_MULTIFETCH = 2
-    TYPE_MULTIPRODUCE = 3
-    TYPE_OFFSETS = 4
-
-    CODE_BLOCKED = -1000                # never sent
-
-    ANY_PARTITION = -1
     PARTS_AT_FIRST = 8
     PART_SIZE_MIN = 10                  # a topic's length, a partition and a size: the least a part can be
     PART_HEADER_SIZE = 6                # int32 size and int16 error code
@@ -176,24 +170,24 @@ cdef class ClassicServer:
         self.end_offset = done.end_offset
         return PART_FLUSHES if done.flush_due else PART_DONE
 
-    cdef LogSlice fetch_part(self, const ClassicPart* part, int64_t size_left, int* code):
-        """The bytes of one part and its error code; CODE_BLOCKED when the I/O pool has to open its segment first."""
+    cdef LogSlice fetch_part(self, const ClassicPart* part, int64_t size_left, ReadResult* out):
+        """The bytes of one part; `out` has 0.7's error code. READ_DEFER: the I/O pool has to open its segment first."""
         cdef Topic topic = self.table.find(part.topic, part.topic_size)
         cdef LogCore log
         cdef LogSlice piece
-        cdef int error
+        out.outcome = READ_REFUSED
         if topic is None:
-            code[0] = self.host.code_without_log(
+            out.error = self.host.code_without_log(
                 PyBytes_FromStringAndSize(<const char*>part.topic, part.topic_size), part.partition)
             return None
-        code[0] = UNKNOWN_TOPIC_OR_PARTITION
+        out.error = UNKNOWN_TOPIC_OR_PARTITION
         if part.partition < 0 or part.partition >= len(<tuple>topic.partitions):
             return None
         log = <LogCore>(<tuple>topic.partitions)[part.partition]
         if not log.format.positional:
             return None
-        piece = read_range(log, part.offset, min(<int64_t>part.size_max, size_left), &error)
-        code[0] = CODE_BLOCKED if error == READ_DEFER else code_of(error)
+        piece = read_range(log, part.offset, min(<int64_t>part.size_max, size_left), out)
+        out.error = code_of(out.error)
         return piece
 
 
@@ -360,7 +354,7 @@ cdef class ClassicConnection(Connection):
         cdef ClassicPart* part
         cdef int32_t i
         cdef int64_t size = 0
-        cdef int code = NONE
+        cdef ReadResult found
         cdef list codes = []
         cdef list pieces = []
         if not server.read_fetch_parts(c, count):
@@ -368,10 +362,10 @@ cdef class ClassicConnection(Connection):
         for i in range(server.part_count):
             if self.is_flushing():
                 break
-            piece = server.fetch_part(&server.parts[i], RESPONSE_SIZE_MAX - size, &code)
-            if code == CODE_BLOCKED:
+            piece = server.fetch_part(&server.parts[i], RESPONSE_SIZE_MAX - size, &found)
+            if found.outcome == READ_DEFER:
                 break
-            codes.append(code)
+            codes.append(found.error)
             pieces.append(piece)
             if piece is not None:
                 size += piece.size

@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t
 
 from kafkalite._native.log.log_core cimport LogCore, LogSlice
 from kafkalite._native.log.record_format cimport RecordFormat
+from kafkalite._native.log.segment cimport ReadResult
 
 cdef struct SetAppend:
     int error                       # Kafka's code where the set was refused, otherwise 0
@@ -19,4 +20,4 @@ cdef RecordFormat CLASSIC
 
 cdef int append_set(LogCore log, const unsigned char* data, int64_t size, bint may_block,
                     SetAppend* out) except -1
-cdef LogSlice read_range(LogCore log, int64_t offset, int64_t size_max, int* error)
+cdef LogSlice read_range(LogCore log, int64_t offset, int64_t size_max, ReadResult* out)

@@ -26,7 +26,9 @@ from kafkalite._native.classic.message_set cimport (
 )
 from kafkalite._native.log.log_core cimport APPEND_DEFER, APPEND_DONE, APPEND_REFUSED, LogCore, LogSlice, make_slice
 from kafkalite._native.log.record_format cimport PARSE_INCOMPLETE, PARSE_INVALID, PARSED, ItemInfo, RecordFormat
-from kafkalite._native.log.segment cimport READ_DEFER, Segment
+from kafkalite._native.log.segment cimport (
+    READ_DEFER, READ_FOUND, READ_NOTHING, ReadResult, Segment, refuse_read,
+)
 from kafkalite._native.wire.batch cimport (
     ATTRIBUTES_AT,
     BASE_OFFSET_AT,
@@ -210,26 +212,27 @@ cdef int _append_locked(LogCore log, const unsigned char* data, ItemInfo* info, 
     return 0
 
 
-cdef LogSlice read_range(LogCore log, int64_t offset, int64_t size_max, int* error):
-    """Bytes from `offset` on: at most size_max, flushed, of one segment. None with error 0: nothing there (yet).
+cdef LogSlice read_range(LogCore log, int64_t offset, int64_t size_max, ReadResult* out):
+    """Bytes from `offset` on: at most size_max, flushed, of one segment. None unless the outcome is READ_FOUND.
 
     Errors: OFFSET_OUT_OF_RANGE below the log's start or above its flushed end, KAFKA_STORAGE_ERROR,
-    UNKNOWN_TOPIC_OR_PARTITION (deleted); READ_DEFER: open_range() on the pool, then again.
+    UNKNOWN_TOPIC_OR_PARTITION (deleted). READ_DEFER: open the segment on the pool, then again.
     """
     cdef Segment segment
     cdef int64_t position, end
     cdef int64_t visible = log.flushed_offset
-    error[0] = 0
+    out.outcome = READ_NOTHING
+    out.error = 0
     if log.deleted:
-        error[0] = UNKNOWN_TOPIC_OR_PARTITION
+        refuse_read(out, UNKNOWN_TOPIC_OR_PARTITION)
         return None
     if log.offline:
-        error[0] = KAFKA_STORAGE_ERROR
+        refuse_read(out, KAFKA_STORAGE_ERROR)
         return None
     if not log.active.has_file and log.log_end_offset == 0:
         return None                             # nothing was ever written: whatever the offset
     if offset < log.log_start_offset or offset > visible:
-        error[0] = OFFSET_OUT_OF_RANGE
+        refuse_read(out, OFFSET_OUT_OF_RANGE)
         return None
     if offset == visible or size_max <= 0:
         return None
@@ -237,12 +240,13 @@ cdef LogSlice read_range(LogCore log, int64_t offset, int64_t size_max, int* err
     position = offset - segment.base_offset
     end = min(segment.size, visible - segment.base_offset)
     if position >= end:
-        error[0] = KAFKA_STORAGE_ERROR          # bytes that were flushed once and are gone
+        refuse_read(out, KAFKA_STORAGE_ERROR)   # bytes that were flushed once and are gone
         return None
     end = position + min(end - position, size_max)
     if not segment.try_pin():
-        error[0] = READ_DEFER
+        out.outcome = READ_DEFER
         return None
+    out.outcome = READ_FOUND
     return make_slice(log, segment, position, end - position)
 
 
@@ -326,7 +330,7 @@ def append(LogCore log not None, data, *, bint may_block=True):
 
 
 def read(LogCore log not None, int64_t offset, int64_t size_max=INT64_MAX):
-    """(error, LogSlice or None) of a byte range; the caller releases the slice. The error may be READ_DEFER (-1000)."""
-    cdef int error = 0
-    found = read_range(log, offset, size_max, &error)
-    return error, found
+    """(outcome, error, LogSlice or None) of a byte range, as LogCore.slice_at; the caller releases the slice."""
+    cdef ReadResult result
+    found = read_range(log, offset, size_max, &result)
+    return result.outcome, result.error, found

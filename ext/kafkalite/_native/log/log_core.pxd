@@ -5,7 +5,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t
 
 from kafkalite._native.log.producers cimport Marker, ProducerTable
 from kafkalite._native.log.record_format cimport ItemInfo, RecordFormat
-from kafkalite._native.log.segment cimport Segment
+from kafkalite._native.log.segment cimport ReadResult, Segment
 
 # What became of an append, for Python too.
 cpdef enum:
@@ -59,7 +59,7 @@ cdef class LogCore:
                     int origin=*, int64_t admitted=*) except -1
     cdef int64_t admission(self) noexcept
     cdef LogSlice read_slice(self, int64_t offset, int64_t size_max, bint whole_first_batch, int64_t upper_offset,
-                             int* error)
+                             ReadResult* out)
     cdef int add_listener(self, LogListener listener) except -1
     cdef int remove_listener(self, LogListener listener) except -1
 
@@ -103,4 +103,4 @@ cdef class LogCore:
     cdef Segment segment_of(self, int64_t offset, tuple segments)
     cdef int _check_contiguous(self, tuple segments) except -1
     cdef Segment _next_segment(self, Segment segment, tuple segments)
-    cdef int _after_fault(self, Segment segment) except -32000
+    cdef int _after_fault(self, Segment segment, ReadResult* out) except -1

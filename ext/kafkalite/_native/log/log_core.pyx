@@ -46,7 +46,9 @@ from kafkalite._native.log.producers cimport (
     read_marker,
 )
 from kafkalite._native.log.record_format cimport ItemInfo, RecordFormat, RecordsVerdict
-from kafkalite._native.log.segment cimport PAST_END, READ_DEFER, Segment
+from kafkalite._native.log.segment cimport (
+    READ_DEFER, READ_FOUND, READ_NOTHING, READ_PAST_END, ReadResult, Segment, refuse_read,
+)
 from kafkalite._native.wire.batch cimport CODEC_MASK, CONTROL
 from kafkalite._native.wire.error_codes cimport (
     CORRUPT_MESSAGE,
@@ -471,67 +473,63 @@ cdef class LogCore:
         return <Segment>segments[max(low - 1, 0)]
 
     cdef LogSlice read_slice(self, int64_t offset, int64_t size_max, bint whole_first_batch, int64_t upper_offset,
-                             int* error):
+                             ReadResult* out):
         """Whole batches from the one that holds `offset` (or the next one), below upper_offset, in size_max bytes.
 
-        None with error 0: nothing to read. Errors: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE (quarantined bytes),
-        KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION (deleted); READ_DEFER: read_blocking() on the pool, then again.
+        None unless the outcome is READ_FOUND. Errors: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE (quarantined bytes),
+        KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION (deleted). READ_DEFER: read_blocking() on the pool, then again.
         """
         cdef tuple segments = self.segments
         cdef int64_t log_end = self.log_end_offset
         cdef Segment segment
-        cdef int64_t start = 0
-        cdef int64_t end = 0
-        cdef int result
-        error[0] = 0
+        out.outcome = READ_NOTHING
+        out.error = 0
         if self.deleted:
-            error[0] = UNKNOWN_TOPIC_OR_PARTITION
+            refuse_read(out, UNKNOWN_TOPIC_OR_PARTITION)
         elif self.offline:
-            error[0] = KAFKA_STORAGE_ERROR
+            refuse_read(out, KAFKA_STORAGE_ERROR)
         elif self.format.positional:
-            error[0] = UNSUPPORTED_FOR_MESSAGE_FORMAT
+            refuse_read(out, UNSUPPORTED_FOR_MESSAGE_FORMAT)
         elif offset < self.log_start_offset or offset > log_end:
-            error[0] = OFFSET_OUT_OF_RANGE
-        if error[0] != 0 or offset >= log_end or offset >= upper_offset:
+            refuse_read(out, OFFSET_OUT_OF_RANGE)
+        if out.error != 0 or offset >= log_end or offset >= upper_offset:
             return None
         if upper_offset >= log_end:
             upper_offset = INT64_MAX
         segment = self.segment_of(offset, segments)
-        while True:
-            result = PAST_END
+        while segment is not None:
             if segment.damage is not None and segment.is_quarantined(offset):
-                error[0] = CORRUPT_MESSAGE
+                refuse_read(out, CORRUPT_MESSAGE)
                 return None
             if segment.size > 0:
                 if not segment.try_pin():
-                    error[0] = READ_DEFER
+                    out.outcome = READ_DEFER
                     return None
-                result = READ_DEFER
+                out.outcome = READ_DEFER
                 try:
-                    result = segment.slice(
-                        offset, size_max, whole_first_batch, upper_offset, segment.size, &start, &end)
+                    segment.slice(offset, size_max, whole_first_batch, upper_offset, segment.size, out)
                     if segment.has_fault() or (segment.index is not None and segment.index.has_fault()):
-                        result = self._after_fault(segment)
+                        self._after_fault(segment, out)
                 finally:
-                    if result != 0 or start == end:
+                    if out.outcome != READ_FOUND:
                         segment.unpin()
-            if result != PAST_END:
-                break
+                if out.outcome == READ_FOUND:
+                    return make_slice(self, segment, out.start, out.end - out.start)
+                if out.outcome != READ_PAST_END:
+                    return None
             segment = self._next_segment(segment, segments)
-            if segment is None:
-                return None
-        error[0] = result
-        if result != 0 or start == end:
-            return None
-        return make_slice(self, segment, start, end - start)
+        out.outcome = READ_NOTHING
+        return None
 
-    cdef int _after_fault(self, Segment segment) except -32000:
+    cdef int _after_fault(self, Segment segment, ReadResult* out) except -1:
         """What a read that met zeros in place of a file's bytes answers: an index is made anew, a log is offline."""
         if not segment.has_fault():
             segment.forget_index()
-            return READ_DEFER
-        self._read_failed(segment, EIO)
-        return KAFKA_STORAGE_ERROR
+            out.outcome = READ_DEFER
+        else:
+            refuse_read(out, KAFKA_STORAGE_ERROR)
+            self._read_failed(segment, EIO)
+        return out.outcome
 
     cdef Segment _next_segment(self, Segment segment, tuple segments):
         """The segment behind one of `segments`, or None. A gap at a segment's end is rare, so this may be slow."""
@@ -609,22 +607,23 @@ cdef class LogCore:
         return self.admission()
 
     def read_copy(self, int64_t offset, int64_t size_max, *, bint whole_first_batch=True, upper_offset=None):
-        """(error code, bytes) of read_slice; the error code may be READ_DEFER (-1000)."""
-        cdef int error = 0
+        """(outcome, error, bytes) of read_slice, where the outcome is one of READ_... and the error, Kafka's code, is 0
+        unless it was refused."""
+        cdef ReadResult result
         cdef LogSlice found = self.read_slice(
-            offset, size_max, whole_first_batch, INT64_MAX if upper_offset is None else upper_offset, &error)
+            offset, size_max, whole_first_batch, INT64_MAX if upper_offset is None else upper_offset, &result)
         if found is None:
-            return error, b""
+            return result.outcome, result.error, b""
         try:
-            return error, found.tobytes()
+            return result.outcome, result.error, found.tobytes()
         finally:
             found.release()
 
     def slice_at(self, int64_t offset, int64_t size_max, *, bint whole_first_batch=True):
-        """(error code, LogSlice or None), for callers that keep the slice."""
-        cdef int error = 0
-        found = self.read_slice(offset, size_max, whole_first_batch, INT64_MAX, &error)
-        return error, found
+        """(outcome, error, LogSlice or None) as read_copy, for callers that keep the slice."""
+        cdef ReadResult result
+        found = self.read_slice(offset, size_max, whole_first_batch, INT64_MAX, &result)
+        return result.outcome, result.error, found
 
     # ---- for the subclass -------------------------------------------------------------------------------------------
 

@@ -724,11 +724,23 @@ cdef class Segment:
     # ---- reading ----------------------------------------------------------------------------------------------------
 
     cdef int slice(self, int64_t offset, int64_t size_max, bint whole_first, int64_t upper_offset, int64_t size_limit,
-                   int64_t* start, int64_t* end) except? -2000:
-        """The positions of whole batches from the one that holds `offset`, all below upper_offset; pinned.
-
-        0 with start == end when none may be given; PAST_END; READ_DEFER; CORRUPT_MESSAGE inside quarantined bytes.
+                   ReadResult* out) except -1:
+        """The positions of whole batches from the one that holds `offset`, all below upper_offset; pinned. One of
+        READ_..., to the caller and in `out`; the error is CORRUPT_MESSAGE, inside quarantined bytes.
         """
+        out.error = 0
+        out.start = out.end = 0
+        if self.index is None:
+            out.outcome = READ_DEFER
+        elif self.damage is not None:
+            out.outcome = self._slice_damaged(offset, size_max, whole_first, upper_offset, size_limit, out)
+        else:
+            out.outcome = self._slice_whole(offset, size_max, whole_first, upper_offset, size_limit, out)
+        return out.outcome
+
+    cdef int _slice_whole(self, int64_t offset, int64_t size_max, bint whole_first, int64_t upper_offset,
+                          int64_t size_limit, ReadResult* out) except -1:
+        """slice() where no bytes are quarantined."""
         cdef IndexView view
         cdef ItemInfo info
         cdef int64_t i, position, granule_end, target, first_end, boundary
@@ -736,11 +748,6 @@ cdef class Segment:
         cdef RecordFormat format = self.format
         cdef const unsigned char* map = self.map
         cdef int64_t base = self.base_offset
-        start[0] = end[0] = 0
-        if self.index is None:
-            return READ_DEFER
-        if self.damage is not None:
-            return self._slice_damaged(offset, size_max, whole_first, upper_offset, size_limit, start, end)
         _owner = self.index.view(&view)     # keeps the columns alive while they are bisected without the GIL
         i = bisect_last(view.offsets, view.count, offset)
         position = view.positions[i] if i >= 0 else 0
@@ -750,34 +757,34 @@ cdef class Segment:
         with nogil:
             result = find_offset(format, map, base, position, size_limit, offset, &info)
         if result == PASSED_END:
-            return PAST_END
+            return READ_PAST_END
         if result == MET_INVALID:
             if self.is_verified(position, size_limit):
                 self.distrust()             # they were batches once: somebody changed the file
             return READ_DEFER
         if not self.is_verified(info.position, info.position + info.size):
-            return CORRUPT_MESSAGE if self.is_verified(position, size_limit) else READ_DEFER
+            return refuse_read(out, CORRUPT_MESSAGE) if self.is_verified(position, size_limit) else READ_DEFER
         if info.next_offset > upper_offset:
-            return 0
+            return READ_NOTHING
         first_end = info.position + info.size
         target = min(info.position + min(size_max, INT64_MAX - info.position), size_limit)
-        start[0] = info.position
+        out.start = info.position
         if target < first_end:
-            end[0] = first_end if whole_first else info.position
-            return 0
+            out.end = first_end
+            return READ_FOUND if whole_first else READ_NOTHING
         if not self.is_verified(info.position, target):
             return READ_DEFER
         if target == size_limit and upper_offset == INT64_MAX:
-            end[0] = size_limit
-            return 0
+            out.end = size_limit
+            return READ_FOUND
         with nogil:
             i = bisect_last(view.positions, view.count, target)
             if upper_offset != INT64_MAX:
                 i = min(i, bisect_last(view.offsets, view.count, upper_offset))
             boundary = max(first_end, view.positions[i]) if i >= 0 else first_end
             boundary = last_boundary(format, map, base, boundary, size_limit, target, upper_offset)
-        end[0] = boundary
-        return 0
+        out.end = boundary
+        return READ_FOUND
 
     cdef int64_t end_offset_at(self, int64_t position, int64_t end) except -1:
         """The first offset behind the batches in [position, end), both of them batch boundaries; pinned."""
@@ -797,7 +804,7 @@ cdef class Segment:
         return info.next_offset
 
     cdef int _slice_damaged(self, int64_t offset, int64_t size_max, bint whole_first, int64_t upper_offset,
-                            int64_t size_limit, int64_t* start, int64_t* end) except? -2000:
+                            int64_t size_limit, ReadResult* out) except -1:
         """slice() where bytes are quarantined: steps over them, ends before them. Rare, so simple rather than fast."""
         cdef ItemInfo info
         cdef int64_t position, bound, target, first_end
@@ -812,14 +819,14 @@ cdef class Segment:
                 elif damage_start > position and damage_end > damage_start:
                     bound = min(bound, <int64_t>damage_start)
             if position >= size_limit:
-                return PAST_END
+                return READ_PAST_END
             if not self.is_verified(position, min(position + 1, size_limit)):
                 return READ_DEFER
             result = find_offset(self.format, self.map, self.base_offset, position, bound, offset, &info)
             if result == FOUND:
                 break
             if result == MET_INVALID:
-                return CORRUPT_MESSAGE if self.is_verified(position, bound) else READ_DEFER
+                return refuse_read(out, CORRUPT_MESSAGE) if self.is_verified(position, bound) else READ_DEFER
             position = bound
         first_end = info.position + info.size
         target = min(info.position + min(size_max, INT64_MAX - info.position), bound)
@@ -827,14 +834,13 @@ cdef class Segment:
             return READ_DEFER
         if self.damage is not damage:
             return READ_DEFER               # found meanwhile: look again
-        start[0] = end[0] = info.position
-        if info.next_offset > upper_offset:
-            return 0
-        if target < first_end:
-            end[0] = first_end if whole_first else info.position
-        else:
-            end[0] = last_boundary(self.format, self.map, self.base_offset, first_end, bound, target, upper_offset)
-        return 0
+        if info.next_offset > upper_offset or (target < first_end and not whole_first):
+            return READ_NOTHING
+        out.start = info.position
+        out.end = first_end
+        if target >= first_end:
+            out.end = last_boundary(self.format, self.map, self.base_offset, first_end, bound, target, upper_offset)
+        return READ_FOUND
 
     def read_bytes(self, int64_t position, int64_t size):
         """A copy of a readable range, whatever is in it."""

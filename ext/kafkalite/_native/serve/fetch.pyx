@@ -24,7 +24,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t
 import logging
 
 from kafkalite._native.log.log_core cimport LogCore, LogSlice
-from kafkalite._native.log.segment cimport READ_DEFER
+from kafkalite._native.log.segment cimport READ_DEFER, ReadResult
 from kafkalite._native.serve.fetch_session cimport (
     EPOCH_FINAL, EPOCH_INITIAL, SESSION_NONE, FetchPart, FetchParts, FetchSessionCache,
 )
@@ -299,8 +299,8 @@ cdef class FetchPlan(FetchParts):
         cdef Topic topic = wanted.resolve(self.server.table)
         cdef LogCore log
         cdef LogSlice piece
+        cdef ReadResult found
         cdef int64_t upper
-        cdef int error = 0
         part.error = 0
         part.records_size = 0
         part.diverging_epoch = -1
@@ -336,13 +336,13 @@ cdef class FetchPlan(FetchParts):
         size_left = max(0, min(<int64_t>part.size_max, size_left))
         if log.format.positional:
             return self.examine_classic(part, i, log, part.high_watermark, size_left)
-        piece = log.read_slice(part.offset, size_left, self.size == 0, upper, &error)
-        if error == READ_DEFER:
+        piece = log.read_slice(part.offset, size_left, self.size == 0, upper, &found)
+        if found.outcome == READ_DEFER:
             if part.rounds < ROUNDS_MAX:
                 return FETCH_BLOCKED
-            error = KAFKA_STORAGE_ERROR
-        if error != 0:
-            part.error = error
+            found.error = KAFKA_STORAGE_ERROR
+        if found.error != 0:
+            part.error = found.error
             part.high_watermark = part.last_stable_offset = part.log_start_offset = -1
         elif piece is not None:
             self.slices[i] = piece
@@ -352,9 +352,9 @@ cdef class FetchPlan(FetchParts):
                 self.aborted[i] = log.producers.aborted.overlapping(
                     part.offset, piece.segment.end_offset_at(piece.position, piece.position + piece.size))
                 if piece.segment.has_fault() or piece.segment.index.has_fault():
-                    error = log._after_fault(piece.segment)
+                    log._after_fault(piece.segment, &found)
                     self.drop_part(i)
-                    if error == READ_DEFER and part.rounds < ROUNDS_MAX:
+                    if found.outcome == READ_DEFER and part.rounds < ROUNDS_MAX:
                         return FETCH_BLOCKED
         return FETCH_READY
 
