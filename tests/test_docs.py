@@ -47,6 +47,13 @@ def test_the_index_of_documents_leads_to_each_of_them() -> None:
     assert {page for page in pages if f"]({page})" not in index} == set()
 
 
+def test_each_reliability_scenario_has_tests_and_each_mark_a_row() -> None:
+    room = ROOT / "tests" / "reliability"
+    rows = re.findall(r"^\| ([A-Z]\d?|\d\.\d) \|", (room / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    marks = [re.findall(r'scenario\("([^"]+)"\)', path.read_text(encoding="utf-8")) for path in room.glob("test_*.py")]
+    assert {*rows} == {mark for found in marks for mark in found}
+
+
 def test_make_targets_named_in_prose_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))

@@ -37,6 +37,7 @@ def progress(cluster: Cluster, count: int) -> None:
     wait_until(lambda: cluster.given_count() >= target, WAIT_S, f"{count} more messages handed out", 0.05)
 
 
+@pytest.mark.scenario("0.7")
 def test_documents_groups_and_kill_9_of_a_consumer(tmp_path: Path) -> None:
     """Of five partitions two consumers have [p0 p1 p2] and [p3 p4], two with four streams each [p0 ... p3] and [p4]."""
     with running_cluster(tmp_path, (3, 2), member_config=QUICK_CONFIG) as cluster:
@@ -88,6 +89,7 @@ FULL = pytest.param(
 @pytest.mark.parametrize(
     ("partition_counts", "member_count", "storm_s", "pause_s", "rate_per_s", "weights"), [QUICK, FULL]
 )
+@pytest.mark.scenario("0.7")
 def test_random_deaths_of_brokers_and_consumers(
     tmp_path: Path,
     seed: int,

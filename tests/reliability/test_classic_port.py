@@ -28,6 +28,7 @@ def make_broker(directory: Path) -> tuple[BrokerProcess, int]:
 
 
 @pytest.mark.parametrize("kill_count", [3, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.scenario("0.7")
 def test_what_a_consumer_saw_survives_kill_9_in_its_place(tmp_path: Path, kill_count: int) -> None:
     chance = random.Random(7)
     broker, port = make_broker(tmp_path)
@@ -87,6 +88,7 @@ def hostile_frame(chance: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("count", [1500, pytest.param(20_000, marks=pytest.mark.slow)])
+@pytest.mark.scenario("0.7")
 def test_hostile_frames_leave_the_broker_and_a_canary_alone(tmp_path: Path, count: int) -> None:
     chance = random.Random(11)
     broker, port = make_broker(tmp_path)

@@ -254,6 +254,7 @@ def cases() -> list[object]:
 
 
 @pytest.mark.parametrize(("kind", "fault"), cases())
+@pytest.mark.scenario("B8")
 def test_one_file_fails_and_everything_else_goes_on(tmp_path: Path, kind: str, fault: str) -> None:
     with disk_for(fault, tmp_path) as (directory, disk):
         stage = Stage(directory)
@@ -305,6 +306,7 @@ def start_again(stage: Stage, path: Path, good: Path | None, before: int) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rounds", [40])
+@pytest.mark.scenario("B8")
 def test_random_files_are_cut_at_random_under_load(tmp_path: Path, seed: int, rounds: int) -> None:
     chance = random.Random(seed)
     stage = Stage(tmp_path)

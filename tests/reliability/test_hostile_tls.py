@@ -19,6 +19,7 @@ from tests.kit.harness.tls_broker import TlsBroker, answered, api_versions, ask,
 from tests.kit.processes.broker import wait_until
 
 SEED = 13
+pytestmark = pytest.mark.scenario("H")
 
 
 @pytest.fixture(scope="module")

@@ -157,6 +157,7 @@ def compacted_size(broker: BrokerProcess, topic: str) -> int:
 
 
 @pytest.mark.parametrize("kill_count", [0, 4, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.scenario("A9")
 def test_kill_during_compaction(make_broker: MakeBroker, seed: int, kill_count: int) -> None:
     broker = make_broker(settings=SETTINGS).start()
     create_topic(broker.port, "table", 1, {"cleanup.policy": "compact"})
@@ -200,6 +201,7 @@ def check_with_kafkas_tool(directory: Path, broker: BrokerProcess) -> None:
     assert "Found" not in text, text[-2000:]
 
 
+@pytest.mark.scenario("A9")
 def test_kill_during_compaction_and_retention(make_broker: MakeBroker, seed: int) -> None:
     """compact,delete: nothing younger than the retention is gone; what is older goes."""
     broker = make_broker(settings=SETTINGS).start()
