@@ -1,0 +1,173 @@
+"""Messages in the registry's wire format as JSON documents, each read with the schema that wrote it: for people.
+
+    binary column ─▶ schema ids ─▶ an AvroDecoder for each id ─▶ columns ─▶ documents, rows in their order
+
+| Avro | JSON |
+| --- | --- |
+| record, map | object · array: array · a union: the member's document, untagged · null: null |
+| bytes, fixed | text in base64 · decimal: text, 12.50 |
+| date, times, timestamps | text in ISO 8601, timestamps with Z, local ones without; a number beyond year 9999 |
+| float, double | number; NaN, Infinity and -Infinity are text, since JSON has none |
+
+Needs pyarrow. Thread rule: one thread at a time.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import itertools
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from kafkalite.avro.client import SCHEMA_NOT_FOUND, RegistryRefused
+from kafkalite.avro.decoder import NO_HEADER, AvroDecoder, headers_of
+from kafkalite.avro.layout import TIMES, UnsupportedSchema, decimal_of, nullable_part
+from kafkalite.avro.schema import SchemaError
+
+if TYPE_CHECKING:
+    from kafkalite.avro.client import RegistryClient
+    from kafkalite.avro.schema import Type
+    from kafkalite.record.columns import BytesColumn
+
+DECODER_COUNT_MAX: Final = 1000
+"""Schemas with a decoder; more begin anew."""
+DIGITS: Final = {"ms": 3, "us": 6, "ns": 9}
+EPOCH: Final = dt.datetime.fromtimestamp(0, dt.UTC).replace(tzinfo=None)
+
+
+class Documents:
+    """See the module."""
+
+    def __init__(self, registry: RegistryClient) -> None:
+        self._registry = registry
+        self._decoders: dict[int, AvroDecoder] = {}
+
+    def decode(self, messages: BytesColumn) -> tuple[list[object], dict[int, str]]:
+        """A document for each message, None for a null; and by row why one could not be decoded (its document is None).
+
+        RegistryUnreachable, and RegistryRefused for anything but an id that the registry does not know.
+        """
+        found: list[object] = [None] * len(messages)
+        ids, headed = headers_of(messages)
+        present = np.ones(len(messages), np.bool_) if messages.nulls is None else messages.nulls == 0
+        failed = dict.fromkeys(np.flatnonzero(present & ~headed).tolist(), NO_HEADER)
+        for schema_id in np.unique(ids[headed]).tolist():
+            rows = np.flatnonzero(headed & (ids == schema_id))
+            try:
+                decoder = self._decoder(schema_id)
+            except RegistryRefused as error:
+                if error.code != SCHEMA_NOT_FOUND:
+                    raise
+                failed |= dict.fromkeys(rows.tolist(), f"the registry has no schema of id {schema_id}: {error}")
+                continue
+            except (SchemaError, UnsupportedSchema) as error:
+                failed |= dict.fromkeys(rows.tolist(), f"schema {schema_id} cannot be used: {error}")
+                continue
+            decoded = decoder.decode(messages.chosen(rows))
+            for row, document in zip(rows.tolist(), documents(decoded.values, decoder.schema.root), strict=True):
+                found[row] = document
+            for place, reason in zip(decoded.failed.tolist(), decoded.reasons, strict=True):
+                failed[int(rows[place])] = f"schema {schema_id}: {reason}"
+        return found, dict(sorted(failed.items()))
+
+    def _decoder(self, schema_id: int) -> AvroDecoder:
+        decoder = self._decoders.get(schema_id)
+        if decoder is None:
+            decoder = AvroDecoder(self._registry, self._registry.schema(schema_id), mode="permissive")
+            if len(self._decoders) >= DECODER_COUNT_MAX:
+                self._decoders.clear()
+            self._decoders[schema_id] = decoder
+        return decoder
+
+
+def documents(column: Any, schema: Type) -> list[object]:
+    """A document for each row of an Arrow column that `AvroDecoder` made of this type."""
+    made, _ = nullable_part(schema)
+    rows = _rows(column, made)
+    return [row if valid else None for row, valid in zip(rows, column.is_valid().to_pylist(), strict=True)]
+
+
+def _rows(column: Any, made: Type) -> list[object]:
+    if made.kind == "record":
+        names = [row.name for row in made.fields]
+        fields = [documents(column.field(place), row.type) for place, row in enumerate(made.fields)]
+        return [dict(zip(names, values, strict=True)) for values in _across(fields, len(column))]
+    if made.kind == "union":
+        branches = [branch for branch in made.branches if branch.kind != "null"]
+        members = [documents(column.field(place), branch) for place, branch in enumerate(branches)]
+        return [next((value for value in row if value is not None), None) for row in _across(members, len(column))]
+    if made.kind in {"array", "map"}:
+        assert made.items is not None, "an array and a map have items"
+        items = documents(column.values if made.kind == "array" else column.items, made.items)
+        keys = column.keys.to_pylist() if made.kind == "map" else None
+        bounds = column.offsets.to_pylist()
+        spans = [slice(start, end) for start, end in itertools.pairwise(bounds)]
+        if keys is None:
+            return [items[span] for span in spans]
+        return [dict(zip(keys[span], items[span], strict=True)) for span in spans]
+    return _leaves(column, made)
+
+
+def _leaves(column: Any, made: Type) -> list[object]:
+    time = TIMES.get((made.kind, made.logical or ""))
+    if time is not None:
+        return _time_texts(column, time)
+    values = column.to_pylist()
+    if decimal_of(made) is not None:
+        return [str(value) for value in values]
+    if made.kind in {"bytes", "fixed"}:
+        return [base64.b64encode(value or b"").decode() for value in values]
+    if made.kind in {"float", "double"}:
+        return [_number(value) for value in values]
+    return list(values)
+
+
+def _across(columns: list[list[object]], length: int) -> Any:
+    """Rows of columns, as many as `length` where there is no column."""
+    return zip(*columns, strict=True) if columns else [()] * length
+
+
+def _number(value: float | None) -> object:
+    if value is None or math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _time_texts(column: Any, name: str) -> list[object]:
+    """ISO 8601; numbers are taken as they are stored, so that no value is too large to be shown."""
+    import pyarrow as pa
+
+    wide = pa.types.is_timestamp(column.type) or pa.types.is_time64(column.type)
+    numbers = column.view(pa.int64() if wide else pa.int32()).to_pylist()
+    kind, _, unit = name.partition("_")
+    if kind == "date32":
+        return [None if number is None else _date_text(number) for number in numbers]
+    if kind in {"time32", "time64"}:
+        return [None if number is None else _time_text(number, DIGITS[column.type.unit]) for number in numbers]
+    zone = "Z" if kind == "timestamp" else ""
+    return [None if number is None else _stamp_text(number, DIGITS[unit], zone) for number in numbers]
+
+
+def _date_text(days: int) -> str | int:
+    try:
+        return (EPOCH + dt.timedelta(days=days)).date().isoformat()
+    except OverflowError:
+        return days
+
+
+def _time_text(number: int, digits: int) -> str | int:
+    if not 0 <= number < 86_400 * 10**digits:
+        return number
+    return str(_stamp_text(number, digits, "")).partition("T")[2]
+
+
+def _stamp_text(number: int, digits: int, zone: str) -> str | int:
+    second, rest = divmod(number, 10**digits)
+    try:
+        moment = EPOCH + dt.timedelta(seconds=second)
+    except OverflowError:
+        return number
+    return f"{moment.isoformat()}.{rest:0{digits}d}{zone}"
