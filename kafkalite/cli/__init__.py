@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import re
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
@@ -51,6 +52,7 @@ STDOUT, STDERR = 1, 2
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
+VALUE_LIKE_A_FLAG = re.compile(r"-\.?[0-9]")
 
 
 class CommandError(Exception):
@@ -74,6 +76,8 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *args: object, **kwargs: object) -> None:
         kwargs.setdefault("allow_abbrev", False)
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]  # argparse's own parameters
+        # What looks like a number below 0 is a flag's value, not a flag; -1h, a time, is one too.
+        self._negative_number_matcher = VALUE_LIKE_A_FLAG
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see {self.prog} --help)")

@@ -1,7 +1,7 @@
 """Compare what producers have sent with what brokers and loaded files have: nothing missing, nothing twice.
 
   kafkalite audit --live live:9092
-  kafkalite audit --live live:9092 --offline offline:9092 --mirror offline --loaded /data/loaded --since 2026-11-21
+  kafkalite audit --live live:9092 --offline offline:9092 --mirror offline --loaded /data/loaded --since -1d
 
 Producers of `kafkalite.audit` put a mark into a header of each message, and send counts to the topic kafkalite.audit,
 which is read from the live broker. Each stage that is named is compared with them, by topic, server, and window of the
@@ -10,6 +10,8 @@ messages' own time; windows that are still open are not judged.
   missing      a producer has counted it, the stage does not have it
   duplicated   it is there more than once
   unreported   it is there, and nobody has counted it: its producer died, or has yet to report
+
+A TIME is ISO 8601 (UTC unless it says), -1h (ms, s, m, h, d, w before now), or ms since 1970.
 
 Exit status 0: every stage has every message once; 1: there are differences; 2: nothing could be compared, or no window
 was judged.
@@ -25,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from kafkalite.cli import EXIT_USAGE, CommandError, UsageError
 from kafkalite.cli.common import Progress, add_config_argument, print_json, print_table, seconds, security_from
+from kafkalite.cli.times import moment
 
 if TYPE_CHECKING:
     import argparse
@@ -51,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--topics", metavar="REGEX", default=".*", help="what a topic's whole name matches (default: all)"
     )
     parser.add_argument("--counts", metavar="TOPIC", help="of producers' counts (default: kafkalite.audit)")
-    parser.add_argument("--since", metavar="TIME", type=moment, help="first window; ISO 8601 (UTC), or ms since 1970")
+    parser.add_argument("--since", metavar="TIME", type=moment, help="first window")
     parser.add_argument("--until", metavar="TIME", type=moment, help="end of the last window")
     parser.add_argument(
         "--grace", metavar="S", type=grace, default=60.0, help="how long a window is open after its end (default: 60)"
@@ -60,21 +63,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timeout", metavar="S", type=seconds, default=30.0, help="for one answer (default: 30)")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
     parser.add_argument("--json", action="store_true", help="print JSON")
-
-
-def moment(text: str) -> int:
-    """A time in ms since 1970, for argparse."""
-    import argparse
-
-    if text.isascii() and text.isdigit() and len(text) <= 15 and len(text) != len("20261121"):
-        return int(text)
-    try:
-        value = dt.datetime.fromisoformat(text)
-    except ValueError:
-        wanted = "write 2026-11-21T18:00, or ms since 1970"
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no time: {wanted}") from None
-    value = value.replace(tzinfo=dt.UTC) if value.tzinfo is None else value
-    return round(value.timestamp() * 1000)
 
 
 def grace(text: str) -> float:

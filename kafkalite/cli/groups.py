@@ -4,9 +4,11 @@ kafkalite groups list
 kafkalite groups describe my-app
 kafkalite groups reset-offsets my-app --topic logs --to-earliest
 kafkalite groups reset-offsets my-app --topic logs:0 --shift-by -100 --execute
+kafkalite groups reset-offsets my-app --to-datetime -1h --execute
 kafkalite groups delete my-app
 
-reset-offsets shows what it would do; --execute does it. The group must have no members then.
+reset-offsets shows what it would do; --execute does it. The group must have no members then. A TIME is ISO 8601 (UTC
+unless it says), -1h (ms, s, m, h, d, w before now), or ms since 1970.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalite.cli import Parser, UsageError
 from kafkalite.cli.common import add_client_arguments, natural, open_client, print_json, print_table
+from kafkalite.cli.times import moment
 from kafkalite.errors import GroupIdNotFound
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 
@@ -58,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     target = reset.add_mutually_exclusive_group(required=True)
     target.add_argument("--to-earliest", action="store_true", help="to the first record there is")
     target.add_argument("--to-latest", action="store_true", help="behind the last")
-    target.add_argument("--to-datetime", metavar="TIME", help="to the first record not older: 2026-01-31T12:00, UTC")
+    target.add_argument("--to-datetime", metavar="TIME", type=moment, help="to the first record not older")
     target.add_argument("--to-offset", metavar="OFFSET", type=natural)
     target.add_argument("--shift-by", metavar="N", type=int, help="so many records on, or back when below 0")
     reset.add_argument("--execute", action="store_true", help="do it; without, it is shown only")
@@ -219,7 +222,7 @@ def new_offsets(
     elif arguments.to_latest:
         found = {key: ends[key].offset for key in keys}
     elif arguments.to_datetime is not None:
-        times = client.list_offsets(dict.fromkeys(keys, time_ms(arguments.to_datetime)))
+        times = client.list_offsets(dict.fromkeys(keys, arguments.to_datetime))
         found = {key: times[key].offset if times[key].offset >= 0 else ends[key].offset for key in keys}
     elif arguments.to_offset is not None:
         found = dict.fromkeys(keys, arguments.to_offset)
@@ -229,16 +232,3 @@ def new_offsets(
             raise UsageError(f"--shift-by: nothing is committed for {', '.join(missing)}")
         found = {key: present[key] + arguments.shift_by for key in keys}
     return {key: min(max(offset, starts[key].offset), ends[key].offset) for key, offset in found.items()}
-
-
-def time_ms(text: str) -> int:
-    """A date and time as ISO 8601 writes it, UTC where it does not say; ms since 1970."""
-    from datetime import UTC, datetime
-
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(f"--to-datetime {text}: expected a time like 2026-01-31T12:00:00") from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return max(int(moment.timestamp() * 1000), 0)

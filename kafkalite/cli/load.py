@@ -1,14 +1,15 @@
 """Load topics into Parquet files by topic and hour, each record exactly once, from where the last load ended.
 
   kafkalite load --topics 'clicks|orders' --to /data/loaded
-  kafkalite load --topics clicks --to /data/loaded --follow 2
+  kafkalite load --topics clicks --to /data/loaded --follow 2 --from -1d
   kafkalite load --topics orders --to /data/loaded --avro http://127.0.0.1:8081
   kafkalite load --to /data/loaded --compact
 
 Files are at topic=T/date=YYYY-MM-DD/hour=HH below the target, by the records' timestamps in UTC. They and the offsets
 that they mean become visible together, so a load that is killed at any moment, and run again, has neither lost nor
 doubled a record. With --follow it goes on until Ctrl-C or SIGTERM, a batch every so many seconds. --compact puts small
-files together, and needs no Spark.
+files together, and needs no Spark. A TIME is ISO 8601 (UTC unless it says), -1h (ms, s, m, h, d, w before now), or ms
+since 1970.
 
 Needs PySpark and Java 17 (`pip install 'kafkalite[spark]'`), and works against kafkalite and Apache Kafka alike.
 """
@@ -33,6 +34,7 @@ from kafkalite.cli.common import (
     seconds,
 )
 from kafkalite.cli.ending import on_ending
+from kafkalite.cli.times import moment
 
 if TYPE_CHECKING:
     import argparse
@@ -58,8 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--from",
         dest="starting",
         metavar="WHERE",
+        type=where,
         default="earliest",
-        help="earliest, latest or offsets as JSON, for partitions never loaded (default: earliest)",
+        help="earliest, latest, a TIME, or offsets as JSON, for partitions never loaded (default: earliest)",
     )
     parser.add_argument("--follow", metavar="S", type=seconds, help="go on, with a batch every S seconds")
     parser.add_argument("--compact", action="store_true", help="put small files together, and load nothing")
@@ -89,6 +92,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--master", default="local[*]", help="of Spark (default: local[*])")
     parser.add_argument("--conf", metavar="KEY=VALUE", action="append", default=[], help="a setting of Spark's")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+
+
+def where(text: str) -> str | int:
+    """Where a load begins, for argparse: a word, offsets as JSON (looked at later), or a time in ms since 1970."""
+    if text.strip().lower() in {"earliest", "latest"} or text.lstrip().startswith("{"):
+        return text
+    return moment(text)
 
 
 def duration(text: str) -> float:

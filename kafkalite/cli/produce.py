@@ -10,6 +10,8 @@ names one. Order is kept within a partition, whatever fails on the way, with the
 
 With --transactional-id everything is one transaction: readers of committed data see all of the input, or, when the
 command fails or is stopped, nothing of it.
+
+A TIME is ISO 8601 (UTC unless it says), -1h (ms, s, m, h, d, w before now), or ms since 1970.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from kafkalite.cli.common import (
     seconds,
     unescape,
 )
+from kafkalite.cli.times import moment
 
 if TYPE_CHECKING:
     import argparse
@@ -63,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-z", "--codec", choices=CODECS, default="none", help="compression (default: none)")
     parser.add_argument("--level", type=int, help="the codec's own scale")
     parser.add_argument("-a", "--acks", choices=tuple(ACKS), default="all", help="default: all")
-    parser.add_argument("--timestamp", metavar="MS", type=natural, help="of every record (default: now)")
+    parser.add_argument("--timestamp", metavar="TIME", type=moment, help="of every record (default: now)")
     parser.add_argument("--batch-size", metavar="BYTES", type=count, default=1024 * 1024 - 1024, help="at most")
     parser.add_argument("--transactional-id", metavar="ID", help="all of the input or nothing; fences an elder command")
     parser.add_argument(

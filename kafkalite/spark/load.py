@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.model import TopicPartition
 from kafkalite.spark.compaction import compact
-from kafkalite.spark.load_plan import LoadPlan
+from kafkalite.spark.load_plan import LoadPlan, starting_at
 from kafkalite.spark.manifest import Change, DataFile, LoadError, State, Target
-from kafkalite.spark.options import Given, SourceOptions, offset_bound
+from kafkalite.spark.options import SourceOptions
 from kafkalite.spark.parquet import CODECS, FILE_SIZE, NEEDED, RESULT, Writing, folder_of, write
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def load(
     bootstrap_servers: str,
     topics: Sequence[str] = (),
     pattern: str | None = None,
-    starting: str = "earliest",
+    starting: str | int = "earliest",
     options: Mapping[str, str] | None = None,
     transform: Callable[[DataFrame], DataFrame] | None = None,
     on_data_loss: str = "fail",
@@ -130,7 +130,8 @@ def load(
     """Loads what the topics hold now and `path` does not.
 
     `topics` or `pattern` (a regular expression for whole names) say what; a partition that was never loaded begins at
-    `starting` ("earliest", "latest", or offsets as in startingOffsets). `options` are further ones of the source.
+    `starting` ("earliest", "latest", offsets as in startingOffsets, or a number: the first record that is not older
+    than so many ms since 1970, or behind the last). `options` are further ones of the source.
     `transform` may change the frame (decode Avro, leave out rows or columns), but not topic, partition, offset and
     timestamp. About `commit_size` bytes are published at a time.
 
@@ -189,12 +190,6 @@ def source_options(
         "kafka.bootstrap.servers": bootstrap_servers,
         "failOnDataLoss": "true" if on_data_loss == "fail" else "false",
     }
-
-
-def starting_at(parsed: SourceOptions, given: Mapping[str, str], starting: str) -> SourceOptions:
-    """The options with a start for what was never loaded: the latest too, which a batch query cannot begin at."""
-    bound = offset_bound(Given({**given, "startingOffsets": starting}, {}), "startingOffsets", -2)
-    return replace(parsed, starting=bound)
 
 
 def frame_of(spark: SparkSession, given: Mapping[str, str], part: Round, file_size: int) -> DataFrame:

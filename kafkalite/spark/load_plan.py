@@ -12,6 +12,7 @@ Thread rule: one thread at a time.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalite.client import ISOLATIONS, split_by_size
@@ -19,6 +20,7 @@ from kafkalite.errors import OffsetOutOfRange
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 from kafkalite.spark.manifest import Change, LoadError
 from kafkalite.spark.offsets import cut_at_size, fair_shares, resolve, to_json
+from kafkalite.spark.options import Bound, Given, offset_bound
 from kafkalite.spark.ranges import Offsets, client_for, discover, partitions_of
 from kafkalite.spark.stream import ESTIMATE_PIECE, ids_of
 
@@ -155,3 +157,11 @@ class LoadPlan:
         shares = fair_shares(sizes, self._commit_size, sum(starts.values()))
         cut = {key: cut_at_size(found[key], share) for key, share in shares.items()}
         return cut, sum(shares.values())
+
+
+def starting_at(parsed: SourceOptions, given: Mapping[str, str], starting: str | int) -> SourceOptions:
+    """The options with a start for what was never loaded: the latest too, which a batch query cannot begin at."""
+    if isinstance(starting, int):
+        return replace(parsed, starting=Bound(timestamps=starting), timestamp_strategy="latest")
+    bound = offset_bound(Given({**given, "startingOffsets": starting}, {}), "startingOffsets", -2)
+    return replace(parsed, starting=bound)

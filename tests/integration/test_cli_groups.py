@@ -87,6 +87,9 @@ def test_group_of_the_newer_protocol(broker, client, capsys):
         (["--shift-by", "-1000"], 0),
         (["--to-datetime", "1999-12-31"], 0),
         (["--to-datetime", "2199-12-31T12:00:00+02:00"], 100),
+        (["--to-datetime", "-1h"], 0),
+        (["--to-datetime", "+1h"], 100),
+        (["--to-datetime", "946684800000"], 0),
     ],
 )
 def test_reset_shows_first_and_does_it_when_told(broker, client, capsys, target, offset):

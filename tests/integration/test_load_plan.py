@@ -8,7 +8,7 @@ import pytest
 from kafkalite.broker import Broker
 from kafkalite.client import Client
 from kafkalite.model import OFFSET_LATEST, TopicPartition
-from kafkalite.spark.load_plan import LoadPlan
+from kafkalite.spark.load_plan import LoadPlan, starting_at
 from kafkalite.spark.manifest import LoadError, State
 from kafkalite.spark.options import Bound, SourceOptions
 
@@ -76,6 +76,13 @@ def test_partitions_begin_where_it_is_said(kafka_broker: Broker, topic: str) -> 
     state = State()
     assert correct(latest, state) == {TopicPartition(topic, 0): 300, TopicPartition(topic, 1): 50}
     assert latest.following(state) is None
+    earliest = SourceOptions.parse(
+        {"kafka.bootstrap.servers": kafka_broker.bootstrap_servers, "subscribePattern": topic}
+    )
+    for time_ms, offsets in ((1_000, (0, 0)), (2**62, (300, 50))):
+        by_time = LoadPlan(starting_at(earliest, {}, time_ms), commit_size=1 << 30)
+        first, second = (TopicPartition(topic, partition) for partition in (0, 1))
+        assert correct(by_time, State()) == dict(zip((first, second), offsets, strict=True))
     given = plan(kafka_broker, topic, starting=Bound(offsets={TopicPartition(topic, 0): 17}))
     assert correct(given, State()) == {TopicPartition(topic, 0): 17, TopicPartition(topic, 1): 0}, "or at its first"
 
