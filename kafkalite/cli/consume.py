@@ -1,13 +1,21 @@
-"""Print the records of a topic.
+"""Print the records of topics.
 
   kafkalite consume -t logs                       from now on, until Ctrl-C
   kafkalite consume -t logs -o beginning -e       all there is
   kafkalite consume -t logs -p 0 -o -10 -e        the last ten of a partition
-  kafkalite consume -t logs -o @1700000000000 -c 5
+  kafkalite consume -t logs --since -1h -e        what came in the last hour
+  kafkalite consume -t logs -t errors --since 2026-11-21 --until 2026-11-22
   kafkalite consume -t logs -o 100 -f '%p %o %k %s\\n'
+  kafkalite consume -t orders --avro http://127.0.0.1:8081 --json
   kafkalite consume -t logs -g readers            as a member of a group, from where it has committed
 
-Offsets: beginning, end, N, -N (the last N of each partition), @MS (from the first record not older, in ms since 1970).
+Offsets: beginning, end, N, -N (the last N of each partition), @TIME (from the first record that is not older).
+
+A TIME is ISO 8601 (UTC unless it says), -1h (ms, s, m, h, d, w before now; +5m: after), or ms since 1970. --until stops
+each partition before its first record that is not older, and goes on waiting for records while that time is to come.
+
+With --avro values are decoded by this schema registry, each with the schema that wrote it, and printed as JSON. A value
+that cannot be decoded ends the command, or is printed as it is with --avro-mode permissive.
 
 With -g the partitions are shared with the other members of the group. What was printed is committed, a portion at a
 time, once it is out; a record may be printed again after a crash, none is left out. -o (beginning or end) and
@@ -19,39 +27,53 @@ Formats are kcat's: %s value, %S its size, %k key, %K its size, %o offset, %T ti
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalite.cli import STDOUT, UsageError
-from kafkalite.cli.common import Progress, add_client_arguments, count, natural, open_client, unescape
+from kafkalite.cli.common import INT64_MAX, Progress, add_client_arguments, count, natural, open_client, unescape
+from kafkalite.cli.times import moment, now_ms, time_ms
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterable, Iterator, Mapping
 
+    from kafkalite.cli import CommandError
+    from kafkalite.cli.avro import AvroValues
     from kafkalite.cli.formats import Format, JsonLines
     from kafkalite.client import Client
+    from kafkalite.client.read.reader import Chunk, Reader
     from kafkalite.model import TopicPartition
     from kafkalite.record.columns import RecordColumns
 
-OFFSET = re.compile(r"beginning|earliest|end|latest|-?[0-9]{1,19}|@[0-9]{1,19}")
-INT64_MAX = 2**63 - 1
+NUMBER = re.compile(r"-?[0-9]{1,19}")
 RESETS = {"beginning": "earliest", "earliest": "earliest", "end": "latest", "latest": "latest"}
 """Where a member of a group may begin, as GroupReader calls it."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-t", "--topic", required=True)
-    parser.add_argument("-p", "--partition", type=natural, action="append", help="may be repeated; default: all")
+    parser.add_argument(
+        "-t", "--topic", action="append", required=True, dest="topics", metavar="TOPIC", help="may be repeated"
+    )
+    parser.add_argument(
+        "-p", "--partition", type=natural, action="append", help="of each topic; may be repeated; default: all"
+    )
     parser.add_argument("-g", "--group", help="read as a member of this consumer group, and commit")
     parser.add_argument("-o", "--offset", help="where to begin (default: end); see above")
     parser.add_argument("--from-beginning", action="store_true", help="the same as -o beginning")
+    parser.add_argument("--since", metavar="TIME", type=moment, help="the same as -o @TIME")
+    parser.add_argument("--until", metavar="TIME", type=moment, help="stop before records that are not older")
     parser.add_argument("-e", "--exit", action="store_true", help="stop at the end there is now")
     parser.add_argument("-c", "--count", type=count, help="stop after so many records")
     parser.add_argument("-f", "--format", metavar="TEXT", help="see above")
     parser.add_argument("-D", "--delimiter", metavar="TEXT", help="what ends a record, in place of \\n")
     parser.add_argument("-Z", "--null", metavar="TEXT", default="", help="what a null is printed as (default: nothing)")
+    parser.add_argument("--avro", metavar="URL", help="decode values, with this schema registry; see above")
+    parser.add_argument("--avro-keys", action="store_true", help="keys too")
+    parser.add_argument("--avro-mode", choices=("failfast", "permissive"), help="what bad values do (failfast)")
     parser.add_argument(
         "--isolation",
         choices=("read_uncommitted", "read_committed"),
@@ -68,43 +90,69 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    new_only = arguments.offset is None and not arguments.from_beginning
-    refuse_contradictions(arguments)
-    writer = writer_of(arguments)
-    isolation = 1 if arguments.read_committed or arguments.isolation == "read_committed" else 0
-    if arguments.group is not None:
-        return run_in_group(arguments, writer, isolation)
-    with open_client(arguments) as client:
-        keys = partitions_of(client, arguments)
-        ends = end_offsets(client, keys, isolation)
-        starts = start_offsets(client, keys, arguments.offset, ends)
-        limits = ends if arguments.exit else {}
-        if new_only and not arguments.exit and sys.stderr.isatty():
-            print(f"waiting for new records of {arguments.topic} (-o beginning: all there are)", file=sys.stderr)
-        printer = Printer(writer, arguments.count, Progress("read", shown=None if arguments.verbose else False))
-        with client.reader(starts, ends=limits, isolation=isolation, reset=arguments.reset) as reader:
-            for chunk in reader:
-                printer.print(chunk.partition, chunk.columns)
-                if printer.done:
-                    break
-        printer.finish()
-    if new_only and arguments.exit:
-        print("kafkalite: nothing is read: without -o it begins at the end, where -e ends", file=sys.stderr)
+    start = start_of(arguments)
+    refuse_contradictions(arguments, start)
+    with contextlib.ExitStack() as running:
+        printer = Printer(
+            writer_of(arguments),
+            arguments.count,
+            Progress("read", shown=None if arguments.verbose else False),
+            avro_of(arguments, running),
+        )
+        client = running.enter_context(open_client(arguments))
+        running.callback(printer.finish)
+        if arguments.group is not None:
+            print_as_member(client, arguments, start, printer)
+        else:
+            print_partitions(client, arguments, start, printer)
+    if printer.failure is not None:
+        raise printer.failure
     return 0
 
 
-def refuse_contradictions(arguments: argparse.Namespace) -> None:
-    """UsageError for flags that mean nothing together; settles where to begin."""
-    if arguments.from_beginning and arguments.offset is not None:
-        raise UsageError("--from-beginning and --offset exclude each other")
+class Start(NamedTuple):
+    """Where to begin: `where` is beginning, end, offset, last or time; `number` an offset, a count or ms."""
+
+    where: str
+    number: int = 0
+    said: bool = True
+    """Whether the command line says so; if not, the end is meant."""
+
+
+def start_of(arguments: argparse.Namespace) -> Start:
+    """What -o, --since and --from-beginning say. UsageError for more than one, or for nonsense."""
+    given = [name for name in ("from_beginning", "offset", "since") if getattr(arguments, name) not in (None, False)]
+    if len(given) > 1:
+        flags = [f"--{name.replace('_', '-')}" for name in given]
+        raise UsageError(f"{' and '.join(flags)} exclude each other")
+    if arguments.since is not None:
+        return Start("time", arguments.since)
+    if arguments.from_beginning:
+        return Start("beginning")
+    if arguments.offset is None:
+        return Start("end", said=False)
+    text = arguments.offset
+    if text in RESETS:
+        return Start("beginning" if RESETS[text] == "earliest" else "end")
+    wanted = f"--offset {text[:40]}: expected beginning, end, N, -N or @TIME"
+    if NUMBER.fullmatch(text):
+        if abs(int(text)) > INT64_MAX:
+            raise UsageError(wanted)
+        return Start("last", -int(text)) if text[0] == "-" else Start("offset", int(text))
+    try:
+        return Start("time", time_ms(text.removeprefix("@"), now_ms()))
+    except ValueError as error:
+        raise UsageError(f"--offset {error}" if text[:1] == "@" else wanted) from None
+
+
+def refuse_contradictions(arguments: argparse.Namespace, start: Start) -> None:
+    """UsageError for flags that mean nothing together."""
     if arguments.read_committed and arguments.isolation == "read_uncommitted":
         raise UsageError("--read-committed and --isolation read_uncommitted exclude each other")
     if arguments.json and (arguments.format is not None or arguments.delimiter is not None):
         raise UsageError("--json and a format exclude each other")
-    arguments.offset = "beginning" if arguments.from_beginning else arguments.offset or "end"
-    text = arguments.offset
-    if not OFFSET.fullmatch(text) or abs(int(re.sub(r"\D", "", text) or 0)) > INT64_MAX:
-        raise UsageError(f"--offset {text}: expected beginning, end, N, -N or @MS")
+    if arguments.avro is None and (arguments.avro_keys or arguments.avro_mode is not None):
+        raise UsageError(f"--avro-{'keys' if arguments.avro_keys else 'mode'} goes with --avro")
     if arguments.group is None:
         for flag in ("instance_id", "assignor"):
             if getattr(arguments, flag) is not None:
@@ -112,44 +160,143 @@ def refuse_contradictions(arguments: argparse.Namespace) -> None:
         return
     if not arguments.group:
         raise UsageError("--group needs a name")
-    if arguments.partition is not None or arguments.exit or arguments.reset is not None:
+    if arguments.partition is not None or arguments.exit or arguments.reset is not None or arguments.until is not None:
         raise UsageError(
-            "--group deals out the partitions itself and has no end: leave --partition, --exit, --reset out"
+            "--group deals out the partitions itself and has no end: leave --partition, --exit, --until, --reset out"
         )
-    if text not in RESETS:
-        raise UsageError(f"--offset {text}: with --group only beginning and end, for what has no committed offset")
+    if start.where not in {"beginning", "end"}:
+        raise UsageError("--offset: with --group only beginning and end, for what has no committed offset")
 
 
-def run_in_group(arguments: argparse.Namespace, writer: Format | JsonLines, isolation: int) -> int:
-    """Prints and commits until Ctrl-C, or enough; then leaves the group."""
+def isolation_of(arguments: argparse.Namespace) -> int:
+    return 1 if arguments.read_committed or arguments.isolation == "read_committed" else 0
+
+
+# --- as nobody's member -----------------------------------------------------------------------------------------------
+
+
+def print_partitions(client: Client, arguments: argparse.Namespace, start: Start, printer: Printer) -> None:
+    """From where it is said to where it is said, or for ever."""
+    isolation = isolation_of(arguments)
+    keys = partitions_of(client, arguments)
+    ends = end_offsets(client, keys, isolation)
+    starts = start_offsets(client, keys, start, ends)
+    limits = ends if arguments.exit else {}
+    until = arguments.until
+    if until is not None and (until <= now_ms() or arguments.exit):
+        limits = offsets_at(client, ends, until, isolation)
+        until = None
+    if not start.said and until is None and limits:
+        print("kafkalite: nothing is read: without -o it begins at the end, where -e ends", file=sys.stderr)
+    elif not start.said and sys.stderr.isatty():
+        topics = ", ".join(dict.fromkeys(arguments.topics))
+        print(f"waiting for new records of {topics} (-o beginning: all there are)", file=sys.stderr)
+    with client.reader(starts, ends=limits, isolation=isolation, reset=arguments.reset) as reader:
+        for chunk in reader if until is None else chunks_until(client, reader, until, isolation):
+            printer.print(chunk.partition, chunk.columns)
+            if printer.done:
+                break
+
+
+def chunks_until(client: Client, reader: Reader, until: int, isolation: int) -> Iterator[Chunk]:
+    """Chunks up to a time that is to come, cut before the first record of each partition that is not older.
+
+    When the time has come, what is there by then is read to its end.
+    """
+    import numpy as np
+
     from kafkalite.record.columns import slice_of
 
+    while not reader.done and (left_ms := until - now_ms()) > 0:
+        for chunk in reader.answers(left_ms / 1000):
+            late = np.flatnonzero(chunk.columns.timestamps >= until)
+            if len(late) == 0:
+                yield chunk
+                continue
+            reader.drop([chunk.partition])
+            yield chunk._replace(columns=slice_of(chunk.columns, 0, int(late[0])))
+    positions = {key: reader.position(key) for key in reader.partitions}
+    ends = end_offsets(client, positions, isolation)
+    reader.add(positions, offsets_at(client, ends, until, isolation))
+    yield from reader
+
+
+def partitions_of(client: Client, arguments: argparse.Namespace) -> list[TopicPartition]:
+    from kafkalite.model import TopicPartition
+
+    keys = []
+    for topic in dict.fromkeys(arguments.topics):
+        known = [part.partition for part in client.topic(topic).partitions]
+        wanted = known if arguments.partition is None else arguments.partition
+        for partition in wanted:
+            if partition not in known:
+                raise UsageError(f"topic {topic} has no partition {partition}, it has {len(known)}")
+        keys += [TopicPartition(topic, partition) for partition in dict.fromkeys(wanted)]
+    return keys
+
+
+def end_offsets(client: Client, keys: Iterable[TopicPartition], isolation: int) -> dict[TopicPartition, int]:
+    from kafkalite.model import OFFSET_LATEST
+
+    found = client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST), isolation=isolation)
+    return {key: row.offset for key, row in found.items()}
+
+
+def offsets_at(
+    client: Client, ends: Mapping[TopicPartition, int], stamp: int, isolation: int
+) -> dict[TopicPartition, int]:
+    """The first offset of each partition whose record is not older than a time in ms; its end where there is none."""
+    found = client.list_offsets(dict.fromkeys(ends, stamp), isolation=isolation)
+    return {key: min(end, found[key].offset) if found[key].offset >= 0 else end for key, end in ends.items()}
+
+
+def start_offsets(
+    client: Client, keys: list[TopicPartition], start: Start, ends: dict[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """A start as an offset in each partition."""
+    from kafkalite.model import OFFSET_EARLIEST
+
+    if start.where == "end":
+        return dict(ends)
+    if start.where == "time":
+        found = client.list_offsets(dict.fromkeys(keys, start.number))
+        return {key: found[key].offset if found[key].offset >= 0 else ends[key] for key in keys}
+    if start.where == "offset":
+        return dict.fromkeys(keys, start.number)
+    begins = client.list_offsets(dict.fromkeys(keys, OFFSET_EARLIEST))
+    if start.where == "beginning":
+        return {key: begins[key].offset for key in keys}
+    return {key: max(begins[key].offset, ends[key] - start.number) for key in keys}
+
+
+# --- as a member of a group -------------------------------------------------------------------------------------------
+
+
+def print_as_member(client: Client, arguments: argparse.Namespace, start: Start, printer: Printer) -> None:
+    """Prints and commits until Ctrl-C, or enough; then leaves the group."""
     options = {} if arguments.assignor is None else {"assignors": (arguments.assignor,)}
-    printer = Printer(writer, arguments.count, Progress("read", shown=None if arguments.verbose else False))
-    with (
-        open_client(arguments) as client,
-        client.group_reader(
-            arguments.group,
-            arguments.topic,
-            reset=RESETS[arguments.offset],
-            isolation=isolation,
-            instance_id=arguments.instance_id,
-            **options,
-        ) as reader,
-    ):
-        client.topic(arguments.topic)  # a name that is mistaken is an error, not a long wait
-        try:
-            for chunk in reader:
-                columns = slice_of(chunk.columns, 0, printer.room(len(chunk.columns)))
-                printer.print(chunk.partition, columns)
-                whole = len(columns) == len(chunk.columns)
-                following = chunk.next_offset if whole else int(columns.offsets[-1]) + 1
+    topics = list(dict.fromkeys(arguments.topics))
+    with client.group_reader(
+        arguments.group,
+        topics,
+        reset=RESETS[start.where],
+        isolation=isolation_of(arguments),
+        instance_id=arguments.instance_id,
+        **options,
+    ) as reader:
+        for topic in topics:
+            client.topic(topic)  # a name that is mistaken is an error, not a long wait
+        for chunk in reader:
+            taken = printer.print(chunk.partition, chunk.columns)
+            if taken:
+                whole = taken == len(chunk.columns)
+                following = chunk.next_offset if whole else int(chunk.columns.offsets[taken - 1]) + 1
                 reader.commit({chunk.partition: following})
-                if printer.done:
-                    break
-        finally:
-            printer.finish()
-    return 0
+            if printer.done:
+                break
+
+
+# --- what is printed --------------------------------------------------------------------------------------------------
 
 
 def writer_of(arguments: argparse.Namespace) -> Format | JsonLines:
@@ -165,73 +312,58 @@ def writer_of(arguments: argparse.Namespace) -> Format | JsonLines:
     return Format(arguments.format if arguments.format is not None else "%s\\n", arguments.null)
 
 
-def partitions_of(client: Client, arguments: argparse.Namespace) -> list[TopicPartition]:
-    from kafkalite.model import TopicPartition
+def avro_of(arguments: argparse.Namespace, running: contextlib.ExitStack) -> AvroValues | None:
+    """What decodes, where that is wanted."""
+    if arguments.avro is None:
+        return None
+    from kafkalite.cli.avro import open_values
 
-    known = [part.partition for part in client.topic(arguments.topic).partitions]
-    wanted = known if arguments.partition is None else arguments.partition
-    for partition in wanted:
-        if partition not in known:
-            raise UsageError(f"topic {arguments.topic} has no partition {partition}, it has {len(known)}")
-    return [TopicPartition(arguments.topic, partition) for partition in dict.fromkeys(wanted)]
-
-
-def end_offsets(client: Client, keys: list[TopicPartition], isolation: int) -> dict[TopicPartition, int]:
-    from kafkalite.model import OFFSET_LATEST
-
-    found = client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST), isolation=isolation)
-    return {key: found[key].offset for key in keys}
-
-
-def start_offsets(
-    client: Client, keys: list[TopicPartition], text: str, ends: dict[TopicPartition, int]
-) -> dict[TopicPartition, int]:
-    """The text of -o as an offset in each partition."""
-    from kafkalite.model import OFFSET_EARLIEST
-
-    if text in {"end", "latest"}:
-        return dict(ends)
-    if text[0] == "@":
-        found = client.list_offsets(dict.fromkeys(keys, int(text[1:])))
-        return {key: found[key].offset if found[key].offset >= 0 else ends[key] for key in keys}
-    if text.isdigit():
-        return dict.fromkeys(keys, int(text))
-    begins = client.list_offsets(dict.fromkeys(keys, OFFSET_EARLIEST))
-    if text in {"beginning", "earliest"}:
-        return {key: begins[key].offset for key in keys}
-    return {key: max(begins[key].offset, ends[key] + int(text)) for key in keys}
+    values = open_values(
+        arguments.avro,
+        keys=arguments.avro_keys,
+        permissive=arguments.avro_mode == "permissive",
+        timeout_s=arguments.timeout,
+    )
+    return running.enter_context(values)
 
 
 class Printer:
     """Writes records to stdout, as many as asked for."""
 
-    def __init__(self, writer: Format | JsonLines, limit: int | None, progress: Progress) -> None:
+    def __init__(
+        self, writer: Format | JsonLines, limit: int | None, progress: Progress, avro: AvroValues | None
+    ) -> None:
         self._writer = writer
         self._limit = limit
         self._progress = progress
+        self._avro = avro
         self._records = 0
         self._size = 0
+        self.failure: CommandError | None = None
+        """Why nothing more can be printed."""
 
     @property
     def done(self) -> bool:
-        return self._limit is not None and self._records >= self._limit
+        return self.failure is not None or (self._limit is not None and self._records >= self._limit)
 
-    def room(self, count: int) -> int:
-        """How many of so many records are still to be printed."""
-        return count if self._limit is None else min(count, self._limit - self._records)
-
-    def print(self, key: TopicPartition, columns: RecordColumns) -> None:
+    def print(self, key: TopicPartition, columns: RecordColumns) -> int:
+        """Writes what there is room for, up to what cannot be decoded; how many records of these are out."""
         from kafkalite.record.columns import slice_of
 
-        columns = slice_of(columns, 0, self.room(len(columns)))
+        if self._limit is not None:
+            columns = slice_of(columns, 0, min(len(columns), self._limit - self._records))
+        documents = None
+        if self._avro is not None and len(columns):
+            columns, documents, self.failure = self._avro.decode(key, columns)
         if len(columns) == 0:
-            return
-        text = memoryview(self._writer.write(key, columns))
+            return 0
+        text = memoryview(self._writer.write(key, columns, documents))
         self._records += len(columns)
         self._size += columns.size
         while text:
             text = text[os.write(STDOUT, text) :]
         self._progress.update(self._records, self._size)
+        return len(columns)
 
     def finish(self) -> None:
         self._progress.finish(self._records, self._size)

@@ -6,7 +6,8 @@ Format strings are kcat's:
     %t topic    %p partition   %% a percent sign        \\n \\t \\r \\0 \\\\ \\xHH
 
 A null is written as the text given for it, its size as -1. In JSON a key or value that is not UTF-8 appears as
-`key_base64` or `value_base64`, beside a null under its plain name.
+`key_base64` or `value_base64`, beside a null under its plain name. What was decoded to JSON already comes as text in
+the columns, for format strings, and as documents beside them, for JSON lines.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from kafkalite.cli import UsageError
 from kafkalite.cli.common import unescape
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kafkalite.model import TopicPartition
     from kafkalite.record.columns import Record, RecordColumns
 
@@ -47,7 +50,7 @@ class Format:
             if match[1] not in {*FIELDS, b"t", b"p", b"%"}:
                 raise UsageError(f"--format: %{match[1].decode(errors='replace')} is unknown; see --help")
 
-    def write(self, key: TopicPartition, columns: RecordColumns) -> memoryview:
+    def write(self, key: TopicPartition, columns: RecordColumns, _documents: object = None) -> memoryview:
         """The records' text."""
         if key not in self._steps:
             self._steps[key] = self._compile(key)
@@ -80,10 +83,15 @@ class Format:
 class JsonLines:
     """One JSON object a record."""
 
-    def write(self, key: TopicPartition, columns: RecordColumns) -> bytes:
-        """The records' text."""
+    def write(
+        self, key: TopicPartition, columns: RecordColumns, documents: Sequence[dict[str, object]] | None = None
+    ) -> bytes:
+        """The records' text; `documents` has for each record what is shown in place of what the columns hold."""
         dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-        return "".join(f"{dumps(as_json(key, record))}\n" for record in columns.records()).encode()
+        rows = (as_json(key, record) for record in columns.records())
+        if documents is not None:
+            rows = ({**row, **shown} for row, shown in zip(rows, documents, strict=True))
+        return "".join(f"{dumps(row)}\n" for row in rows).encode()
 
 
 def as_json(key: TopicPartition, record: Record) -> dict[str, object]:
