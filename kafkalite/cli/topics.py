@@ -2,6 +2,7 @@
 
 kafkalite topics create logs --partitions 3 --set retention.ms=86400000
 kafkalite topics list
+kafkalite topics list --names
 kafkalite topics describe logs
 kafkalite topics alter logs --set segment.bytes=1048576 --unset retention.ms
 kafkalite topics add-partitions logs 6
@@ -24,7 +25,7 @@ from kafkalite.cli.common import (
     print_json,
     print_table,
 )
-from kafkalite.errors import TopicAlreadyExists, UnknownTopicOrPartition
+from kafkalite.errors import ErrorCode, KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition, uuid_text
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
 
-    listing = actions.add_parser("list", help="names of all topics")
+    listing = actions.add_parser("list", help="all topics: partitions, records, bytes on the disk")
+    listing.add_argument("--names", action="store_true", help="names alone, one a line")
     listing.add_argument("--internal", action="store_true", help="those that brokers keep for themselves, too")
 
     describe = actions.add_parser("describe", help="partitions, leaders and offsets")
@@ -80,11 +82,59 @@ def run(arguments: argparse.Namespace) -> int:
 
 def list_action(client: Client, arguments: argparse.Namespace) -> None:
     topics = [topic for topic in client.topics().values() if arguments.internal or not topic.is_internal]
-    if arguments.json:
-        print_json([topic.name for topic in topics])
+    if arguments.names:
+        if arguments.json:
+            print_json([topic.name for topic in topics])
+            return
+        for topic in topics:
+            print(topic.name)
         return
+    rows = listed(client, topics)
+    if arguments.json:
+        print_json(rows)
+        return
+    cells = [
+        (row["topic"], row["partitions"], *("?" if row[name] is None else row[name] for name in ("records", "size")))
+        for row in rows
+    ]
+    print_table(("topic", "partitions", "records", "size"), cells)
+
+
+def listed(client: Client, topics: list[TopicDescription]) -> list[dict[str, Any]]:
+    """Each topic and how much is in it, as JSON shows it; None where a partition has no leader to ask.
+
+    Records are counted by offsets, so compaction's gaps and the ends of transactions are counted too.
+    """
+    keys = [
+        TopicPartition(topic.name, part.partition) for topic in topics for part in topic.partitions if part.leader >= 0
+    ]
+    starts = client.list_offsets(dict.fromkeys(keys, OFFSET_EARLIEST))
+    ends = client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST))
+    try:
+        sizes = client.admin.partition_sizes(keys)
+    except KafkaError as error:
+        if error.code != ErrorCode.CLUSTER_AUTHORIZATION_FAILED:  # who may not know them sees the rest
+            raise
+        sizes = {}
+    rows = []
     for topic in topics:
-        print(topic.name)
+        parts = [TopicPartition(topic.name, part.partition) for part in topic.partitions]
+        rows.append(
+            {
+                "topic": topic.name,
+                "internal": topic.is_internal,
+                "partitions": len(parts),
+                "records": sum_known([ends[key].offset - starts[key].offset if key in ends else None for key in parts]),
+                "size": sum_known([sizes.get(key) for key in parts]),
+            }
+        )
+    return rows
+
+
+def sum_known(numbers: list[int | None]) -> int | None:
+    """The sum; None where one is not known."""
+    known = [number for number in numbers if number is not None]
+    return sum(known) if len(known) == len(numbers) else None
 
 
 def describe_action(client: Client, arguments: argparse.Namespace) -> None:

@@ -26,6 +26,7 @@ from kafkalite.protocol.messages.delete_records import (
 )
 from kafkalite.protocol.messages.delete_topics import DeleteTopicsRequest
 from kafkalite.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kafkalite.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from kafkalite.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -165,6 +166,25 @@ class Admin:
         self._client.with_retries(ask)
         require_answers("DeleteRecords", offsets, starts)
         return starts
+
+    def partition_sizes(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Bytes that each partition has on its leader's disk. One that the leader does not tell of is left out: its
+        directory failed, or it has gone meanwhile. KafkaError (CLUSTER_AUTHORIZATION_FAILED)."""
+        wanted = set(keys)
+
+        def ask() -> dict[TopicPartition, int]:
+            sizes = {}
+            for connection, led in self._client.by_leader(wanted):
+                topics = [DescribableLogDirTopic(topic=name, partitions=numbers) for name, numbers in by_topic(led)]
+                answer = connection.request(api.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=topics))
+                raise_for(answer.error_code, "the sizes of partitions")
+                for topic in (topic for result in answer.results for topic in result.topics):
+                    for row in topic.partitions:
+                        if not row.is_future_key:
+                            sizes[TopicPartition(topic.name, row.partition_index)] = row.partition_size
+            return sizes
+
+        return self._client.with_retries(ask)
 
     def describe_topic_configs(self, topic: str, names: Iterable[str] | None = None) -> list[ConfigEntry]:
         """The settings of a topic, by name; all of them, or those asked for."""

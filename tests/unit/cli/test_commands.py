@@ -10,6 +10,7 @@ import pytest
 from kafkalite.broker import Broker
 from kafkalite.cli import main
 from kafkalite.client import Client
+from kafkalite.model import TopicPartition
 from kafkalite.record.columns import Record
 
 pytestmark = pytest.mark.integration
@@ -71,7 +72,7 @@ def records_of(client: Client, topic: str, partition: int = 0) -> list[Record]:
 
 def test_topic_life(run: Run) -> None:
     assert run("topics", "create", "life", "-p", "2", "--set", "retention.ms=1000").lines == ["created life"]
-    assert "life" in run("topics", "list").lines
+    assert "life" in run("topics", "list", "--names").lines
     again = run("topics", "create", "life")
     assert (again.status, again.out) == (1, "")
     assert again.err == "kafkalite: topic life: topic life exists already (TOPIC_ALREADY_EXISTS)\n"
@@ -91,6 +92,30 @@ def test_topic_life(run: Run) -> None:
     both = run("topics", "delete", "nope", "life", "life2", "--if-exists")
     assert both.lines == ["there is no topic nope", "deleted life", "deleted life2"]
     assert run("topics", "delete", "life", "--if-exists", "--json").json == {"deleted": []}
+
+
+def test_the_list_of_topics_says_how_much_is_in_them(run: Run, client: Client, kafka_broker) -> None:
+    kafka_broker.create_topic("listed-full", 3)
+    kafka_broker.create_topic("listed-none", 1)
+    client.produce("listed-full", 0, [b"x" * 100] * 7)
+    client.produce("listed-full", 2, [b"y" * 100] * 5)
+    client.admin.delete_records({TopicPartition("listed-full", 0): 2})
+    client.groups.commit("of-listed", {TopicPartition("listed-full", 0): 3})  # makes the internal topic
+    log_dir = kafka_broker.config.data_directory
+    on_disk = sum(segment.stat().st_size for segment in log_dir.glob("listed-full-*/*.log"))
+    rows = {row["topic"]: row for row in run("topics", "list", "--json").json}
+    full = {"topic": "listed-full", "internal": False, "partitions": 3, "records": 10}
+    assert {**rows["listed-full"], "size": 0} == {**full, "size": 0}
+    assert 1200 < rows["listed-full"]["size"] <= on_disk
+    assert (rows["listed-none"]["records"], rows["listed-none"]["size"]) == (0, 0)
+    assert "__consumer_offsets" not in rows
+    internal = {row["topic"]: row for row in run("topics", "list", "--internal", "--json").json}
+    assert internal["__consumer_offsets"]["internal"] is True
+    table = [line.split() for line in run("topics", "list").lines]
+    assert table[0] == ["topic", "partitions", "records", "size"]
+    assert ["listed-full", "3", "10", str(rows["listed-full"]["size"])] in table
+    assert "listed-none" in run("topics", "list", "--names").lines
+    assert set(run("topics", "list", "--names", "--json").json) == rows.keys()
 
 
 def test_topic_settings(run: Run, kafka_topic: str) -> None:
