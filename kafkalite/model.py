@@ -53,6 +53,15 @@ ANONYMOUS = "User:ANONYMOUS"
 """Kafka's principal of a client that has not said who it is."""
 
 
+class ScramCredential(NamedTuple):
+    """What is kept of a user's password for SCRAM (RFC 5802): not it, nor what would stand for it elsewhere."""
+
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """Where clients reach a listener: what is sent out in metadata, not necessarily what is bound."""

@@ -1,0 +1,94 @@
+"""Java's login configuration as Kafka's settings hold it: one login module and its options.
+
+    org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret" user_bob="other";
+
+Words stand bare or in quotation marks with Java's escapes; comments are Java's. Nothing of a text is ever shown in an
+error, for it holds passwords. Pure functions; any thread. Source: Kafka's JaasConfig and JDK's StreamTokenizer.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kafkalite.errors import ConfigError
+
+KEY = "sasl.jaas.config"
+SIZE_MAX = 1024 * 1024
+"""Characters; a longer text is refused unread."""
+
+MODULES = {
+    "PlainLoginModule": "PLAIN",
+    "ScramLoginModule": "SCRAM",
+    "OAuthBearerLoginModule": "OAUTHBEARER",
+}
+"""The last part of a login module's name → the kind of mechanism it is for; the rest names Java packages."""
+
+_FLAGS = frozenset({"required", "requisite", "sufficient", "optional"})
+_TOKEN = re.compile(
+    r"""(?P<blank>\s+|//[^\n]*|/\*.*?\*/)"""
+    r"""|"(?P<double>(?:[^"\\\n]|\\.)*)"|'(?P<single>(?:[^'\\\n]|\\.)*)'"""
+    r"""|(?P<word>[^\s"'=;/\\]+)|(?P<mark>[=;])""",
+    re.DOTALL,
+)
+_ESCAPE = re.compile(r"\\(?:(?P<octal>[0-3]?[0-7]{1,2})|(?P<character>.))", re.DOTALL)
+_ESCAPED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+
+
+class LoginModule(NamedTuple):
+    """One entry. `kind` is PLAIN, SCRAM or OAUTHBEARER."""
+
+    kind: str
+    options: dict[str, str]
+
+
+def parse(text: str, key: str = KEY) -> LoginModule:
+    """The one entry of a text; ConfigError, which names `key`, when it is none."""
+    if len(text) > SIZE_MAX:
+        raise ConfigError(key, f"is longer than {SIZE_MAX} characters")
+    tokens = _tokens(text, key)
+    name = _word(tokens, key, "a login module")
+    kind = MODULES.get(name.rpartition(".")[2])
+    if kind is None:
+        raise ConfigError(key, f"knows {', '.join(MODULES)} alone, not {name[:80]!r}")
+    if _word(tokens, key, "a control flag").lower() not in _FLAGS:
+        raise ConfigError(key, f"the control flag must be one of {', '.join(sorted(_FLAGS))}")
+    options: dict[str, str] = {}
+    for mark, name in tokens:
+        if mark == ";":
+            if next(tokens, None) is not None:
+                raise ConfigError(key, "holds one login module, and nothing after its semicolon")
+            return LoginModule(kind, options)
+        if mark or next(tokens, None) != ("=", ""):
+            raise ConfigError(key, f"option {len(options) + 1} is not name=value")
+        options[name] = _word(tokens, key, f"a value of option {len(options) + 1}")
+    raise ConfigError(key, "does not end with a semicolon")
+
+
+def _word(tokens: Iterator[tuple[str, str]], key: str, what: str) -> str:
+    mark, word = next(tokens, (";", ""))
+    if mark:
+        raise ConfigError(key, f"lacks {what}")
+    return word
+
+
+def _tokens(text: str, key: str) -> Iterator[tuple[str, str]]:
+    """("", word) or (mark, "")."""
+    at = 0
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise ConfigError(key, f"cannot be read from its character {at + 1} on")
+        at = match.end()
+        if match["mark"]:
+            yield match["mark"], ""
+        elif match["word"] is not None:
+            yield "", match["word"]
+        elif match["blank"] is None:
+            quoted = match["double"] if match["double"] is not None else match["single"]
+            yield "", _ESCAPE.sub(_unescaped, quoted)
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    if match["octal"]:
+        return chr(int(match["octal"], 8))
+    return _ESCAPED.get(match["character"], match["character"])
