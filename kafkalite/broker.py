@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
     from kafkalite._native.classic.classic_connection import ClassicServer
     from kafkalite.clock import Clock
+    from kafkalite.handlers.sign_in import SignIns
     from kafkalite.log.retention import RetentionPolicy
     from kafkalite.model import Endpoint
     from kafkalite.security.tls_listener import TlsListeners
@@ -117,6 +118,7 @@ class Broker:
         self._transactions: TransactionCoordinator | None = None
         self._listeners: list[BoundListener] = []
         self._tls: TlsListeners | None = None
+        self._sign_ins: Mapping[str, SignIns] = {}
 
     @property
     def logs(self) -> LogManager:
@@ -129,10 +131,10 @@ class Broker:
     def bootstrap_servers(self) -> str:
         """What a client's `bootstrap.servers` takes: host:port of every listener but that of Kafka 0.7.
 
-        Of those without TLS, where there are any; of those with TLS otherwise.
+        Of those without TLS and SASL, where there are any; of the others otherwise.
         """
         listeners = [bound for bound in self._listeners if not bound.classic]
-        plain = [bound for bound in listeners if bound.tls is None]
+        plain = [bound for bound in listeners if bound.tls is None and bound.sasl is None]
         return ",".join(str(bound.endpoint) for bound in plain or listeners)
 
     @property
@@ -215,6 +217,7 @@ class Broker:
         )
         transactions.start()
         self._tls = self._load_tls(logs.config)
+        self._sign_ins = self._load_sasl(logs, pool, self.clock)
         self._listeners = [self._bind(wanted) for wanted in config.bound_listeners]
         cluster = ClusterView(
             logs.cluster_id,
@@ -278,14 +281,17 @@ class Broker:
         tls = None if self._tls is None else self._tls.by_name.get(wanted.name)
         if tls is None and not ipaddress.ip_address(listening.getsockname()[0].partition("%")[0]).is_loopback:
             logger.warning(
-                "listener %s has no TLS and is open to other machines: whoever reaches it may read and write", wanted
+                "listener %s has no TLS and is open to other machines: whoever %s may read and write",
+                wanted,
+                "listens on the network" if wanted.sasl else "reaches it",
             )
-        return BoundListener(wanted.name, listening, endpoint, classic=wanted.classic, tls=tls)
+        sasl = self._sign_ins.get(wanted.name)
+        return BoundListener(wanted.name, listening, endpoint, classic=wanted.classic, tls=tls, sasl=sasl)
 
     @staticmethod
     def _load_tls(config: BrokerConfig) -> TlsListeners | None:
         """Certificates of the listeners with TLS; None, and nothing is imported or loaded, where there is none."""
-        if all(listener.protocol == "PLAINTEXT" for listener in config.bound_listeners):
+        if not any(listener.tls for listener in config.bound_listeners):
             return None
         from kafkalite._native.tls.tls_context import library_version
         from kafkalite.security.tls_listener import TlsListeners
@@ -293,6 +299,24 @@ class Broker:
         listeners = TlsListeners(config)
         logger.info("TLS by %s", library_version())
         return listeners
+
+    @staticmethod
+    def _load_sasl(logs: LogManager, pool: IoPool, clock: Clock) -> Mapping[str, SignIns]:
+        """Of the listeners with SASL; nothing is imported or loaded where there is none."""
+        config = logs.config
+        listeners = [listener for listener in config.bound_listeners if listener.sasl]
+        if not listeners:
+            return {}
+        from kafkalite.handlers.sign_in import SignIns
+        from kafkalite.security.sasl_listener import SaslListener, Users
+
+        users = Users(logs.credentials, logs.secret())
+        return {
+            listener.name: SignIns(
+                SaslListener(listener.name, config.sasl_of(listener.name), users, encrypted=listener.tls), pool, clock
+            )
+            for listener in listeners
+        }
 
     def _make_worker(
         self,
@@ -343,10 +367,13 @@ class Broker:
             )
             io.faults = self._faults
             if self._tls is not None:
-                io.use_tls(
+                io.use_tls()
+            if self._tls is not None or self._sign_ins:
+                io.use_sign_in(
                     handshake_s_max=config.connection_authentication_timeout_ms / 1000,
                     handshake_count_max=max(1, config.connection_authentication_max // config.num_network_threads),
                     failing_s=config.connection_failed_authentication_delay_ms / 1000,
+                    unknown_bytes_max=config.connection_authentication_max_bytes // config.num_network_threads,
                 )
             if classic:
                 io.classic = self._make_classic_server(logs, pool, out)

@@ -72,14 +72,19 @@ _INVALID: Final = ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
 
 
 def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    if context.api_version < _SOFTWARE_SINCE:
+    return answer(context.api_version, request)
+
+
+def answer(version: int, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    """The same for everybody, whoever it is that asks."""
+    if version < _SOFTWARE_SINCE:
         return _PLAIN
-    name, version = request.client_software_name, request.client_software_version
-    if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
+    name, release = request.client_software_name, request.client_software_version
+    if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(release)):
         return _INVALID
-    if reads_tags_wrongly(name, version):
+    if reads_tags_wrongly(name, release):
         return _PLAIN
-    return _WITH_FEATURES if context.api_version >= _SUPPORTED_SINCE else _WITH_FINALIZED
+    return _WITH_FEATURES if version >= _SUPPORTED_SINCE else _WITH_FINALIZED
 
 
 def reads_tags_wrongly(name: str, version: str) -> bool:

@@ -99,6 +99,7 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(api.SYNC_GROUP, 0, 5, "group_membership:sync"),
     Row(api.DESCRIBE_GROUPS, 0, 6, "group_admin:describe"),
     Row(api.LIST_GROUPS, 0, 5, "group_admin:list_groups"),
+    Row(api.SASL_HANDSHAKE, 0, 1, "sign_in:handshake"),
     Row(api.API_VERSIONS, 0, 4, "api_versions:handle"),
     Row(api.CREATE_TOPICS, 2, 7, "create_topics:handle", blocking=True),
     Row(api.DELETE_TOPICS, 1, 6, "delete_topics:handle", blocking=True),
@@ -116,11 +117,18 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(api.DESCRIBE_CONFIGS, 1, 4, "describe_configs:handle", "describe_configs:needs_blocking"),
     Row(api.ALTER_CONFIGS, 0, 2, "alter_configs:replace", blocking=True),
     Row(api.DESCRIBE_LOG_DIRS, 1, 4, "describe_log_dirs:handle", blocking=True),
+    Row(api.SASL_AUTHENTICATE, 0, 2, "sign_in:authenticate"),
     Row(api.CREATE_PARTITIONS, 0, 3, "create_partitions:handle", blocking=True),
+    Row(api.CREATE_DELEGATION_TOKEN, 1, 3, "delegation_tokens:create"),
+    Row(api.RENEW_DELEGATION_TOKEN, 1, 2, "delegation_tokens:renew"),
+    Row(api.EXPIRE_DELEGATION_TOKEN, 1, 2, "delegation_tokens:expire"),
+    Row(api.DESCRIBE_DELEGATION_TOKEN, 1, 3, "delegation_tokens:describe"),
     Row(api.DELETE_GROUPS, 0, 2, "group_admin:delete"),
     Row(api.INCREMENTAL_ALTER_CONFIGS, 0, 1, "alter_configs:change", blocking=True),
     Row(api.LIST_PARTITION_REASSIGNMENTS, 0, 0, "list_partition_reassignments:handle"),
     Row(api.OFFSET_DELETE, 0, 0, "group_offsets:delete"),
+    Row(api.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, "user_credentials:describe", blocking=True),
+    Row(api.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, "user_credentials:alter", blocking=True),
     Row(api.DESCRIBE_CLUSTER, 0, 2, "describe_cluster:handle"),
     Row(api.DESCRIBE_PRODUCERS, 0, 0, "describe_producers:handle", blocking=True),
     Row(api.DESCRIBE_TRANSACTIONS, 0, 0, "transaction_admin:describe"),
@@ -161,6 +169,17 @@ def unsupported_api_versions(correlation_id: int) -> bytes:
     return row.encode(
         0, correlation_id, ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[known])
     )
+
+
+def error_answer(row: Row, version: int, correlation_id: int, code: ErrorCode) -> bytes | None:
+    """The whole frame that answers any request of this API with an error; None where its response has no place for one
+    that is about the request as a whole."""
+    known = api.APIS[row.key]
+    response = getattr(import_module(f"kafkalite.protocol.messages.{known.module}"), f"{known.name}Response")()
+    if not hasattr(response, "error_code"):
+        return None
+    response.error_code = code
+    return row.encode(version, correlation_id, response)
 
 
 def _check() -> None:

@@ -12,6 +12,8 @@ damaged line anywhere else means that the file was changed from outside, and the
     {"op": "overrides", "name", "overrides"}                  {"op": "broker", "overrides"}
     {"op": "producer_ids", "next"}                            {"op": "unclean", "count"}
     {"op": "epoch_base", "name", "partition", "base"}
+    {"op": "scram", "user", "mechanism", "salt", "stored_key", "server_key", "iterations"}      bytes as hex digits
+    {"op": "scram_delete", "user", "mechanism"}               {"op": "secret", "value"}
 
 A partition's leader epoch is the count of unclean starts less its base, so that an unclean start is one line however
 many partitions there are. At start the file is rewritten (temporary file, sync, rename, sync of the directory) when it
@@ -31,7 +33,7 @@ from kafkalite._native.base.crc32c import crc32c
 from kafkalite.errors import StartupError
 from kafkalite.log import disk, files
 from kafkalite.logging import fields
-from kafkalite.model import uuid_bytes, uuid_text
+from kafkalite.model import ScramCredential, uuid_bytes, uuid_text
 
 _LOG = logging.getLogger(__name__)
 
@@ -61,6 +63,8 @@ class MetadataState:
     unclean_count: int = 0
     deleted_ids: set[bytes] = field(default_factory=set)  # of topics whose directories may still lie about
     deleted_names: set[str] = field(default_factory=set)  # theirs
+    credentials: dict[tuple[str, str], ScramCredential] = field(default_factory=dict)  # by mechanism and user
+    secret: bytes = b""  # random, of this data directory; empty until it is needed
 
 
 def encode_line(change: dict[str, Any]) -> bytes:
@@ -103,6 +107,24 @@ def topic_change(topic: TopicState) -> dict[str, Any]:
     }
 
 
+def credential_change(mechanism: str, user: str, credential: ScramCredential) -> dict[str, Any]:
+    """The line that gives a user a password for SCRAM."""
+    return {
+        "op": "scram",
+        "user": user,
+        "mechanism": mechanism,
+        "salt": credential.salt.hex(),
+        "stored_key": credential.stored_key.hex(),
+        "server_key": credential.server_key.hex(),
+        "iterations": credential.iterations,
+    }
+
+
+def credential_deletion(mechanism: str, user: str) -> dict[str, Any]:
+    """The line that takes it away."""
+    return {"op": "scram_delete", "user": user, "mechanism": mechanism}
+
+
 def apply(state: MetadataState, change: dict[str, Any]) -> None:
     """Takes one line into the state; KeyError, ValueError or TypeError for one that this release cannot read."""
     op = change["op"]
@@ -130,6 +152,14 @@ def apply(state: MetadataState, change: dict[str, Any]) -> None:
         state.next_producer_id = int(change["next"])
     elif op == "unclean":
         state.unclean_count = int(change["count"])
+    elif op == "scram":
+        salt, stored_key, server_key = (bytes.fromhex(change[key]) for key in ("salt", "stored_key", "server_key"))
+        credential = ScramCredential(salt, stored_key, server_key, int(change["iterations"]))
+        state.credentials[change["mechanism"], change["user"]] = credential
+    elif op == "scram_delete":
+        del state.credentials[change["mechanism"], change["user"]]
+    elif op == "secret":
+        state.secret = bytes.fromhex(change["value"])
     else:
         raise ValueError(f"unknown operation {op!r}")
 
@@ -143,6 +173,9 @@ def _snapshot(state: MetadataState) -> list[dict[str, Any]]:
         changes.append({"op": "producer_ids", "next": state.next_producer_id})
     if state.broker_overrides:
         changes.append({"op": "broker", "overrides": state.broker_overrides})
+    if state.secret:
+        changes.append({"op": "secret", "value": state.secret.hex()})
+    changes += [credential_change(*key, credential) for key, credential in state.credentials.items()]
     changes += [topic_change(topic) for topic in state.topics.values()]
     return changes
 

@@ -15,8 +15,9 @@ change something block and are for the io pool.
 import logging
 import os
 import resource
+import secrets
 import threading
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from kafkalite._native.base import file_ops
 from kafkalite._native.log.segment import FileCache
@@ -46,7 +47,14 @@ from kafkalite.log.partition_log import LogServices, PartitionLog
 from kafkalite.log.retention import RetentionPolicy
 from kafkalite.log.sealer import Sealer
 from kafkalite.logging import fields
-from kafkalite.model import INTERNAL_TOPICS, new_uuid, topic_name_error, topic_names_collide, uuid_text
+from kafkalite.model import (
+    INTERNAL_TOPICS,
+    ScramCredential,
+    new_uuid,
+    topic_name_error,
+    topic_names_collide,
+    uuid_text,
+)
 from kafkalite.settings.broker import BrokerConfig
 from kafkalite.settings.topic import TopicConfig
 
@@ -87,6 +95,7 @@ class LogManager:
         self._on_fatal = on_fatal
         self._lock = threading.RLock()
         self._journal_lock = threading.Lock()
+        self._credentials_lock = threading.Lock()  # held while a change is decided and written: above the journal's
         self._checkpoint_lock = threading.Lock()  # a leaf, as the journal's
         self._written: dict[str, dict[tuple[str, int], int]] = {}  # what the checkpoint files say
         self._journal: Journal | None = None
@@ -506,6 +515,28 @@ class LogManager:
             first = journal_.state.next_producer_id
             self._write(journal_, {"op": "producer_ids", "next": first + count})
             return first
+
+    # ---- users ------------------------------------------------------------------------------------------------------
+
+    @property
+    def credentials(self) -> Mapping[tuple[str, str], ScramCredential]:
+        """What is kept of passwords, by mechanism and user. It changes in place, under the GIL."""
+        return self._open_journal().state.credentials
+
+    def alter_credentials(self, decide: Callable[[], Sequence[dict[str, object]]]) -> None:
+        """Writes down the lines that `decide` makes of the present credentials; nobody else changes them meanwhile."""
+        with self._credentials_lock:
+            changes = decide()
+            if changes:
+                self._record(*changes)
+
+    def secret(self) -> bytes:
+        """Random bytes that this data directory keeps, made when they are first asked for. May block."""
+        with self._journal_lock:
+            journal_ = self._open_journal()
+            if not journal_.state.secret:
+                self._write(journal_, {"op": "secret", "value": secrets.token_hex(32)})
+            return journal_.state.secret
 
     def _existing(self, name: str) -> Topic:
         topic = self.topics.get(name)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kafkalite._native.serve.connection import Connection
+    from kafkalite._native.serve.sasl_connection import SaslConnection
     from kafkalite._native.tls.tls_context import TlsContext
     from kafkalite.model import Endpoint
     from kafkalite.net.worker import Worker
@@ -45,6 +46,17 @@ class Tls(Protocol):
         """The principal of a client whose certificate has this subject, None without one; ValueError: refuse it."""
 
 
+class Sasl(Protocol):
+    """What a listener with SASL knows. Any thread."""
+
+    @property
+    def receive_size_max(self) -> int:
+        """The longest frame of a client that has not signed in."""
+
+    def begin(self, connection: SaslConnection) -> object:
+        """What the frames of a new connection go to until its client has signed in."""
+
+
 @dataclass(frozen=True, slots=True)
 class BoundListener:
     """A listening socket and what clients are told of it."""
@@ -55,6 +67,7 @@ class BoundListener:
     classic: bool = False
     """Whether Kafka 0.7's protocol is spoken there."""
     tls: Tls | None = None
+    sasl: Sasl | None = None
 
     @property
     def port(self) -> int:

@@ -30,8 +30,17 @@ HOUSEKEEPING_INTERVAL_S = 1.0
 RECEIVE_BUFFER_IDLE_S = 2.0
 
 
-def connection_class(*, classic: bool, faulty: bool) -> type[Connection]:
-    """What serves a socket: Kafka's protocol, or that of 0.7; `faulty` where requests are to meet faults."""
+def connection_class(*, classic: bool, faulty: bool, sasl: bool = False) -> type[Connection]:
+    """What serves a socket: Kafka's protocol, or that of 0.7; `faulty` where requests are to meet faults, `sasl` where
+    clients sign in."""
+    if sasl:
+        from kafkalite._native.serve.sasl_connection import SaslConnection
+
+        if not faulty:
+            return SaslConnection
+        from kafkalite._native.serve.faulty_connection import FaultySaslConnection
+
+        return FaultySaslConnection
     if classic:
         from kafkalite._native.classic.classic_connection import ClassicConnection
 
@@ -89,11 +98,14 @@ class Worker:
         """Takes over an accepted socket. Any thread."""
 
         def register() -> None:
-            kind = connection_class(classic=listener.classic, faulty=self.io.faults is not None)
+            sasl = listener.sasl is not None
+            kind = connection_class(classic=listener.classic, faulty=self.io.faults is not None, sasl=sasl)
             connection = kind(self.io, sock, address[0], address[1], listener)
             self._connections[connection.fd] = connection
             if listener.tls is not None:
                 connection.secure(listener.tls.context)
+            elif sasl:
+                connection.await_sign_in()  # type: ignore[attr-defined]  # of its own class
             self._selector.register(connection.fd, selectors.EVENT_READ, connection)
 
         self.mailbox.put(register)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalite._native.tls import tls_context
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from kafkalite.security.stores import FileStamp
     from kafkalite.settings.areas.tls import TlsSettings
     from kafkalite.settings.broker import BrokerConfig
+    from kafkalite.settings.listeners import Listener
 
 logger = logging.getLogger("kafkalite.security")
 
@@ -183,14 +185,21 @@ class TlsListeners:
     """The listeners with TLS of a broker, and the thread that looks at their files."""
 
     def __init__(self, config: BrokerConfig) -> None:
-        self.by_name = {
-            listener.name: ListenerTls(listener.name, config.tls_of(listener.name))
-            for listener in config.bound_listeners
-            if listener.protocol == "SSL"
+        self._listeners: dict[str, Listener] = {
+            listener.name: listener for listener in config.bound_listeners if listener.tls
         }
+        self.by_name = {name: ListenerTls(name, self._settings(config, name)) for name in self._listeners}
         self._wanted = threading.Event()
         self._stopping = False
         self._thread: threading.Thread | None = None
+
+    def _settings(self, config: BrokerConfig, name: str) -> TlsSettings:
+        """Where clients sign in by SASL they are asked for certificates only if that is said of this very listener."""
+        settings = config.tls_of(name)
+        own = f"listener.name.{name.lower()}.ssl.client.auth"
+        if self._listeners[name].sasl and own not in config.static_texts:
+            return replace(settings, ssl_client_auth="none")
+        return settings
 
     def start(self) -> None:
         """Begins to look at the files, where there are any."""
@@ -213,13 +222,13 @@ class TlsListeners:
     def check(self, config: BrokerConfig) -> None:
         """Whether settings may be taken while running; ConfigError."""
         for name, listener in self.by_name.items():
-            listener.check(config.tls_of(name))
+            listener.check(self._settings(config, name))
 
     def use(self, config: BrokerConfig) -> None:
         """Takes settings that were checked."""
         for name, listener in self.by_name.items():
             try:
-                listener.use(config.tls_of(name))
+                listener.use(self._settings(config, name))
             except StartupError as error:  # a file that changed since the check
                 tell_kept(name, error)
 

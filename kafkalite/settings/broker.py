@@ -18,11 +18,13 @@ from kafkalite.settings.areas.cleaner import CleanerRows
 from kafkalite.settings.areas.connections import ConnectionRows
 from kafkalite.settings.areas.groups import GroupRows
 from kafkalite.settings.areas.logs import LogRows
+from kafkalite.settings.areas.sasl import ListenerSaslSettings, SaslRows
 from kafkalite.settings.areas.security import SecurityRows
 from kafkalite.settings.areas.server import ServerRows
-from kafkalite.settings.areas.tls import RELOADABLE, TlsRows, TlsSettings, listener_key, row_of
+from kafkalite.settings.areas.tls import RELOADABLE, TlsRows, TlsSettings
 from kafkalite.settings.areas.transactions import TransactionRows
 from kafkalite.settings.foreign import foreign_note, known_dynamic, refuse_foreign
+from kafkalite.settings.listener_keys import listener_key, row_of
 from kafkalite.settings.listeners import Listener, parse_advertised, parse_limits, parse_listeners
 from kafkalite.settings.properties import read_properties
 from kafkalite.settings.providers import resolve
@@ -52,6 +54,7 @@ class BrokerConfig(
     TransactionRows,
     GroupRows,
     TlsRows,
+    SaslRows,
     SecurityRows,
     ClassicRows,
 ):
@@ -111,6 +114,8 @@ class BrokerConfig(
         parse_advertised(self.advertised_listeners, self.bound_listeners)
         for listener in self.bound_listeners:
             self.tls_of(listener.name)
+            if listener.sasl:
+                self.sasl_of(listener.name)
         self.connections_per_ip_overrides()
 
     @property
@@ -121,6 +126,10 @@ class BrokerConfig(
     def tls_of(self, listener: str) -> TlsSettings:
         """The TLS settings that hold for this listener."""
         return TlsSettings.of_listener(listener, self.static_texts, self.dynamic_texts)
+
+    def sasl_of(self, listener: str) -> ListenerSaslSettings:
+        """The SASL settings that hold for this listener; ConfigError for a mechanism that is not served."""
+        return ListenerSaslSettings.of_listener(listener, self.static_texts)
 
     def advertised_endpoint(self, listener: Listener, bound_port: int) -> Endpoint:
         """Where clients of this listener are told to connect, once its port is known."""

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kafkalite.errors import ConfigError
-from kafkalite.settings.areas.tls import RELOADABLE, listener_key
+from kafkalite.settings.areas.tls import RELOADABLE
+from kafkalite.settings.listener_keys import listener_key
 
 if TYPE_CHECKING:
     from kafkalite.settings.rows import Setting
@@ -19,6 +20,7 @@ _REFUSED = {
     "create.topic.policy.class.name": "Java policy classes cannot be loaded, so the policy would not be obeyed",
     "alter.config.policy.class.name": "Java policy classes cannot be loaded, so the policy would not be obeyed",
     "principal.builder.class": "Java classes cannot be loaded; ssl.principal.mapping.rules makes principals of names",
+    "sasl.server.callback.handler.class": "Java classes cannot be loaded, so that they would not be asked who signs in",
     "ssl.engine.factory.class": "Java classes cannot be loaded, so its certificates would not be used",
     "advertised.host.name": "was removed from Kafka; use advertised.listeners",
     "advertised.port": "was removed from Kafka; use advertised.listeners",
@@ -33,14 +35,16 @@ _PREFIXES: dict[str, str] = {
     "ssl.keymanager.algorithm": "TLS is OpenSSL's",
     "ssl.trustmanager.algorithm": "TLS is OpenSSL's",
     "ssl.endpoint.identification.algorithm": "a server checks no host names",
-    "sasl.": "this release serves no SASL",
+    "sasl.jaas.config": "a broker's belongs to a mechanism: listener.name.<listener>.<mechanism>.sasl.jaas.config",
+    "sasl.kerberos.": "GSSAPI is not served",
+    "sasl.login.": "the broker signs in nowhere",
+    "sasl.mechanism.": "there is one broker",
     "security.inter.broker.protocol": "there is one broker",
     "security.providers": "TLS is OpenSSL's",
-    "listener.name.": "of a listener's own settings only those of TLS (ssl.*) are known",
-    "delegation.token.": "this release serves no SASL",
+    "listener.name.": "of a listener's own settings only those of TLS (ssl.*) and SASL are known",
+    "delegation.token.": "there are no delegation tokens",
     "super.users": "this release has no authoriser",
     "allow.everyone.if.no.acl.found": "this release has no authoriser",
-    "connections.max.reauth.ms": "this release serves no SASL",
     "process.roles": "one process is broker and controller",
     "controller.": "one process is broker and controller",
     "initial.broker.registration.timeout.ms": "one process is broker and controller",

@@ -4,6 +4,7 @@
     listeners=PLAINTEXT://:9092                 Kafka's form; no host is every interface
     listeners=kafka://:9092,kafka07://:9072     Kafka 0.7's protocol needs a port of its own
     listeners=ssl://:9093                       the same protocol through TLS
+    listeners=sasl://:9094,sasl+ssl://:9095     where clients sign in by SASL, in plain text and through TLS
     listeners=IN://:29092,OUT://:9092           names of one's own: listener.security.protocol.map=IN:PLAINTEXT,OUT:SSL
 
 Pure functions on text: nothing is looked up or bound here, apart from the machine's host name for a listener that is
@@ -21,10 +22,13 @@ from kafkalite.model import Endpoint
 KEY = "listeners"
 ADVERTISED_KEY = "advertised.listeners"
 MAP_KEY = "listener.security.protocol.map"
-PROTOCOLS = ("PLAINTEXT", "SSL")
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+_SHORT = {"SASL": "SASL_PLAINTEXT"}
+"""Names that say their protocol, unless the map says otherwise."""
 
 _LISTENER = re.compile(
-    r"(?P<name>[A-Za-z][A-Za-z0-9_]*)://(?P<host>\[[0-9A-Fa-f:.]+(%\w+)?\]|[A-Za-z0-9._-]*):(?P<port>-?[0-9]{1,5})/?"
+    r"(?P<name>[A-Za-z][A-Za-z0-9_]*|[Ss][Aa][Ss][Ll]\+[Ss][Ss][Ll])://(?P<host>\[[0-9A-Fa-f:.]+(%\w+)?\]|[A-Za-z0-9._-]*):(?P<port>-?[0-9]{1,5})/?"
 )
 _EVERYWHERE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104  # compared with, not bound
 
@@ -37,7 +41,17 @@ class Listener:
     host: str
     port: int
     protocol: str = "PLAINTEXT"
-    """PLAINTEXT or SSL."""
+    """One of PROTOCOLS."""
+
+    @property
+    def tls(self) -> bool:
+        """Whether it speaks TLS."""
+        return self.protocol in {"SSL", "SASL_SSL"}
+
+    @property
+    def sasl(self) -> bool:
+        """Whether its clients sign in by SASL."""
+        return self.protocol in {"SASL_PLAINTEXT", "SASL_SSL"}
 
     @property
     def classic(self) -> bool:
@@ -97,7 +111,7 @@ def _parse_one(key: str, item: str) -> Listener:
     port = int(match["port"])
     if not 0 <= port <= 65535:
         raise ConfigError(key, f"port {port} is not between 0 and 65535")
-    return Listener(match["name"].upper(), match["host"].strip("[]"), port)
+    return Listener(match["name"].upper().replace("+", "_"), match["host"].strip("[]"), port)
 
 
 def _parse_protocol_map(text: str) -> dict[str, str]:
@@ -113,9 +127,9 @@ def _parse_protocol_map(text: str) -> dict[str, str]:
 def _protocol_of(item: Listener, protocols: Mapping[str, str]) -> str:
     if item.classic:
         return "PLAINTEXT"
-    protocol = "PLAINTEXT" if item.name in {"KAFKA", "PLAINTEXT"} else protocols.get(item.name, item.name)
-    if protocol in {"SASL_PLAINTEXT", "SASL_SSL"}:
-        raise ConfigError(KEY, f"{item} asks for {protocol}, which this release does not serve; PLAINTEXT and SSL only")
+    if item.name in {"KAFKA", "PLAINTEXT"}:
+        return "PLAINTEXT"
+    protocol = protocols.get(item.name, _SHORT.get(item.name, item.name))
     if protocol not in PROTOCOLS:
         raise ConfigError(KEY, f"{MAP_KEY} gives listener {item.name} no protocol")
     return protocol

@@ -48,6 +48,8 @@ LISTS: Final[Mapping[int, Mapping[str, tuple[str, ...]]]] = {
     api.CREATE_PARTITIONS: {"results": ("topics",)},
     api.DELETE_GROUPS: {"results": ("groups_names",)},
     api.INCREMENTAL_ALTER_CONFIGS: {"responses": ("resources",)},
+    api.DESCRIBE_USER_SCRAM_CREDENTIALS: {"results": ("users",)},
+    api.ALTER_USER_SCRAM_CREDENTIALS: {"results": ("upsertions", "deletions")},
     api.DESCRIBE_PRODUCERS: _TOPICS,
     api.DESCRIBE_TRANSACTIONS: {"transaction_states": ("transactional_ids",)},
     api.CONSUMER_GROUP_DESCRIBE: {"groups": ("group_ids",)},
@@ -61,6 +63,7 @@ _NAMES: Final = {
         for name in ("name", "topic", "topic_id", "index", "partition", "group_id", "key", "transactional_id")
     },
     "partition_index": ("partition_index", "partition"),
+    "user": ("name",),
     "producer_id": ("producer_id",),
     "resource_type": ("resource_type",),
     "resource_name": ("resource_name",),

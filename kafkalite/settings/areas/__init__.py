@@ -4,6 +4,7 @@ server        who the broker is, what it binds, where its data lives, threads
 connections   bounds of connections, requests, fetch sessions
 security      connections that have not shown yet who they are; what they may do
 tls           TLS, for all listeners or for one
+sasl          SASL, for all listeners, one of them, or a mechanism
 logs          topics, durability, defaults of topics' settings
 cleaner       compaction
 groups        consumer groups, their offsets

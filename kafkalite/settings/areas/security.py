@@ -1,8 +1,8 @@
-"""Rows of the broker's settings table about who clients are and what they may do; TLS's own are in `tls` beside it."""
+"""Rows of the broker's settings table about who clients are and what they may do; TLS and SASL are beside it."""
 
 from dataclasses import dataclass
 
-from kafkalite.settings.rows import INT, setting
+from kafkalite.settings.rows import INT, LONG, MIB, setting
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)
@@ -12,13 +12,21 @@ class SecurityRows:
     __slots__ = ()
 
     connection_authentication_timeout_ms: int = setting(
-        INT, 30_000, "A connection whose TLS handshake takes longer is closed.", unit="ms", low=1
+        INT, 30_000, "A connection whose TLS handshake and SASL exchange take longer is closed.", unit="ms", low=1
     )
     connection_authentication_max: int = setting(
         INT,
         5000,
-        "Connections whose TLS handshake is not done; above it the oldest is closed.",
+        "Connections whose TLS handshake or SASL exchange is not done; above it the oldest is closed.",
         low=1,
+    )
+    connection_authentication_max_bytes: int = setting(
+        LONG,
+        32 * MIB,
+        "What is kept of requests of clients that have not signed in by SASL; above it the oldest connection is"
+        " closed.",
+        unit="bytes",
+        low=MIB,
     )
     connection_failed_authentication_delay_ms: int = setting(
         INT,

@@ -25,9 +25,10 @@ class ServerRows:
     listeners: str = setting(
         STRING,
         "kafka://127.0.0.1:9092",
-        "What to bind, a comma between two: `kafka://host:port`, or Kafka's form `PLAINTEXT://host:port`, and"
-        " `SSL://host:port` for TLS. No host is every interface, port 0 is any free port. `kafka07://host:port` serves"
-        " Kafka 0.7's clients. Names of their own (listener.security.protocol.map) allow several of a kind.",
+        "What to bind, a comma between two: `kafka://host:port`, or Kafka's form `PLAINTEXT://host:port`,"
+        " `SSL://host:port` for TLS, `SASL_SSL` and `SASL_PLAINTEXT` where clients sign in. No host is every"
+        " interface, port 0 is any free port. `kafka07://host:port` serves Kafka 0.7's clients. Names of their own"
+        " (listener.security.protocol.map) allow several of a kind.",
     )
     advertised_listeners: str | None = setting(
         STRING,
@@ -37,8 +38,8 @@ class ServerRows:
     )
     listener_security_protocol_map: str = setting(
         STRING,
-        "PLAINTEXT:PLAINTEXT,SSL:SSL,KAFKA:PLAINTEXT",
-        "Listener name to protocol: PLAINTEXT or SSL.",
+        "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL,KAFKA:PLAINTEXT",
+        "Listener name to protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
     )
     controller_listener_names: tuple[str, ...] = setting(
         LIST, (), "Listeners of these names are Kafka's controllers' own: not bound here, so that its file can be used."

@@ -20,6 +20,7 @@ from kafkalite.deferred import Deferred
 from kafkalite.errors import KafkaError, OffsetOutOfRange, TopicAlreadyExists, UnknownTopicOrPartition
 from kafkalite.handlers import table
 from kafkalite.handlers.context import BrokerServices, ClusterView, RequestContext
+from kafkalite.log import journal
 from kafkalite.model import Endpoint, OffsetAndTimestamp, new_uuid
 from kafkalite.pool import IoPool
 from kafkalite.protocol import header
@@ -29,6 +30,8 @@ from tests.kit.fakes.clock import FakeClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from kafkalite.model import ScramCredential
 
 CORRELATION_ID = 4711
 NODE_ID = 7
@@ -132,6 +135,7 @@ class LogsInMemory:
         self.broker_overrides: dict[str, str] = {}
         self.next_producer_id = 1000
         self.failure: KafkaError | None = None
+        self._journal_state = journal.MetadataState("cluster")
         self.sync_count = 0
         self.sync_failure: KafkaError | None = None
 
@@ -188,6 +192,16 @@ class LogsInMemory:
         self.next_producer_id += count
         return first
 
+    def alter_credentials(self, decide: Callable[[], list[dict[str, Any]]]) -> None:
+        changes = decide()
+        self._fail()
+        for change in changes:
+            journal.apply(self._journal_state, change)
+
+    @property
+    def credentials(self) -> dict[tuple[str, str], ScramCredential]:
+        return self._journal_state.credentials
+
     def _fail(self) -> None:
         if self.failure is not None:
             raise self.failure
@@ -199,7 +213,7 @@ class ConnectionStub:
 
     listener: Any
     client_host: str = "10.0.0.9"
-    principal: object = None
+    principal: str = "User:ANONYMOUS"
 
 
 class HandlerCalls:

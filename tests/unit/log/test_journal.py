@@ -7,10 +7,20 @@ import pytest
 
 from kafkalite._native.base import file_ops
 from kafkalite.errors import StartupError
-from kafkalite.log.journal import SLACK_LINES, Journal, TopicState, encode_line, replay, topic_change
-from kafkalite.model import uuid_text
+from kafkalite.log.journal import (
+    SLACK_LINES,
+    Journal,
+    TopicState,
+    credential_change,
+    credential_deletion,
+    encode_line,
+    replay,
+    topic_change,
+)
+from kafkalite.model import ScramCredential, uuid_text
 
 ID = bytes(range(16))
+CREDENTIAL = ScramCredential(b"salt", b"s" * 32, b"v" * 32, 4096)
 
 
 def filled(path: Path) -> Journal:
@@ -24,6 +34,12 @@ def filled(path: Path) -> Journal:
     journal.record({"op": "broker", "overrides": {"log.retention.ms": "5"}})
     journal.record(topic_change(TopicState("b", ID[::-1], {}, [3])))
     journal.record({"op": "delete", "name": "b", "id": uuid_text(ID[::-1])})
+    journal.record({"op": "secret", "value": "ab" * 32})
+    journal.record(credential_change("SCRAM-SHA-256", "alice", CREDENTIAL))
+    journal.record(credential_change("SCRAM-SHA-512", "alice", CREDENTIAL._replace(iterations=8192)))
+    journal.record(credential_change("SCRAM-SHA-256", "bob", CREDENTIAL))
+    journal.record(credential_deletion("SCRAM-SHA-256", "bob"))
+    journal.record(credential_change("SCRAM-SHA-256", "alice", CREDENTIAL))
     return journal
 
 
@@ -38,7 +54,17 @@ def test_replay_gives_the_recorded_state(tmp_path: Path) -> None:
     assert (state.next_producer_id, state.unclean_count, state.cluster_id) == (1000, 3, "cluster")
     assert (list(state.topics), state.deleted_ids) == (["a"], {ID[::-1]})
     assert state.broker_overrides == {"log.retention.ms": "5"}
+    assert state.secret == b"\xab" * 32
+    assert state.credentials == {
+        ("SCRAM-SHA-256", "alice"): CREDENTIAL,
+        ("SCRAM-SHA-512", "alice"): CREDENTIAL._replace(iterations=8192),
+    }
+    journal.rewrite()
     journal.close()
+    again = Journal.open(str(tmp_path))
+    assert again is not None
+    assert (again.state.credentials, again.state.secret) == (state.credentials, state.secret)
+    again.close()
 
 
 def test_cut_at_every_byte_gives_an_earlier_state_or_refuses(tmp_path: Path) -> None:
@@ -101,7 +127,7 @@ def test_unknown_operation_is_refused_not_skipped(tmp_path: Path) -> None:
     journal.close()
     with Path(journal.path).open("ab") as file:
         file.write(encode_line({"op": "from the future"}))
-    with pytest.raises(StartupError, match="line 11"):
+    with pytest.raises(StartupError, match="line 17"):
         Journal.open(str(tmp_path))
 
 

@@ -7,6 +7,13 @@ from kafkalite._native.serve.transfer cimport Answer, Mailbox, OutBuffer
 from kafkalite._native.tls.tls_session cimport TlsBuffers, TlsSession
 
 
+cdef enum:
+    EVENT_READ = 1                      # selectors.EVENT_READ and EVENT_WRITE
+    EVENT_WRITE = 2
+    HEADER_SIZE_MIN = 10                # key, version, correlation id and the length of the client id
+    TLS_HELLO_SIZE = 0x16030000         # what the first bytes of TLS are, read as the length of a request
+
+
 # An API that connections serve by themselves, as the handler table says it.
 cdef struct NativeApi:
     int16_t key
@@ -42,16 +49,19 @@ cdef class WorkerIo:
     cdef TlsBuffers tls                     # None where no listener speaks TLS
     cdef object handshakes                  # deque of (deadline, Connection), oldest first; some are done meanwhile
     cdef object failing                     # deque of (deadline, Connection) that are closed then
-    cdef readonly int32_t handshake_count   # connections whose handshake is not done
+    cdef readonly int32_t handshake_count   # connections of which it is not known yet who they are
     cdef int32_t handshake_count_max
     cdef double handshake_s_max
     cdef double failing_s                   # how long the close of a failed one is put off
+    cdef Py_ssize_t unknown_bytes           # kept of clients that have not signed in
+    cdef Py_ssize_t unknown_bytes_max
     cdef double step_turn                   # the loop turn that `step_count` is of
     cdef int32_t step_count
 
     cdef int add_timer(self, object plan, double deadline) except -1
     cdef bint may_step(self) noexcept
     cdef int begin_handshake(self, Connection connection) except -1
+    cdef int close_oldest(self, str reason) except -1
     cdef int expire_handshakes(self) except -1
 
 
@@ -75,6 +85,7 @@ cdef class Connection:
     cdef int interest                       # selector events asked for
     cdef int32_t in_flight_max              # above it the connection is not read
     cdef int32_t frame_size_min
+    cdef int32_t frame_size_max
     cdef bint paused                        # too much output or too many answers owed: not reading
     cdef readonly bint closed
     cdef readonly double last_active        # monotonic seconds of the last byte received or sent
@@ -82,6 +93,7 @@ cdef class Connection:
     cdef bint brisk                         # the client asks again within LINGER_NS of its answer
     cdef TlsSession tls                     # None on a listener without TLS
     cdef bint failed                        # it waits for its close, and is neither read nor served
+    cdef bint awaited                       # it is one of `handshake_count`
     cdef Py_ssize_t room_min                # of what is received into `pending`
 
     cdef int on_readable(self) except -1
@@ -90,7 +102,10 @@ cdef class Connection:
     cdef Py_ssize_t receive_some(self, unsigned char* target, Py_ssize_t size) except -2
     cdef Py_ssize_t open_sealed(self, Py_ssize_t size, unsigned char* target, Py_ssize_t room) except -2
     cdef int admit(self) except -1
+    cdef int arrive(self) except -1
     cdef int fail(self, str problem) except -1
+    cdef int refuse_size(self, int32_t size) except -1
+    cdef int end(self) except -1
     cdef Py_ssize_t serve_frames(self, unsigned char* data, Py_ssize_t size) except -1
     cdef int serve(self, unsigned char* frame, Py_ssize_t size) except -1
     cdef int serve_produce(self, int16_t version, int32_t correlation_id, unsigned char* body,

@@ -73,9 +73,6 @@ cdef enum:
     LINGER_SIZE_MAX = 2048              # only clients that send little at a time: throughput needs no help
 
 cdef enum:
-    EVENT_READ = 1                      # selectors.EVENT_READ and EVENT_WRITE
-    EVENT_WRITE = 2
-    HEADER_SIZE_MIN = 10                # key, version, correlation id and the length of the client id
     RECEIVE_CAPACITY = 262144
     PENDING_CAPACITY_MIN = 4096
     FRONT_SIZE_MAX = 32768              # the start of a frame that is copied so as to be read on in the worker's buffer
@@ -83,7 +80,6 @@ cdef enum:
     TURN_BYTES_MAX = 4194304            # one connection's share of a loop turn, in either direction
     TIMERS_PURGE_MIN = 256
     HANDSHAKE_STEPS_MAX = 8             # in a loop turn: the rest wait, and everybody else is served in between
-    TLS_HELLO_SIZE = 0x16030000         # what the first bytes of TLS are, read as the length of a request
 
 assert (EVENT_READ, EVENT_WRITE) == (selectors.EVENT_READ, selectors.EVENT_WRITE)
 
@@ -126,9 +122,14 @@ cdef class WorkerIo:
     def __dealloc__(self):
         free(self.receive)
 
-    def use_tls(self, *, double handshake_s_max, int handshake_count_max, double failing_s):
+    def use_tls(self):
         """Makes this worker ready for connections with TLS; loads the library."""
         self.tls = TlsBuffers()
+
+    def use_sign_in(self, *, double handshake_s_max, int handshake_count_max, double failing_s,
+                    Py_ssize_t unknown_bytes_max):
+        """Makes it ready for connections that show first who they are: by TLS, by SASL, or both."""
+        self.unknown_bytes_max = unknown_bytes_max
         self.handshakes = deque()
         self.failing = deque()
         self.handshake_s_max = handshake_s_max
@@ -144,26 +145,28 @@ cdef class WorkerIo:
         return self.step_count <= HANDSHAKE_STEPS_MAX
 
     cdef int begin_handshake(self, Connection connection) except -1:
-        """Counts a connection in, and the oldest one out that has not done its handshake, if there are too many."""
-        cdef Connection oldest
+        """Counts a connection in, and the oldest one out that nobody knows yet, if there are too many."""
         self.handshakes.append((self.now + self.handshake_s_max, connection))
         self.handshake_count += 1
+        connection.awaited = True
         while self.handshake_count > self.handshake_count_max:
-            oldest = self.handshakes.popleft()[1]
-            if oldest.shakes_hands():
-                oldest.close("too many connections whose handshake is not done: the oldest goes")
+            self.close_oldest("too many connections whose handshake is not done: the oldest goes")
+        return 0
+
+    cdef int close_oldest(self, str reason) except -1:
+        """Closes the one that has been on its way for longest; the deque may hold some that are done meanwhile."""
+        cdef Connection oldest = self.handshakes.popleft()[1]
+        if oldest.awaited:
+            oldest.close(reason)
         return 0
 
     cdef int expire_handshakes(self) except -1:
         """Closes what did not come to an end in time, and what has failed a while ago."""
-        cdef Connection connection
         while self.handshakes and (
-                self.handshakes[0][0] <= self.now or not (<Connection>self.handshakes[0][1]).shakes_hands()):
-            connection = self.handshakes.popleft()[1]
-            if connection.shakes_hands():
-                connection.close(f"no handshake within {self.handshake_s_max:g} s")
+                self.handshakes[0][0] <= self.now or not (<Connection>self.handshakes[0][1]).awaited):
+            self.close_oldest(f"it did not show within {self.handshake_s_max:g} s who it is")
         while self.failing and self.failing[0][0] <= self.now:
-            (<Connection>self.failing.popleft()[1]).close(None)
+            (<Connection>self.failing.popleft()[1]).end()
         return 0
 
     cdef int add_timer(self, object plan, double deadline) except -1:
@@ -235,6 +238,7 @@ cdef class Connection:
         self.interest = EVENT_READ
         self.in_flight_max = io.in_flight_max
         self.frame_size_min = HEADER_SIZE_MIN
+        self.frame_size_max = io.request_size_max
         self.room_min = PENDING_CAPACITY_MIN
         self.last_active = io.now
 
@@ -246,10 +250,6 @@ cdef class Connection:
         self.tls = TlsSession(context, self.io.tls)
         self.room_min = 4 * TLS_HELD_MAX
         self.io.begin_handshake(self)
-
-    def shakes_hands(self):
-        """Whether it is open, and its handshake is still to be done."""
-        return self.tls is not None and not self.tls.established and not self.failed and not self.closed
 
     def __repr__(self):
         return f"<Connection {self.client_host}:{self.client_port}>"
@@ -428,7 +428,7 @@ cdef class Connection:
 
     cdef int admit(self) except -1:
         """The handshake is done: the listener says who the client is, or why nobody."""
-        self.io.handshake_count -= 1
+        self.arrive()
         try:
             self.principal = self.listener.tls.principal_of(self.tls.peer_subject)
         except ValueError as error:
@@ -436,11 +436,17 @@ cdef class Connection:
             self.fail(self.tls.problem)
         return 0
 
+    cdef int arrive(self) except -1:
+        """It is not one of those any more of which it is not known who they are."""
+        if self.awaited:
+            self.awaited = False
+            self.io.handshake_count -= 1
+        return 0
+
     cdef int fail(self, str problem) except -1:
         """Closes a connection that TLS gave up, a while later when it was about who the client is."""
         logger.warning("TLS with %s:%d failed: %s", self.client_host, self.client_port, problem)
-        if not self.tls.established:
-            self.io.handshake_count -= 1
+        self.arrive()
         self.failed = True
         self.set_interest(0)
         self.io.failing.append((self.io.now + self.io.failing_s, self))
@@ -452,12 +458,8 @@ cdef class Connection:
         cdef int32_t frame_size
         while size - at >= 4 and not self.closed and not self.paused:
             frame_size = load_i32(data + at)
-            if frame_size < self.frame_size_min or frame_size > self.io.request_size_max:
-                if self.tls is None and frame_size & ~0xFFFF == TLS_HELLO_SIZE & ~0xFFFF:
-                    self.refuse("TLS on a listener without it (security.protocol of the client?)")
-                else:
-                    self.refuse(
-                        f"request of {frame_size} bytes (socket.request.max.bytes is {self.io.request_size_max})")
+            if frame_size < self.frame_size_min or frame_size > self.frame_size_max:
+                self.refuse_size(frame_size)
                 return at
             if size - at - 4 < frame_size:
                 break
@@ -469,6 +471,16 @@ cdef class Connection:
             elif self.io.out.size > RECEIVE_CAPACITY:
                 self.write_out()
         return at
+
+    cdef int refuse_size(self, int32_t size) except -1:
+        if self.tls is None and size & ~0xFFFF == TLS_HELLO_SIZE & ~0xFFFF:
+            return self.refuse("TLS on a listener without it (security.protocol of the client?)")
+        return self.refuse(f"request of {size} bytes (socket.request.max.bytes is {self.io.request_size_max})")
+
+    cdef int end(self) except -1:
+        """The close of a failed connection that was put off."""
+        self.close(None)
+        return 0
 
     cdef int serve(self, unsigned char* frame, Py_ssize_t size) except -1:
         cdef Cursor c
@@ -769,9 +781,8 @@ cdef class Connection:
         free(self.pending)
         self.pending = NULL
         self.pending_size = self.pending_capacity = 0
+        self.arrive()
         if self.tls is not None:
-            if not self.tls.established and not self.failed:
-                self.io.handshake_count -= 1
             self.tls.say_goodbye(self.fd)
         self.io.on_close(self)
         self.socket.close()

@@ -1,7 +1,12 @@
 """A connection of a broker under test: some requests meet a fault before they are served."""
 
 from kafkalite._native.serve.connection cimport Connection
+from kafkalite._native.serve.sasl_connection cimport SaslConnection
 
 
 cdef class FaultyConnection(Connection):
+    pass
+
+
+cdef class FaultySaslConnection(SaslConnection):
     pass

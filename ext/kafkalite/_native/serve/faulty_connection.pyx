@@ -12,23 +12,41 @@ kafkalite.testing.faults.Faults. Thread rule: Connection's.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 
 from kafkalite._native.serve.connection cimport Connection
+from kafkalite._native.serve.sasl_connection cimport SaslConnection
 from kafkalite._native.wire.cursor cimport load_i16
+
+
+cdef bint meet(Connection connection, unsigned char* frame, Py_ssize_t size) except -1:
+    """Whether a fault took this request."""
+    cdef Py_ssize_t start
+    cdef object faults = connection.io.faults
+    cdef object outcome
+    if load_i16(frame) not in faults.armed:
+        return False
+    outcome = faults.meet(connection, PyBytes_FromStringAndSize(<const char*>frame, size))
+    if outcome is None:
+        return False
+    if isinstance(outcome, bytes):
+        connection.io.requests += 1
+        start = connection.io.out.size
+        connection.io.out.put(<const unsigned char*>PyBytes_AS_STRING(outcome), PyBytes_GET_SIZE(outcome))
+        connection.requeue_out(start)
+    else:
+        connection.refuse(outcome)
+    return True
 
 
 cdef class FaultyConnection(Connection):
     """One accepted socket of a broker under test."""
 
     cdef int serve(self, unsigned char* frame, Py_ssize_t size) except -1:
-        cdef Py_ssize_t start
-        cdef object faults = self.io.faults
-        cdef object outcome
-        if load_i16(frame) in faults.armed:
-            outcome = faults.meet(self, PyBytes_FromStringAndSize(<const char*>frame, size))
-            if isinstance(outcome, bytes):
-                self.io.requests += 1
-                start = self.io.out.size
-                self.io.out.put(<const unsigned char*>PyBytes_AS_STRING(outcome), PyBytes_GET_SIZE(outcome))
-                return self.requeue_out(start)
-            if outcome is not None:
-                return self.refuse(outcome)
-        return Connection.serve(self, frame, size)
+        return 0 if meet(self, frame, size) else Connection.serve(self, frame, size)
+
+
+cdef class FaultySaslConnection(SaslConnection):
+    """The same of a listener with SASL; whoever has not signed in meets no faults."""
+
+    cdef int serve(self, unsigned char* frame, Py_ssize_t size) except -1:
+        if self.io.now <= self.open_until and meet(self, frame, size):
+            return 0
+        return SaslConnection.serve(self, frame, size)

@@ -1,0 +1,19 @@
+"""A connection of a listener with SASL: it serves requests once its client has signed in."""
+
+from libc.stdint cimport int16_t, int32_t
+
+from kafkalite._native.serve.connection cimport Connection
+
+
+cdef class SaslConnection(Connection):
+    cdef object sign_in                 # handlers.sign_in.SignIn: the exchange, a step a frame
+    cdef double open_until              # monotonic seconds up to which requests are served; -inf: nobody signed in
+    cdef bint raw                       # frames are tokens without headers (SaslHandshake 0)
+    cdef bint holding                   # a step is done elsewhere: neither read nor served meanwhile
+    cdef bytes farewell                 # what a failed one is told at its close
+    cdef Py_ssize_t counted_bytes       # of `pending`, while nobody is signed in
+
+    cdef bint refrains(self) noexcept
+    cdef int answer(self, bytes frame) except -1
+    cdef int step(self, unsigned char* frame, Py_ssize_t size) except -1
+    cdef int count_bytes(self, Py_ssize_t size) except -1

@@ -1,0 +1,200 @@
+"""A connection of a listener with SASL: it serves requests once its client has signed in.
+
+    frame ─▶ io.now <= open_until? ─┬─ yes ─▶ served as on any listener
+                                    └─ no ──▶ SignIn, in Python: an answer, a hold, a failure, or open
+
+Who is signed in pays one comparison a request; listeners without SASL have connections of another class. Until then a
+frame is at most `receive_size_max` bytes, and what all such connections of a worker keep is bounded: the oldest goes.
+
+A step that takes long (a hash, a token to be verified) runs elsewhere: `hold` stops the connection, `go_on` lets it go
+on. A failure is told, and the connection closed, a moment later (connection.failed.authentication.delay.ms); what was
+received behind it is never looked at.
+
+Thread rule: Connection's.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.math cimport INFINITY
+from libc.stdint cimport int16_t, int32_t
+
+import logging
+
+from kafkalite._native.serve.connection cimport EVENT_READ, HEADER_SIZE_MIN, TLS_HELLO_SIZE, Connection
+from kafkalite._native.serve.transfer cimport OutBuffer
+from kafkalite._native.wire.cursor cimport Cursor, cursor_init, load_i16, load_i32, read_string
+from kafkalite._native.wire.status cimport OK
+
+cdef object logger = logging.getLogger("kafkalite.net")
+
+cdef enum:
+    SASL_HANDSHAKE = 17
+
+
+cdef class SaslConnection(Connection):
+    """One accepted socket of a listener with SASL."""
+
+    def __cinit__(self, *_arguments):
+        self.open_until = -INFINITY
+        self.frame_size_min = 1
+        self.frame_size_max = self.listener.sasl.receive_size_max
+        self.sign_in = self.listener.sasl.begin(self)
+
+    def await_sign_in(self):
+        """From now on its client has connection.authentication.timeout.ms to sign in. `secure` begins the same."""
+        self.io.begin_handshake(self)
+
+    def open(self, double lifetime_s):
+        """The client has signed in, and is served for so long."""
+        self.open_until = self.io.now + lifetime_s
+        self.raw = False
+        self.frame_size_min = HEADER_SIZE_MIN
+        self.frame_size_max = self.io.request_size_max
+        self.arrive()
+        self.count_bytes(0)
+
+    def shut(self):
+        """The client begins to sign in again: no request is served until it has."""
+        self.open_until = -INFINITY
+        self.frame_size_min = 1
+        self.frame_size_max = self.listener.sasl.receive_size_max
+        self.io.begin_handshake(self)
+
+    def expect_tokens(self):
+        """What follows has no request headers."""
+        self.raw = True
+
+    def hold(self):
+        """Stops until `go_on`; the place of the present request in the order of answers."""
+        self.holding = True
+        self.paused = True
+        self.set_interest(self.interest & ~EVENT_READ)
+        return self.enqueue()
+
+    def go_on(self):
+        """The step that it was held for is done."""
+        self.holding = False
+        if not self.closed:
+            self.settle()
+
+    def post(self, call):
+        """Has the worker call it. Any thread."""
+        self.io.mailbox.put(call)
+
+    def fail_sign_in(self, str problem not None, bytes farewell=None):
+        """Closes it a moment later, after `farewell`; what it has sent beyond this is not looked at."""
+        if self.closed or self.failed:
+            return
+        logger.warning("%s:%d (%s) did not sign in: %s", self.client_host, self.client_port,
+                       self.software_name or "unknown client", problem)
+        self.arrive()
+        self.failed = True
+        self.paused = True
+        self.holding = False
+        self.open_until = -INFINITY
+        self.farewell = farewell
+        self.write_out()
+        self.set_interest(0)
+        self.io.failing.append((self.io.now + self.io.failing_s, self))
+
+    def close(self, str reason=None):
+        """As of any connection."""
+        if not self.closed:
+            self.count_bytes(0)
+            self.sign_in.close()
+        Connection.close(self, reason)
+
+    cdef int admit(self) except -1:
+        """TLS is done; who the client is, SASL says."""
+        return 0
+
+    cdef int end(self) except -1:
+        if self.farewell is not None and not self.closed:
+            self.io.out.put(<const unsigned char*>PyBytes_AS_STRING(self.farewell), PyBytes_GET_SIZE(self.farewell))
+            self.failed = False
+            self.write_out()
+        self.close(None)
+        return 0
+
+    cdef bint refrains(self) noexcept:
+        return self.holding or self.failed
+
+    cdef int settle(self) except -1:
+        if not self.refrains():
+            return Connection.settle(self)
+        if not self.failed and not self.closed:
+            self.write_out()
+            self.drain_queue()
+        self.io.out.size = 0
+        return 0
+
+    cdef int refuse_size(self, int32_t size) except -1:
+        if self.open_until > -INFINITY:
+            return Connection.refuse_size(self, size)
+        if self.tls is None and size & ~0xFFFF == TLS_HELLO_SIZE & ~0xFFFF:
+            self.fail_sign_in("TLS on a listener without it (security.protocol of the client?)")
+        else:
+            self.fail_sign_in(f"a frame of {size} bytes (sasl.server.max.receive.size is {self.frame_size_max})")
+        return 0
+
+    cdef int keep(self, const unsigned char* data, Py_ssize_t size) except -1:
+        return 0 if self.failed else Connection.keep(self, data, size)
+
+    cdef int grow_pending(self, Py_ssize_t capacity) except -1:
+        if self.awaited:
+            self.count_bytes(capacity)
+        return Connection.grow_pending(self, capacity)
+
+    cdef int count_bytes(self, Py_ssize_t size) except -1:
+        """Notes that it keeps so much while nobody is signed in; where all keep too much, the oldest others go."""
+        cdef Py_ssize_t left
+        self.io.unknown_bytes += size - self.counted_bytes
+        self.counted_bytes = size
+        if size == 0:
+            return 0
+        left = len(self.io.handshakes)
+        while left > 0 and self.io.unknown_bytes > self.io.unknown_bytes_max:
+            left -= 1
+            if self.io.handshakes[0][1] is self:
+                self.io.handshakes.rotate(-1)
+            else:
+                self.io.close_oldest("connections that have not signed in keep too many bytes: the oldest goes")
+        return 0
+
+    cdef int serve(self, unsigned char* frame, Py_ssize_t size) except -1:
+        if self.io.now <= self.open_until:
+            return Connection.serve(self, frame, size)
+        return self.step(frame, size)
+
+    cdef int serve_other(self, int16_t key, int16_t version, int32_t correlation_id, bytes client_id,
+                         unsigned char* body, Py_ssize_t size) except -1:
+        if key == SASL_HANDSHAKE and self.sign_in.may_begin_again():
+            return self.answer(self.sign_in.request(
+                key, version, correlation_id, PyBytes_FromStringAndSize(<const char*>body, size)))
+        return Connection.serve_other(self, key, version, correlation_id, client_id, body, size)
+
+    cdef int step(self, unsigned char* frame, Py_ssize_t size) except -1:
+        """A frame of a client who is nobody yet, or whose session is over."""
+        cdef Cursor c
+        cdef Py_ssize_t client_id_size
+        self.io.requests += 1
+        if self.raw:
+            return self.answer(self.sign_in.token(PyBytes_FromStringAndSize(<const char*>frame, size)))
+        if size < HEADER_SIZE_MIN:
+            self.fail_sign_in("bytes that are no request")
+            return 0
+        cursor_init(&c, frame + 8, size - 8)
+        read_string(&c, False, &client_id_size)
+        if c.status != OK:
+            self.fail_sign_in("a request header that does not follow its schema")
+            return 0
+        return self.answer(self.sign_in.request(
+            load_i16(frame), load_i16(frame + 2), load_i32(frame + 4),
+            PyBytes_FromStringAndSize(<const char*>c.pos, c.end - c.pos)))
+
+    cdef int answer(self, bytes frame) except -1:
+        cdef OutBuffer out = self.io.out
+        cdef Py_ssize_t start = out.size
+        if frame is None or self.closed or self.failed:
+            return 0
+        out.put(<const unsigned char*>PyBytes_AS_STRING(frame), PyBytes_GET_SIZE(frame))
+        return self.requeue_out(start)

@@ -1,0 +1,59 @@
+"""CreateDelegationToken, RenewDelegationToken, ExpireDelegationToken, DescribeDelegationToken: there are none.
+
+Answered as a Kafka broker without delegation.token.secret.key does: 64 on a connection that does not show who asks,
+else 61.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalite.errors import ErrorCode
+from kafkalite.model import ANONYMOUS
+from kafkalite.protocol.messages.create_delegation_token import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+)
+from kafkalite.protocol.messages.describe_delegation_token import (
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+)
+from kafkalite.protocol.messages.expire_delegation_token import (
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+)
+from kafkalite.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
+
+if TYPE_CHECKING:
+    from kafkalite.handlers.context import RequestContext
+
+
+def _code(context: RequestContext) -> ErrorCode:
+    known = context.principal != ANONYMOUS
+    return ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED if known else ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+
+
+def create(context: RequestContext, _request: CreateDelegationTokenRequest) -> CreateDelegationTokenResponse:
+    kind, _, name = context.principal.partition(":")
+    return CreateDelegationTokenResponse(
+        error_code=_code(context),
+        principal_type=kind,
+        principal_name=name,
+        token_requester_principal_type=kind,
+        token_requester_principal_name=name,
+        issue_timestamp_ms=-1,
+        expiry_timestamp_ms=-1,
+        max_timestamp_ms=-1,
+    )
+
+
+def renew(context: RequestContext, _request: RenewDelegationTokenRequest) -> RenewDelegationTokenResponse:
+    return RenewDelegationTokenResponse(error_code=_code(context), expiry_timestamp_ms=-1)
+
+
+def expire(context: RequestContext, _request: ExpireDelegationTokenRequest) -> ExpireDelegationTokenResponse:
+    return ExpireDelegationTokenResponse(error_code=_code(context), expiry_timestamp_ms=-1)
+
+
+def describe(context: RequestContext, _request: DescribeDelegationTokenRequest) -> DescribeDelegationTokenResponse:
+    return DescribeDelegationTokenResponse(error_code=_code(context))

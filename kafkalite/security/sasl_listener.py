@@ -1,0 +1,111 @@
+"""SASL of one listener: which mechanisms it offers, and the server of one exchange for each.
+
+    PLAIN with a JAAS line      the users of the line, as in Kafka
+    PLAIN without one           the users of SCRAM, whose passwords are hashed and compared with what is kept of them
+    SCRAM                       the users that AlterUserScramCredentials and `kafkalite users` know
+
+Thread rule: `server` from any thread; a server belongs to one exchange.
+"""
+
+from __future__ import annotations
+
+import functools
+import hmac
+import logging
+from typing import TYPE_CHECKING
+
+from kafkalite.errors import ConfigError
+from kafkalite.logging import fields
+from kafkalite.security import jaas, scram
+from kafkalite.security.sasl import PLAIN, GivenPasswords, PlainServer, Remembered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kafkalite.model import ScramCredential
+    from kafkalite.security.sasl import MechanismServer
+    from kafkalite.settings.areas.sasl import ListenerSaslSettings, MechanismSettings
+
+logger = logging.getLogger("kafkalite.security")
+
+_USER_PREFIX = "user_"
+
+
+class Users:
+    """Users with passwords for SCRAM. Any thread."""
+
+    def __init__(self, credentials: Mapping[tuple[str, str], ScramCredential], secret: bytes) -> None:
+        """`credentials` by mechanism and user, looked at anew each time; `secret` makes salts of who is not there."""
+        self._credentials = credentials
+        self._secret = secret
+        self._remembered = Remembered()
+
+    def find(self, mechanism: str, name: str) -> ScramCredential:
+        """A user's credential, or one that no password fits."""
+        # Made for those who exist too, so that it takes as long.
+        nobody = scram.decoy(mechanism, self._secret, name)
+        return self._credentials.get((mechanism, name), nobody)
+
+    def check(self, name: str, password: str) -> bool:
+        """Whether it is this user's. Takes as long as a hash, whoever it is, unless it was right lately."""
+        kinds = [kind for kind in scram.HASHES if (kind, name) in self._credentials]
+        mechanism = kinds[0] if kinds else next(iter(scram.HASHES))
+        found = self.find(mechanism, name)
+        digest = self._remembered.digest(name, password, found.stored_key)
+        if digest in self._remembered:
+            return True
+        salted = scram.salted_password(mechanism, password.encode(), found.salt, found.iterations)
+        kept = scram.credential(mechanism, salted, found.salt, found.iterations)
+        right = hmac.compare_digest(kept.stored_key, found.stored_key)
+        if right:
+            self._remembered.add(digest)
+        return right
+
+
+class SaslListener:
+    """See the module."""
+
+    def __init__(self, name: str, settings: ListenerSaslSettings, users: Users, *, encrypted: bool) -> None:
+        """ConfigError for a login configuration that is none."""
+        self.name = name
+        self.receive_size_max = settings.receive_size_max
+        self._sessions_ms = {item.name: item.settings.connections_max_reauth_ms for item in settings.mechanisms}
+        self._makers = {item.name: _maker(name, item, users) for item in settings.mechanisms}
+        if PLAIN in self._makers and not encrypted:
+            logger.warning(
+                "PLAIN without TLS: whoever listens on the network learns the passwords", extra=fields(listener=name)
+            )
+
+    @property
+    def mechanisms(self) -> list[str]:
+        """What clients are offered."""
+        return list(self._makers)
+
+    def session_ms_max(self, mechanism: str) -> int:
+        """How long a client is served before it has to sign in again; 0 for ever."""
+        return self._sessions_ms[mechanism]
+
+    def server(self, mechanism: str) -> MechanismServer | None:
+        """For one exchange; None for a mechanism that is not offered."""
+        maker = self._makers.get(mechanism)
+        return None if maker is None else maker()
+
+
+def _maker(listener: str, item: MechanismSettings, users: Users) -> Callable[[], MechanismServer]:
+    key = f"listener.name.{listener.lower()}.{item.name.lower()}.{jaas.KEY}"
+    module = None if item.jaas is None else jaas.parse(item.jaas, key)
+    kind = "SCRAM" if item.name in scram.HASHES else item.name
+    if module is not None and module.kind != kind:
+        raise ConfigError(key, f"names a login module of {module.kind}, not of {item.name}")
+    if kind == "SCRAM":
+        return lambda: scram.ScramServer(item.name, functools.partial(users.find, item.name))
+    if module is None:
+        return lambda: PlainServer(users.check, quick=False)
+    given = GivenPasswords(
+        {
+            option.removeprefix(_USER_PREFIX): password
+            for option, password in module.options.items()
+            if option.startswith(_USER_PREFIX)
+        }
+    )
+    return lambda: PlainServer(given.check, quick=True)

@@ -1,0 +1,127 @@
+"""Settings of SASL, by Kafka's names: rows of the broker's table, which a listener or its mechanisms may have too.
+
+    connections.max.reauth.ms=…                                             every listener with SASL
+    listener.name.outside.connections.max.reauth.ms=…                       the listener OUTSIDE alone
+    listener.name.outside.scram-sha-256.connections.max.reauth.ms=…         one of its mechanisms
+    listener.name.outside.plain.sasl.jaas.config=…                          of a mechanism only
+
+What is nearer counts. Pure functions on text; any thread.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+from kafkalite.errors import ConfigError
+from kafkalite.settings.rows import INT, LIST, LONG, PASSWORD, Setting, collect, parse_all, setting
+
+MECHANISMS_KEY = "sasl.enabled.mechanisms"
+JAAS_KEY = "sasl.jaas.config"
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+"""Those that are served."""
+
+_LISTENER_KEY = re.compile(
+    rf"listener\.name\.(?P<name>[^.]+)\.(?:(?P<mechanism>{'|'.join(map(str.lower, MECHANISMS))})\.)?(?P<key>.+)"
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)
+class SaslRows:
+    """SASL."""
+
+    __slots__ = ()
+
+    sasl_enabled_mechanisms: tuple[str, ...] = setting(
+        LIST,
+        ("GSSAPI",),
+        f"How clients of listeners with SASL may sign in: {', '.join(MECHANISMS)}. Kafka's default, GSSAPI, is not"
+        " served, so that such a listener needs this setting.",
+    )
+    sasl_server_max_receive_size: int = setting(
+        INT, 524_288, "The longest frame of a client that has not signed in.", unit="bytes", low=1
+    )
+    connections_max_reauth_ms: int = setting(
+        LONG,
+        0,
+        "How long a client that has signed in by SASL is served before it has to do so again (KIP-368); 0 for ever.",
+        unit="ms",
+        low=0,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SaslSettings(SaslRows):
+    """Those that hold for one listener, or for one of its mechanisms."""
+
+
+SASL_SETTINGS: dict[str, Setting] = collect(SaslRows)
+JAAS_ROW = Setting(
+    key=JAAS_KEY,
+    type=PASSWORD,
+    default=None,
+    doc='Java\'s login configuration of a mechanism: the users of PLAIN, `user_NAME="password"`.',
+)
+
+
+class MechanismSettings(NamedTuple):
+    """What holds for one mechanism of a listener."""
+
+    name: str
+    settings: SaslSettings
+    jaas: str | None
+
+
+class ListenerSaslSettings(NamedTuple):
+    """What holds for a listener with SASL."""
+
+    receive_size_max: int
+    mechanisms: tuple[MechanismSettings, ...]
+
+    @classmethod
+    def of_listener(cls, name: str, static: Mapping[str, str]) -> Self:
+        """From all texts by key; ConfigError for a mechanism that is not served."""
+        own = _settings(static, name)
+        found = tuple(
+            MechanismSettings(
+                mechanism,
+                _settings(static, name, mechanism.lower()),
+                static.get(f"listener.name.{name.lower()}.{mechanism.lower()}.{JAAS_KEY}"),
+            )
+            for mechanism in _served(own.sasl_enabled_mechanisms, name)
+        )
+        return cls(own.sasl_server_max_receive_size, found)
+
+
+def _settings(static: Mapping[str, str], name: str, mechanism: str = "") -> SaslSettings:
+    places = ["", f"listener.name.{name.lower()}."]
+    if mechanism:
+        places.append(f"{places[1]}{mechanism}.")
+    texts = {key: static[place + key] for place in places for key in SASL_SETTINGS if place + key in static}
+    return SaslSettings(**parse_all(SASL_SETTINGS, texts))  # type: ignore[arg-type]  # parse gives each field's own type
+
+
+def _served(wanted: Iterable[str], name: str) -> tuple[str, ...]:
+    known = tuple(dict.fromkeys(mechanism.upper() for mechanism in wanted))
+    for mechanism in known:
+        if mechanism not in MECHANISMS:
+            raise ConfigError(
+                MECHANISMS_KEY,
+                f"{mechanism[:64]} is not served; listener {name} needs one of {', '.join(MECHANISMS)}",
+            )
+    if not known:
+        raise ConfigError(MECHANISMS_KEY, f"names no mechanism, but listener {name} needs one")
+    return known
+
+
+def listener_key(full: str) -> tuple[str, str] | None:
+    """(listener in lower case, key) of `listener.name.<listener>.[<mechanism>.]<key>`; None for any other key."""
+    match = _LISTENER_KEY.fullmatch(full)
+    known = match is not None and (match["key"] in SASL_SETTINGS or (match["key"] == JAAS_KEY and match["mechanism"]))
+    return (match["name"].lower(), match["key"]) if match is not None and known else None
+
+
+def row_of(full: str) -> Setting | None:
+    """The row of a listener's own key."""
+    found = listener_key(full)
+    return None if found is None else SASL_SETTINGS.get(found[1], JAAS_ROW)

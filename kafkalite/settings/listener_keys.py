@@ -1,0 +1,14 @@
+"""Keys that belong to one listener, `listener.name.<listener>.…`: of TLS, and of SASL and its mechanisms. Pure."""
+
+from kafkalite.settings.areas import sasl, tls
+from kafkalite.settings.rows import Setting
+
+
+def listener_key(full: str) -> tuple[str, str] | None:
+    """(listener in lower case, key) of a listener's own key; None for any other."""
+    return tls.listener_key(full) or sasl.listener_key(full)
+
+
+def row_of(full: str) -> Setting | None:
+    """The row of a listener's own key."""
+    return tls.row_of(full) or sasl.row_of(full)
