@@ -23,6 +23,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from kafkalite import __version__
 from kafkalite._native.serve.connection import Connection, WorkerIo
 from kafkalite._native.serve.fetch import FetchServer
 from kafkalite._native.serve.fetch_session import FetchSessionCache
@@ -37,6 +38,7 @@ from kafkalite.handlers.context import BrokerServices, ClusterView
 from kafkalite.handlers.table import native_apis
 from kafkalite.log.manager import LogManager, open_segments_max
 from kafkalite.log.retention import named_policies
+from kafkalite.logging import fields
 from kafkalite.net.acceptor import Acceptor, BoundListener, bind
 from kafkalite.net.worker import Worker
 from kafkalite.pool import IoPool
@@ -189,9 +191,20 @@ class Broker:
             raise
         return self
 
-    def stop(self) -> None:
-        """Answers what is parked, closes every connection, flushes every log. Idempotent."""
-        self._stop_parts()
+    def stop(self, reason: str = "stop was called") -> None:
+        """Answers what is parked, closes every connection, flushes every log. Idempotent; the log tells the reason."""
+        began, ran = time.monotonic(), self._logs is not None
+        clean = self._stop_parts()
+        if ran:
+            logger.log(
+                logging.INFO if clean else logging.WARNING,
+                "kafkalite stopped: %s",
+                reason,
+                extra=fields(
+                    clean="yes" if clean else "no: the next start checks the logs",
+                    seconds=round(time.monotonic() - began, 3),
+                ),
+            )
         self._remove_temporary()
 
     def __enter__(self) -> Self:
@@ -258,11 +271,15 @@ class Broker:
         self._acceptor.start()
         threading.Thread(target=warm_up, name="kafkalite-warm-up", daemon=True).start()
         logger.info(
-            "serving %s from %s, %d partitions, after %.3f s",
-            self.bootstrap_servers or self.classic_endpoint,
-            config.data_directory,
-            sum(len(topic.partitions) for topic in logs.topics.values()),
-            time.monotonic() - began,
+            "kafkalite %s serves %s",
+            __version__,
+            ", ".join(f"{name}://{endpoint}" for name, endpoint in self.endpoints.items()),
+            extra=fields(
+                data=str(config.data_directory),
+                partitions=sum(len(topic.partitions) for topic in logs.topics.values()),
+                last_stop="clean" if logs.clean_start else "not clean: logs were checked",
+                seconds=round(time.monotonic() - began, 3),
+            ),
         )
 
     def _use_config(self, config: BrokerConfig) -> None:
@@ -446,8 +463,11 @@ class Broker:
         registration.start(logs.classic_topics())
         return registration
 
-    def _stop_parts(self, *, crash: bool = False) -> None:
-        """Stops what runs. `crash` as the end of the process would: nobody is answered, nothing is put in order."""
+    def _stop_parts(self, *, crash: bool = False) -> bool:
+        """Stops what runs; whether the logs were closed cleanly.
+
+        `crash` as the end of the process would: nobody is answered, nothing is put in order.
+        """
         if self._registration is not None:
             self._registration.stop()
             self._registration = None
@@ -474,12 +494,15 @@ class Broker:
             if not self._pool.close(POOL_CLOSE_S):
                 logger.warning("background work did not end within %.0f s", POOL_CLOSE_S)
             self._pool = None
+        clean = True
         if self._logs is not None:
             if crash:
                 self._logs.abandon()
+                clean = False
             else:
-                self._logs.close()
+                clean = self._logs.close()
             self._logs = None
+        return clean
 
     def _stop_workers(self, drain_s: float) -> None:
         for worker in self._workers:

@@ -33,7 +33,7 @@ class Serving(Protocol):
 
     def start(self) -> object: ...
 
-    def stop(self) -> object: ...
+    def stop(self, reason: str) -> object: ...
 
 
 class Ready(NamedTuple):
@@ -61,7 +61,7 @@ def serve(
 
     UsageError, and nothing runs, when it cannot begin or its ready file cannot be written.
     """
-    published = False
+    published, why = False, "it could not begin"
     with Ending(told=() if reload is None else (signal.SIGHUP,)) as ending:
         with beginning():
             server.start()
@@ -74,8 +74,9 @@ def serve(
             _say(line)
             while (reason := ending.wait()) == signal.SIGHUP and reload is not None:
                 reload()
+            why = signal.Signals(reason).name if reason else "it cannot go on"
         finally:
-            server.stop()
+            server.stop(why)
             if ready_file is not None and published:
                 ready_file.unlink(missing_ok=True)
     return 0 if reason in SIGNALS else EXIT_FAILURE

@@ -296,11 +296,12 @@ class LogManager:
         if changes:
             self._journal.record(*changes)
 
-    def close(self) -> None:
-        """Clean stop. Nobody may append any more; what fails is logged, and then the next start is an unclean one."""
+    def close(self) -> bool:
+        """Clean stop. Nobody may append any more; what fails is logged, and then the next start is an unclean one, and
+        the answer is False."""
         with self._lock:
             if not self._started:
-                return
+                return True
             self._stop_threads()
             clean = self._close_logs()
             try:
@@ -309,8 +310,10 @@ class LogManager:
                 if clean:
                     directory.leave_clean_marker(self.directory)
             except OSError as error:
+                clean = False
                 _LOG.error("the data directory could not be closed cleanly", extra=fields(reason=str(error)))
             self._release()
+            return clean
 
     def abandon(self) -> None:
         """Ends as the death of the process would: nothing is flushed, trimmed or written down. For tests.

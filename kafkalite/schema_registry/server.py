@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final, Self
 
 from kafkalite.client import Client
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from kafkalite.client.security import Security
     from kafkalite.web.tls import Tls
     from kafkalite.web.users import Users
+
+logger = logging.getLogger(__name__)
 
 PORT: Final = 8081
 LIMITS: Final = Limits(body_size=BODY_SIZE_MAX)
@@ -113,8 +116,9 @@ class RegistryServer:
             self._client.close()
             raise
 
-    def stop(self) -> None:
-        """See the module. Idempotent."""
-        self._web.stop()
+    def stop(self, reason: str = "stop was called") -> None:
+        """See the module. Idempotent; the log tells the reason."""
+        if self._web.stop():
+            logger.info("the registry stopped: %s", reason)
         self.store.close()
         self._client.close()

@@ -52,9 +52,9 @@ class KafkaBroker(Broker):
         self.failed.clear()
         self.start()
 
-    def stop(self) -> None:
+    def stop(self, reason: str = "stop was called") -> None:
         """As Broker.stop; the port is free again."""
-        super().stop()
+        super().stop(reason)
         for kept in self._kept.values():
             kept.close()
         self._kept.clear()
@@ -86,9 +86,10 @@ class KafkaBroker(Broker):
         """Ends every fault; answers that are delayed leave at once."""
         self.faults.end_all()
 
-    def _stop_parts(self, *, crash: bool = False) -> None:
-        super()._stop_parts(crash=crash)
+    def _stop_parts(self, *, crash: bool = False) -> bool:
+        clean = super()._stop_parts(crash=crash)
         self.faults.let_go()  # for connections that are gone
+        return clean
 
     def _bind(self, wanted: Listener) -> BoundListener:
         if wanted.port:

@@ -141,15 +141,16 @@ class WebServer:
         self._thread = threading.Thread(target=self._loop, name="web", daemon=True)
         self._thread.start()
 
-    def stop(self) -> None:
-        """See the module. Idempotent."""
+    def stop(self) -> bool:
+        """See the module; whether it served until now. Idempotent."""
         if self._thread is None:
             self._close_sockets()
-            return
+            return False
         self._stopping.set()
         self._servers[0].pull_trigger()
         self._thread.join()
         self._thread = None
+        return True
 
     def _close_sockets(self) -> None:
         for listener in self._sockets:
