@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from kafkalite.errors import ErrorCode
 from tests.kit.harness import wire
 from tests.kit.harness.load import create_topic, unpack
 from tests.kit.processes.apache_kafka import ApacheKafka, dump_log, replace_partition
@@ -188,7 +189,9 @@ def test_producer_goes_on_over_the_move(kafka: ApacheKafka, kafkalite: BrokerPro
     with wire.Connection(kafka.port) as connection:
         again = connection.produce(TOPIC, 0, _batch(producer_id, epoch, 18))
         assert (again.error, again.base_offset) == (0, 18)
-        assert connection.produce(TOPIC, 0, _batch(producer_id, epoch, 30)).error == 45
+        assert (
+            connection.produce(TOPIC, 0, _batch(producer_id, epoch, 30)).error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        )
         assert connection.produce(TOPIC, 0, _batch(producer_id, epoch, 21)).base_offset == 21
 
 

@@ -4,6 +4,7 @@ import socket
 import struct
 
 from kafkalite import protocol
+from kafkalite.errors import ErrorCode
 from kafkalite.protocol import api
 from kafkalite.protocol.messages import create_topics, delete_topics, metadata
 
@@ -51,4 +52,4 @@ def test_metadata_sent_behind_create_and_delete_sees_what_they_did(kafka_broker)
             assert (number, there.topics[0].error_code, len(there.topics[0].partitions)) == (2, 0, 1)
             assert receive(client, api.DELETE_TOPICS, 3)[1].responses[0].error_code == 0
             number, gone = receive(client, api.METADATA, 8)
-            assert (number, gone.topics[0].error_code) == (4, 3)
+            assert (number, gone.topics[0].error_code) == (4, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from kafkalite.errors import ErrorCode
 from kafkalite.protocol import api
 from kafkalite.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkalite.protocol.messages.delete_records import (
@@ -35,7 +36,10 @@ BATCH = wire.batch_of([wire.Record(value=b"v" * 50)], base_timestamp=NOW)
 PARTITIONS = 3
 UNKNOWN_ID = bytes(range(16))
 SETTLE_S = 20
-CODES_FOR = {"deleted": {False: 3, True: 3}, "made anew": {False: 0, True: 103}}
+CODES_FOR = {
+    "deleted": {False: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, True: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION},
+    "made anew": {False: 0, True: ErrorCode.INCONSISTENT_TOPIC_ID},
+}
 """What the first partition answers in the end, by name and by id; Kafka takes a moment to get there."""
 
 Part = tuple[str, int, int]

@@ -26,13 +26,13 @@ from hypothesis.stateful import (
 )
 
 from kafkalite._native.log.producers import ProducerTable
+from kafkalite.errors import ErrorCode
 from kafkalite.log import formats, producer_state, snapshots
 from kafkalite.log.partition_log import PartitionLog
 from tests.kit.harness.log_harness import LogHarness, make_batch, release
 from tests.kit.oracles.transaction_model import Entry, TransactionModel, read_committed
 
 TRANSACTIONAL = 0x10
-OUT_OF_ORDER, INVALID_EPOCH, INVALID_TXN_STATE = 45, 47, 48
 PRODUCERS = st.integers(1, 5)
 
 
@@ -78,7 +78,7 @@ class TransactionsRun(RuleBasedStateMachine):
         token = self.log.transaction_admission()
         found = self.put(producer_id, sequence, count, transactional=transactional, token=token)
         if producer_id in self.model.open and not transactional:
-            assert found == (INVALID_TXN_STATE, -1)
+            assert found == (ErrorCode.INVALID_TXN_STATE, -1)
             return
         assert found == (0, self.model.end)
         self.newest[producer_id] = (sequence, count, self.model.end, transactional)
@@ -97,7 +97,10 @@ class TransactionsRun(RuleBasedStateMachine):
         if producer_id in self.epochs or producer_id in self.sequences:
             sequence = self.sequences.get(producer_id, 0) + ahead
             token = self.log.transaction_admission()
-            assert self.put(producer_id, sequence, 1, transactional=True, token=token) == (OUT_OF_ORDER, -1)
+            assert self.put(producer_id, sequence, 1, transactional=True, token=token) == (
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                -1,
+            )
 
     @rule(producer_id=PRODUCERS, commit=st.booleans())
     def end(self, producer_id: int, commit: bool) -> None:
@@ -112,7 +115,10 @@ class TransactionsRun(RuleBasedStateMachine):
         self.sequences[producer_id] = 0
         self.newest.pop(producer_id, None)
         batch = make_batch(1, producer_id=producer_id, epoch=older, sequence=0, attributes=TRANSACTIONAL)
-        assert self.log.append_batch(batch, admitted=self.log.transaction_admission())[1] == INVALID_EPOCH
+        assert (
+            self.log.append_batch(batch, admitted=self.log.transaction_admission())[1]
+            == ErrorCode.INVALID_PRODUCER_EPOCH
+        )
 
     @rule(producer_id=PRODUCERS)
     def batch_that_comes_too_late(self, producer_id: int) -> None:
@@ -121,7 +127,7 @@ class TransactionsRun(RuleBasedStateMachine):
         token = self.log.transaction_admission()
         self.mark(producer_id, commit=False)
         sequence = self.sequences.get(producer_id, 0)
-        assert self.put(producer_id, sequence, 1, transactional=True, token=token) == (INVALID_TXN_STATE, -1)
+        assert self.put(producer_id, sequence, 1, transactional=True, token=token) == (ErrorCode.INVALID_TXN_STATE, -1)
 
     def mark(self, producer_id: int, *, commit: bool) -> None:
         self.epochs.setdefault(producer_id, 0)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from kafkalite.errors import ErrorCode
 from tests.kit.harness import wire
 from tests.kit.harness.load import create_topic
 from tests.kit.processes.broker import BrokerDidNotStart, BrokerProcess
@@ -22,7 +23,6 @@ from tests.kit.processes.broker import BrokerDidNotStart, BrokerProcess
 MakeBroker = Callable[..., BrokerProcess]
 BATCH_COUNT = 60
 RECORDS_PER_BATCH = 5
-CORRUPT_MESSAGE, STORAGE_ERROR = 2, 56
 UNCLEAN = ".kafka_cleanshutdown"
 
 
@@ -50,7 +50,9 @@ def read_what_is_there(port: int, topic: str) -> tuple[set[int], int]:
         while offset < end:
             answer = connection.fetch(topic, 0, offset)
             if answer.error or not answer.records:
-                assert answer.error in (CORRUPT_MESSAGE, STORAGE_ERROR), f"@{offset}: {answer}"
+                assert answer.error in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR), (
+                    f"@{offset}: {answer}"
+                )
                 offset += 1
                 continue
             for batch in wire.split_batches(answer.records):

@@ -20,6 +20,7 @@ from typing import Self
 import confluent_kafka
 import pytest
 
+from kafkalite.errors import ErrorCode
 from tests.kit.harness import wire
 from tests.kit.harness.classic_client import ClassicClient
 from tests.kit.harness.load import create_topic
@@ -28,7 +29,6 @@ from tests.kit.oracles.classic_oracle import OracleMessage
 from tests.kit.processes.broker import BrokerProcess, free_port, wait_until
 from tests.kit.processes.failing_disk import FailingDisk, program
 
-CORRUPT_MESSAGE, STORAGE_ERROR = 2, 56
 SEGMENT_BYTES = 30_000
 BATCHES = 160
 RECORDS_PER_BATCH = 5
@@ -140,7 +140,7 @@ class Stage:
                 continue
             if answer.error or not answer.records:
                 codes.add(answer.error)
-                if answer.error == STORAGE_ERROR:
+                if answer.error == ErrorCode.KAFKA_STORAGE_ERROR:
                     break
                 offset += 1
                 continue
@@ -274,11 +274,16 @@ def test_one_file_fails_and_everything_else_goes_on(tmp_path: Path, kind: str, f
                 codes |= stage.exercise()
             assert stage.broker.alive, f"the broker ended with {stage.broker.process and stage.broker.process.poll()}"
             witness.check()
-            assert codes <= {-1, 0, CORRUPT_MESSAGE, STORAGE_ERROR}
+            assert codes <= {
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                0,
+                ErrorCode.CORRUPT_MESSAGE,
+                ErrorCode.KAFKA_STORAGE_ERROR,
+            }
             lines = stage.offline_lines()
             assert len(lines) <= 1, "one line for one partition"
             if kind in OFFLINE_KINDS and fault != "hole":
-                assert STORAGE_ERROR in codes
+                assert ErrorCode.KAFKA_STORAGE_ERROR in codes
                 assert len(lines) == 1
             stage.broker.kill()
             if disk is not None:

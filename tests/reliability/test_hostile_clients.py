@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from kafkalite.errors import ErrorCode
 from tests.kit.checkers.ledger import Ledger
 from tests.kit.fakes.proxy import Proxy
 from tests.kit.harness import wire
@@ -215,7 +216,6 @@ def test_claimed_but_never_sent_bytes_cost_nothing(broker: BrokerProcess, canary
     settled(broker, before)
 
 
-CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, UNSUPPORTED_CODEC, INVALID_RECORD = 2, 10, 32, 76, 87
 ROWS = [wire.Record(b"k", b"v" * 30) for _ in range(5)]
 PAYLOAD = wire.encode_records(ROWS)
 
@@ -226,40 +226,46 @@ def bad_lengths() -> bytes:
 
 
 DAMAGED = {
-    "crc": (wire.batch_of(ROWS, crc=12345), {CORRUPT_MESSAGE}),
-    "length short": (wire.batch_of(ROWS, batch_length=60), {CORRUPT_MESSAGE, INVALID_RECORD}),
-    "length long": (wire.batch_of(ROWS, batch_length=10_000), {CORRUPT_MESSAGE, INVALID_RECORD}),
-    "length negative": (wire.batch_of(ROWS, batch_length=-1), {CORRUPT_MESSAGE, INVALID_RECORD}),
-    "length below a header": (wire.batch_of(ROWS, batch_length=48), {CORRUPT_MESSAGE, INVALID_RECORD}),
-    "cut header": (wire.batch_of(ROWS)[:40], {CORRUPT_MESSAGE, INVALID_RECORD}),
-    "empty": (b"", {CORRUPT_MESSAGE, INVALID_RECORD}),
-    "two batches": (wire.batch_of(ROWS) * 2, {INVALID_RECORD}),
-    "magic 1": (wire.batch_of(ROWS, magic=1), {INVALID_RECORD}),
-    "magic 3": (wire.batch_of(ROWS, magic=3), {INVALID_RECORD, CORRUPT_MESSAGE}),
-    "base offset": (wire.batch_of(ROWS, base_offset=7), {INVALID_RECORD}),
-    "count zero": (wire.seal_batch(b"", 0), {INVALID_RECORD}),
-    "count negative": (wire.seal_batch(PAYLOAD, -1), {INVALID_RECORD}),
-    "count above records": (wire.seal_batch(PAYLOAD, 6), {INVALID_RECORD, CORRUPT_MESSAGE}),
-    "count below records": (wire.seal_batch(PAYLOAD, 4), {INVALID_RECORD, CORRUPT_MESSAGE}),
-    "count huge": (wire.seal_batch(PAYLOAD, 2**31 - 1), {INVALID_RECORD, CORRUPT_MESSAGE}),
-    "last offset delta": (wire.batch_of(ROWS, last_offset_delta=9), {INVALID_RECORD}),
-    "record lengths": (wire.seal_batch(bad_lengths(), 5), {INVALID_RECORD, CORRUPT_MESSAGE}),
-    "control bit": (wire.batch_of(ROWS, attributes=0x20), {INVALID_RECORD}),
-    "codec 5": (wire.batch_of(ROWS, attributes=5), {UNSUPPORTED_CODEC}),
-    "codec 7": (wire.batch_of(ROWS, attributes=7), {UNSUPPORTED_CODEC}),
-    "not gzip": (wire.batch_of(ROWS, attributes=1), {INVALID_RECORD, CORRUPT_MESSAGE}),
-    "not snappy": (wire.batch_of(ROWS, attributes=2), {INVALID_RECORD, CORRUPT_MESSAGE}),
-    "not lz4": (wire.batch_of(ROWS, attributes=3), {INVALID_RECORD, CORRUPT_MESSAGE}),
-    "not zstd": (wire.batch_of(ROWS, attributes=4), {INVALID_RECORD, CORRUPT_MESSAGE}),
-    "cut gzip": (wire.seal_batch(gzip.compress(PAYLOAD)[:-9], 5, attributes=1), {INVALID_RECORD, CORRUPT_MESSAGE}),
+    "crc": (wire.batch_of(ROWS, crc=12345), {ErrorCode.CORRUPT_MESSAGE}),
+    "length short": (wire.batch_of(ROWS, batch_length=60), {ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD}),
+    "length long": (wire.batch_of(ROWS, batch_length=10_000), {ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD}),
+    "length negative": (wire.batch_of(ROWS, batch_length=-1), {ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD}),
+    "length below a header": (
+        wire.batch_of(ROWS, batch_length=48),
+        {ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD},
+    ),
+    "cut header": (wire.batch_of(ROWS)[:40], {ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD}),
+    "empty": (b"", {ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD}),
+    "two batches": (wire.batch_of(ROWS) * 2, {ErrorCode.INVALID_RECORD}),
+    "magic 1": (wire.batch_of(ROWS, magic=1), {ErrorCode.INVALID_RECORD}),
+    "magic 3": (wire.batch_of(ROWS, magic=3), {ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE}),
+    "base offset": (wire.batch_of(ROWS, base_offset=7), {ErrorCode.INVALID_RECORD}),
+    "count zero": (wire.seal_batch(b"", 0), {ErrorCode.INVALID_RECORD}),
+    "count negative": (wire.seal_batch(PAYLOAD, -1), {ErrorCode.INVALID_RECORD}),
+    "count above records": (wire.seal_batch(PAYLOAD, 6), {ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE}),
+    "count below records": (wire.seal_batch(PAYLOAD, 4), {ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE}),
+    "count huge": (wire.seal_batch(PAYLOAD, 2**31 - 1), {ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE}),
+    "last offset delta": (wire.batch_of(ROWS, last_offset_delta=9), {ErrorCode.INVALID_RECORD}),
+    "record lengths": (wire.seal_batch(bad_lengths(), 5), {ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE}),
+    "control bit": (wire.batch_of(ROWS, attributes=0x20), {ErrorCode.INVALID_RECORD}),
+    "codec 5": (wire.batch_of(ROWS, attributes=5), {ErrorCode.UNSUPPORTED_COMPRESSION_TYPE}),
+    "codec 7": (wire.batch_of(ROWS, attributes=7), {ErrorCode.UNSUPPORTED_COMPRESSION_TYPE}),
+    "not gzip": (wire.batch_of(ROWS, attributes=1), {ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE}),
+    "not snappy": (wire.batch_of(ROWS, attributes=2), {ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE}),
+    "not lz4": (wire.batch_of(ROWS, attributes=3), {ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE}),
+    "not zstd": (wire.batch_of(ROWS, attributes=4), {ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE}),
+    "cut gzip": (
+        wire.seal_batch(gzip.compress(PAYLOAD)[:-9], 5, attributes=1),
+        {ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE},
+    ),
     "gzip of other records": (
         wire.seal_batch(gzip.compress(PAYLOAD[:30]), 5, attributes=1),
-        {INVALID_RECORD, CORRUPT_MESSAGE},
+        {ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE},
     ),
-    "append time bit": (wire.batch_of(ROWS, attributes=8), {INVALID_TIMESTAMP}),
-    "far future": (wire.batch_of(ROWS, base_timestamp=2**62, max_timestamp=2**62), {INVALID_TIMESTAMP}),
-    "too large": (wire.batch_of([wire.Record(None, bytes(2 * MIB))]), {MESSAGE_TOO_LARGE}),
-    "sequence without start": (wire.batch_of(ROWS, producer_id=5, producer_epoch=0), {INVALID_RECORD}),
+    "append time bit": (wire.batch_of(ROWS, attributes=8), {ErrorCode.INVALID_TIMESTAMP}),
+    "far future": (wire.batch_of(ROWS, base_timestamp=2**62, max_timestamp=2**62), {ErrorCode.INVALID_TIMESTAMP}),
+    "too large": (wire.batch_of([wire.Record(None, bytes(2 * MIB))]), {ErrorCode.MESSAGE_TOO_LARGE}),
+    "sequence without start": (wire.batch_of(ROWS, producer_id=5, producer_epoch=0), {ErrorCode.INVALID_RECORD}),
 }
 
 
@@ -292,7 +298,12 @@ def test_mutated_batches_never_become_unreadable_records(broker: BrokerProcess, 
             data = gzip.compress(bytes(payload), 1) if codec else bytes(payload)
             answer = connection.produce("mutated", 0, wire.seal_batch(data, len(ROWS), attributes=codec))
             accepted += answer.error == 0
-            assert answer.error in (0, INVALID_RECORD, CORRUPT_MESSAGE, INVALID_TIMESTAMP), answer
+            assert answer.error in (
+                0,
+                ErrorCode.INVALID_RECORD,
+                ErrorCode.CORRUPT_MESSAGE,
+                ErrorCode.INVALID_TIMESTAMP,
+            ), answer
     assert accepted, "nothing was accepted: the test showed nothing"
     assert len(read_all(broker.port, "mutated", 1)[0]) == accepted * len(ROWS)
 
@@ -317,7 +328,7 @@ def test_bombs_are_refused_with_bounded_memory(broker: BrokerProcess, canary: Ca
         for name, (codec, data) in bombs().items():
             assert len(data) < MIB, f"{name} is {len(data)} bytes"
             answer = connection.produce("bombed", 0, wire.seal_batch(data, 1, attributes=codec))
-            assert answer.error in (INVALID_RECORD, CORRUPT_MESSAGE), f"{name}: {answer}"
+            assert answer.error in (ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE), f"{name}: {answer}"
     assert broker.usage().rss_bytes - before.rss_bytes < MEMORY_GROWTH_MAX
 
 

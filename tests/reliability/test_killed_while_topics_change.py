@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from kafkalite.errors import ErrorCode
 from tests.kit.checkers.ledger import Ledger
 from tests.kit.harness import wire
 from tests.kit.harness.load import Producers, create_topic, read_all
@@ -17,7 +18,6 @@ from tests.reliability.test_killed_under_load import slow
 
 MakeBroker = Callable[..., BrokerProcess]
 PARTITION_COUNT = 3
-TOPIC_EXISTS, UNKNOWN_TOPIC = 36, 3
 
 
 class Changes(threading.Thread):
@@ -71,7 +71,7 @@ def whole(connection: wire.Connection, name: str) -> bool:
         if answer.error == 0:
             batch = wire.split_batches(connection.fetch(name, partition, answer.base_offset).records)[0]
             assert wire.decode_records(batch) == [(answer.base_offset, None, b"whole")]
-    assert set(errors) in ({0}, {UNKNOWN_TOPIC}), f"{name} is neither whole nor absent: {errors}"
+    assert set(errors) in ({0}, {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}), f"{name} is neither whole nor absent: {errors}"
     return errors[0] == 0
 
 

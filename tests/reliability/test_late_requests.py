@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from kafkalite.errors import ErrorCode
 from kafkalite.handlers import table
 from kafkalite.protocol import api
 from tests.kit.checkers.transaction_ledger import Outcome, Transaction, TransactionLedger
@@ -87,7 +88,7 @@ def three_transactions(producer: TypedProducer, outcomes: Sequence[bool]) -> lis
 
 def answered(code: int) -> list[int]:
     """Nothing while the transaction is still being ended (CONCURRENT_TRANSACTIONS)."""
-    return [] if code == 51 else [code]
+    return [] if code == ErrorCode.CONCURRENT_TRANSACTIONS else [code]
 
 
 def repeat(producer: TypedProducer, earlier: list[tuple[int, Sent]]) -> None:

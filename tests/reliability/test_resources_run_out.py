@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from kafkalite.errors import ErrorCode
 from tests.kit.harness import wire
 from tests.kit.harness.load import create_topic, read_partition
 from tests.kit.processes.broker import BrokerProcess, wait_until
 
-STORAGE_ERROR = 56
 MakeBroker = Callable[..., BrokerProcess]
 DISK_SIZE = 64 << 20
 SPACE_LEFT = 2 << 20
@@ -71,7 +71,7 @@ def test_full_disk_is_an_error_and_passes_when_space_returns(
             leave_free(filler, SPACE_LEFT)
             acknowledged, error = fill(connection, "full")
             total += acknowledged
-            assert error == STORAGE_ERROR, f"round {round_number}: error {error} after {acknowledged}"
+            assert error == ErrorCode.KAFKA_STORAGE_ERROR, f"round {round_number}: error {error} after {acknowledged}"
             assert readable(broker.port, "full") == list(range(start, total)), "consumers go on"
             filler.unlink()
             answer = connection.produce("full", 0, wire.batch_of([wire.Record(None, PAYLOAD)]))
@@ -129,7 +129,7 @@ def test_file_size_limit_is_an_error_not_the_end(make_broker: MakeBroker) -> Non
     create_topic(broker.port, "other", 1)
     with wire.Connection(broker.port) as connection:
         acknowledged, error = fill(connection, "limited", attempts=40)
-        assert error == STORAGE_ERROR, f"error {error} after {acknowledged}"
+        assert error == ErrorCode.KAFKA_STORAGE_ERROR, f"error {error} after {acknowledged}"
         assert connection.produce("other", 0, wire.batch_of([wire.Record(None, PAYLOAD)])).error == 0
     assert readable(broker.port, "limited") == list(range(acknowledged))
     broker.kill()

@@ -19,6 +19,7 @@ from typing import Any, Self
 
 from kafkalite import protocol
 from kafkalite._native.wire import batch as native
+from kafkalite.errors import ErrorCode
 from kafkalite.protocol.header import decode_request_header
 from kafkalite.protocol.messages import (
     api_versions,
@@ -213,7 +214,7 @@ class FakeCluster:
             oldest, newest = self.versions[head.api_key]
             if head.api_key == API_VERSIONS and head.api_version > newest:
                 refusal = api_versions.ApiVersionsResponse(
-                    error_code=35,
+                    error_code=ErrorCode.UNSUPPORTED_VERSION,
                     api_keys=[api_versions.ApiVersion(api_key=18, min_version=oldest, max_version=newest)],
                 )
                 return protocol.encode_response_frame(API_VERSIONS, 0, head.correlation_id, refusal)
@@ -268,7 +269,7 @@ class FakeCluster:
             known = name in self.topics
             rows.append(
                 metadata.MetadataResponseTopic(
-                    error_code=code or (0 if known else 3),
+                    error_code=code or (0 if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
                     name=name,
                     partitions=[
                         metadata.MetadataResponsePartition(
@@ -320,7 +321,7 @@ class FakeCluster:
             for part in topic.partitions:
                 error, partition = self.partition(node, topic.topic, part.partition, code)
                 if not error and partition and not partition.start <= part.fetch_offset <= partition.end:
-                    error = 1
+                    error = ErrorCode.OFFSET_OUT_OF_RANGE
                 good = partition is not None and not error
                 rows.append(
                     fetch.PartitionData(
@@ -368,7 +369,7 @@ class FakeCluster:
     def create_topics(self, node: int, request: Any, code: int) -> Any:
         rows = []
         for topic in request.topics:
-            error = code or (36 if topic.name in self.topics else 0)
+            error = code or (ErrorCode.TOPIC_ALREADY_EXISTS if topic.name in self.topics else 0)
             if not error:
                 self.create(topic.name, max(topic.num_partitions, 1))
             rows.append(create_topics.CreatableTopicResult(name=topic.name, error_code=error, error_message=None))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kafkalite._native.wire import batch as native
+from kafkalite.errors import ErrorCode
 from kafkalite.protocol.messages import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -17,8 +18,6 @@ from kafkalite.protocol.messages import (
     txn_offset_commit,
 )
 from kafkalite.record.batches import decode
-
-INVALID_EPOCH, INVALID_STATE, PENDING, FENCED = 47, 48, 51, 90
 
 
 @dataclass
@@ -45,10 +44,10 @@ class FakeTransactions:
         if not info.is_transactional:
             return 0
         if info.producer_id != self.producer_id or info.producer_epoch != self.epoch:
-            return INVALID_EPOCH
+            return ErrorCode.INVALID_PRODUCER_EPOCH
         if self.second:
             self.partitions.add(key)
-        return 0 if key in self.partitions else INVALID_STATE
+        return 0 if key in self.partitions else ErrorCode.INVALID_TXN_STATE
 
     def wrote(self, key: tuple[str, int], raw: bytes) -> None:
         if native.read_info(raw).is_transactional:
@@ -69,11 +68,11 @@ class FakeTransactions:
     def _refusal(self, producer_id: int, epoch: int) -> int:
         if producer_id != self.producer_id:
             return 49
-        return 0 if epoch == self.epoch else FENCED
+        return 0 if epoch == self.epoch else ErrorCode.PRODUCER_FENCED
 
     def initialise(self, node: int, request: Any, code: int) -> Any:
         if not code and request.producer_epoch >= 0 and self._refusal(request.producer_id, request.producer_epoch):
-            code = FENCED
+            code = ErrorCode.PRODUCER_FENCED
         if code:
             return init_producer_id.InitProducerIdResponse(error_code=code)
         self._end(commit=False)
@@ -107,7 +106,7 @@ class FakeTransactions:
     def commit_offsets(self, node: int, request: Any, code: int) -> Any:
         code = code or self._refusal(request.producer_id, request.producer_epoch)
         if not code and not self.second and request.group_id not in self.groups:
-            code = INVALID_STATE
+            code = ErrorCode.INVALID_TXN_STATE
         self.members.append((request.generation_id, request.member_id))
         for topic in request.topics if not code else ():
             for row in topic.partitions:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from kafkalite.errors import ErrorCode
 from kafkalite.protocol.messages import heartbeat, join_group, leave_group, offset_commit, offset_fetch, sync_group
 
 
@@ -25,23 +26,23 @@ class FakeGroup:
 
     def _refusal(self, node: int, request: Any) -> int:
         if node != self.node:
-            return 16
+            return ErrorCode.NOT_COORDINATOR
         if request.member_id != self.member_id:
-            return 25
+            return ErrorCode.UNKNOWN_MEMBER_ID
         generation = getattr(request, "generation_id", None)
         if generation is None:
             generation = request.generation_id_or_member_epoch
-        return 0 if generation == self.generation else 22
+        return 0 if generation == self.generation else ErrorCode.ILLEGAL_GENERATION
 
     def join(self, node: int, request: Any, code: int) -> Any:
         self.joins.append(request)
-        code = code or (16 if node != self.node else 0)
+        code = code or (ErrorCode.NOT_COORDINATOR if node != self.node else 0)
         if not code and not request.member_id:
             name = f"member-{len(self.joins)}"
             self.pending.add(name)
-            return join_group.JoinGroupResponse(error_code=79, member_id=name)
+            return join_group.JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=name)
         if not code and request.member_id != self.member_id and request.member_id not in self.pending:
-            code = 25
+            code = ErrorCode.UNKNOWN_MEMBER_ID
         if code:
             return join_group.JoinGroupResponse(error_code=code, member_id=request.member_id)
         self.pending.discard(request.member_id)
@@ -95,7 +96,7 @@ class FakeGroup:
         )
 
     def fetch(self, node: int, request: Any, code: int) -> Any:
-        moved = 16 if node != self.node else 0
+        moved = ErrorCode.NOT_COORDINATOR if node != self.node else 0
         return offset_fetch.OffsetFetchResponse(
             error_code=moved,
             topics=[

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kafkalite.coordinator.base import Environment
 from kafkalite.coordinator.group import Caller, Group
 from kafkalite.coordinator.timers import TimerQueue
+from kafkalite.errors import ErrorCode
 from kafkalite.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kafkalite.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.kit.fakes.clock import FakeClock
@@ -92,7 +93,7 @@ class GroupBench:
     def new_member(self, **options: Any) -> tuple[str, Deferred[JoinGroupResponse]]:
         """The two joins of a dynamic member; (its id, the second answer)."""
         promised = self.join(**options).response
-        assert promised.error_code == 79
+        assert promised.error_code == ErrorCode.MEMBER_ID_REQUIRED
         return promised.member_id, self.join(promised.member_id, **options)
 
     def sync(

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kafkalite import protocol
+from kafkalite.errors import ErrorCode
 from kafkalite.protocol.api import APIS
 from kafkalite.protocol.schema import covers
 
@@ -22,7 +23,16 @@ EVERY_MESSAGE = [
 INTEGER_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 TEXTS = ("", "a", "topic-1", "żółć", "日本語", "x" * 127, "y" * 128, "z" * 300)
 # kio refuses codes it does not know, and keeps times as datetime.
-ERROR_CODES = (-1, 0, 1, 3, 36, 42, 87, 100)
+ERROR_CODES = (
+    ErrorCode.UNKNOWN_SERVER_ERROR,
+    0,
+    ErrorCode.OFFSET_OUT_OF_RANGE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.TOPIC_ALREADY_EXISTS,
+    ErrorCode.INVALID_REQUEST,
+    ErrorCode.INVALID_RECORD,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+)
 TIME_MS_MAX = 4_000_000_000_000
 
 

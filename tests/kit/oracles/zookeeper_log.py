@@ -25,7 +25,7 @@ _ENTRY_HEADER = struct.Struct(">qi")
 _HEADER = struct.Struct(">qiqqi")
 _INT = struct.Struct(">i")
 _CREATES = (1, 15)
-_DELETE, _SET, _ACL, _ERROR, _BEGIN, _END = 2, 5, 7, -1, -10, -11
+_DELETE, _SET, _ACL, _FAILED, _BEGIN, _END = 2, 5, 7, -1, -10, -11
 
 
 class Change(NamedTuple):
@@ -92,7 +92,7 @@ def _read_entry(entry: bytes) -> Change:
     if kind == _SET:
         path, at = _sized(entry, at)
         return Change(*head, SET, path.decode(), _sized(entry, at)[0])
-    names = {_BEGIN: BEGIN, _END: END, _ERROR: FAILED, _ACL: FAILED}
+    names = {_BEGIN: BEGIN, _END: END, _FAILED: FAILED, _ACL: FAILED}
     if kind not in names:
         raise ValueError(f"a transaction of type {kind}, which nobody here makes")
     return Change(*head, names[kind])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kafkalite.errors import ErrorCode
 from kafkalite.protocol import api
 from kafkalite.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kafkalite.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -25,9 +26,7 @@ if TYPE_CHECKING:
     from tests.power.world import Actor, World
 
 TOPIC, PARTITIONS = "plain", 4
-LOADING, NOT_COORDINATOR, UNAVAILABLE = 14, 16, 15
-BUSY = {LOADING, UNAVAILABLE, NOT_COORDINATOR}
-UNSTABLE = 88
+BUSY = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 Place = tuple[str, int]
 
 

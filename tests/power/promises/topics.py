@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tests.power.look import Look
     from tests.power.world import Actor, World
 
-UNKNOWN_TOPIC = 3
-
 
 def create_topic(actor: Actor, name: str, count: int, configs: dict[str, str]) -> str | None:
     """Makes a topic; its id in hexadecimal, None for a refusal."""

@@ -288,11 +288,11 @@ def test_modes_are_three() -> None:
         decoder({}, "int", "lenient")
 
 
-@pytest.mark.parametrize(("status", "code"), [(401, 401), (404, 404), (429, -1), (500, 50001)])
-def test_what_a_registry_refuses_us_is_no_fault_of_a_message(status: int, code: int) -> None:
+@pytest.mark.parametrize(("status", "reason"), [(401, 401), (404, 404), (429, -1), (500, 50001)])
+def test_what_a_registry_refuses_us_is_no_fault_of_a_message(status: int, reason: int) -> None:
     class Refusing(FixedRegistry):
         def schema(self, schema_id: int):
-            raise RegistryRefused(status, code, "not you")
+            raise RegistryRefused(status, reason, "not you")
 
     reading = AvroDecoder(Refusing({1: '"int"'}), '"int"', mode="dlq")
     with pytest.raises(RegistryRefused, match="not you"):

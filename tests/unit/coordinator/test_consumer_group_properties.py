@@ -160,7 +160,7 @@ class ConsumerGroups(RuleBasedStateMachine):
     def disk_becomes_slow(self):
         self.bench.writes.at_once = False
 
-    @rule(code=st.sampled_from([0, 0, 0, 56]))
+    @rule(code=st.sampled_from([0, 0, 0, ErrorCode.KAFKA_STORAGE_ERROR]))
     def disk_comes_back(self, code):
         """What waited is written, or is not."""
         self.bench.writes.failing = code

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from kafkalite.coordinator.group import State
+from kafkalite.errors import ErrorCode
 from tests.kit.harness.group_bench import GroupBench
 
 SESSION_S = 10
@@ -67,7 +68,7 @@ class Groups(RuleBasedStateMachine):
 
     def _joined(self, client, response):
         client.join = None
-        if response.error_code == 79:
+        if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             client.member_id = response.member_id
             return
         if response.error_code:
@@ -83,7 +84,11 @@ class Groups(RuleBasedStateMachine):
 
     def _look(self, client, code):
         client.assignment = None
-        if code not in {27, 15, -1}:
+        if code not in {
+            ErrorCode.REBALANCE_IN_PROGRESS,
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+        }:
             client.member_id = ""
 
     def _note(self, answer):
@@ -107,7 +112,7 @@ class Groups(RuleBasedStateMachine):
     def wait(self, seconds):
         self.bench.pass_time(seconds)
 
-    @rule(code=st.sampled_from([0, 0, 0, 56]))
+    @rule(code=st.sampled_from([0, 0, 0, ErrorCode.KAFKA_STORAGE_ERROR]))
     def disk(self, code):
         self.bench.writes.failing = code
         self.bench.writes.settle()

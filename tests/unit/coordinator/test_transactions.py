@@ -11,8 +11,6 @@ from kafkalite.model import TopicPartition
 from tests.kit.harness.coordinator_bench import Bench
 
 VERSIONS = pytest.mark.parametrize("version", [TV1, TV2], ids=["TV1", "TV2"])
-FENCED, AGAIN, INVALID = ErrorCode.PRODUCER_FENCED, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.INVALID_TXN_STATE
-OLD_EPOCH, UNKNOWN = ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 @pytest.fixture
@@ -60,7 +58,7 @@ def test_end_is_answered_before_the_markers_are_written(bench):
         assert bench.jobs.run_one()
     assert answer.response.code == 0
     assert (bench.state(), bench.log(0).committed()) == ("PrepareCommit", [])
-    assert client.at(client.epoch).end(commit=True) in {0, AGAIN}
+    assert client.at(client.epoch).end(commit=True) in {0, ErrorCode.CONCURRENT_TRANSACTIONS}
     bench.settle()
     assert (bench.state(), bench.log(0).committed()) == ("CompleteCommit", [b"a"])
 
@@ -70,11 +68,11 @@ def test_partition_that_was_not_added_is_refused(bench):
     client.add(0)
     log = bench.transactions
     assert log.admit("tx", client.producer_id, client.epoch, "t", 0, 9) == 0
-    assert log.admit("tx", client.producer_id, client.epoch, "t", 1, 9) == INVALID
+    assert log.admit("tx", client.producer_id, client.epoch, "t", 1, 9) == ErrorCode.INVALID_TXN_STATE
     assert log.admit("tx", client.producer_id, client.epoch, "t", 1, 11) == ErrorCode.TRANSACTION_ABORTABLE
-    assert log.admit("tx", client.producer_id, client.epoch - 1, "t", 0, 9) == OLD_EPOCH
-    assert log.admit("tx", client.producer_id + 1, client.epoch, "t", 0, 9) == UNKNOWN
-    assert log.admit("nobody", 1, 0, "t", 0, 9) == UNKNOWN
+    assert log.admit("tx", client.producer_id, client.epoch - 1, "t", 0, 9) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert log.admit("tx", client.producer_id + 1, client.epoch, "t", 0, 9) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert log.admit("nobody", 1, 0, "t", 0, 9) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert log.admit(None, 1, 0, "t", 0, 9) == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
@@ -86,7 +84,7 @@ def test_old_producers_are_made_to_try_again_while_a_transaction_ends(bench):
         bench.jobs.run_one()
     code = bench.transactions.admit("tx", client.producer_id, client.epoch, "t", 0, 11)
     assert (bench.state(), code) == ("PrepareCommit", ErrorCode.NOT_ENOUGH_REPLICAS)
-    assert client.add(0) == AGAIN  # a late one must not open the next transaction
+    assert client.add(0) == ErrorCode.CONCURRENT_TRANSACTIONS  # a late one must not open the next transaction
 
 
 def test_kip890_next_transaction_waits_for_the_markers_of_the_last(bench):
@@ -98,7 +96,7 @@ def test_kip890_next_transaction_waits_for_the_markers_of_the_last(bench):
     assert bench.state() == "PrepareCommit"
     waits = bench.transactions.admit("tx", client.producer_id, client.epoch + 1, "t", 0, 12)
     late = bench.transactions.admit("tx", client.producer_id, client.epoch, "t", 0, 12)
-    assert late == OLD_EPOCH
+    assert late == ErrorCode.INVALID_PRODUCER_EPOCH
     assert not waits.done
     assert bench.answer(waits) == 0
     assert bench.state() == "Ongoing"
@@ -113,7 +111,7 @@ def test_kip890_waiting_ends_with_concurrent_transactions(bench):
     bench.settle()
     assert not waits.done
     bench.pass_time(2, step=0.1)
-    assert waits.response == AGAIN
+    assert waits.response == ErrorCode.CONCURRENT_TRANSACTIONS
     bench.log(0).failing = None
     bench.pass_time(10)
     assert client.write(1, b"b") == 0
@@ -139,19 +137,19 @@ def test_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(benc
     bench.pass_time(2)
     assert (bench.state(), bench.log(0).committed()) == ("CompleteAbort", [])
     assert bench.transactions.find("tx").now.epoch == client.epoch + 1
-    assert client.write(0, b"late") == OLD_EPOCH
-    assert client.end(commit=True) in {FENCED, INVALID}
+    assert client.write(0, b"late") == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert client.end(commit=True) in {ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_TXN_STATE}
 
 
 @VERSIONS
 def test_second_producer_aborts_and_fences_the_first(bench, version):
     first = bench.producer(version=version)
     write(first, 0, b"a")
-    assert bench.init()[0] == AGAIN
+    assert bench.init()[0] == ErrorCode.CONCURRENT_TRANSACTIONS
     second = bench.producer(version=version)
     assert second.epoch == first.epoch + 2
-    assert first.write(0, b"late") == OLD_EPOCH
-    assert first.end(commit=True) == FENCED
+    assert first.write(0, b"late") == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert first.end(commit=True) == ErrorCode.PRODUCER_FENCED
     write(second, 0, b"b")
     assert second.end(commit=True) == 0
     assert bench.log(0).committed() == [b"b"]
@@ -193,7 +191,7 @@ def test_marker_that_cannot_be_written_is_tried_until_it_can(bench, code):
     assert client.end(commit=True) == 0
     bench.pass_time(60)
     assert (bench.state(), bench.log(1).committed()) == ("PrepareCommit", [])
-    assert bench.init()[0] == AGAIN
+    assert bench.init()[0] == ErrorCode.CONCURRENT_TRANSACTIONS
     bench.log(1).failing = None
     bench.pass_time(6)
     assert (bench.state(), bench.log(0).committed(), bench.log(1).committed()) == ("CompleteCommit", [b"a"], [b"a"])
@@ -273,7 +271,7 @@ def test_timeouts_are_tried_again_when_they_cannot_be_written_down(bench):
 def test_offsets_hold_with_the_marker(bench, version, commit):
     client = bench.producer(version=version)
     if version == TV1:
-        assert client.commit_offset(5) == INVALID  # the group was not added
+        assert client.commit_offset(5) == ErrorCode.INVALID_TXN_STATE  # the group was not added
         assert client.add_group() == 0
     assert client.commit_offset(5) == 0
     assert (offset_of(bench), offset_of(bench, stable=True)) == (None, UNSTABLE)
@@ -311,7 +309,11 @@ def test_unknown_topic_and_long_metadata_have_codes_of_their_own(bench):
     bench.answer(
         bench.transactions.commit_offsets("tx", client.producer_id, client.epoch, "g", ("", None, -1), offsets, 5)
     )
-    assert [asked.code for asked in offsets] == [3, ErrorCode.OFFSET_METADATA_TOO_LARGE, 0]
+    assert [asked.code for asked in offsets] == [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.OFFSET_METADATA_TOO_LARGE,
+        0,
+    ]
     client.end(commit=True)
     assert (offset_of(bench, partition=0), offset_of(bench, partition=1)) == (None, 3)
 
@@ -507,7 +509,7 @@ def test_ids_nobody_uses_are_forgotten(bench):
     assert bench.transactions.expire_now() == 1
     bench.settle()
     assert (bench.state("idle"), bench.state("busy")) == ("", "Ongoing")
-    assert idle.add(0) == UNKNOWN
+    assert idle.add(0) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     bench.crash()
     assert bench.transactions.find("idle") is None
     assert bench.producer("idle").producer_id != idle.producer_id
@@ -630,4 +632,4 @@ def test_without_kip890_a_late_end_hits_the_next_transaction(bench):
     write(client, 0, b"second")
     assert client.at(client.epoch).end(commit=True) == 0  # the first one's, repeated and late
     assert bench.log(0).committed() == [b"first", b"second"]
-    assert client.end(commit=False) == INVALID
+    assert client.end(commit=False) == ErrorCode.INVALID_TXN_STATE

@@ -90,7 +90,7 @@ def test_a_run_does_not_begin_where_something_is(tmp_path: Path, capsys: pytest.
     assert os.listdir(made) == []
     with pytest.raises(SystemExit) as ended:
         main(["--rate", "0"])
-    assert ended.value.code == 2
+    assert ended.value.args == (2,)
     assert "'0' is no number above 0" in capsys.readouterr().err
 
 

@@ -332,7 +332,10 @@ def test_partitions_that_are_refused(broker, version, wanted, code):
 def test_topic_to_grow_named_twice(broker):
     topics = [CreatePartitionsTopic(name=name, count=9, assignments=None) for name in ("orders", "logs", "orders")]
     results = broker.call(api.CREATE_PARTITIONS, 3, CreatePartitionsRequest(topics=topics)).results
-    assert [(result.name, result.error_code) for result in results] == [("orders", 42), ("logs", 0)]
+    assert [(result.name, result.error_code) for result in results] == [
+        ("orders", ErrorCode.INVALID_REQUEST),
+        ("logs", 0),
+    ]
 
 
 def test_partitions_beyond_the_limit():

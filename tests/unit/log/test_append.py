@@ -7,6 +7,7 @@ import pytest
 
 from kafkalite._native.base.crc32c import crc32c
 from kafkalite._native.log.log_core import APPEND_ASK, APPEND_DEFER, APPEND_DONE, APPEND_REFUSED
+from kafkalite.errors import ErrorCode
 from kafkalite.record.compression import Codec, compress
 from tests.kit.fakes.clock import FakeClock
 from tests.kit.harness.log_harness import TIME_MS, LogHarness, PlainLog, make_batch, read_all
@@ -38,31 +39,45 @@ GOOD = make_batch(3, value_size=20)
 ASKED = 0
 """In place of an error code: it is asked for, not refused."""
 REFUSED = [
-    pytest.param(b"", 87, id="nothing"),
-    pytest.param(GOOD[:16], 87, id="too short for a magic byte"),
-    pytest.param(patched(GOOD, 16, b"\x01"), 87, id="magic 1"),
-    pytest.param(GOOD + GOOD, 87, id="two batches"),
-    pytest.param(GOOD + b"x", 87, id="a byte behind the batch"),
-    pytest.param(patched(GOOD, 7, b"\x01"), 87, id="base offset 1"),
-    pytest.param(patched(make_batch(1, value_size=3000), 30, b"\xff", crc=False), 10, id="too large, and damaged"),
-    pytest.param(GOOD[:-1], 2, id="cut off"),
-    pytest.param(patched(GOOD, 8, struct.pack(">i", 48)), 2, id="length below the header's"),
-    pytest.param(patched(GOOD, 8, struct.pack(">i", -1)), 2, id="negative length"),
-    pytest.param(patched(GOOD, 70, b"\xff", crc=False), 2, id="wrong CRC"),
-    pytest.param(patched(GOOD, 23, struct.pack(">i", 3)), 87, id="last offset delta"),
-    pytest.param(patched(GOOD, 57, struct.pack(">i", 4)), 87, id="record count"),
-    pytest.param(patched(GOOD, 23, struct.pack(">i", -1) + GOOD[27:57] + bytes(4)), 87, id="no records"),
-    pytest.param(make_batch(1, attributes=0x20), 87, id="control batch"),
-    pytest.param(make_batch(1, producer_id=1, epoch=0, sequence=-1), 87, id="producer without sequence"),
-    pytest.param(make_batch(1, attributes=0x08), 32, id="append time set by the client"),
-    pytest.param(make_batch(1, attributes=0x05), 76, id="unknown codec"),
+    pytest.param(b"", ErrorCode.INVALID_RECORD, id="nothing"),
+    pytest.param(GOOD[:16], ErrorCode.INVALID_RECORD, id="too short for a magic byte"),
+    pytest.param(patched(GOOD, 16, b"\x01"), ErrorCode.INVALID_RECORD, id="magic 1"),
+    pytest.param(GOOD + GOOD, ErrorCode.INVALID_RECORD, id="two batches"),
+    pytest.param(GOOD + b"x", ErrorCode.INVALID_RECORD, id="a byte behind the batch"),
+    pytest.param(patched(GOOD, 7, b"\x01"), ErrorCode.INVALID_RECORD, id="base offset 1"),
+    pytest.param(
+        patched(make_batch(1, value_size=3000), 30, b"\xff", crc=False),
+        ErrorCode.MESSAGE_TOO_LARGE,
+        id="too large, and damaged",
+    ),
+    pytest.param(GOOD[:-1], ErrorCode.CORRUPT_MESSAGE, id="cut off"),
+    pytest.param(patched(GOOD, 8, struct.pack(">i", 48)), ErrorCode.CORRUPT_MESSAGE, id="length below the header's"),
+    pytest.param(patched(GOOD, 8, struct.pack(">i", -1)), ErrorCode.CORRUPT_MESSAGE, id="negative length"),
+    pytest.param(patched(GOOD, 70, b"\xff", crc=False), ErrorCode.CORRUPT_MESSAGE, id="wrong CRC"),
+    pytest.param(patched(GOOD, 23, struct.pack(">i", 3)), ErrorCode.INVALID_RECORD, id="last offset delta"),
+    pytest.param(patched(GOOD, 57, struct.pack(">i", 4)), ErrorCode.INVALID_RECORD, id="record count"),
+    pytest.param(
+        patched(GOOD, 23, struct.pack(">i", -1) + GOOD[27:57] + bytes(4)), ErrorCode.INVALID_RECORD, id="no records"
+    ),
+    pytest.param(make_batch(1, attributes=0x20), ErrorCode.INVALID_RECORD, id="control batch"),
+    pytest.param(
+        make_batch(1, producer_id=1, epoch=0, sequence=-1), ErrorCode.INVALID_RECORD, id="producer without sequence"
+    ),
+    pytest.param(make_batch(1, attributes=0x08), ErrorCode.INVALID_TIMESTAMP, id="append time set by the client"),
+    pytest.param(make_batch(1, attributes=0x05), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, id="unknown codec"),
     pytest.param(
         make_batch(1, attributes=0x10, producer_id=1, epoch=0, sequence=0), ASKED, id="transaction that nobody admitted"
     ),
-    pytest.param(make_batch(1, timestamp=TIME_MS + HOUR_MS + 1), 32, id="from the future"),
-    pytest.param(patched(GOOD, 61, b"\x7e"), 87, id="records that do not parse"),
-    pytest.param(compressed(patched(GOOD, 61, b"\x7e"), Codec.GZIP), 87, id="compressed records that do not parse"),
-    pytest.param(patched(compressed(GOOD, Codec.ZSTD), 61, b"\x00\x00\x00"), 87, id="not the codec's bytes"),
+    pytest.param(make_batch(1, timestamp=TIME_MS + HOUR_MS + 1), ErrorCode.INVALID_TIMESTAMP, id="from the future"),
+    pytest.param(patched(GOOD, 61, b"\x7e"), ErrorCode.INVALID_RECORD, id="records that do not parse"),
+    pytest.param(
+        compressed(patched(GOOD, 61, b"\x7e"), Codec.GZIP),
+        ErrorCode.INVALID_RECORD,
+        id="compressed records that do not parse",
+    ),
+    pytest.param(
+        patched(compressed(GOOD, Codec.ZSTD), 61, b"\x00\x00\x00"), ErrorCode.INVALID_RECORD, id="not the codec's bytes"
+    ),
 ]
 
 
@@ -144,18 +159,21 @@ def test_header_that_claims_a_wrong_largest_timestamp_is_corrected(tmp_path: Pat
 def test_time_bounds_name_the_record(tmp_path: Path) -> None:
     settings = {"message_timestamp_before_max_ms": 1000, "message_timestamp_after_max_ms": 1000}
     log = LogHarness(tmp_path, **settings).open()
-    assert log.append_batch(make_batch(4, timestamp=TIME_MS, step_ms=1000))[1::5] == (32, 2)
-    assert log.append_batch(make_batch(4, timestamp=TIME_MS - 1001, step_ms=1))[1::5] == (32, 0)
+    assert log.append_batch(make_batch(4, timestamp=TIME_MS, step_ms=1000))[1::5] == (ErrorCode.INVALID_TIMESTAMP, 2)
+    assert log.append_batch(make_batch(4, timestamp=TIME_MS - 1001, step_ms=1))[1::5] == (
+        ErrorCode.INVALID_TIMESTAMP,
+        0,
+    )
     late = compressed(make_batch(4, timestamp=TIME_MS, step_ms=1000), Codec.GZIP)
-    assert log.append_batch(late)[1::5] == (32, 2)
+    assert log.append_batch(late)[1::5] == (ErrorCode.INVALID_TIMESTAMP, 2)
     assert log.append_batch(make_batch(3, timestamp=TIME_MS - 1000, step_ms=1000))[1] == 0
     assert log.append_batch(make_batch(1, timestamp=-1))[1] == 0, "no timestamp is no lie about time"
 
 
 def test_compacted_topic_requires_keys(tmp_path: Path) -> None:
     log = LogHarness(tmp_path, cleanup_policy="compact", record_validation="header").open()
-    assert log.append_batch(make_batch(3, key=None))[1::5] == (87, 0)
-    assert log.append_batch(compressed(make_batch(3, key=None), Codec.SNAPPY))[1::5] == (87, 0)
+    assert log.append_batch(make_batch(3, key=None))[1::5] == (ErrorCode.INVALID_RECORD, 0)
+    assert log.append_batch(compressed(make_batch(3, key=None), Codec.SNAPPY))[1::5] == (ErrorCode.INVALID_RECORD, 0)
     assert log.append_batch(make_batch(3, key=b""))[1] == 0
 
 
@@ -188,7 +206,7 @@ def test_bomb_is_refused(tmp_path: Path) -> None:
     harness = LogHarness(tmp_path)
     harness.services.decompressed_size_max = 100_000
     log = harness.open()
-    assert log.append_batch(compressed(make_batch(1, value=bytes(200_000)), Codec.ZSTD))[1] == 87
+    assert log.append_batch(compressed(make_batch(1, value=bytes(200_000)), Codec.ZSTD))[1] == ErrorCode.INVALID_RECORD
     assert log.append_batch(compressed(make_batch(1, value=bytes(90_000)), Codec.ZSTD))[1] == 0
 
 
@@ -199,7 +217,7 @@ def test_settings_hold_from_the_next_append_on(tmp_path: Path) -> None:
     large = make_batch(1, value_size=5000)
     log.append(large)
     log.configure(topic_config({"max_message_bytes": 1000}))
-    assert log.append_batch(large)[1] == 10
+    assert log.append_batch(large)[1] == ErrorCode.MESSAGE_TOO_LARGE
     log.configure(topic_config({}))
     assert log.append_batch(large)[1] == 0
 
@@ -208,8 +226,8 @@ def test_offline_and_deleted_logs_say_so(tmp_path: Path) -> None:
     log = LogHarness(tmp_path).open()
     log.append(GOOD)
     log.go_offline("a test says so")
-    assert log.append_batch(GOOD)[1] == 56
-    assert log.read_copy(0, 10)[1] == 56
+    assert log.append_batch(GOOD)[1] == ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.read_copy(0, 10)[1] == ErrorCode.KAFKA_STORAGE_ERROR
     log.mark_deleted()
-    assert log.append_batch(GOOD)[1] == 3
-    assert log.read_copy(0, 10)[1] == 3
+    assert log.append_batch(GOOD)[1] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert log.read_copy(0, 10)[1] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

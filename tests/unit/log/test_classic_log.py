@@ -13,7 +13,7 @@ from kafkalite._native.classic import message_set
 from kafkalite._native.classic.message_set import Message
 from kafkalite._native.log.log_core import APPEND_DEFER, APPEND_DONE
 from kafkalite._native.log.segment import READ_REFUSED
-from kafkalite.errors import CorruptMessage, MessageTooLarge, OffsetOutOfRange, StorageError
+from kafkalite.errors import CorruptMessage, ErrorCode, MessageTooLarge, OffsetOutOfRange, StorageError
 from kafkalite.log.classic_log import ClassicLog
 from kafkalite.log.manager import LogManager
 from kafkalite.record.message_set import wrap
@@ -543,8 +543,8 @@ def test_modern_producers_and_readers_of_batches_are_refused(harness: LogHarness
     from tests.kit.harness.log_harness import make_batch
 
     log = opened(harness)
-    assert log.append_batch(make_batch())[1] == 43
-    assert log.read_copy(0, 100) == (READ_REFUSED, 43, b"")
+    assert log.append_batch(make_batch())[1] == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+    assert log.read_copy(0, 100) == (READ_REFUSED, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, b"")
 
 
 def test_messages_of_any_attributes_are_kept(harness: LogHarness) -> None:

@@ -1,5 +1,6 @@
 """Which log the cleaner takes and when, its offsets on disk, and what it does together with retention and deletion."""
 
+import errno
 import threading
 from pathlib import Path
 
@@ -172,7 +173,7 @@ def test_full_disk_is_tried_again_and_other_logs_get_their_turn(setup: Setup) ->
     first, second = setup.topic("a"), setup.topic("b")
     fill(first, 30)
     fill(second, 6)
-    file_ops.arm(("write",), after=0, error=28)
+    file_ops.arm(("write",), after=0, error=errno.ENOSPC)
     setup.clean_all()
     file_ops.disarm()
     assert setup.manager.cleaner.offset_of(first) == 0
@@ -185,7 +186,7 @@ def test_full_disk_is_tried_again_and_other_logs_get_their_turn(setup: Setup) ->
 def test_failing_disk_leaves_the_log_alone_and_serving(setup: Setup) -> None:
     log = setup.topic()
     fill(log, 20)
-    file_ops.arm(("sync",), after=0, error=5)
+    file_ops.arm(("sync",), after=0, error=errno.EIO)
     setup.clean_all()
     file_ops.disarm()
     assert setup.clean_all() == 0

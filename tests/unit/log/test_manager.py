@@ -12,6 +12,7 @@ import pytest
 
 from kafkalite._native.base import file_ops
 from kafkalite.errors import (
+    ErrorCode,
     InvalidConfig,
     InvalidPartitions,
     InvalidTopic,
@@ -124,7 +125,7 @@ def test_deleted_topic_is_gone_and_its_successor_empty(tmp_path: Path) -> None:
     first = manager.create_topic("t", 2, {})
     first.partitions[0].append(make_batch(5))
     manager.delete_topic("t")
-    assert first.partitions[0].append_batch(make_batch())[1] == 3
+    assert first.partitions[0].append_batch(make_batch())[1] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     with pytest.raises(UnknownTopicOrPartition):
         manager.delete_topic("t")
     second = manager.create_topic("t", 1, {})
@@ -173,7 +174,7 @@ def test_settings_change_live_and_stay(tmp_path: Path) -> None:
     manager.open()
     manager.create_topic("t", 1, {"retention.ms": "7"})
     log = manager.alter_topic("t", {"max.message.bytes": "500"}).partitions[0]
-    assert log.append_batch(make_batch(1, value_size=600))[1] == 10
+    assert log.append_batch(make_batch(1, value_size=600))[1] == ErrorCode.MESSAGE_TOO_LARGE
     with pytest.raises(InvalidConfig):
         manager.alter_topic("t", {"max.message.bytes": "many"})
     manager.alter_broker({"log.retention.ms": "12345"})
@@ -402,7 +403,7 @@ def test_first_append_that_met_a_full_disk_leaves_a_whole_directory(tmp_path: Pa
     file_ops.arm(("mkdir", "open", "write"), after=after, error=errno.ENOSPC)
     code = log.append_batch(make_batch())[1]
     hit = file_ops.disarm()
-    assert code == (56 if hit else 0)
+    assert code == (ErrorCode.KAFKA_STORAGE_ERROR if hit else 0)
     assert not log.offline
     assert log.append(make_batch()).base_offset == int(not hit)
     assert checkpoints.read_partition_topic_id(str(tmp_path / "t-0")) == topic.id

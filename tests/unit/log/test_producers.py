@@ -9,12 +9,12 @@ import pytest
 from kafkalite._native.base.crc32c import crc32c
 from kafkalite._native.log.log_core import APPEND_DONE, APPEND_DUPLICATE
 from kafkalite._native.log.producers import ProducerTable
+from kafkalite.errors import ErrorCode
 from kafkalite.log import markers, snapshots
 from kafkalite.log.partition_log import PartitionLog
 from tests.kit.fakes.clock import FakeClock
 from tests.kit.harness.log_harness import TIME_MS, LogHarness, make_batch, release
 
-OUT_OF_ORDER, INVALID_EPOCH = 45, 47
 SEQUENCE_MAX = (1 << 31) - 1
 
 
@@ -33,11 +33,11 @@ class Model:
                     return 0, offset
             expected = (self.window[-1][1] + 1) % (SEQUENCE_MAX + 1) if self.window else 0
             if first != expected:
-                return OUT_OF_ORDER, -1
+                return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
         elif self.epoch is not None and epoch < self.epoch:
-            return INVALID_EPOCH, -1
+            return ErrorCode.INVALID_PRODUCER_EPOCH, -1
         elif self.epoch is not None and first != 0:
-            return OUT_OF_ORDER, -1
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
         if epoch != self.epoch:
             self.epoch, self.window = epoch, []
         self.window = [*self.window, (first, last, end)][-5:]
@@ -98,7 +98,7 @@ def test_sequence_wraps_behind_the_largest_int32(tmp_path: Path) -> None:
     assert send(log, SEQUENCE_MAX - 2, 2) == (0, 0), "without state any sequence may be the first"
     assert send(log, SEQUENCE_MAX, 3) == (0, 2)
     assert send(log, SEQUENCE_MAX, 3) == (0, 2), "sent again"
-    assert send(log, 3) == (OUT_OF_ORDER, -1)
+    assert send(log, 3) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
     assert send(log, 2) == (0, 5)
 
 
@@ -106,7 +106,7 @@ def test_batch_that_left_the_window_is_out_of_order(tmp_path: Path) -> None:
     log = LogHarness(tmp_path).open()
     for sequence in range(6):
         send(log, sequence)
-    assert send(log, 0) == (OUT_OF_ORDER, -1)
+    assert send(log, 0) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
     for sequence in range(1, 6):
         assert send(log, sequence) == (0, sequence)
 
@@ -114,10 +114,10 @@ def test_batch_that_left_the_window_is_out_of_order(tmp_path: Path) -> None:
 def test_new_epoch_starts_at_zero_and_fences_the_old_one(tmp_path: Path) -> None:
     log = LogHarness(tmp_path).open()
     assert send(log, 0) == (0, 0)
-    assert send(log, 1, epoch=1) == (OUT_OF_ORDER, -1)
+    assert send(log, 1, epoch=1) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
     assert send(log, 0, epoch=1) == (0, 1)
-    assert send(log, 1, epoch=0) == (INVALID_EPOCH, -1)
-    assert send(log, 0, epoch=0) == (INVALID_EPOCH, -1), "the old epoch's batches are forgotten"
+    assert send(log, 1, epoch=0) == (ErrorCode.INVALID_PRODUCER_EPOCH, -1)
+    assert send(log, 0, epoch=0) == (ErrorCode.INVALID_PRODUCER_EPOCH, -1), "the old epoch's batches are forgotten"
 
 
 def test_state_expires_after_silence_and_not_before(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_state_expires_after_silence_and_not_before(tmp_path: Path) -> None:
     send(log, 0, producer_id=8)
     assert log.expire_producers(clock.time_ms(), 100_000) == 1
     assert send(log, 5) == (0, 2), "forgotten: any sequence may start"
-    assert send(log, 5, producer_id=8) == (OUT_OF_ORDER, -1)
+    assert send(log, 5, producer_id=8) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
 
 
 def test_table_forgets_the_silent_rather_than_grow(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_marker_in_a_copied_log_ends_the_transaction(tmp_path: Path, marker_epoc
     assert log.log_end_offset == 3
     assert len(log.read(0, 1000)) == len(data + marker)
     for sequence in {0, 1, 2, 5} - {expected}:
-        assert send(log, sequence, producer_id=3, epoch=marker_epoch) == (OUT_OF_ORDER, -1)
+        assert send(log, sequence, producer_id=3, epoch=marker_epoch) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
     assert send(log, expected, producer_id=3, epoch=marker_epoch) == (0, 3)
     assert log.producers is not None
     entry = log.producers.get(3)
@@ -242,6 +242,6 @@ def test_snapshot_ahead_of_the_log_is_not_used(tmp_path: Path) -> None:
     harness.files(".klindex")[0].unlink()
     log = harness.open(clean=False, recovery_point=0)
     assert log.log_end_offset == 2
-    assert send(log, 3) == (OUT_OF_ORDER, -1)
+    assert send(log, 3) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
     assert send(log, 1) == (0, 1)
     assert send(log, 2) == (0, 2)

@@ -6,7 +6,13 @@ from pathlib import Path
 import pytest
 
 from kafkalite._native.log.log_core import APPEND_ASK
-from kafkalite.errors import InvalidProducerEpoch, InvalidTxnState, StorageError, TransactionCoordinatorFenced
+from kafkalite.errors import (
+    ErrorCode,
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    StorageError,
+    TransactionCoordinatorFenced,
+)
 from kafkalite.log import transaction_index
 from kafkalite.log.partition_log import PartitionLog
 from tests.kit.fakes.clock import FakeClock
@@ -14,7 +20,6 @@ from tests.kit.harness.log_harness import LogHarness, make_batch, release
 
 ASK = "ask"
 """In place of an error code: a coordinator has to admit it first."""
-UNKNOWN_TOPIC, OUT_OF_ORDER, INVALID_EPOCH, INVALID_TXN_STATE, STORAGE_ERROR = 3, 45, 47, 48, 56
 CLIENT, CLIENT_V2, COORDINATOR = 0, 1, 2
 TRANSACTIONAL = 0x10
 
@@ -81,7 +86,7 @@ def test_admission_is_taken_back_by_a_marker_in_between(log: PartitionLog) -> No
     put(log, 0, producer_id=1)
     token = log.transaction_admission()
     end(log, commit=False)
-    assert put(log, admitted=token) == (INVALID_TXN_STATE, -1)
+    assert put(log, admitted=token) == (ErrorCode.INVALID_TXN_STATE, -1)
     assert put(log, 1, producer_id=1, admitted=token) == (0, 2), "a marker of somebody else's does not matter"
     assert put(log) == (0, 3)
 
@@ -94,29 +99,31 @@ def test_admission_is_taken_back_also_when_the_producer_was_forgotten_meanwhile(
     end(log, commit=False)
     clock.advance(10)
     assert log.expire_producers(clock.time_ms(), 5000) == 1
-    assert put(log, admitted=token) == (INVALID_TXN_STATE, -1)
+    assert put(log, admitted=token) == (ErrorCode.INVALID_TXN_STATE, -1)
 
 
 def test_plain_batch_inside_a_transaction_is_refused(log: PartitionLog) -> None:
     put(log)
-    assert put(log, 1, transactional=False) == (INVALID_TXN_STATE, -1)
-    assert put(log, 3, transactional=False) == (OUT_OF_ORDER, -1), "the sequence is looked at first"
-    assert put(log, 0, epoch=1, transactional=False) == (INVALID_TXN_STATE, -1)
+    assert put(log, 1, transactional=False) == (ErrorCode.INVALID_TXN_STATE, -1)
+    assert put(log, 3, transactional=False) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1), (
+        "the sequence is looked at first"
+    )
+    assert put(log, 0, epoch=1, transactional=False) == (ErrorCode.INVALID_TXN_STATE, -1)
     end(log, commit=True)
     assert put(log, 1, transactional=False) == (0, 2)
 
 
 def test_older_epoch_is_refused_before_anybody_is_asked(log: PartitionLog) -> None:
     put(log, epoch=3)
-    assert put(log, epoch=2, admit=False) == (INVALID_EPOCH, -1)
-    assert put(log, 1, epoch=2) == (INVALID_EPOCH, -1)
+    assert put(log, epoch=2, admit=False) == (ErrorCode.INVALID_PRODUCER_EPOCH, -1)
+    assert put(log, 1, epoch=2) == (ErrorCode.INVALID_PRODUCER_EPOCH, -1)
 
 
 def test_newer_epoch_asks_again_and_the_open_transaction_stays_open(log: PartitionLog) -> None:
     """Kafka's way: whoever bumped the epoch ends the old transaction before it admits the new one."""
     put(log, epoch=3)
     assert put(log, epoch=4, admit=False) == (ASK, -1)
-    assert put(log, 1, epoch=4) == (OUT_OF_ORDER, -1)
+    assert put(log, 1, epoch=4) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
     assert log.last_stable_offset == 0
     end(log, commit=False, epoch=4)
     assert put(log, epoch=4) == (0, 2)
@@ -125,7 +132,7 @@ def test_newer_epoch_asks_again_and_the_open_transaction_stays_open(log: Partiti
 
 
 def test_kip_890_producer_without_state_starts_at_zero(log: PartitionLog) -> None:
-    assert put(log, 4, origin=CLIENT_V2) == (OUT_OF_ORDER, -1)
+    assert put(log, 4, origin=CLIENT_V2) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
     assert put(log, 4, origin=CLIENT) == (0, 0), "older ones may go on where their state was forgotten"
     assert put(log, 4, producer_id=8, origin=CLIENT_V2, transactional=False) == (0, 1), "not in a transaction"
     assert put(log, 0, producer_id=9, origin=CLIENT_V2) == (0, 2)
@@ -140,7 +147,7 @@ def test_coordinators_own_batch_has_no_sequence_and_nobody_is_asked(log: Partiti
     older = make_batch(1, producer_id=7, epoch=1, sequence=-1, attributes=TRANSACTIONAL)
     with pytest.raises(InvalidProducerEpoch):
         log.append_internal(older)
-    assert log.append_batch(batch)[1] == 87, "a client's must have one"
+    assert log.append_batch(batch)[1] == ErrorCode.INVALID_RECORD, "a client's must have one"
     end(log, commit=True, epoch=2)
     assert log.open_transactions() == []
 
@@ -155,7 +162,7 @@ def test_control_batch_of_a_client_is_refused(log: PartitionLog) -> None:
     put(log)
     batch = make_batch(1, producer_id=7, epoch=0, sequence=1, attributes=0x30, key=b"\0\0\0\1", value=bytes(6))
     for origin in (CLIENT, CLIENT_V2, COORDINATOR):
-        assert log.append_batch(batch, origin=origin)[1] == 87
+        assert log.append_batch(batch, origin=origin)[1] == ErrorCode.INVALID_RECORD
 
 
 # ---- markers ---------------------------------------------------------------------------------------------------------
@@ -194,15 +201,15 @@ def test_sequences_run_on_over_a_marker_of_the_same_epoch(log: PartitionLog) -> 
     end(log, commit=True)
     assert put(log, 4) == (0, 4), "the last batch, sent again"
     assert put(log, 0) == (0, 0), "and the first of the five"
-    assert put(log, 6) == (OUT_OF_ORDER, -1)
+    assert put(log, 6) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
     assert put(log, 5) == (0, 6)
 
 
 def test_marker_of_a_newer_epoch_starts_again_at_zero(log: PartitionLog) -> None:
     put(log, 0, 3)
     end(log, commit=True, epoch=1)
-    assert put(log, 3, epoch=0) == (INVALID_EPOCH, -1)
-    assert put(log, 3, epoch=1) == (OUT_OF_ORDER, -1)
+    assert put(log, 3, epoch=0) == (ErrorCode.INVALID_PRODUCER_EPOCH, -1)
+    assert put(log, 3, epoch=1) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
     assert put(log, 0, epoch=1) == (0, 4)
 
 

@@ -9,13 +9,12 @@ import kafkalite.broker
 from kafkalite import Broker
 from kafkalite._native.serve.produce import ProduceServer, deferred_bytes_now
 from kafkalite.deferred import Deferred, completed
+from kafkalite.errors import ErrorCode
 from kafkalite.log.partition_log import PartitionLog
 from tests.kit.harness import wire
 from tests.kit.processes.broker import wait_until
 
 TRANSACTIONAL = 0x10
-UNKNOWN_SERVER, OUT_OF_ORDER, INVALID_EPOCH, INVALID_TXN_STATE, NOT_AUTHORIZED, ABORTABLE = -1, 45, 47, 48, 53, 120
-REQUEST_TIMED_OUT, STORAGE_ERROR = 7, 56
 READ_COMMITTED = 1
 WAIT_S = 30.0
 
@@ -105,7 +104,7 @@ def test_gate_is_asked_for_the_first_batch_of_a_transaction_in_each_partition(ga
 
 
 def test_refusal_is_the_partitions_error_and_nothing_is_written(gate, broker, connection):
-    for code in (INVALID_TXN_STATE, ABORTABLE, 51):
+    for code in (ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.CONCURRENT_TRANSACTIONS):
         gate.code = code
         assert produce(connection, batch()).error == code
     assert log_of(broker).log_end_offset == 0
@@ -123,7 +122,10 @@ def test_transactional_batch_without_transactional_id_fails_the_whole_request(ga
     plain = batch(producer_id=-1, epoch=-1, sequence=-1, transactional=False)
     body = wire.produce_body("t", [(0, plain), (1, batch())], version=7, acks=1, transactional_id=None)
     answers = wire.parse_produce(connection.call(wire.PRODUCE, 7, body), 7)
-    assert [answer.error for answer in answers] == [NOT_AUTHORIZED, NOT_AUTHORIZED]
+    assert [answer.error for answer in answers] == [
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ]
     assert log_of(broker).log_end_offset == 0
     assert gate.asked == []
 
@@ -140,7 +142,7 @@ def test_gate_that_fails_costs_the_batch_and_nothing_else(gate, broker, connecti
     log_of(broker).ensure_producers()
     gate.admit = lambda *_: 1 / 0
     for _ in range(2):  # on the I/O pool, which makes the file, and on the network worker
-        assert produce(connection, batch()).error == UNKNOWN_SERVER
+        assert produce(connection, batch()).error == ErrorCode.UNKNOWN_SERVER_ERROR
         assert produce(connection, batch(transactional=False, producer_id=-1, epoch=-1, sequence=-1)).error == 0
     assert "the gate failed" in caplog.text
 
@@ -153,7 +155,7 @@ def test_without_a_gate_no_transaction_is_taken(monkeypatch):
     with Broker() as broker:
         broker.create_topic("t", 1)
         with wire.Connection(broker.port) as connection:
-            assert produce(connection, batch()).error == NOT_AUTHORIZED
+            assert produce(connection, batch()).error == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
             assert log_of(broker).log_end_offset == 0
 
 
@@ -163,8 +165,8 @@ def test_without_a_gate_no_transaction_is_taken(monkeypatch):
 def test_answer_that_was_there_already_parks_nothing(gate, connection):
     gate.admit = lambda *_: completed(0)
     assert produce(connection, batch()).error == 0
-    gate.admit = lambda *_: completed(INVALID_EPOCH)
-    assert produce(connection, batch(producer_id=8)).error == INVALID_EPOCH
+    gate.admit = lambda *_: completed(ErrorCode.INVALID_PRODUCER_EPOCH)
+    assert produce(connection, batch(producer_id=8)).error == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
 def test_batches_behind_a_later_answer_keep_their_order(gate, broker, connection):
@@ -222,8 +224,8 @@ def test_each_batch_behind_a_refused_one_is_asked_about(gate, broker, connection
         send(connection, batch(sequence))
     for expected in (1, 2, 3):
         wait_until(lambda: len(gate.waiting) == expected, WAIT_S, "the gate to be asked again")  # noqa: B023
-        gate.waiting[-1].complete(INVALID_TXN_STATE)
-    assert [receive(connection) for _ in range(3)] == [(INVALID_TXN_STATE, -1)] * 3
+        gate.waiting[-1].complete(ErrorCode.INVALID_TXN_STATE)
+    assert [receive(connection) for _ in range(3)] == [(ErrorCode.INVALID_TXN_STATE, -1)] * 3
     assert log_of(broker).admissions is None
     assert log_of(broker).log_end_offset == 0
 
@@ -248,7 +250,7 @@ def test_marker_before_the_answer_takes_the_admission_back(gate, broker, connect
     wait_until(lambda: gate.waiting, WAIT_S, "the gate to be asked")
     log_of(broker).append_marker(7, 0, 0, commit=False)
     gate.waiting[0].complete(0)
-    assert receive(connection) == (INVALID_TXN_STATE, -1)
+    assert receive(connection) == (ErrorCode.INVALID_TXN_STATE, -1)
     assert log_of(broker).last_stable_offset == 1
 
 
@@ -282,8 +284,8 @@ def test_memory_for_waiting_batches_is_bounded(gate, monkeypatch):
             gate.waiting[1].complete(0)
             gate.waiting[0].complete(0)
             assert receive(connection) == (0, 1)
-            assert receive(connection) == (REQUEST_TIMED_OUT, -1)
-            assert receive(connection) == (REQUEST_TIMED_OUT, -1)
+            assert receive(connection) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+            assert receive(connection) == (ErrorCode.REQUEST_TIMED_OUT, -1)
         assert log_of(broker).admissions is None
 
 
@@ -414,6 +416,6 @@ def test_last_stable_offset_is_right_in_the_first_answer_after_a_restart(gate, b
 def test_fetch_of_a_log_whose_producers_cannot_be_loaded_is_an_error(gate, broker, connection, monkeypatch):
     monkeypatch.setattr(PartitionLog, "_load_producers_locked", lambda _log: False)
     answer = connection.fetch("t", 2, 0, max_wait_ms=60_000)
-    assert (answer.error, answer.high_watermark) == (STORAGE_ERROR, -1)
+    assert (answer.error, answer.high_watermark) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
     monkeypatch.undo()
     assert connection.fetch("t", 2, 0).error == 0

@@ -7,6 +7,7 @@ absent fields, the header versions. Each line of a frame is a field: its bytes, 
 import pytest
 
 from kafkalite import protocol
+from kafkalite.errors import ErrorCode
 from kafkalite.protocol import api
 from kafkalite.protocol.messages.api_versions import (
     ApiVersion,
@@ -191,7 +192,9 @@ RESPONSES = [
         00000001         | api_keys: 1
         0012 0000 0004   | ApiVersions, 0 to 4
         """,
-        ApiVersionsResponse(error_code=35, api_keys=[ApiVersion(api_key=18, min_version=0, max_version=4)]),
+        ApiVersionsResponse(
+            error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[ApiVersion(api_key=18, min_version=0, max_version=4)]
+        ),
         id="api-versions-v0",
     ),
     pytest.param(

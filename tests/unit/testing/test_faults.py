@@ -165,7 +165,7 @@ def test_request_that_makes_no_sense_is_not_counted(broker, ask):
 def test_names_numbers_and_exceptions():
     assert key_of("ListOffsets") == key_of("listoffsets") == key_of(2) == 2
     assert code_of("offset_out_of_range") == code_of(1) == code_of(OffsetOutOfRange) == code_of(OffsetOutOfRange()) == 1
-    assert code_of(-1) == -1
+    assert code_of(-1) == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 @pytest.mark.parametrize(

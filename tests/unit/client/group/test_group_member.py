@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kafkalite.client import Client, CommitFailed, GroupReader, NoOffset, ReaderClosed
-from kafkalite.errors import FencedInstanceId, GroupMaxSizeReached, InconsistentGroupProtocol
+from kafkalite.errors import ErrorCode, FencedInstanceId, GroupMaxSizeReached, InconsistentGroupProtocol
 from kafkalite.model import TopicPartition
 from tests.kit.fakes.cluster import (
     CLOSE,
@@ -130,11 +130,11 @@ def test_what_passes_is_lived_through(
 @pytest.mark.parametrize(
     ("api_key", "code", "error"),
     [
-        (JOIN_GROUP, 23, InconsistentGroupProtocol),
-        (JOIN_GROUP, 81, GroupMaxSizeReached),
-        (JOIN_GROUP, 82, FencedInstanceId),
-        (SYNC_GROUP, 82, FencedInstanceId),
-        (HEARTBEAT, 82, FencedInstanceId),
+        (JOIN_GROUP, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, InconsistentGroupProtocol),
+        (JOIN_GROUP, ErrorCode.GROUP_MAX_SIZE_REACHED, GroupMaxSizeReached),
+        (JOIN_GROUP, ErrorCode.FENCED_INSTANCE_ID, FencedInstanceId),
+        (SYNC_GROUP, ErrorCode.FENCED_INSTANCE_ID, FencedInstanceId),
+        (HEARTBEAT, ErrorCode.FENCED_INSTANCE_ID, FencedInstanceId),
     ],
 )
 def test_what_does_not_pass_is_raised_by_every_poll(cluster, member, api_key, code, error) -> None:
@@ -154,7 +154,7 @@ def test_what_does_not_pass_is_raised_by_every_poll(cluster, member, api_key, co
     assert reader.assignment == []
 
 
-@pytest.mark.parametrize("code", [22, 25])
+@pytest.mark.parametrize("code", [ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID])
 def test_a_member_that_was_dropped_comes_back(cluster, member, code) -> None:
     events: list[tuple[str, int]] = []
     reader = member(

@@ -12,6 +12,7 @@ import pytest
 
 from kafkalite.client import Client, DeliveryFailed, GroupMetadata, Producer, TransactionAborted
 from kafkalite.errors import (
+    ErrorCode,
     InvalidTxnState,
     ProducerFenced,
     TransactionalIdAuthorizationFailed,
@@ -93,15 +94,15 @@ def test_what_passes_is_repeated(cluster: FakeCluster, producer: Producer, api_k
 
 
 SPOILING = [
-    pytest.param(PRODUCE, 87, id="produce-invalid-record"),
-    pytest.param(PRODUCE, 120, id="produce-abortable"),
-    pytest.param(PRODUCE, 45, id="produce-out-of-order"),
-    pytest.param(ADD_PARTITIONS_TO_TXN, 29, id="partitions-not-allowed"),
-    pytest.param(ADD_PARTITIONS_TO_TXN, 120, id="partitions-abortable"),
-    pytest.param(TXN_OFFSET_COMMIT, 22, id="commit-old-generation"),
-    pytest.param(TXN_OFFSET_COMMIT, 25, id="commit-unknown-member"),
-    pytest.param(TXN_OFFSET_COMMIT, 82, id="commit-fenced-instance"),
-    pytest.param(END_TXN, 120, id="end-abortable"),
+    pytest.param(PRODUCE, ErrorCode.INVALID_RECORD, id="produce-invalid-record"),
+    pytest.param(PRODUCE, ErrorCode.TRANSACTION_ABORTABLE, id="produce-abortable"),
+    pytest.param(PRODUCE, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, id="produce-out-of-order"),
+    pytest.param(ADD_PARTITIONS_TO_TXN, ErrorCode.TOPIC_AUTHORIZATION_FAILED, id="partitions-not-allowed"),
+    pytest.param(ADD_PARTITIONS_TO_TXN, ErrorCode.TRANSACTION_ABORTABLE, id="partitions-abortable"),
+    pytest.param(TXN_OFFSET_COMMIT, ErrorCode.ILLEGAL_GENERATION, id="commit-old-generation"),
+    pytest.param(TXN_OFFSET_COMMIT, ErrorCode.UNKNOWN_MEMBER_ID, id="commit-unknown-member"),
+    pytest.param(TXN_OFFSET_COMMIT, ErrorCode.FENCED_INSTANCE_ID, id="commit-fenced-instance"),
+    pytest.param(END_TXN, ErrorCode.TRANSACTION_ABORTABLE, id="end-abortable"),
 ]
 
 
@@ -142,13 +143,13 @@ def test_spoilt_says_so_until_it_is_aborted(cluster, producer) -> None:
 @pytest.mark.parametrize(
     ("api_key", "code", "error"),
     [
-        (INIT_PRODUCER_ID, 53, TransactionalIdAuthorizationFailed),
-        (TXN_OFFSET_COMMIT, 90, ProducerFenced),
-        (TXN_OFFSET_COMMIT, 47, ProducerFenced),
-        (END_TXN, 90, ProducerFenced),
-        (END_TXN, 47, ProducerFenced),
-        (END_TXN, 48, InvalidTxnState),
-        (PRODUCE, 90, ProducerFenced),
+        (INIT_PRODUCER_ID, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, TransactionalIdAuthorizationFailed),
+        (TXN_OFFSET_COMMIT, ErrorCode.PRODUCER_FENCED, ProducerFenced),
+        (TXN_OFFSET_COMMIT, ErrorCode.INVALID_PRODUCER_EPOCH, ProducerFenced),
+        (END_TXN, ErrorCode.PRODUCER_FENCED, ProducerFenced),
+        (END_TXN, ErrorCode.INVALID_PRODUCER_EPOCH, ProducerFenced),
+        (END_TXN, ErrorCode.INVALID_TXN_STATE, InvalidTxnState),
+        (PRODUCE, ErrorCode.PRODUCER_FENCED, ProducerFenced),
     ],
 )
 def test_what_ends_a_producer_is_raised_for_good(cluster, producer, api_key, code, error) -> None:
