@@ -1,7 +1,7 @@
 /* The functions of OpenSSL that kafkalite calls, found at run time.
  *
  * Nothing here needs OpenSSL to compile or to link: the types are opaque and the prototypes our own, which
- * tests/unit/net/test_tls_library.py compares with the installed headers. The library of the machine is loaded when the
+ * tests/unit/native/tls/test_library.py compares with the installed headers. The library of the machine is loaded when the
  * first TLS listener or client asks for it, so that whoever does not use TLS loads nothing, a wheel works on machines
  * without it, and the distribution goes on patching it.
  *

@@ -8,7 +8,7 @@ import pytest
 
 from kafkalite.record.compression import Codec
 from tests.kit.harness.log_harness import TIME_MS, LogHarness, make_batch
-from tests.unit.log.test_append import compressed, patched
+from tests.unit.native.log.test_append import compressed, patched
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -10,7 +10,7 @@ import pytest
 
 from kafkalite._native.tls import tls_context
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 COMPARE = """
 #define KL_LIBSSL_TYPES

@@ -12,7 +12,7 @@ import pytest
 
 from kafkalite._native.base import debug
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 pytestmark = pytest.mark.skipif(not debug.ENABLED, reason="the release build: `make test-debug` runs these")
 
 SETUP = """
