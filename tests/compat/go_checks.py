@@ -8,10 +8,12 @@ from typing import NoReturn
 
 import pytest
 
-from tests.compat.records import CODECS
+from tests.compat.records import CODECS, stored_codecs
 from tests.compat.toolchains import NotAvailable, build_go
+from tests.compat.transactions import check_committed
 
 TIMEOUT_S = 90
+Check = Callable[..., None]
 CODECS_AND_ACKS = [(codec, acks) for codec in CODECS for acks in ("0", "1", "all")]
 CHECKS = {
     "edges": "produce, consume",
@@ -23,7 +25,7 @@ CHECKS = {
 PARAMETERS = [pytest.param(name, marks=pytest.mark.capability(column)) for name, column in CHECKS.items()]
 
 
-def program(folder: str, client: str, bootstrap: str, not_run: Callable[[str, str], NoReturn]) -> Callable[..., None]:
+def program(folder: str, client: str, bootstrap: str, not_run: Callable[[str, str], NoReturn]) -> Check:
     """`check(name, topic, argument)` runs one check of the client's program, which is built first."""
     try:
         path = build_go(folder)
@@ -36,3 +38,26 @@ def program(folder: str, client: str, bootstrap: str, not_run: Callable[[str, st
         assert done.returncode == 0, f"{name}: {done.stdout[-2000:]}{done.stderr[-4000:]}"
 
     return check
+
+
+class GoChecks:
+    """A client's tests; its module has the fixture `check`."""
+
+    @pytest.mark.capability("produce, consume")
+    @pytest.mark.parametrize(("codec", "acks"), CODECS_AND_ACKS)
+    def test_produce_reads_back_with_its_codec(
+        self, check: Check, port: int, topic: str, codec: str, acks: str
+    ) -> None:
+        check("codec", topic, f"{codec}/{acks}")
+        assert stored_codecs(port, topic) == {CODECS[codec]}
+
+    @pytest.mark.parametrize("name", PARAMETERS)
+    def test_check_of_the_program(self, check: Check, topic: str, name: str) -> None:
+        check(name, topic)
+
+    @pytest.mark.capability("transactions")
+    def test_committed_transactions_are_read_and_aborted_ones_are_not(
+        self, check: Check, bootstrap: str, topic: str
+    ) -> None:
+        check("transaction", topic)
+        check_committed(bootstrap, topic)

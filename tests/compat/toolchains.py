@@ -78,6 +78,14 @@ def build_go(folder: str) -> Path:
     return program
 
 
+def any_node() -> str:
+    """Path of the machine's Node, which is new enough for the older clients."""
+    here = shutil.which("node")
+    if here is None:
+        raise NotAvailable("node is not on the PATH (apt-get install nodejs npm)")
+    return here
+
+
 @alone()
 def node() -> str:
     """Path of a Node that @platformatic/kafka 2 runs on."""

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
 from kafkalite.broker import Broker
-from tests.kit.processes.broker import REPOSITORY
+from tests.compat import toolchains
+from tests.compat.node_checks import installed
 
-HERE = Path(__file__).parent
-BUILD = REPOSITORY / "build" / "compat" / "node_kafka"
 NAME = "node kafka 0.2.3"
 TIMEOUT_S = 60
 
@@ -31,24 +28,16 @@ def broker() -> Iterator[Broker]:
 @pytest.fixture
 def client(broker: Broker, topic: str, not_run: Callable[[str, str], NoReturn]) -> Callable[..., object]:
     """`client(flow, argument)`: what the flow found in a topic of the test's own."""
-    for tool in ("node", "npm"):
-        if shutil.which(tool) is None:
-            not_run(NAME, f"{tool} is not on the PATH (apt-get install nodejs npm)")
-    BUILD.mkdir(parents=True, exist_ok=True)
-    for name in ("package.json", "client.js"):
-        shutil.copy(HERE / name, BUILD / name)
-    if not (BUILD / "node_modules" / "kafka").exists():
-        command = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts"]
-        try:
-            subprocess.run(command, cwd=BUILD, check=True, capture_output=True, text=True, timeout=300)
-        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-            not_run(NAME, f"npm could not fetch it: {error} {getattr(error, 'stderr', '')}")
+    try:
+        command = [toolchains.any_node(), str(installed("node_kafka", "kafka"))]
+    except toolchains.NotAvailable as missing:
+        not_run(NAME, str(missing))
     assert broker.classic_endpoint is not None
     port = broker.classic_endpoint.port
 
     def call(flow: str, *arguments: object) -> object:
-        command = ["node", str(BUILD / "client.js"), str(port), topic, flow, *map(str, arguments)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+        words = [str(port), topic, flow, *map(str, arguments)]
+        done = subprocess.run([*command, *words], capture_output=True, text=True, timeout=TIMEOUT_S)
         assert done.returncode == 0, f"{done.stdout[-2000:]}{done.stderr[-4000:]}"
         return json.loads(done.stdout)
 
