@@ -406,7 +406,7 @@ class Broker:
 
     def _make_classic_server(self, logs: LogManager, pool: IoPool, out: OutBuffer) -> ClassicServer:
         from kafkalite._native.classic.classic_connection import ClassicServer
-        from kafkalite.handlers.classic import ClassicHost
+        from kafkalite.log.classic.host import ClassicHost
 
         return ClassicServer(
             logs.table,

@@ -107,7 +107,6 @@ def test_rooms_keep_their_contracts() -> None:
 
 
 KNOWN_CIRCLES = [
-    {"kafkalite.log.classic_log", "kafkalite.log.classic_view"},
     {"kafkalite.log.cleaner", "kafkalite.log.housekeeping", "kafkalite.log.manager"},
     {"kafkalite.log.partition_log", "kafkalite.log.producer_state", "kafkalite.log.time_lookup"},
     {"kafkalite.net.acceptor", "kafkalite.net.worker"},

@@ -7,6 +7,7 @@
     flusher         group commit                             retention  which segments may go
     entries         names a flush has to make durable        adoption   directories that the journal does not know
     record_checks   compressed records, and bad ones         quarantine damage that is remembered
+    classic/        topics in Kafka 0.7's format
     index_file · snapshots · checkpoints · files             the small files beside the logs, and how they are written
 
 It knows nothing of requests, sockets or the wire; it reports appends through listeners.

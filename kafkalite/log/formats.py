@@ -6,7 +6,7 @@ look-ups, and places offsets. With it comes the class of log that knows what els
 
 from kafkalite._native.classic.classic_log import classic
 from kafkalite._native.log.record_format import RecordFormat, v2
-from kafkalite.log.classic_log import ClassicLog
+from kafkalite.log.classic.log import ClassicLog
 from kafkalite.log.partition_log import PartitionLog
 
 FORMATS: dict[str, RecordFormat] = {v2.name: v2, classic.name: classic}

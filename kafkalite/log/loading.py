@@ -41,7 +41,7 @@ from kafkalite.log import (
     swap,
     transaction_index,
 )
-from kafkalite.log.classic_log import check_contiguous, make_visible
+from kafkalite.log.classic.log import check_contiguous, make_visible
 from kafkalite.log.formats import LOGS, format_named
 from kafkalite.log.partition_log import LogServices, PartitionLog
 from kafkalite.logging import fields

@@ -28,7 +28,7 @@ def sites() -> list[str]:
     """Every site of the broker, in order."""
     found: list[str] = []
     for room in ROOMS:
-        for path in sorted((REPOSITORY / "kafkalite" / room).glob("*.py")):
+        for path in sorted((REPOSITORY / "kafkalite" / room).rglob("*.py")):
             module = ".".join(path.relative_to(REPOSITORY).with_suffix("").parts)
             found += [site for site, _ in find(ast.parse(path.read_text()), module)]
     return [site for site in found if site not in NOT_SYNCS]

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kafkalite.client.connection import Connection
 
 DEAD: Final = "Dead"
-CLASSIC: Final = "classic"
+CLASSIC: Final = "classic"  # Kafka's word for the older group protocol (KIP-848); nothing of Kafka 0.7
 CONSUMER: Final = "consumer"
 
 

@@ -11,7 +11,7 @@ import confluent_kafka
 import pytest
 
 from kafkalite.broker import Broker
-from kafkalite.log.classic_log import ClassicLog
+from kafkalite.log.classic.log import ClassicLog
 from kafkalite.record.message_set import wrap
 from tests.kit.harness import wire
 from tests.kit.harness.classic_client import ClassicClient, eventually

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from kafkalite.broker import Broker
 from kafkalite.errors import CorruptMessage
-from kafkalite.log.classic_log import ClassicLog
-from kafkalite.log.classic_view import View
+from kafkalite.log.classic.log import ClassicLog
+from kafkalite.log.classic.view import BatchView
 from kafkalite.record.message_set import fit_wrappers, wrap
 from tests.kit.harness.classic_client import ClassicClient
 from tests.kit.harness.log_harness import LogHarness, release
@@ -138,7 +138,7 @@ def test_damage_is_an_error_behind_what_is_good(tmp_path: Path) -> None:
 
 def test_deleted_segments_are_out_of_range(tmp_path: Path) -> None:
     log = filled(tmp_path, HELLO_1, HELLO_1, segment_bytes=14)
-    view = View(log, 0, 100)
+    view = BatchView(log, 0, 100)
     log.delete_records(15)
     assert view.read()[0] in {0, 1}
     assert records(log.as_batches(15, 100)[1]) == [(15, b"hello")]

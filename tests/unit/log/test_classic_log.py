@@ -14,7 +14,7 @@ from kafkalite._native.classic.message_set import Message
 from kafkalite._native.log.log_core import APPEND_DEFER, APPEND_DONE
 from kafkalite._native.log.segment import READ_REFUSED
 from kafkalite.errors import CorruptMessage, ErrorCode, MessageTooLarge, OffsetOutOfRange, StorageError
-from kafkalite.log.classic_log import ClassicLog
+from kafkalite.log.classic.log import ClassicLog
 from kafkalite.log.manager import LogManager
 from kafkalite.record.message_set import wrap
 from tests.kit.fakes.clock import FakeClock

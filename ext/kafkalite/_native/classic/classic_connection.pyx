@@ -77,7 +77,7 @@ def deferred_bytes_now():
 cdef class ClassicServer:
     """What the 0.7 connections of one worker share.
 
-    `host` does what Python has to (kafkalite.handlers.classic.ClassicHost): topics that are not there yet, blocking
+    `host` does what Python has to (kafkalite.log.classic.host.ClassicHost): topics that are not there yet, blocking
     appends and reads, OFFSETS.
     """
 

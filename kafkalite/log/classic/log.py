@@ -22,6 +22,7 @@ from kafkalite._native.log.record_format import RecordFormat
 from kafkalite._native.log.segment import READ_DEFER, Segment, SegmentUnreadable
 from kafkalite.errors import ErrorCode, error_for
 from kafkalite.log import files
+from kafkalite.log.classic.view import BatchView, segment_at
 from kafkalite.log.partition_log import BulkFlush, LogServices, PartitionLog
 from kafkalite.log.producer_state import Captured, ProducerState
 from kafkalite.logging import fields
@@ -185,7 +186,7 @@ class ClassicLog(PartitionLog):
             if outcome != READ_DEFER:
                 return error, found
             try:
-                with self.segment_at(offset):
+                with segment_at(self, offset):
                     outcome, error, found = native.read(self, offset, size_max)
             except FileNotFoundError:
                 continue  # retention was faster: the next look says that the offset is gone
@@ -198,14 +199,7 @@ class ClassicLog(PartitionLog):
 
     def as_batches(self, offset: int, size_max: int) -> tuple[int, bytes]:
         """(error code, record batch) for a client of today: messages from an offset on, or nothing yet. May block."""
-        from kafkalite.log.classic_view import View
-
-        return View(self, offset, size_max).read()
-
-    def segment_at(self, offset: int) -> Segment:
-        """The segment in which an offset lies, the first one for what lies before."""
-        segments = self.segments
-        return next((s for s in reversed(segments) if s.base_offset <= offset), segments[0])
+        return BatchView(self, offset, size_max).read()
 
     def offsets_before(self, time_ms: int, count_max: int) -> list[int]:
         """What 0.7's OFFSETS answers: starts of segments whose files are not younger than a time, newest first.

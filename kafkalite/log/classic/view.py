@@ -22,7 +22,7 @@ from kafkalite.record.message_set import messages
 
 if TYPE_CHECKING:
     from kafkalite._native.log.segment import Segment
-    from kafkalite.log.classic_log import ClassicLog
+    from kafkalite.log.partition_log import PartitionLog
 
 _LOG = logging.getLogger(__name__)
 
@@ -32,10 +32,10 @@ RECORD_OVERHEAD = 16
 """What a record is reckoned to need beside its payload, in bytes."""
 
 
-class View:
+class BatchView:
     """What one fetch reads: fills up to `size_max` bytes of records, from `offset` on."""
 
-    def __init__(self, log: "ClassicLog", offset: int, size_max: int) -> None:
+    def __init__(self, log: "PartitionLog", offset: int, size_max: int) -> None:
         self._log = log
         self._wanted = offset
         self._size_max = size_max
@@ -49,7 +49,7 @@ class View:
         try:
             at = self._wanted
             while at < log.flushed_offset and not self._records:
-                at = self._read_chunk(log.segment_at(at), at)
+                at = self._read_chunk(segment_at(log, at), at)
         except MessageSetError as error:
             if not self._records:
                 _LOG.warning("messages cannot be read", extra=fields(log=log.name, reason=str(error)))
@@ -110,7 +110,7 @@ class View:
         return True
 
 
-def unwrapped(wrapper: Message, offset: int, log: "ClassicLog") -> list[Message]:
+def unwrapped(wrapper: Message, offset: int, log: "PartitionLog") -> list[Message]:
     """The messages in a wrapper; MessageSetError where they cannot have offsets of their own, or it is damaged."""
     services = log.services
     entry = encode([wrapper])
@@ -122,3 +122,9 @@ def unwrapped(wrapper: Message, offset: int, log: "ClassicLog") -> list[Message]
         )
         raise MessageSetError(PARTIAL, offset)
     return inner
+
+
+def segment_at(log: "PartitionLog", offset: int) -> "Segment":
+    """The segment in which an offset lies, the first one for what lies before."""
+    segments = log.segments
+    return next((s for s in reversed(segments) if s.base_offset <= offset), segments[0])

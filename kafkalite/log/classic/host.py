@@ -10,19 +10,20 @@ the I/O pool.
 
 import logging
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
 
 from kafkalite._native.classic import classic_log as native
 from kafkalite._native.classic.message_set import ANY_PARTITION
 from kafkalite._native.log.log_core import LogSlice
 from kafkalite.errors import ErrorCode, KafkaError, TopicAlreadyExists
-from kafkalite.log.classic_log import OFFSETS_EARLIEST, OFFSETS_LATEST, ClassicLog
+from kafkalite.log.classic.log import OFFSETS_EARLIEST, OFFSETS_LATEST, ClassicLog
 from kafkalite.logging import fields
 from kafkalite.model import INTERNAL_TOPICS, topic_name_error
 
 if TYPE_CHECKING:
-    from kafkalite._native.serve.topic_table import Topic
-    from kafkalite.log.manager import LogManager
+    from kafkalite._native.serve.topic_table import Topic, TopicTable
+    from kafkalite.settings.broker import BrokerConfig
 
 _LOG = logging.getLogger("kafkalite.classic")
 
@@ -30,10 +31,25 @@ WRONG_PARTITION = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 """0.7's name of code 3. All of its codes are the first of today's table, some under another name."""
 
 
+class Topics(Protocol):
+    """What is asked of the log manager."""
+
+    @property
+    def config(self) -> "BrokerConfig": ...
+
+    @property
+    def table(self) -> "TopicTable": ...
+
+    @property
+    def topics(self) -> "Mapping[str, Topic]": ...
+
+    def create_topic(self, name: str, partition_count: int, overrides: dict[str, str]) -> "Topic": ...
+
+
 class ClassicHost:
     """The data directory as the 0.7 protocol sees it. One for all workers."""
 
-    def __init__(self, logs: "LogManager") -> None:
+    def __init__(self, logs: Topics) -> None:
         self._logs = logs
 
     def dropped(self, log: ClassicLog) -> None:
