@@ -84,7 +84,7 @@ class MarkerWriter:
 
     def write(self, mark: Mark, partitions: Iterable[TopicPartition], done: Callable[[], object]) -> None:
         """Calls `done` once, when no partition waits for its marker any longer."""
-        wanted = list(partitions)
+        wanted = sorted(partitions)  # a set of them has another order in each process
         left = len(wanted)
 
         def settled() -> None:
