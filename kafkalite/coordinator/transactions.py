@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalite._native.serve.produce import ADMITS_FROM
+from kafkalite._native.serve.admission import ADMITS_FROM
 from kafkalite._native.wire.codec import CodecError
 from kafkalite.clock import ExpiryTime
 from kafkalite.coordinator import transaction as rules

@@ -80,7 +80,7 @@ class Run:
             sequence=self.sequences[producer_id],
         )
         self.log.ensure_producers()
-        found = self.log.append_batch(batch, admitted=self.log.transaction_admission())
+        found = self.log.append_batch(batch, admitted=self.log.marker_count())
         assert found[1:3] == (0, end)
         self.sequences[producer_id] += len(pairs)
         self.model.entries.append(Entry(end, len(pairs), producer_id, transactional))

@@ -8,7 +8,6 @@ APPEND_DUPLICATE: int
 APPEND_REFUSED: int
 APPEND_DEFER: int
 APPEND_ASK: int
-APPEND_WAIT: int
 
 class LogSlice:
     log: LogCore
@@ -36,7 +35,7 @@ class LogCore:
     segments: tuple[Segment, ...]
     producers: ProducerTable | None
     active: Segment
-    admissions: dict[int, list[object]] | None
+    admissions: dict[int, object] | None
     clock: Clock
     dirty_logs: set[LogCore] | None
     epoch_recorded: bool
@@ -77,7 +76,7 @@ class LogCore:
     def append_marker_batch(
         self, batch: bytes | bytearray | memoryview, *, strict: bool = False
     ) -> tuple[int, int]: ...
-    def transaction_admission(self) -> int: ...
+    def marker_count(self) -> int: ...
     def read_copy(
         self,
         offset: int,

@@ -54,7 +54,7 @@ def put(
         sequence=sequence,
         attributes=TRANSACTIONAL if transactional else 0,
     )
-    token = admitted if admitted is not None else log.transaction_admission() if admit else -1
+    token = admitted if admitted is not None else log.marker_count() if admit else -1
     outcome, error, base_offset, *_ = log.append_batch(batch, origin=origin, admitted=token)
     return ASK if outcome == APPEND_ASK else error, base_offset
 
@@ -84,7 +84,7 @@ def test_first_batch_of_a_transaction_has_to_be_admitted_and_no_other(log: Parti
 def test_admission_is_taken_back_by_a_marker_in_between(log: PartitionLog) -> None:
     """The batch came too late for its transaction; appended now it would open one that nobody ends."""
     put(log, 0, producer_id=1)
-    token = log.transaction_admission()
+    token = log.marker_count()
     end(log, commit=False)
     assert put(log, admitted=token) == (ErrorCode.INVALID_TXN_STATE, -1)
     assert put(log, 1, producer_id=1, admitted=token) == (0, 2), "a marker of somebody else's does not matter"
@@ -95,7 +95,7 @@ def test_admission_is_taken_back_also_when_the_producer_was_forgotten_meanwhile(
     clock = FakeClock()
     log = LogHarness(tmp_path, clock=clock).open()
     log.ensure_producers()
-    token = log.transaction_admission()
+    token = log.marker_count()
     end(log, commit=False)
     clock.advance(10)
     assert log.expire_producers(clock.time_ms(), 5000) == 1

@@ -14,7 +14,6 @@ cpdef enum:
     APPEND_REFUSED = 2          # the result's `error` says why
     APPEND_DEFER = 3            # would have to block (create, roll, unpack): again with may_block=True on the io pool
     APPEND_ASK = 4              # would begin a transaction: again with `admitted` once that is admitted
-    APPEND_WAIT = 5             # of Produce alone: behind the gate, or behind a batch that is
 
 cdef struct AppendResult:
     int error                   # Kafka's code where it was refused, otherwise 0
@@ -53,11 +52,11 @@ cdef class LogCore:
     cdef readonly RecordFormat format
     cdef readonly tuple segments            # of Segment, rising and never empty; replaced, never changed
     cdef readonly ProducerTable producers   # None until the first append or fetch
-    cdef public dict admissions             # producer id → parts that wait for its transaction to be admitted, or None
+    cdef public dict admissions             # producer id → the question whether its transaction may begin, or None
 
     cdef int append(self, unsigned char* batch, int64_t size, bint may_block, AppendResult* out,
                     int origin=*, int64_t admitted=*) except -1
-    cdef int64_t admission(self) noexcept
+    cpdef int64_t marker_count(self) noexcept
     cdef LogSlice read_slice(self, int64_t offset, int64_t size_max, bint whole_first_batch, int64_t upper_offset,
                              ReadResult* out)
     cdef int add_listener(self, LogListener listener) except -1

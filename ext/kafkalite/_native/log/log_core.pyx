@@ -195,7 +195,7 @@ cdef class LogCore:
 
     cdef int append(self, unsigned char* batch, int64_t size, bint may_block, AppendResult* out,
                     int origin=FROM_CLIENT, int64_t admitted=NOT_ADMITTED) except -1:
-        """Appends the records field of one partition; what became of it. `admitted`: what admission() said when the
+        """Appends the records field of one partition; what became of it. `admitted`: what marker_count() said when the
         batch's transaction was about to be admitted.
 
         The bytes are patched in place. They must stay alive and unshared for the call.
@@ -236,9 +236,9 @@ cdef class LogCore:
                 self._flush_due(out.end_offset)
         return outcome
 
-    cdef int64_t admission(self) noexcept:
-        """To be asked before a transaction is admitted, and given to the append that follows: a marker that is written
-        in between takes the admission back."""
+    cpdef int64_t marker_count(self) noexcept:
+        """To be asked before a transaction is admitted, and given to the append that follows as `admitted`: a marker
+        that is written in between takes the admission back."""
         return self.producers.marker_count if self.producers is not None else 0
 
     cdef int _check_header(self, unsigned char* batch, int64_t size, ItemInfo* info,
@@ -601,10 +601,6 @@ cdef class LogCore:
         if out.error == 0:
             self.notify(0)                  # the last stable offset may have moved by far more than the marker
         return out.error, out.end_offset
-
-    def transaction_admission(self):
-        """What append_batch takes as `admitted`."""
-        return self.admission()
 
     def read_copy(self, int64_t offset, int64_t size_max, *, bint whole_first_batch=True, upper_offset=None):
         """(outcome, error, bytes) of read_slice, where the outcome is one of READ_... and the error, Kafka's code, is 0

@@ -2,16 +2,13 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 from kafkalite._native.log.log_core cimport AppendResult, LogCore
+from kafkalite._native.serve.admission cimport Admission, Ask, WaitingPart, WaitingRequest
 from kafkalite._native.serve.topic_table cimport TopicTable
 from kafkalite._native.serve.transfer cimport Answer, OutBuffer
 from kafkalite._native.wire.batch cimport RecordFaults
 
 cdef enum:
     PRODUCE_FLEXIBLE_FROM = 9       # version
-
-# For Python too.
-cpdef enum:
-    ADMITS_FROM = 12                # first version whose transactions are KIP-890's: writing adds the partition
 
 cdef enum ServeResult:
     SERVED = 0          # the response frame is in the out buffer
@@ -28,7 +25,7 @@ cdef struct ProducePart:
     Py_ssize_t records_size         # -1: null
     bint first_of_topic
     int32_t parts_of_topic          # valid in the first part of a topic
-    int outcome                     # one of APPEND_..., with `error` where it is APPEND_REFUSED
+    int state                       # one of admission's: DONE, with its error, or what it waits for
     int error
     AppendResult result
 
@@ -52,58 +49,31 @@ cdef class ProduceServer:
     cdef Py_ssize_t transactional_id_size
     cdef bint transactional         # one of its batches is
     cdef Ask ask                    # valid while transactional; None: refused
+    # Of the part that append_transactional had last:
+    cdef Admission admission        # where the gate answers later
+    cdef int64_t admitted           # as LogCore.append takes it
 
     cdef int serve(self, int16_t version, int32_t correlation_id, unsigned char* body, Py_ssize_t size) except -1
     cdef int parse(self, int16_t version, unsigned char* body, Py_ssize_t size, int16_t* acks) except -1
     cdef ProducePart* next_part(self) except NULL
     cdef LogCore append_part(self, ProducePart* part, int16_t version)
-    cdef int give_up(self, ProducePart* part, LogCore log) except -1
+    cdef int give_up(self, ProducePart* part) except -1
+    cdef PendingPart pending_part(self, ProducePart* part, LogCore log, bint wants_flush)
     cdef bint prepare_ask(self, int16_t version) except -1
     cdef int append_transactional(self, ProducePart* part, LogCore log) except -1
     cdef int encode(self, int16_t version, int32_t correlation_id) except -1
 
 
-cdef class Ask:
-    # How the gate is asked on behalf of one request.
-    cdef object gate
-    cdef str transactional_id
-    cdef int16_t version
-    cdef object deferred            # the answer to the last question, when it is still to come
-    cdef int64_t admitted           # what to append with once it has come
-    cdef bint granted               # the last question was answered with yes at once
-    cdef int error                  # why the last question was answered with no
-    cdef int put(self, LogCore log, int64_t producer_id, int16_t producer_epoch) except -1
-
-
-cdef class PendingPart:
-    # One partition of a request that could not be answered at once.
-    cdef ProducePart state          # its topic points into `topic`, its records are NULL
+cdef class PendingPart(WaitingPart):
+    cdef ProducePart part           # its topic points into `topic`, its records are NULL
     cdef bytes topic
-    cdef LogCore log                # None: this part is finished
     cdef bytearray records          # a copy, while an append is owed
-    cdef bint wants_flush
-    cdef bint waits                 # behind a batch of the same producer whose transaction is being admitted
     cdef RecordFaults faults        # None: no record is bad
-    cdef object admission           # the Deferred answer to that, when it was asked for this part
-    cdef bint holds                 # the answer is there: batches wait behind this one until it is appended
-    cdef int64_t admitted           # as LogCore.append takes it
-    cdef int64_t producer_id(self) noexcept
-    cdef int release(self) except -1
 
 
-cdef class PendingProduce:
+cdef class PendingProduce(WaitingRequest):
     cdef int16_t version
     cdef int32_t correlation_id
     cdef int16_t acks
-    cdef list parts                 # PendingPart, in request order
-    cdef int remaining              # parts not finished yet, plus one until start() has run
     cdef readonly Answer answer
-    cdef Ask ask                    # None: nothing in it is transactional
-    cdef object pool
     cdef int start(self, Answer answer, object pool) except -1
-    cdef int submit(self, int i) except -1
-    cdef bint wait_behind(self, PendingPart part, int i) except -1
-    cdef int append_next(self, int i) except -1
-    cdef int try_append(self, PendingPart part, int i) except -1
-    cdef int part_done(self) except -1
-    cdef int finish(self) except -1

@@ -2,20 +2,9 @@
 
 The ordinary case (acks 0 or 1, every log ready) runs to the end on the network worker without an object per request.
 A part that would have to block (first file of a log, roll, decompression) is copied and appended on the I/O pool, in
-order per log; with acks=all the answer waits for the group commit. Both make the request a PendingProduce that
-completes its Answer from another thread.
-
-The first batch of a transaction in a partition has to be admitted by the gate, which is the transactions' coordinator:
-
-    append ─▶ APPEND_ASK ─▶ gate.admit ─┬─ 0 ─▶ append ─▶ ...
-                                        ├─ an error code: the partition's
-                                        └─ Deferred: the part is parked; batches of that producer for that log which
-                                           come meanwhile wait behind it (LogCore.admissions), others pass
-
-When the answer comes the part goes to the I/O pool, which appends those that wait right behind it, in the order in
-which they arrived; a part that has to be asked for there waits in the same way, so that no thread of the pool waits for
-another. Batches of that producer which are on the pool already when the part is put there again (the log had to make a
-file, say) find it waited for as long as it is not appended, and wait as well: none overtakes it.
+order per log; one that begins a transaction may have to wait for the gate; with acks=all the answer waits for the group
+commit. Each makes the request a PendingProduce that completes its Answer from another thread. admission.pyx has what a
+part waits for, and in which order; here is what is appended and what is answered.
 
 Which versions come here is the handler table's to say (kafkalite/handlers/table.py); the constants below say since
 which of them a request has what. Version 10's tagged leader fields are never written: a single node has nothing to say
@@ -27,13 +16,13 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int16_t, int32_t, int64_t
 from libc.stdlib cimport free
 
-import logging
-
 from kafkalite._native.base.debug cimport kl_assert
-from kafkalite._native.log.log_core cimport (
-    APPEND_ASK, APPEND_DEFER, APPEND_DONE, APPEND_REFUSED, APPEND_WAIT, LogCore,
-)
+from kafkalite._native.log.log_core cimport APPEND_ASK, APPEND_DEFER, LogCore
 from kafkalite._native.log.producers cimport FROM_CLIENT, FROM_CLIENT_V2, NOT_ADMITTED
+from kafkalite._native.serve.admission cimport (
+    ADMITS_FROM, AFTER_ANOTHER, ASKED, DONE, FLUSHING, QUEUED, Ask, Verdict, WaitingPart, WaitingRequest, admission_of,
+    is_owed,
+)
 from kafkalite._native.serve.request_parts cimport add_part, put_topic, read_topic
 from kafkalite._native.serve.topic_table cimport Topic, TopicTable
 from kafkalite._native.serve.transfer cimport Answer, OutBuffer
@@ -63,14 +52,11 @@ from kafkalite._native.wire.error_codes cimport (
     INVALID_TOPIC_EXCEPTION,
     REQUEST_TIMED_OUT,
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    UNKNOWN_SERVER_ERROR,
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
     UNSUPPORTED_COMPRESSION_TYPE,
 )
 from kafkalite._native.wire.status cimport OK
-
-cdef object logger = logging.getLogger("kafkalite.produce")
 
 cdef enum:
     TOPIC_IDS_FROM = 13
@@ -101,11 +87,6 @@ cdef inline int refusal(const unsigned char* batch, Py_ssize_t size, int16_t ver
 
 cdef inline bint is_transactional(const unsigned char* batch, Py_ssize_t size) noexcept nogil:
     return size > ATTRIBUTES_LOW_AT and batch[MAGIC_AT] == MAGIC_V2 and batch[ATTRIBUTES_LOW_AT] & TRANSACTIONAL != 0
-
-
-cdef inline bint is_owed(const ProducePart* part) noexcept nogil:
-    """Whether the append is still to be done, by another thread."""
-    return part.outcome == APPEND_DEFER or part.outcome == APPEND_WAIT
 
 
 @cython.final
@@ -210,7 +191,7 @@ cdef class ProduceServer:
             part.result.record_error_index = -1
             part.result.log_start_offset = -1
             log = None
-            part.outcome = APPEND_REFUSED
+            part.state = DONE
             if self.transactional and self.ask is None:
                 part.error = TRANSACTIONAL_ID_AUTHORIZATION_FAILED      # as Kafka, for the request as a whole
             elif acks < -1 or acks > 1:
@@ -221,16 +202,17 @@ cdef class ProduceServer:
                     if self.faults is None:
                         self.faults = {}
                     self.faults[i] = find_faults(log, part.records, part.records_size, part)
-            if is_owed(part) or (part.error == 0 and (part.result.flush_due or flush)):
-                if is_owed(part) and deferred_bytes + part.records_size > self.deferred_bytes_max:
-                    self.give_up(part, log)
-                else:
-                    if pending is None:
-                        pending = PendingProduce.__new__(PendingProduce)
-                        pending.parts = [None] * self.part_count
-                    pending.parts[i] = pending_part(part, log, flush, self.ask if self.transactional else None)
-                    continue
-            if part.error != 0:
+            if part.state == DONE:
+                if part.error == 0 and (part.result.flush_due or flush):
+                    part.state = FLUSHING
+            elif deferred_bytes + part.records_size > self.deferred_bytes_max:
+                self.give_up(part)
+            if part.state != DONE:
+                if pending is None:
+                    pending = PendingProduce.__new__(PendingProduce)
+                    pending.parts = [None] * self.part_count
+                pending.parts[i] = self.pending_part(part, log, flush)
+            elif part.error != 0:
                 failed = True
         if pending is not None:
             pending.version = version
@@ -240,7 +222,7 @@ cdef class ProduceServer:
             faults, self.faults = self.faults, None
             for i in range(self.part_count):
                 if pending.parts[i] is None:
-                    pending.parts[i] = pending_part(&self.parts[i], None, False, None)
+                    pending.parts[i] = self.pending_part(&self.parts[i], None, False)
                     if faults is not None:
                         (<PendingPart>pending.parts[i]).faults = faults.get(i)
             self.pending = pending
@@ -252,7 +234,8 @@ cdef class ProduceServer:
         return SERVED
 
     cdef LogCore append_part(self, ProducePart* part, int16_t version):
-        """Appends one partition's batch, which sets its error and result; the log, where it came as far as that."""
+        """Appends one partition's batch, which sets its error and result, or what it waits for; the log, where it came
+        as far as that."""
         cdef Topic topic
         cdef LogCore log
         if version >= TOPIC_IDS_FROM:
@@ -273,20 +256,49 @@ cdef class ProduceServer:
             return None
         log = <LogCore>(<tuple>topic.partitions)[part.index]
         if self.transactional:
-            part.outcome = self.append_transactional(part, log)
-        else:
-            part.outcome = log.append(part.records, part.records_size, False, &part.result)
+            self.append_transactional(part, log)
+        elif log.append(part.records, part.records_size, False, &part.result) == APPEND_DEFER:
+            part.state = QUEUED
         part.error = part.result.error
         return log
 
-    cdef int give_up(self, ProducePart* part, LogCore log) except -1:
+    cdef int give_up(self, ProducePart* part) except -1:
         """No memory may be taken to keep a batch until it can be appended; the client sends it again."""
-        if self.transactional and self.ask.deferred is not None:
-            self.ask.deferred.then(AdmissionDropped(log, load_i64(part.records + PRODUCER_ID_AT)))
-            self.ask.deferred = None
-        part.outcome = APPEND_REFUSED
+        if part.state == ASKED:
+            self.admission.answer.then(self.admission.drop)
+            self.admission = None
+        part.state = DONE
         part.error = REQUEST_TIMED_OUT
         return 0
+
+    cdef PendingPart pending_part(self, ProducePart* part, LogCore log, bint wants_flush):
+        """What is kept of a part whose request waits. `log`: None where the part itself is DONE."""
+        global deferred_bytes
+        cdef PendingPart pending = PendingPart.__new__(PendingPart)
+        pending.topic = PyBytes_FromStringAndSize(<const char*>part.topic, part.topic_size)
+        pending.part = part[0]
+        pending.part.topic = <const unsigned char*>PyBytes_AS_STRING(pending.topic)
+        pending.part.records = NULL
+        pending.state = part.state
+        pending.log = log
+        pending.error = part.error
+        pending.end_offset = part.result.end_offset
+        pending.wants_flush = wants_flush
+        pending.producer_id = -1
+        pending.admitted = NOT_ADMITTED
+        if not is_owed(part.state):
+            return pending
+        pending.records = bytearray((<const unsigned char*>part.records)[:part.records_size])
+        deferred_bytes += part.records_size
+        if part.records_size >= HEADER_SIZE:
+            pending.producer_id = load_i64(part.records + PRODUCER_ID_AT)
+            pending.producer_epoch = load_i16(part.records + PRODUCER_EPOCH_AT)
+        if self.transactional:
+            pending.admitted = self.admitted
+            pending.admission, self.admission = self.admission, None
+        if part.state == QUEUED:
+            log.deferred_appends += 1
+        return pending
 
     cdef bint prepare_ask(self, int16_t version) except -1:
         """Sets `ask` for a request with transactional batches, None where they are refused; False: it is malformed."""
@@ -296,6 +308,7 @@ cdef class ProduceServer:
             return True
         ask.gate = self.gate
         ask.version = version
+        ask.origin = FROM_CLIENT_V2 if version >= ADMITS_FROM else FROM_CLIENT
         try:
             ask.transactional_id = (<const char*>self.transactional_id)[:self.transactional_id_size].decode("utf-8")
         except UnicodeDecodeError:
@@ -304,22 +317,34 @@ cdef class ProduceServer:
         return True
 
     cdef int append_transactional(self, ProducePart* part, LogCore log) except -1:
-        """As LogCore.append, after asking the gate where that is needed; APPEND_WAIT: `ask` may have its Deferred."""
-        cdef int origin = FROM_CLIENT_V2 if self.ask.version >= ADMITS_FROM else FROM_CLIENT
+        """Appends a batch of a transaction, after asking the gate where that is needed, or says what it waits for."""
+        cdef Verdict verdict
+        cdef int64_t producer_id = -1
         cdef int outcome
+        self.admission = None
+        self.admitted = NOT_ADMITTED
         part.result.error = 0
-        self.ask.granted = False
-        if part.records_size >= HEADER_SIZE and is_waited_for(log, load_i64(part.records + PRODUCER_ID_AT)):
-            # What the pool still has of this log was there before and takes its place in the queue first.
-            return APPEND_DEFER if log.deferred_appends > 0 else APPEND_WAIT
-        outcome = log.append(part.records, part.records_size, False, &part.result, origin, NOT_ADMITTED)
+        if part.records_size >= HEADER_SIZE:
+            producer_id = load_i64(part.records + PRODUCER_ID_AT)
+            if admission_of(log, producer_id) is not None:
+                # What the pool still has of this log was there before and takes its place in the queue first.
+                part.state = QUEUED if log.deferred_appends > 0 else AFTER_ANOTHER
+                return 0
+        outcome = log.append(part.records, part.records_size, False, &part.result, self.ask.origin, NOT_ADMITTED)
         if outcome == APPEND_ASK:
-            outcome = self.ask.put(log, load_i64(part.records + PRODUCER_ID_AT),
-                                   load_i16(part.records + PRODUCER_EPOCH_AT))
-            part.result.error = self.ask.error
-            if outcome == APPEND_DONE:
-                outcome = log.append(part.records, part.records_size, False, &part.result, origin, self.ask.admitted)
-        return outcome
+            self.admission = self.ask.put(log, producer_id, load_i16(part.records + PRODUCER_EPOCH_AT), &verdict)
+            self.admitted = verdict.admitted
+            part.result.error = verdict.error
+            if self.admission is not None:
+                part.state = ASKED
+            if self.admission is not None or verdict.error != 0:
+                return 0
+            outcome = log.append(
+                part.records, part.records_size, False, &part.result, self.ask.origin, verdict.admitted)
+            kl_assert(outcome != APPEND_ASK)
+        if outcome == APPEND_DEFER:
+            part.state = QUEUED
+        return 0
 
     cdef int encode(self, int16_t version, int32_t correlation_id) except -1:
         cdef OutBuffer out = self.out
@@ -417,65 +442,13 @@ cdef int encode_part(OutBuffer out, int16_t version, ProducePart* part, bint fir
     return 0
 
 
-cdef bint is_waited_for(LogCore log, int64_t producer_id) except -1:
-    """Whether batches of a producer have to wait for the admission of its transaction."""
-    return log.admissions is not None and producer_id in log.admissions
-
-
-cdef object take_waiting(LogCore log, int64_t producer_id):
-    """The (request, part) that wait behind a producer's batch, which from now on is not waited for."""
-    cdef dict admissions = log.admissions
-    waiting = admissions.pop(producer_id, ()) if admissions is not None else ()
-    if not admissions:
-        log.admissions = None
-    return waiting
-
-
-cdef int end_wait(LogCore log, int64_t producer_id) except -1:
-    """The batch that was asked for is not appended: what waits behind it goes to the pool."""
-    cdef PendingProduce pending
-    for pending, j in take_waiting(log, producer_id):
-        pending.submit(j)
-    return 0
-
+# ---- requests that wait ---------------------------------------------------------------------------------------------
 
 @cython.final
-cdef class Ask:
-    """Asks the gate. One request's, so of one thread at a time."""
-
-    cdef int put(self, LogCore log, int64_t producer_id, int16_t producer_epoch) except -1:
-        """APPEND_DONE: it may be appended. APPEND_REFUSED: `error` is the partition's. APPEND_WAIT: the answer comes
-        through `deferred`."""
-        self.deferred = None
-        self.error = 0
-        self.granted = False
-        self.admitted = log.admission()
-        try:
-            answer = self.gate.admit(
-                self.transactional_id, producer_id, producer_epoch, log.topic, log.partition, self.version)
-        except Exception:
-            logger.exception("the gate failed for producer %d on %s-%d", producer_id, log.topic, log.partition)
-            self.error = UNKNOWN_SERVER_ERROR
-            return APPEND_REFUSED
-        if not isinstance(answer, int):
-            if not answer.done:
-                self.deferred = answer
-                if log.admissions is None:
-                    log.admissions = {}
-                log.admissions.setdefault(producer_id, [])
-                return APPEND_WAIT
-            answer = answer.response
-        self.error = answer
-        self.granted = self.error == 0
-        return APPEND_DONE if self.granted else APPEND_REFUSED
-
-
-@cython.final
-cdef class PendingPart:
+cdef class PendingPart(WaitingPart):
     """One partition of a request that could not be answered at once."""
 
     cdef int release(self) except -1:
-        """The append is no longer owed."""
         global deferred_bytes
         if self.records is not None:
             deferred_bytes -= len(self.records)
@@ -483,186 +456,38 @@ cdef class PendingPart:
             self.records = None
         return 0
 
-    cdef int64_t producer_id(self) noexcept:
-        """Of the batch, whose size was checked."""
-        return load_i64(<const unsigned char*><char*>self.records + PRODUCER_ID_AT)
-
-
-cdef PendingPart pending_part(ProducePart* part, LogCore log, bint wants_flush, Ask ask):
-    cdef PendingPart pending = PendingPart.__new__(PendingPart)
-    global deferred_bytes
-    pending.topic = PyBytes_FromStringAndSize(<const char*>part.topic, part.topic_size)
-    pending.state = part[0]
-    pending.state.topic = <const unsigned char*>PyBytes_AS_STRING(pending.topic)
-    pending.state.records = NULL
-    pending.log = log
-    pending.wants_flush = wants_flush
-    pending.records = None
-    pending.admitted = NOT_ADMITTED
-    if is_owed(part):
-        pending.records = bytearray((<const unsigned char*>part.records)[:part.records_size])
-        deferred_bytes += part.records_size
-        if part.outcome == APPEND_WAIT:
-            pending.waits = True
-            pending.admission = ask.deferred
-            if ask.deferred is not None:
-                pending.admitted = ask.admitted
-                ask.deferred = None
-        else:
-            if ask is not None and ask.granted:
-                pending.admitted = ask.admitted
-            log.deferred_appends += 1
-    return pending
-
 
 @cython.final
-cdef class PendingProduce:
-    """A Produce request whose answer waits for the gate, the I/O pool or the disk. Counters change under the GIL only.
-    """
+cdef class PendingProduce(WaitingRequest):
+    """A Produce request whose answer waits for the gate, the I/O pool or the disk."""
 
     cdef int start(self, Answer answer, object pool) except -1:
-        cdef PendingPart part
-        cdef int i
         self.answer = answer
-        self.pool = pool
-        self.remaining = 1
-        for part in self.parts:
-            if part.log is not None:
-                self.remaining += 1
-        for i, part in enumerate(self.parts):
-            if part.log is None:
-                continue
-            if part.records is None:
-                part.log.flush_async(part.state.result.end_offset, FlushWaiter(self, i))
-            elif part.admission is not None:
-                part.admission.then(AdmissionWaiter(self, i))
-            elif part.waits:
-                if not self.wait_behind(part, i):
-                    self.submit(i)
-            else:
-                pool.submit_ordered(part.log, self.append_on_pool, i)
-        return self.part_done()
+        return self.begin(pool)
 
-    cdef int submit(self, int i) except -1:
-        """Has part i appended on the I/O pool, behind what the log has there already."""
-        cdef PendingPart part = self.parts[i]
-        part.waits = False
-        part.log.deferred_appends += 1
-        try:
-            self.pool.submit_ordered(part.log, self.append_on_pool, i)
-        except RuntimeError:                    # the broker has stopped: whoever is still there may send it again
-            part.log.deferred_appends -= 1
-            part.state.error = REQUEST_TIMED_OUT
-            if part.holds:
-                part.holds = False
-                end_wait(part.log, part.producer_id())
-            part.release()
-            self.part_done()
-        return 0
+    cdef int append(self, WaitingPart waiting) except -1:
+        cdef PendingPart pending = <PendingPart>waiting
+        cdef ProducePart* part = &pending.part
+        cdef unsigned char[::1] view = pending.records
+        cdef int origin = FROM_CLIENT if self.ask is None else self.ask.origin
+        cdef int outcome = pending.log.append(&view[0], view.shape[0], True, &part.result, origin, pending.admitted)
+        part.error = part.result.error
+        if is_faulty(part):
+            pending.faults = find_faults(pending.log, &view[0], view.shape[0], part)
+        pending.error = part.error
+        pending.end_offset = part.result.end_offset
+        pending.wants_flush |= part.result.flush_due
+        return outcome
 
-    cdef int append_next(self, int i) except -1:
-        """Appends part i, which waited behind the one just appended and is counted, on that one's thread."""
-        cdef PendingPart part = self.parts[i]
-        part.waits = False
-        self.append_on_pool(i)
-        return 0
-
-    cdef bint wait_behind(self, PendingPart part, int i) except -1:
-        """Puts part i behind the batch of its producer that the gate was asked about, if that still waits."""
-        cdef dict admissions = part.log.admissions
-        waiting = admissions.get(part.producer_id()) if admissions is not None else None
-        if waiting is None:
-            return False
-        waiting.append((self, i))
-        return True
-
-    def admit(self, int i, int error):
-        """The gate has answered for part i; those that wait behind it may go on. Any thread."""
-        cdef PendingPart part = self.parts[i]
-        cdef int64_t producer_id = part.producer_id()
-        part.admission = None
-        if error == 0:
-            if self.version >= ADMITS_FROM:
-                # The gate may have waited for the marker of the transaction before. One of this transaction would carry
-                # a higher epoch than the batch, which is enough to tell that the batch came too late.
-                part.admitted = part.log.admission()
-            part.holds = True
-            self.submit(i)
-            return
-        part.state.error = error
-        part.release()
-        end_wait(part.log, producer_id)
-        self.part_done()
-
-    def append_on_pool(self, int i):
-        """The deferred append of part i, on the I/O pool."""
-        cdef PendingPart part = self.parts[i]
-        cdef PendingProduce pending
-        cdef LogCore log = part.log
-        cdef object waiting = ()
-        try:
-            self.try_append(part, i)
-        except Exception:
-            logger.exception("append to %s-%d failed", log.topic, log.partition)
-            part.state.outcome = APPEND_REFUSED
-            part.state.error = UNKNOWN_SERVER_ERROR
-        finally:
-            log.deferred_appends -= 1
-            kl_assert(log.deferred_appends >= 0)
-        if part.state.outcome == APPEND_WAIT:
-            if part.admission is not None:
-                part.admission.then(AdmissionWaiter(self, i))
-            return
-        if part.holds:
-            part.holds = False
-            waiting = take_waiting(log, part.producer_id())
-            log.deferred_appends += <int32_t>len(waiting)   # what comes while we answer stays behind them
-        part.release()
-        if part.state.error == 0 and (part.wants_flush or part.state.result.flush_due):
-            log.flush_async(part.state.result.end_offset, FlushWaiter(self, i))
-        else:
-            self.part_done()
-        for pending, j in waiting:
-            pending.append_next(j)
-
-    cdef int try_append(self, PendingPart part, int i) except -1:
-        """Appends part i; its `outcome` is APPEND_WAIT when the gate has to answer first."""
-        cdef unsigned char[::1] view = part.records
-        cdef LogCore log = part.log
-        cdef int origin = FROM_CLIENT_V2 if self.version >= ADMITS_FROM else FROM_CLIENT
-        cdef ProducePart* state = &part.state
-        if self.ask is not None and part.admitted < 0 and view.shape[0] >= HEADER_SIZE and self.wait_behind(part, i):
-            state.outcome = APPEND_WAIT
-            return 0
-        state.outcome = log.append(&view[0], view.shape[0], True, &state.result, origin, part.admitted)
-        if state.outcome == APPEND_ASK:
-            state.outcome = self.ask.put(log, part.producer_id(), load_i16(&view[0] + PRODUCER_EPOCH_AT))
-            state.result.error = self.ask.error
-            part.admission = self.ask.deferred
-            part.admitted = self.ask.admitted
-            if state.outcome == APPEND_DONE:
-                state.outcome = log.append(&view[0], view.shape[0], True, &state.result, origin, part.admitted)
-        state.error = state.result.error
-        if is_faulty(state):
-            part.faults = find_faults(log, &view[0], view.shape[0], state)
-        return 0
-
-    cdef int part_done(self) except -1:
-        self.remaining -= 1
-        kl_assert(self.remaining >= 0)
-        if self.remaining == 0:
-            self.finish()
-        return 0
-
-    cdef int finish(self) except -1:
+    cdef int answer_all(self) except -1:
         cdef OutBuffer out
-        cdef PendingPart part
+        cdef PendingPart pending
         cdef Py_ssize_t start
         cdef int32_t topic_count = 0
         cdef bint failed = False
-        for part in self.parts:
-            topic_count += part.state.first_of_topic
-            failed = failed or part.state.error != 0
+        for pending in self.parts:
+            topic_count += pending.part.first_of_topic
+            failed = failed or pending.error != 0
         if self.acks == 0:
             if failed:
                 self.answer.fail()
@@ -671,53 +496,9 @@ cdef class PendingProduce:
             return 0
         out = OutBuffer.__new__(OutBuffer)
         start = begin_response(out, self.version, self.correlation_id, topic_count)
-        for i, part in enumerate(self.parts):
-            encode_part(out, self.version, &part.state, i == 0, part.faults)
+        for i, pending in enumerate(self.parts):
+            pending.part.error = pending.error
+            encode_part(out, self.version, &pending.part, i == 0, pending.faults)
         end_response(out, self.version, start, len(self.parts))
         self.answer.complete(PyBytes_FromStringAndSize(<const char*>out.data, out.size))
         return 0
-
-
-@cython.final
-cdef class FlushWaiter:
-    """The callback that the group commit calls with 0 or an error code once a part is on the disk."""
-    cdef PendingProduce pending
-    cdef int index
-
-    def __cinit__(self, PendingProduce pending not None, int index):
-        self.pending = pending
-        self.index = index
-
-    def __call__(self, int error):
-        cdef PendingPart part = self.pending.parts[self.index]
-        if error != 0:
-            part.state.error = error
-        self.pending.part_done()
-
-
-@cython.final
-cdef class AdmissionWaiter:
-    """The callback that the gate's Deferred calls with 0 or an error code."""
-    cdef PendingProduce pending
-    cdef int index
-
-    def __cinit__(self, PendingProduce pending not None, int index):
-        self.pending = pending
-        self.index = index
-
-    def __call__(self, int error):
-        self.pending.admit(self.index, error)
-
-
-@cython.final
-cdef class AdmissionDropped:
-    """The callback for a batch that was not kept until the gate answered."""
-    cdef LogCore log
-    cdef int64_t producer_id
-
-    def __cinit__(self, LogCore log not None, int64_t producer_id):
-        self.log = log
-        self.producer_id = producer_id
-
-    def __call__(self, int error):
-        end_wait(self.log, self.producer_id)

@@ -1,0 +1,77 @@
+"""What a batch waits for that could not be appended at once; admission.pyx draws its states."""
+
+from libc.stdint cimport int16_t, int64_t
+
+from kafkalite._native.log.log_core cimport LogCore
+
+# For Python too.
+cpdef enum:
+    ADMITS_FROM = 12            # first Produce whose transactions are KIP-890's: writing adds the partition
+
+# Where one part of a request stands, for Python too.
+cpdef enum:
+    DONE = 0                    # it has its result or its error
+    ASKED = 1                   # the gate was asked whether its transaction may begin
+    AFTER_ANOTHER = 2           # an earlier batch of its producer is ASKED, or not appended yet since then
+    QUEUED = 3                  # on the I/O pool, in the order of its log
+    APPENDING = 4               # a thread of the pool has it
+    FLUSHING = 5                # it stands in the log; the group commit was asked for
+
+cpdef bint may_follow(int before, int after) noexcept nogil
+
+cdef inline bint is_owed(int state) noexcept nogil:
+    """Whether the append is still to be done, by another thread."""
+    return state == ASKED or state == AFTER_ANOTHER or state == QUEUED
+
+cdef struct Verdict:
+    int error                   # Kafka's code where the gate refuses, otherwise 0
+    int64_t admitted            # what LogCore.append takes for a batch that is admitted; NOT_ADMITTED where it is not
+
+cdef class Admission:
+    # The question about one producer's transaction in one log, until its first batch is appended or refused.
+    cdef LogCore log
+    cdef int64_t producer_id
+    cdef object answer          # the gate's Deferred
+    cdef list followers         # (WaitingRequest, index) of batches that came after it, in order
+    cdef list take(self)
+    cdef int end(self) except -1
+
+cdef Admission admission_of(LogCore log, int64_t producer_id)
+
+cdef class Ask:
+    # How the gate is asked on behalf of one request; never changes.
+    cdef object gate
+    cdef str transactional_id
+    cdef int16_t version
+    cdef int origin             # one of FROM_..., as LogCore.append takes it
+    cdef Admission put(self, LogCore log, int64_t producer_id, int16_t producer_epoch, Verdict* out)
+
+cdef class WaitingPart:
+    cdef int state
+    cdef LogCore log            # None where it is DONE from the start
+    cdef int error              # Kafka's code, 0 none
+    cdef int64_t end_offset     # once it is appended
+    cdef bint wants_flush
+    cdef int64_t producer_id    # of its batch, -1 none
+    cdef int16_t producer_epoch
+    cdef int64_t admitted       # as LogCore.append takes it
+    cdef Admission admission    # which it leads: from ASKED until it is appended or refused
+    cdef int move(self, int state) except -1
+    cdef int release(self) except -1
+
+cdef class WaitingRequest:
+    cdef list parts             # of WaitingPart, in request order
+    cdef int remaining          # parts not DONE, plus one until begin() has run
+    cdef Ask ask                # None: nothing in it is transactional
+    cdef object pool
+    cdef int begin(self, object pool) except -1
+    cdef int submit(self, int i) except -1
+    cdef int put_on_pool(self, int i) except -1
+    cdef bint follow(self, WaitingPart part, int i) except -1
+    cdef int append_part(self, WaitingPart part, int i) except -1
+    cdef int end_append(self, WaitingPart part, int i) except -1
+    cdef int end_part(self, WaitingPart part) except -1
+    cdef int count_down(self) except -1
+    # What a subclass supplies:
+    cdef int append(self, WaitingPart part) except -1
+    cdef int answer_all(self) except -1

@@ -1,0 +1,322 @@
+"""Batches of Produce that could not be appended at once: what each waits for, and what comes next.
+
+    ASKED ────yes────▶ QUEUED ───its turn───▶ APPENDING ───stored───▶ FLUSHING ───on the disk───▶ DONE
+      │                  │ ▲                  ▲ │ │ │ ▲                                            ▲
+      │                  │ └─it came to─┐     │ │ │ └─appended─┐   (the batch that it came after)  │
+      │                  │     nothing  │     │ │ │            │                                   │
+      │                  │           AFTER_ANOTHER ◀───────────┘                                   │
+      │                  │                      │                                                  │
+      └──no──────────────┴──the pool stopped────┴──refused, or no flush is wanted──────────────────┘
+
+A part starts as ASKED, AFTER_ANOTHER, QUEUED or FLUSHING, or as DONE beside others that are not. From APPENDING it may
+also go back: to ASKED, where the append would begin a transaction, and to AFTER_ANOTHER, where its producer's earlier
+batch has been asked about meanwhile.
+
+The first batch of a transaction in a partition has to be admitted by the gate, which is the transactions' coordinator:
+
+    append ─▶ APPEND_ASK ─▶ gate.admit ─┬─ 0 ─▶ append ─▶ ...
+                                        ├─ an error code: the partition's
+                                        └─ Deferred: ASKED. The part leads an `Admission`; batches of that producer for
+                                           that log which come meanwhile follow it (LogCore.admissions), others pass
+
+When the answer comes the part goes to the I/O pool, whose thread appends it and then its followers, in the order in
+which they arrived; a part that has to be asked for there waits in the same way, so that no thread of the pool waits for
+another. Batches of that producer which are on the pool already when the part is put there again (the log had to make a
+file, say) find it waited for as long as it is not appended, and follow as well: none overtakes it.
+
+Thread rule: a part is one thread's at a time, and which one its state tells; states and counters change under the GIL.
+"""
+
+cimport cython
+
+import logging
+
+from kafkalite._native.base.debug cimport kl_assert
+from kafkalite._native.log.log_core cimport APPEND_ASK, LogCore
+from kafkalite._native.log.producers cimport NOT_ADMITTED
+from kafkalite._native.wire.error_codes cimport REQUEST_TIMED_OUT, UNKNOWN_SERVER_ERROR
+
+cdef object logger = logging.getLogger("kafkalite.produce")
+
+
+cpdef bint may_follow(int before, int after) noexcept nogil:
+    """Whether a part may go from one state to another, as the drawing has it."""
+    if before == ASKED:
+        return after == QUEUED or after == DONE
+    if before == AFTER_ANOTHER:
+        return after == QUEUED or after == APPENDING
+    if before == QUEUED:
+        return after == APPENDING or after == DONE
+    if before == APPENDING:
+        return after == ASKED or after == AFTER_ANOTHER or after == FLUSHING or after == DONE
+    return before == FLUSHING and after == DONE
+
+
+# ---- the gate -------------------------------------------------------------------------------------------------------
+
+@cython.final
+cdef class Admission:
+    """A producer's transaction that may begin in a log once the gate has answered. `len`: batches that follow."""
+
+    def __len__(self):
+        return len(self.followers)
+
+    cdef list take(self):
+        """The followers; from now on nobody waits for this batch."""
+        cdef dict admissions = self.log.admissions
+        cdef list followers = self.followers
+        self.followers = []
+        if admissions is not None and admissions.get(self.producer_id) is self:
+            del admissions[self.producer_id]
+            if not admissions:
+                self.log.admissions = None
+        return followers
+
+    cdef int end(self) except -1:
+        """The batch that was asked about is not appended: its followers go to the pool."""
+        cdef WaitingRequest request
+        for request, i in self.take():
+            request.submit(i)
+        return 0
+
+    def drop(self, int _error):
+        """The gate's answer for a batch that was not kept so long."""
+        self.end()
+
+
+cdef Admission admission_of(LogCore log, int64_t producer_id):
+    """The question that batches of a producer have to wait for, or None."""
+    return None if log.admissions is None else log.admissions.get(producer_id)
+
+
+cdef Admission begin_admission(LogCore log, int64_t producer_id, object answer):
+    """Has batches of the producer wait. Where two connections ask at once, the later question takes the followers."""
+    cdef Admission admission = Admission.__new__(Admission)
+    cdef Admission before = admission_of(log, producer_id)
+    admission.log = log
+    admission.producer_id = producer_id
+    admission.answer = answer
+    admission.followers = [] if before is None else before.take()
+    if log.admissions is None:
+        log.admissions = {}
+    log.admissions[producer_id] = admission
+    return admission
+
+
+@cython.final
+cdef class Ask:
+    """Asks the gate."""
+
+    cdef Admission put(self, LogCore log, int64_t producer_id, int16_t producer_epoch, Verdict* out):
+        """Whether a producer's transaction may begin in a log: `out` says, or later the answer of what is returned."""
+        out.error = 0
+        out.admitted = log.marker_count()
+        try:
+            answer = self.gate.admit(
+                self.transactional_id, producer_id, producer_epoch, log.topic, log.partition, self.version)
+        except Exception:
+            logger.exception("the gate failed for producer %d on %s-%d", producer_id, log.topic, log.partition)
+            answer = UNKNOWN_SERVER_ERROR
+        if not isinstance(answer, int):
+            if not answer.done:
+                return begin_admission(log, producer_id, answer)
+            answer = answer.response
+        out.error = answer
+        if out.error != 0:
+            out.admitted = NOT_ADMITTED
+        return None
+
+
+# ---- what waits -----------------------------------------------------------------------------------------------------
+
+cdef class WaitingPart:
+    """One partition of a request that could not be answered at once. A subclass keeps the batch."""
+
+    cdef int move(self, int state) except -1:
+        kl_assert(may_follow(self.state, state))
+        self.state = state
+        return 0
+
+    cdef int release(self) except -1:
+        """The append is no longer owed."""
+        return 0
+
+
+cdef class WaitingRequest:
+    """A request whose answer waits for some of its parts. A subclass appends, and answers when all are DONE."""
+
+    cdef int begin(self, object pool) except -1:
+        """Sees to it that each part goes on."""
+        cdef WaitingPart part
+        cdef int i
+        self.pool = pool
+        self.remaining = 1
+        for part in self.parts:
+            if part.state != DONE:
+                self.remaining += 1
+        for i, part in enumerate(self.parts):
+            if part.state == FLUSHING:
+                part.log.flush_async(part.end_offset, FlushWaiter(self, i))
+            elif part.state == ASKED:
+                part.admission.answer.then(AdmissionWaiter(self, i))
+            elif part.state == QUEUED:
+                self.put_on_pool(i)
+            elif part.state == AFTER_ANOTHER and not self.follow(part, i):
+                self.submit(i)
+        return self.count_down()
+
+    cdef int submit(self, int i) except -1:
+        """Has part i appended on the I/O pool, after what the log has there already."""
+        cdef WaitingPart part = self.parts[i]
+        part.move(QUEUED)
+        part.log.deferred_appends += 1
+        return self.put_on_pool(i)
+
+    cdef int put_on_pool(self, int i) except -1:
+        """submit() of a part that is QUEUED and counted."""
+        cdef WaitingPart part = self.parts[i]
+        cdef Admission admission
+        try:
+            self.pool.submit_ordered(part.log, self.append_on_pool, i)
+        except RuntimeError:                    # the broker has stopped: whoever is still there may send it again
+            part.log.deferred_appends -= 1
+            part.error = REQUEST_TIMED_OUT
+            part.release()
+            admission, part.admission = part.admission, None
+            if admission is not None:
+                admission.end()
+            self.end_part(part)
+        return 0
+
+    cdef bint follow(self, WaitingPart part, int i) except -1:
+        """Puts part i after the batch of its producer that the gate was asked about, if that still waits."""
+        cdef Admission admission = admission_of(part.log, part.producer_id)
+        if admission is None:
+            return False
+        if part.state != AFTER_ANOTHER:
+            part.move(AFTER_ANOTHER)
+        admission.followers.append((self, i))
+        return True
+
+    def admit(self, int i, int error):
+        """The gate has answered for part i; those that follow it may go on. Any thread."""
+        cdef WaitingPart part = self.parts[i]
+        cdef Admission admission
+        if error == 0:
+            if self.ask.version >= ADMITS_FROM:
+                # The gate may have waited for the marker of the transaction before. One of this transaction would carry
+                # a higher epoch than the batch, which is enough to tell that the batch came too late.
+                part.admitted = part.log.marker_count()
+            self.submit(i)
+            return
+        part.error = error
+        part.release()
+        admission, part.admission = part.admission, None
+        admission.end()
+        self.end_part(part)
+
+    def append_on_pool(self, int i):
+        """The deferred append of part i, which the log has counted, on the I/O pool."""
+        cdef WaitingPart part = self.parts[i]
+        cdef LogCore log = part.log
+        cdef int state = APPENDING
+        part.move(APPENDING)
+        try:
+            state = self.append_part(part, i)
+        except Exception:
+            logger.exception("append to %s-%d failed", log.topic, log.partition)
+            part.error = UNKNOWN_SERVER_ERROR
+        finally:
+            log.deferred_appends -= 1
+            kl_assert(log.deferred_appends >= 0)
+        if state == APPENDING:
+            self.end_append(part, i)
+        elif state == ASKED:
+            part.admission.answer.then(AdmissionWaiter(self, i))
+
+    cdef int append_part(self, WaitingPart part, int i) except -1:
+        """Appends part i. APPENDING: it has its result or its error. ASKED, AFTER_ANOTHER: it waits, and with
+        AFTER_ANOTHER another thread may have it by now."""
+        cdef Verdict verdict
+        cdef Admission admission
+        if self.ask is not None and part.admitted < 0 and self.follow(part, i):
+            return AFTER_ANOTHER
+        if self.append(part) == APPEND_ASK:
+            admission = self.ask.put(part.log, part.producer_id, part.producer_epoch, &verdict)
+            part.error = verdict.error
+            part.admitted = verdict.admitted
+            if admission is not None:
+                part.admission = admission
+                part.move(ASKED)
+                return ASKED
+            if verdict.error == 0:
+                self.append(part)
+        return APPENDING
+
+    cdef int end_append(self, WaitingPart part, int i) except -1:
+        """Part i is appended or refused: its flush, or its end; then its followers, on this thread."""
+        cdef LogCore log = part.log
+        cdef WaitingRequest request
+        cdef list followers = None
+        if part.admission is not None:
+            followers = part.admission.take()
+            part.admission = None
+            log.deferred_appends += <int>len(followers)     # what comes while we answer stays behind them
+        part.release()
+        if part.error == 0 and part.wants_flush:
+            part.move(FLUSHING)
+            log.flush_async(part.end_offset, FlushWaiter(self, i))
+        else:
+            self.end_part(part)
+        if followers is not None:
+            for request, j in followers:
+                request.append_on_pool(j)
+        return 0
+
+    cdef int end_part(self, WaitingPart part) except -1:
+        part.move(DONE)
+        return self.count_down()
+
+    cdef int count_down(self) except -1:
+        self.remaining -= 1
+        kl_assert(self.remaining >= 0)
+        return self.answer_all() if self.remaining == 0 else 0
+
+    cdef int append(self, WaitingPart part) except -1:
+        """Appends a part's batch, blocking where need be: one of APPEND_..., its error, end offset and flush set."""
+        raise TypeError("a bare WaitingRequest has no batches")
+
+    cdef int answer_all(self) except -1:
+        """Every part is DONE."""
+        raise TypeError("a bare WaitingRequest has no answer")
+
+
+@cython.final
+cdef class FlushWaiter:
+    """The callback that the group commit calls with 0 or an error code once a part is on the disk."""
+    cdef WaitingRequest request
+    cdef int index
+
+    def __cinit__(self, WaitingRequest request not None, int index):
+        self.request = request
+        self.index = index
+
+    def __call__(self, int error):
+        cdef WaitingPart part = self.request.parts[self.index]
+        if error != 0:
+            part.error = error
+        self.request.end_part(part)
+
+
+@cython.final
+cdef class AdmissionWaiter:
+    """The callback that the gate's Deferred calls with 0 or an error code."""
+    cdef WaitingRequest request
+    cdef int index
+
+    def __cinit__(self, WaitingRequest request not None, int index):
+        self.request = request
+        self.index = index
+
+    def __call__(self, int error):
+        self.request.admit(self.index, error)
