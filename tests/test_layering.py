@@ -147,6 +147,8 @@ def circles(trees: dict[str, ast.Module]) -> list[set[str]]:
     needs: dict[str, set[str]] = {}
     for name, tree in trees.items():
         here = name.split(".")
+        if here[-1] == "__main__":  # a program, which nobody imports
+            continue
         for target in (module_behind(imported, trees).split(".") for imported in names_imported(tree)):
             apart = next((i for i, (a, b) in enumerate(zip(here, target, strict=False)) if a != b), None)
             if apart is not None:

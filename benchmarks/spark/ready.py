@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from benchmarks.rows import portion
 from kafkalite.client.columns.arrow import schema_of
-from kafkalite.spark.source import KafkaliteDataSource
+from kafkalite.spark.format import KafkaliteDataSource
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -14,17 +14,17 @@ from kafkalite.audit.events import Reported
 from kafkalite.client import READ_COMMITTED, Reader
 from kafkalite.client.columns.arrow import headers_of
 from kafkalite.errors import UnknownTopicOrPartition
+from kafkalite.load.manifest import LoadError, Target
 from kafkalite.mirror import Progress
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, ZERO_UUID, TopicPartition
 from kafkalite.record.columns import HeaderColumns
-from kafkalite.spark.manifest import LoadError, Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from kafkalite.audit.counts import Count
     from kafkalite.client import Chunk, Client
-    from kafkalite.spark.manifest import DataFile
+    from kafkalite.load.manifest import DataFile
 
 CHUNK_COUNT = 100_000
 

@@ -121,7 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def loaded_stages(texts: Sequence[str]) -> dict[str, str]:
     """Directory by stage. UsageError for a name that another stage has, and for a URL."""
-    from kafkalite.spark.manifest import LoadError, refuse_url
+    from kafkalite.load.manifest import LoadError, refuse_url
 
     found: dict[str, str] = {}
     for text in texts:

@@ -107,7 +107,7 @@ def duration(text: str) -> float:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from kafkalite.spark.manifest import LoadError
+    from kafkalite.load.manifest import LoadError
     from kafkalite.spark.options import OptionError
 
     check(arguments)
@@ -127,8 +127,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def check(arguments: argparse.Namespace) -> None:
     """UsageError for flags that do not go together."""
+    from kafkalite.load.manifest import LoadError, refuse_url
     from kafkalite.mirror.topics import compiled
-    from kafkalite.spark.manifest import LoadError, refuse_url
 
     try:
         refuse_url(arguments.target)
@@ -154,7 +154,7 @@ def check(arguments: argparse.Namespace) -> None:
 
 
 def run_compaction(arguments: argparse.Namespace) -> int:
-    from kafkalite.spark.compaction import compact
+    from kafkalite.load.compaction import compact
 
     done = compact(arguments.target, file_size=arguments.file_size, grace_s=arguments.grace, codec=arguments.codec)
     if arguments.json:
@@ -206,7 +206,7 @@ class Runs:
     """Loads of this command, and what they have done together."""
 
     def __init__(self, arguments: argparse.Namespace, spark: SparkSession) -> None:
-        from kafkalite.spark.manifest import Target
+        from kafkalite.load.manifest import Target
 
         self._arguments = arguments
         self._spark = spark

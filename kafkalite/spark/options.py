@@ -49,7 +49,7 @@ class Subscription:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class OffsetBound:
     """Where ranges begin or end, before any broker was asked. One of the first three is set."""
 
     everywhere: int | None = None
@@ -81,8 +81,8 @@ class SourceOptions:
 
     client: ClientSettings
     subscription: Subscription
-    starting: Bound
-    ending: Bound
+    starting: OffsetBound
+    ending: OffsetBound
     timestamp_strategy: str = "error"
     """What a start by time does where no record is so young: "error" or "latest"."""
     fail_on_data_loss: bool = True
@@ -96,7 +96,7 @@ class SourceOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
         """The options of a batch query. OptionError says in one sentence what is wrong."""
-        given = Given(options, {**REFUSED, **REFUSED_BY_BATCHES})
+        given = GivenOptions(options, {**REFUSED, **REFUSED_BY_BATCHES})
         starting = starting_bound(given, OFFSET_EARLIEST)
         if OFFSET_LATEST in (starting.everywhere, *(starting.offsets or {}).values()):
             raise OptionError("option startingOffsets: a batch that begins at the latest offset would read nothing")
@@ -105,7 +105,7 @@ class SourceOptions:
         return parsed
 
     @classmethod
-    def of(cls, given: Given, starting: Bound, ending: Bound) -> SourceOptions:
+    def of(cls, given: GivenOptions, starting: OffsetBound, ending: OffsetBound) -> SourceOptions:
         """What batch and streaming queries share."""
         for name in WITHOUT_EFFECT:
             given.text(name)
@@ -141,10 +141,10 @@ class StreamOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> StreamOptions:
         """The options of a streaming query. OptionError says in one sentence what is wrong."""
-        given = Given(options, {**REFUSED, **REFUSED_BY_STREAMS})
+        given = GivenOptions(options, {**REFUSED, **REFUSED_BY_STREAMS})
         starting = starting_bound(given, OFFSET_LATEST)
         parsed = cls(
-            source=SourceOptions.of(given, starting, Bound(everywhere=OFFSET_LATEST)),
+            source=SourceOptions.of(given, starting, OffsetBound(everywhere=OFFSET_LATEST)),
             rows_max=given.number("maxOffsetsPerTrigger", 1, INT64_MAX),
             rows_min=given.number("minOffsetsPerTrigger", 1, INT64_MAX),
             size_max=given.number("maxBytesPerTrigger", 1, INT64_MAX),
@@ -205,7 +205,7 @@ KNOWN = (
 """As they are written in documents; they are compared without regard to case."""
 
 
-class Given:
+class GivenOptions:
     """The options as they came, to be asked for by the names that are known."""
 
     def __init__(self, options: Mapping[str, str], refused: Mapping[str, str], known: tuple[str, ...] = KNOWN) -> None:
@@ -263,7 +263,7 @@ class Given:
             raise OptionError(f"there is no option {name}{hint}")
 
 
-def client_settings(given: Given) -> ClientSettings:
+def client_settings(given: GivenOptions) -> ClientSettings:
     """How brokers are reached and read."""
     servers, options = servers_and_client(given)
     poll_ms = given.number("kafkaConsumer.pollTimeoutMs", 1, INT64_MAX)
@@ -277,7 +277,7 @@ def client_settings(given: Given) -> ClientSettings:
     )
 
 
-def servers_and_client(given: Given) -> tuple[str, tuple[tuple[str, Any], ...]]:
+def servers_and_client(given: GivenOptions) -> tuple[str, tuple[tuple[str, Any], ...]]:
     """Bootstrap servers and the other arguments of a Client, sorted."""
     servers = given.text("kafka.bootstrap.servers")
     if servers is None:
@@ -308,7 +308,7 @@ CLIENT_TIMES = {
 }
 
 
-def subscription(given: Given) -> Subscription:
+def subscription(given: GivenOptions) -> Subscription:
     """What is read; exactly one of three options says it."""
     ways = {name: given.text(name) for name in ("assign", "subscribe", "subscribePattern")}
     said = {name: value for name, value in ways.items() if value is not None}
@@ -333,13 +333,13 @@ def subscription(given: Given) -> Subscription:
     return Subscription(pattern=value)
 
 
-def starting_bound(given: Given, default: int) -> Bound:
+def starting_bound(given: GivenOptions, default: int) -> OffsetBound:
     """Where reading begins: by time, by times of partitions, or by offsets, the first of these that is set."""
     by_time = timestamp_bound(given, "startingTimestamp", "startingOffsetsByTimestamp")
     return offset_bound(given, "startingOffsets", default) if by_time is None else by_time
 
 
-def ending_bound(given: Given) -> Bound:
+def ending_bound(given: GivenOptions) -> OffsetBound:
     """Where ranges of a batch end, in the same order of precedence."""
     by_time = timestamp_bound(given, "endingTimestamp", "endingOffsetsByTimestamp")
     if by_time is not None:
@@ -350,24 +350,26 @@ def ending_bound(given: Given) -> Bound:
     return found
 
 
-def timestamp_bound(given: Given, everywhere: str, by_partition: str) -> Bound | None:
+def timestamp_bound(given: GivenOptions, everywhere: str, by_partition: str) -> OffsetBound | None:
     """A bound by time, None when neither option is set."""
     stamp = given.number(everywhere, 0, INT64_MAX)
     if stamp is not None:
-        return Bound(timestamps=stamp, option=everywhere)
+        return OffsetBound(timestamps=stamp, option=everywhere)
     text = given.text(by_partition)
-    return None if text is None else Bound(timestamps=partition_numbers(by_partition, text, 0), option=by_partition)
+    return (
+        None if text is None else OffsetBound(timestamps=partition_numbers(by_partition, text, 0), option=by_partition)
+    )
 
 
-def offset_bound(given: Given, name: str, default: int) -> Bound:
+def offset_bound(given: GivenOptions, name: str, default: int) -> OffsetBound:
     """earliest, latest or JSON."""
     text = given.text(name)
     if text is None:
-        return Bound(everywhere=default, option=name)
+        return OffsetBound(everywhere=default, option=name)
     words = {"earliest": OFFSET_EARLIEST, "latest": OFFSET_LATEST}
     if text.strip().lower() in words:
-        return Bound(everywhere=words[text.strip().lower()], option=name)
-    return Bound(offsets=partition_numbers(name, text, OFFSET_EARLIEST), option=name)
+        return OffsetBound(everywhere=words[text.strip().lower()], option=name)
+    return OffsetBound(offsets=partition_numbers(name, text, OFFSET_EARLIEST), option=name)
 
 
 # --- JSON of options --------------------------------------------------------------------------------------------------
@@ -438,4 +440,4 @@ def require_topic(name: str, topic: str) -> None:
 
 def includes_headers(options: Mapping[str, str]) -> bool:
     """Whether the rows of a query, batch or streaming, have headers."""
-    return Given(options, REFUSED).flag("includeHeaders", False)
+    return GivenOptions(options, REFUSED).flag("includeHeaders", False)

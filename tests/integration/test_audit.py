@@ -19,11 +19,11 @@ from kafkalite.audit.stages import loaded_files, read_increments
 from kafkalite.broker import Broker
 from kafkalite.cli import main
 from kafkalite.client import Client, ColumnReader
+from kafkalite.load.compaction import compact
+from kafkalite.load.manifest import Change, DataFile, Target
+from kafkalite.load.parquet import Writing
 from kafkalite.record.columns import BytesColumn, Record, RecordColumns
-from kafkalite.spark.compaction import compact
-from kafkalite.spark.load import publish
-from kafkalite.spark.manifest import Change, DataFile, Target
-from kafkalite.spark.parquet import Writing
+from kafkalite.spark.load.loading import publish
 from tests.kit.processes.broker import wait_until
 
 pytestmark = pytest.mark.integration

@@ -7,10 +7,10 @@ import pytest
 
 from kafkalite.broker import Broker
 from kafkalite.client import Client
+from kafkalite.load.manifest import LoadError, State
 from kafkalite.model import OFFSET_LATEST, TopicPartition
-from kafkalite.spark.load_plan import LoadPlan, starting_at
-from kafkalite.spark.manifest import LoadError, State
-from kafkalite.spark.options import Bound, SourceOptions
+from kafkalite.spark.load.plan import LoadPlan, starting_at
+from kafkalite.spark.options import OffsetBound, SourceOptions
 
 pytestmark = pytest.mark.integration
 
@@ -72,7 +72,7 @@ def test_rounds_cover_everything_once(client: Client, kafka_broker: Broker, topi
 
 
 def test_partitions_begin_where_it_is_said(kafka_broker: Broker, topic: str) -> None:
-    latest = plan(kafka_broker, topic, starting=Bound(everywhere=OFFSET_LATEST))
+    latest = plan(kafka_broker, topic, starting=OffsetBound(everywhere=OFFSET_LATEST))
     state = State()
     assert correct(latest, state) == {TopicPartition(topic, 0): 300, TopicPartition(topic, 1): 50}
     assert latest.following(state) is None
@@ -83,7 +83,7 @@ def test_partitions_begin_where_it_is_said(kafka_broker: Broker, topic: str) -> 
         by_time = LoadPlan(starting_at(earliest, {}, time_ms), commit_size=1 << 30)
         first, second = (TopicPartition(topic, partition) for partition in (0, 1))
         assert correct(by_time, State()) == dict(zip((first, second), offsets, strict=True))
-    given = plan(kafka_broker, topic, starting=Bound(offsets={TopicPartition(topic, 0): 17}))
+    given = plan(kafka_broker, topic, starting=OffsetBound(offsets={TopicPartition(topic, 0): 17}))
     assert correct(given, State()) == {TopicPartition(topic, 0): 17, TopicPartition(topic, 1): 0}, "or at its first"
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 
+from kafkalite.load.manifest import MANIFESTS, Target
 from kafkalite.spark import load
-from kafkalite.spark.manifest import MANIFESTS, Target
 from tests.kit.processes.broker import REPOSITORY, wait_until
 
 pytestmark = pytest.mark.integration

@@ -12,11 +12,11 @@ import pytest
 from kafkalite.broker import Broker
 from kafkalite.client import Client
 from kafkalite.client.connection import Connection
-from kafkalite.spark import exactly_once, markers
-from kafkalite.spark.exactly_once import Outcome, abort, commit, prepare
-from kafkalite.spark.markers import Marker, Markers, Tally
-from kafkalite.spark.sink_options import SinkOptions
-from kafkalite.spark.writing import SinkError, Task
+from kafkalite.spark.sink import exactly_once, markers
+from kafkalite.spark.sink.exactly_once import Outcome, abort, commit, prepare
+from kafkalite.spark.sink.markers import Marker, Markers, Tally
+from kafkalite.spark.sink.options import SinkOptions
+from kafkalite.spark.sink.writing import SinkError, WriteTask
 from tests.kit.processes.broker import wait_until
 
 pytestmark = pytest.mark.integration
@@ -41,7 +41,7 @@ class Job:
         rows = self.rows(batch, number, tasks) if rows is None else rows
         halves = [rows[: len(rows) // 2], rows[len(rows) // 2 :]]
         batches = (pa.record_batch({"value": pa.array([b"%d" % row for row in half], pa.binary())}) for half in halves)
-        return prepare(self.options, Task(number, batch, self.query), batches)
+        return prepare(self.options, WriteTask(number, batch, self.query), batches)
 
     def run(self, batch: int, tasks: int = 3) -> None:
         """A batch that nothing happens to."""
@@ -143,7 +143,7 @@ def test_an_elder_attempt_that_still_writes_is_fenced(job: Job) -> None:
         yield pa.record_batch({"value": pa.array([b"0"] * 10)})
 
     with pytest.raises(SinkError, match="task 0 of batch 0: its transaction was ended meanwhile"):
-        prepare(job.options, Task(0, 0, job.query), batches())
+        prepare(job.options, WriteTask(0, 0, job.query), batches())
     commit(job.options, younger)
     assert job.committed() == numbers(1)
 
@@ -154,7 +154,7 @@ def test_rows_that_break_leave_nothing(job: Job) -> None:
         raise OSError("the JVM is gone")
 
     with pytest.raises(OSError, match="the JVM is gone"):
-        prepare(job.options, Task(0, 0, job.query), batches())
+        prepare(job.options, WriteTask(0, 0, job.query), batches())
     assert job.committed() == []
     job.run(0)
     assert job.committed() == numbers(1)
@@ -241,7 +241,7 @@ def test_a_transaction_that_took_too_long_is_said(kafka_broker: Broker, kafka_to
 def test_what_cannot_be_written_is_one_sentence(job: Job) -> None:
     batch = pa.record_batch({"value": pa.array([bytes(2_000_000)])})
     with pytest.raises(SinkError, match=r"^task 4 of batch 0: ") as caught:
-        prepare(job.options, Task(4, 0, job.query), iter([batch]))
+        prepare(job.options, WriteTask(4, 0, job.query), iter([batch]))
     assert caught.value.__suppress_context__
 
 

@@ -11,10 +11,11 @@ from kafkalite.client import Client, RangeUnavailable
 from kafkalite.errors import UnknownTopicOrPartition
 from kafkalite.model import TopicPartition
 from kafkalite.record.columns import Record, RecordColumns
-from kafkalite.spark import ranges
-from kafkalite.spark.offsets import DataLoss
 from kafkalite.spark.options import OptionError, SourceOptions
-from kafkalite.spark.pushdown import Narrowing
+from kafkalite.spark.source import plan
+from kafkalite.spark.source.offsets import DataLoss
+from kafkalite.spark.source.pushdown import Narrowing
+from kafkalite.spark.source.reading import read_task
 from tests.kit.harness.classic_client import ClassicClient
 from tests.kit.oracles import classic_oracle as oracle
 from tests.kit.oracles.classic_oracle import HELLO_0
@@ -59,11 +60,11 @@ def parse(broker: Broker, **options: object) -> SourceOptions:
     return SourceOptions.parse({"kafka.bootstrap.servers": broker.bootstrap_servers, **named})
 
 
-def read(client: Client, options: SourceOptions, tasks: list[ranges.Task] | None = None) -> dict[int, list[int]]:
+def read(client: Client, options: SourceOptions, tasks: list[plan.ReadTask] | None = None) -> dict[int, list[int]]:
     """Partition → offsets, in the order read."""
     found: dict[int, list[int]] = {}
-    for task in ranges.plan(client, options) if tasks is None else tasks:
-        for batch in ranges.read_task(options, ("offset", "partition"), task):
+    for task in plan.plan_tasks(client, options) if tasks is None else tasks:
+        for batch in read_task(options, ("offset", "partition"), task):
             assert batch.schema.names == ["offset", "partition"]
             for row in batch.to_pylist():
                 found.setdefault(row["partition"], []).append(row["offset"])
@@ -97,23 +98,23 @@ def test_bounds(broker: Broker, client: Client, topic: str, options: dict, first
 
 def test_a_time_in_the_future_is_an_error(broker: Broker, client: Client, topic: str) -> None:
     with pytest.raises(OptionError, match=f"no record of {topic}-1 is as young"):
-        ranges.plan(client, parse(broker, subscribe=topic, startingTimestamp=STAMP + 50))
+        plan.plan_tasks(client, parse(broker, subscribe=topic, startingTimestamp=STAMP + 50))
 
 
 def test_assign_and_pattern(broker: Broker, client: Client, topic: str) -> None:
     assert set(read(client, parse(broker, assign=f'{{"{topic}": [1, 2]}}'))) == {1}
     assert set(read(client, parse(broker, subscribePattern=f"{topic[:-1]}."))) == {0, 1}
-    assert ranges.plan(client, parse(broker, subscribePattern="no-such-.*")) == []
+    assert plan.plan_tasks(client, parse(broker, subscribePattern="no-such-.*")) == []
     with pytest.raises(OptionError, match="has 3 partitions and no number 7"):
-        ranges.plan(client, parse(broker, assign=f'{{"{topic}": [7]}}'))
+        plan.plan_tasks(client, parse(broker, assign=f'{{"{topic}": [7]}}'))
     with pytest.raises(UnknownTopicOrPartition):
-        ranges.plan(client, parse(broker, subscribe="no-such-topic"))
+        plan.plan_tasks(client, parse(broker, subscribe="no-such-topic"))
 
 
 def test_internal_topics_match_no_pattern(broker: Broker, client: Client, topic: str) -> None:
     client.groups.commit("some-group", {TopicPartition(topic, 0): 1})
     assert "__consumer_offsets" in client.topics()
-    assert "__consumer_offsets" not in ranges.discover(client, parse(broker, subscribePattern=".*").subscription)
+    assert "__consumer_offsets" not in plan.discover(client, parse(broker, subscribePattern=".*").subscription)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +123,7 @@ def test_internal_topics_match_no_pattern(broker: Broker, client: Client, topic:
 )
 def test_splitting(broker: Broker, client: Client, topic: str, options: dict, tasks_min: int) -> None:
     parsed = parse(broker, subscribe=topic, **options)
-    tasks = ranges.plan(client, parsed)
+    tasks = plan.plan_tasks(client, parsed)
     assert len(tasks) >= tasks_min
     assert read(client, parsed, tasks) == {0: list(range(300)), 1: list(range(5))}
 
@@ -130,20 +131,20 @@ def test_splitting(broker: Broker, client: Client, topic: str, options: dict, ta
 def test_what_aged_out(broker: Broker, client: Client, topic: str) -> None:
     strict = parse(broker, subscribe=topic)
     lenient = parse(broker, subscribe=topic, failOnDataLoss=False)
-    tasks = ranges.plan(client, strict)
+    tasks = plan.plan_tasks(client, strict)
     client.admin.delete_records({TopicPartition(topic, 0): 55})
     with pytest.raises(DataLoss, match=f"offsets 0 to 300 of {topic}-0 cannot be read any more.*failOnDataLoss"):
         read(client, strict, tasks)
     assert read(client, lenient, tasks) == {0: list(range(55, 300)), 1: list(range(5))}
     begin = {"startingOffsets": f'{{"{topic}": {{"0": 5, "1": 0, "2": 0}}}}'}
     with pytest.raises(DataLoss, match=f"offsets 5 to 55 of {topic}-0 have aged out"):
-        ranges.plan(client, parse(broker, subscribe=topic, **begin))
+        plan.plan_tasks(client, parse(broker, subscribe=topic, **begin))
     assert read(client, parse(broker, subscribe=topic, failOnDataLoss=False, **begin))[0] == list(range(55, 300))
 
 
 def test_a_topic_made_anew(broker: Broker, client: Client, topic: str) -> None:
     strict = parse(broker, subscribe=topic)
-    tasks = ranges.plan(client, strict)
+    tasks = plan.plan_tasks(client, strict)
     client.admin.delete_topic(topic)
     with pytest.raises(DataLoss, match="cannot be read any more"):
         read(client, strict, tasks)
@@ -157,10 +158,10 @@ def test_a_topic_made_anew(broker: Broker, client: Client, topic: str) -> None:
 def test_a_partition_that_ends_before_its_range(broker: Broker, client: Client, topic: str) -> None:
     beyond = {"endingOffsets": f'{{"{topic}": {{"0": 400, "1": 5, "2": 0}}}}'}
     with pytest.raises(DataLoss, match=f"{topic}-0 ends at offset 300 and has nothing up to 400"):
-        ranges.plan(client, parse(broker, subscribe=topic, **beyond))
+        plan.plan_tasks(client, parse(broker, subscribe=topic, **beyond))
     assert read(client, parse(broker, subscribe=topic, failOnDataLoss=False, **beyond))[0] == list(range(300))
     strict = parse(broker, subscribe=topic, kafkaConsumer__pollTimeoutMs=100)
-    task = ranges.plan(client, strict)[0]
+    task = plan.plan_tasks(client, strict)[0]
     longer = [task._replace(piece=task.piece._replace(end=400))]
     with pytest.raises(RangeUnavailable, match="only 300 can be read"):
         read(client, strict, longer)
@@ -192,13 +193,13 @@ def test_topics_of_kafka_0_7(broker: Broker, client: Client) -> None:
 
 
 def test_clients_are_kept_and_bounded(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranges, "CLIENTS_MAX", 2)
-    ranges.client_for(parse(broker, subscribe="a").client)
+    monkeypatch.setattr(plan, "CLIENTS_MAX", 2)
+    plan.client_for(parse(broker, subscribe="a").client)
     names = [parse(broker, subscribe="a", kafka__client__id=f"c{number}").client for number in range(3)]
-    made = [ranges.client_for(settings) for settings in names]
-    assert ranges.client_for(names[2]) is made[2]
-    assert ranges.client_for(names[1]) is made[1]
-    assert ranges.client_for(names[0]) is not made[0]
+    made = [plan.client_for(settings) for settings in names]
+    assert plan.client_for(names[2]) is made[2]
+    assert plan.client_for(names[1]) is made[1]
+    assert plan.client_for(names[0]) is not made[0]
 
 
 MIB = 1024 * 1024
@@ -209,7 +210,7 @@ MIB = 1024 * 1024
     [(0, 2, 0), (31 * MIB, 2, 0), (100 * MIB, 2, 3), (1000 * MIB, 2, 8), (1000 * MIB, 64, 31)],
 )
 def test_every_core_gets_tasks_that_are_worth_it(size: int, cores: int, expected: int) -> None:
-    assert ranges.task_count(size, cores) == expected
+    assert plan.task_count(size, cores) == expected
 
 
 def test_filters_make_ranges_smaller(broker: Broker, client: Client, topic: str) -> None:
@@ -217,7 +218,7 @@ def test_filters_make_ranges_smaller(broker: Broker, client: Client, topic: str)
     options = parse(broker, subscribe=topic)
 
     def narrowed(**bounds: object) -> dict[int, list[int]]:
-        return read(client, options, ranges.plan(client, options, Narrowing(**bounds)))
+        return read(client, options, plan.plan_tasks(client, options, Narrowing(**bounds)))
 
     assert narrowed(time_from_ms=STAMP + 3) == {0: list(range(3, 300)), 1: [3, 4]}
     assert narrowed(time_from_ms=STAMP + 299) == {0: [299]}
@@ -229,12 +230,12 @@ def test_a_worker_is_settled_once() -> None:
     """What PySpark's daemon would walk after each task is out of the collector's sight, and stays so."""
     script = """
 import gc
-from kafkalite.spark.ranges import settle
-settle()
+from kafkalite.spark.source.reading import freeze_imports
+freeze_imports()
 frozen = gc.get_freeze_count()
 assert frozen > 10_000, frozen
 kept = [[] for _ in range(100_000)]
-settle()
+freeze_imports()
 assert gc.get_freeze_count() <= frozen
 """
     subprocess.run([sys.executable, "-c", script], check=True, cwd=REPOSITORY)

@@ -5,9 +5,9 @@ import pytest
 
 from kafkalite.broker import Broker
 from kafkalite.client import Client
-from kafkalite.spark import writing
-from kafkalite.spark.sink_options import SinkOptions
-from kafkalite.spark.writing import SinkError, Task, write_all
+from kafkalite.spark.sink import writing
+from kafkalite.spark.sink.options import SinkOptions
+from kafkalite.spark.sink.writing import SinkError, WriteTask, write_all
 
 pytestmark = pytest.mark.integration
 
@@ -36,19 +36,19 @@ def test_tasks_share_a_writer_which_is_made_anew_in_time(
     kafka_broker: Broker, kafka_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = options_for(kafka_broker, kafka_topic)
-    assert write_all(options, Task(0), iter([batch_of(0, 10), batch_of(10, 20)])) == 20
+    assert write_all(options, WriteTask(0), iter([batch_of(0, 10), batch_of(10, 20)])) == 20
     first = writing.writer_for(options)
-    assert write_all(options, Task(1, 3, "q"), iter([batch_of(20, 30)])) == 10
+    assert write_all(options, WriteTask(1, 3, "q"), iter([batch_of(20, 30)])) == 10
     assert writing.writer_for(options) is first
     monkeypatch.setattr(writing, "WRITER_AGE_S_MAX", 0.0)
-    assert write_all(options, Task(2), iter([batch_of(30, 40)])) == 10
+    assert write_all(options, WriteTask(2), iter([batch_of(30, 40)])) == 10
     assert writing.writer_for(options) is not first
     writing.forget(options)
     assert values(kafka_broker, kafka_topic) == list(range(40))
 
 
 def test_a_task_without_rows_writes_nothing(kafka_broker: Broker, kafka_topic: str) -> None:
-    assert write_all(options_for(kafka_broker, kafka_topic), Task(0), iter([])) == 0
+    assert write_all(options_for(kafka_broker, kafka_topic), WriteTask(0), iter([])) == 0
     assert values(kafka_broker, kafka_topic) == []
 
 
@@ -56,7 +56,7 @@ def test_writers_are_bounded(kafka_broker: Broker, kafka_topic: str, monkeypatch
     monkeypatch.setattr(writing, "WRITERS_MAX", 2)
     for number in range(4):
         options = options_for(kafka_broker, kafka_topic, **{"kafka.client.id": str(number)})
-        write_all(options, Task(0), iter([batch_of(number, number + 1)]))
+        write_all(options, WriteTask(0), iter([batch_of(number, number + 1)]))
         assert len(writing._kept.writers) <= 2
     assert values(kafka_broker, kafka_topic) == [0, 1, 2, 3]
 
@@ -64,13 +64,13 @@ def test_writers_are_bounded(kafka_broker: Broker, kafka_topic: str, monkeypatch
 @pytest.mark.parametrize(
     ("task", "columns", "message"),
     [
-        (Task(3, 17, "q"), {"value": [b"v"], "topic": [None]}, "task 3 of batch 17: some rows have no topic"),
-        (Task(3), {"value": [b"v"], "topic": ["no-such-topic"]}, "task 3: .*no-such-topic"),
-        (Task(0), {"value": [bytes(2_000_000)], "topic": ["TOPIC"]}, "task 0: 1 records .* not acknowledged"),
+        (WriteTask(3, 17, "q"), {"value": [b"v"], "topic": [None]}, "task 3 of batch 17: some rows have no topic"),
+        (WriteTask(3), {"value": [b"v"], "topic": ["no-such-topic"]}, "task 3: .*no-such-topic"),
+        (WriteTask(0), {"value": [bytes(2_000_000)], "topic": ["TOPIC"]}, "task 0: 1 records .* not acknowledged"),
     ],
 )
 def test_what_is_not_written_is_one_sentence(
-    kafka_broker: Broker, kafka_topic: str, task: Task, columns: dict[str, list], message: str
+    kafka_broker: Broker, kafka_topic: str, task: WriteTask, columns: dict[str, list], message: str
 ) -> None:
     topics = [kafka_topic if name == "TOPIC" else name for name in columns["topic"]]
     batch = pa.record_batch({"value": pa.array(columns["value"]), "topic": pa.array(topics, pa.string())})
@@ -79,7 +79,7 @@ def test_what_is_not_written_is_one_sentence(
         write_all(options, task, iter([batch]))
     assert caught.value.__suppress_context__, "one sentence, and no chain of errors"
     assert options not in writing._kept.writers, "a writer that failed is not kept"
-    assert write_all(options_for(kafka_broker, kafka_topic), Task(0), iter([batch_of(0, 1)])) == 1
+    assert write_all(options_for(kafka_broker, kafka_topic), WriteTask(0), iter([batch_of(0, 1)])) == 1
 
 
 def test_what_breaks_in_the_rows_goes_through(kafka_broker: Broker, kafka_topic: str) -> None:
@@ -89,5 +89,5 @@ def test_what_breaks_in_the_rows_goes_through(kafka_broker: Broker, kafka_topic:
 
     options = options_for(kafka_broker, kafka_topic)
     with pytest.raises(OSError, match="the JVM is gone"):
-        write_all(options, Task(0), rows())
+        write_all(options, WriteTask(0), rows())
     assert options not in writing._kept.writers

@@ -9,10 +9,11 @@ import pytest
 from kafkalite.broker import Broker
 from kafkalite.client import Client
 from kafkalite.model import TopicPartition
-from kafkalite.spark import ranges, stream
-from kafkalite.spark.offsets import DataLoss
 from kafkalite.spark.options import StreamOptions
-from kafkalite.spark.stream import IDS, Spot, StreamPlanner
+from kafkalite.spark.source import stream_plan
+from kafkalite.spark.source.offsets import DataLoss
+from kafkalite.spark.source.reading import read_task
+from kafkalite.spark.source.stream_plan import IDS, StreamPlanner, StreamPosition
 
 pytestmark = pytest.mark.integration
 
@@ -43,7 +44,7 @@ def topic(client: Client) -> str:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "SETTLE_S", 0.0)
+    monkeypatch.setattr(stream_plan, "SETTLE_S", 0.0)
 
 
 def fill(client: Client, topic: str, partition: int, count: int) -> None:
@@ -63,7 +64,7 @@ def offsets(planner: StreamPlanner, start: dict, end: dict) -> list[tuple[int, i
     return [
         (row["partition"], row["offset"])
         for task in planner.tasks(start, end)
-        for batch in ranges.read_task(planner._source, ("partition", "offset"), task)
+        for batch in read_task(planner._source, ("partition", "offset"), task)
         for row in batch.to_pylist()
     ]
 
@@ -217,7 +218,7 @@ class TestLoss:
         with pytest.raises(DataLoss, match=f"{other}-0, which the query has read up to offset 10, is gone"):
             StreamPlanner(StreamOptions.parse(base | pattern)).latest(at, limited=True)
         lenient = StreamPlanner(StreamOptions.parse(base | pattern | {"failOnDataLoss": "false"}))
-        assert Spot.from_json(lenient.latest(at, limited=True)).ids.keys() == {topic}
+        assert StreamPosition.from_json(lenient.latest(at, limited=True)).ids.keys() == {topic}
 
 
 class TestGroup:
@@ -251,4 +252,4 @@ class TestGroup:
 @pytest.mark.parametrize("value", [{IDS: 3}, {IDS: {"a": 1}}, {"a": 7}])
 def test_what_is_no_spot(value: dict) -> None:
     with pytest.raises(ValueError, match=r"name ids|has no partitions"):
-        Spot.from_json(value)
+        StreamPosition.from_json(value)

@@ -18,8 +18,8 @@ import pytest
 
 from kafkalite.broker import Broker
 from kafkalite.client import Client
+from kafkalite.load.manifest import MANIFESTS, Target
 from kafkalite.spark import load
-from kafkalite.spark.manifest import MANIFESTS, Target
 from tests.kit.processes.broker import REPOSITORY, wait_until
 from tests.spark.conftest import quick_python
 

@@ -26,7 +26,7 @@ from kafkalite.examples.pipeline.visits import (
     WINDOW_S,
     schema,
 )
-from kafkalite.spark.manifest import Target
+from kafkalite.load.manifest import Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from kafkalite.load.manifest import Change, DataFile, Target
+from kafkalite.load.parquet import Writing, folder_of, write
 from kafkalite.model import TopicPartition
-from kafkalite.spark.manifest import Change, DataFile, Target
-from kafkalite.spark.parquet import Writing, folder_of, write
 
 HOUR_US = 3_600_000_000
 

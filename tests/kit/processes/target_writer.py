@@ -7,9 +7,9 @@ then it compacts.
 import sys
 from pathlib import Path
 
+from kafkalite.load.compaction import compact
+from kafkalite.load.manifest import Target
 from kafkalite.model import TopicPartition
-from kafkalite.spark.compaction import compact
-from kafkalite.spark.manifest import Target
 from tests.kit.harness.load_target import add
 
 RECORDS = 20

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafkalite.cli import EXIT_FAILURE, EXIT_USAGE, load, main
-from kafkalite.spark.manifest import LoadError, Target
+from kafkalite.load.manifest import LoadError, Target
 from tests.kit.harness.load_target import add
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from kafkalite.examples.pipeline.report import write_report
 from kafkalite.examples.pipeline.run import Outcome, Plan
-from kafkalite.spark.load import publish
-from kafkalite.spark.manifest import Change, Target
-from kafkalite.spark.parquet import Writing
+from kafkalite.load.manifest import Change, Target
+from kafkalite.load.parquet import Writing
+from kafkalite.spark.load.loading import publish
 
 BEGAN_MS = 1_700_000_000_000
 SENT = {"web0": 100, "web1": 1000}

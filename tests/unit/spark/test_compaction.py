@@ -6,9 +6,9 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 
+from kafkalite.load.compaction import compact, groups
+from kafkalite.load.manifest import DataFile, LoadError, Share, Target
 from kafkalite.spark import load
-from kafkalite.spark.compaction import compact, groups
-from kafkalite.spark.manifest import DataFile, LoadError, Share, Target
 from tests.kit.harness.load_target import add
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from kafkalite.load import manifest
+from kafkalite.load.manifest import SNAPSHOT_EVERY, Change, DataFile, LoadError, Share, State, Target
+from kafkalite.load.parquet import folder_of
 from kafkalite.model import TopicPartition
-from kafkalite.spark import manifest
-from kafkalite.spark.manifest import SNAPSHOT_EVERY, Change, DataFile, LoadError, Share, State, Target
-from kafkalite.spark.parquet import folder_of
 
 KEY = TopicPartition("t", 0)
 

@@ -8,19 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalite.client import OffsetRange
+from kafkalite.load.positions import from_json, to_json
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
-from kafkalite.spark.offsets import (
+from kafkalite.spark.options import OffsetBound, OptionError
+from kafkalite.spark.source.offsets import (
     DataLoss,
     Piece,
     checked_ranges,
-    cut_at_size,
-    cut_to,
+    end_at_size,
     fair_shares,
-    from_json,
     resolve,
-    to_json,
+    split_to_count,
 )
-from kafkalite.spark.options import Bound, OptionError
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 
@@ -65,24 +64,24 @@ class TestResolve:
     @pytest.mark.parametrize(
         ("bound", "expected"),
         [
-            (Bound(everywhere=OFFSET_EARLIEST), {A0: 10, A1: 10}),
-            (Bound(everywhere=OFFSET_LATEST), {A0: 100, A1: 100}),
-            (Bound(offsets={A0: 33, A1: OFFSET_LATEST}), {A0: 33, A1: 100}),
-            (Bound(offsets={A0: OFFSET_EARLIEST, A1: 5}), {A0: 10, A1: 5}),
-            (Bound(timestamps=1050), {A0: 50, A1: 50}),
-            (Bound(timestamps={A0: 0, A1: 1099}), {A0: 10, A1: 99}),
+            (OffsetBound(everywhere=OFFSET_EARLIEST), {A0: 10, A1: 10}),
+            (OffsetBound(everywhere=OFFSET_LATEST), {A0: 100, A1: 100}),
+            (OffsetBound(offsets={A0: 33, A1: OFFSET_LATEST}), {A0: 33, A1: 100}),
+            (OffsetBound(offsets={A0: OFFSET_EARLIEST, A1: 5}), {A0: 10, A1: 5}),
+            (OffsetBound(timestamps=1050), {A0: 50, A1: 50}),
+            (OffsetBound(timestamps={A0: 0, A1: 1099}), {A0: 10, A1: 99}),
         ],
     )
-    def test_what_a_bound_means(self, bound: Bound, expected: dict) -> None:
+    def test_what_a_bound_means(self, bound: OffsetBound, expected: dict) -> None:
         assert resolve(bound, [A1, A0], FakeLog().look_up, missing="error") == expected
 
     def test_offsets_alone_ask_nobody(self) -> None:
         log = FakeLog()
-        resolve(Bound(offsets={A0: 1}), [A0], log.look_up, missing="error")
+        resolve(OffsetBound(offsets={A0: 1}), [A0], log.look_up, missing="error")
         assert log.asked == []
 
     def test_a_time_without_a_record(self) -> None:
-        late = Bound(timestamps={A0: 1050, A1: 5000}, option="startingTimestamp")
+        late = OffsetBound(timestamps={A0: 1050, A1: 5000}, option="startingTimestamp")
         assert resolve(late, [A0, A1], FakeLog().look_up, missing="latest") == {A0: 50, A1: 100}
         with pytest.raises(OptionError, match=r"option startingTimestamp: no record of a-1 is as young as 5000 ms"):
             resolve(late, [A0, A1], FakeLog().look_up, missing="error")
@@ -90,9 +89,9 @@ class TestResolve:
     @pytest.mark.parametrize("field", ["offsets", "timestamps"])
     def test_partitions_have_to_be_those_that_are_read(self, field: str) -> None:
         with pytest.raises(OptionError, match="says nothing about a-1"):
-            resolve(Bound(**{field: {A0: 1}}), [A0, A1], FakeLog().look_up, missing="error")
+            resolve(OffsetBound(**{field: {A0: 1}}), [A0, A1], FakeLog().look_up, missing="error")
         with pytest.raises(OptionError, match="names b-0, which is not among"):
-            resolve(Bound(**{field: {A0: 1, B0: 1}}), [A0], FakeLog().look_up, missing="error")
+            resolve(OffsetBound(**{field: {A0: 1, B0: 1}}), [A0], FakeLog().look_up, missing="error")
 
 
 class TestCheckedRanges:
@@ -172,16 +171,16 @@ class TestCutting:
     @given(pieces_of_a_partition, st.integers(0, 10**10))
     def test_a_cut_by_size_makes_progress_and_stays_inside(self, lengths: list, size: int) -> None:
         pieces = laid_out(lengths)
-        cut = cut_at_size(pieces, size)
+        cut = end_at_size(pieces, size)
         assert pieces[0].start < cut <= pieces[-1].end
         before = sum(p.size * max(0, min(cut, p.end) - p.start) / (p.end - p.start) for p in pieces)
         assert before <= size + 1 or cut == pieces[0].start + 1
-        assert cut_at_size(pieces, size + 10**6) >= cut
+        assert end_at_size(pieces, size + 10**6) >= cut
 
     @given(pieces_of_a_partition, pieces_of_a_partition, st.integers(1, 60))
     def test_cut_pieces_cover_the_same_and_are_enough(self, one: list, two: list, count: int) -> None:
         given_pieces = [Piece(A0, *r) for r in laid_out(one)] + [Piece(B0, *r) for r in laid_out(two)]
-        found = cut_to(given_pieces, count)
+        found = split_to_count(given_pieces, count)
         total = sum(piece.end - piece.start for piece in given_pieces)
         assert len(found) == max(len(given_pieces), min(count, total))
         assert sum(piece.size for piece in found) == sum(piece.size for piece in given_pieces)
@@ -193,8 +192,8 @@ class TestCutting:
             assert at == 7 + sum(length for length, _ in wanted)
 
     def test_the_largest_is_cut_first(self) -> None:
-        found = cut_to([Piece(A0, 0, 10, 100), Piece(B0, 0, 10, 1000)], 4)
+        found = split_to_count([Piece(A0, 0, 10, 100), Piece(B0, 0, 10, 1000)], 4)
         assert found == [Piece(A0, 0, 10, 100), Piece(B0, 0, 2, 200), Piece(B0, 2, 5, 300), Piece(B0, 5, 10, 500)]
 
     def test_nothing_stays_nothing(self) -> None:
-        assert cut_to([], 5) == []
+        assert split_to_count([], 5) == []

@@ -10,7 +10,7 @@ from kafkalite.spark.options import (
     REFUSED,
     REFUSED_BY_BATCHES,
     REFUSED_BY_STREAMS,
-    Bound,
+    OffsetBound,
     OptionError,
     SourceOptions,
     StreamOptions,
@@ -28,8 +28,8 @@ def parse(**options: str) -> SourceOptions:
 
 def test_defaults_are_those_of_sparks_connector() -> None:
     options = parse()
-    assert options.starting == Bound(everywhere=OFFSET_EARLIEST)
-    assert options.ending == Bound(everywhere=OFFSET_LATEST)
+    assert options.starting == OffsetBound(everywhere=OFFSET_EARLIEST)
+    assert options.ending == OffsetBound(everywhere=OFFSET_LATEST)
     assert options.subscription == Subscription(topics=("a",))
     assert options.fail_on_data_loss
     assert not options.include_headers
@@ -53,14 +53,14 @@ def test_names_are_in_any_case() -> None:
 
 
 STARTS = {
-    "startingTimestamp": ("7", Bound(timestamps=7)),
-    "startingOffsetsByTimestamp": ('{"a": {"0": 8}}', Bound(timestamps={A0: 8})),
-    "startingOffsets": ('{"a": {"0": -2, "1": 3}}', Bound(offsets={A0: OFFSET_EARLIEST, A1: 3})),
+    "startingTimestamp": ("7", OffsetBound(timestamps=7)),
+    "startingOffsetsByTimestamp": ('{"a": {"0": 8}}', OffsetBound(timestamps={A0: 8})),
+    "startingOffsets": ('{"a": {"0": -2, "1": 3}}', OffsetBound(offsets={A0: OFFSET_EARLIEST, A1: 3})),
 }
 ENDS = {
-    "endingTimestamp": ("7", Bound(timestamps=7)),
-    "endingOffsetsByTimestamp": ('{"a": {"0": 8}}', Bound(timestamps={A0: 8})),
-    "endingOffsets": ('{"a": {"0": -1, "1": 3}}', Bound(offsets={A0: OFFSET_LATEST, A1: 3})),
+    "endingTimestamp": ("7", OffsetBound(timestamps=7)),
+    "endingOffsetsByTimestamp": ('{"a": {"0": 8}}', OffsetBound(timestamps={A0: 8})),
+    "endingOffsets": ('{"a": {"0": -1, "1": 3}}', OffsetBound(offsets={A0: OFFSET_LATEST, A1: 3})),
 }
 
 
@@ -131,7 +131,7 @@ def test_what_is_always_refused_is_no_known_option() -> None:
 class TestStreams:
     def test_defaults(self) -> None:
         options = StreamOptions.parse(BASE)
-        assert options.source.starting == Bound(everywhere=OFFSET_LATEST)
+        assert options.source.starting == OffsetBound(everywhere=OFFSET_LATEST)
         assert (options.rows_max, options.rows_min, options.size_max, options.group_id) == (None, None, None, None)
         assert options.delay_max_s == 900
         assert options.commits

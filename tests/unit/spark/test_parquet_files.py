@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalite.spark.manifest import DataFile, LoadError, Share
-from kafkalite.spark.parquet import NO_PLACE, OPEN_MAX, Writing, folder_of, write
+from kafkalite.load.manifest import DataFile, LoadError, Share
+from kafkalite.load.parquet import NO_PLACE, OPEN_MAX, Writing, folder_of, write
 
 HOUR_US = 3_600_000_000
 SCHEMA = pa.schema(

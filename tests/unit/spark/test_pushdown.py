@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kafkalite.model import TopicPartition
 from kafkalite.spark.options import INT64_MAX
-from kafkalite.spark.pushdown import EPOCH, Narrowing, narrowed
+from kafkalite.spark.source.pushdown import EPOCH, Narrowing, narrowed
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 

@@ -3,8 +3,9 @@
 import pytest
 
 from kafkalite.record.compression import Codec
-from kafkalite.spark.options import OptionError
-from kafkalite.spark.sink_options import HEADERS, KNOWN, REFUSED, SinkOptions
+from kafkalite.spark.options import GivenOptions, OptionError
+from kafkalite.spark.sink import options as sink_options
+from kafkalite.spark.sink.options import HEADERS, KNOWN, REFUSED, SinkOptions
 
 BASE = {"kafka.bootstrap.servers": "one:1", "topic": "t"}
 VALUE = {"value": "binary"}
@@ -85,16 +86,13 @@ def test_every_known_option_is_asked_for() -> None:
             asked.add(name)
             return super().get(name, default)  # type: ignore[arg-type]
 
-    from kafkalite.spark import sink_options
-    from kafkalite.spark.options import Given
-
-    class Watching(Given):
+    class Watching(GivenOptions):
         def __init__(self, *given: object) -> None:
             super().__init__(*given)  # type: ignore[arg-type]
             self._values = Watched(self._values)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sink_options, "Given", Watching)
+        patch.setattr(sink_options, "GivenOptions", Watching)
         SinkOptions.parse(values, VALUE, streaming=True)
     assert asked == {name.lower() for name in KNOWN}
 

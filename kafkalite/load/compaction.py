@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kafkalite.spark.manifest import Change, DataFile, Share, Target, now_ms
-from kafkalite.spark.parquet import FILE_SIZE, ROW_GROUP_SIZE, folder_of
+from kafkalite.load.manifest import Change, DataFile, Share, Target, now_ms
+from kafkalite.load.parquet import FILE_SIZE, ROW_GROUP_SIZE, folder_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -1,12 +1,4 @@
-"""Loads topics into Parquet files by topic and hour, each record exactly once: in batches, or as a stream.
-
-    load(spark, path, ...)      all that there is now, from where the manifests end: `kafkalite load`
-    stream_to(frame, path)      a streaming DataFrame, batch after batch, until it is stopped
-    files(path), read(spark, path), dataset(path)    what is loaded, by the manifests
-    compact(path)               few large files in place of many small ones
-
-What was read and how far are published by one rename (kafkalite.spark.manifest), so a load that is killed at any
-moment, and started again, goes on where the last change ended. `python -m kafkalite.spark.load` is `kafkalite load`.
+"""Loads by Spark: what topics hold now, or a streaming query, into the files and manifests of `kafkalite.load`.
 
 Thread rule: functions; several loads, streams and compactions of one directory take turns, whatever processes they
 are in.
@@ -15,23 +7,21 @@ are in.
 from __future__ import annotations
 
 import functools
-import importlib
 import json
 import math
 import os
 import re
-import sys
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from kafkalite.load.contents import paths
+from kafkalite.load.manifest import Change, DataFile, LoadError, Target
+from kafkalite.load.parquet import CODECS, FILE_SIZE, NEEDED, RESULT, Writing, folder_of, write
 from kafkalite.model import TopicPartition
-from kafkalite.spark.compaction import compact
-from kafkalite.spark.load_plan import LoadPlan, starting_at
-from kafkalite.spark.manifest import Change, DataFile, LoadError, State, Target
+from kafkalite.spark.load.plan import LoadPlan, starting_at
 from kafkalite.spark.options import SourceOptions
-from kafkalite.spark.parquet import CODECS, FILE_SIZE, NEEDED, RESULT, Writing, folder_of, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -39,21 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-    from kafkalite.spark.load_plan import Round
-
-__all__ = [
-    "LoadError",
-    "Published",
-    "Summary",
-    "compact",
-    "dataset",
-    "files",
-    "load",
-    "positions",
-    "publisher",
-    "read",
-    "stream_to",
-]
+    from kafkalite.spark.load.plan import Round
 
 COMMIT_SIZE: Final = 1024 * 1024 * 1024
 """Bytes on the wire, about, that a load publishes at a time."""
@@ -315,57 +291,14 @@ def publisher(
 # --- what is loaded ---------------------------------------------------------------------------------------------------
 
 
-def state_of(path: str | os.PathLike[str]) -> State:
-    """What the manifests say now. LoadError where there are none."""
-    target = Target(path)
-    target.require()
-    return target.refresh()
-
-
-def files(path: str | os.PathLike[str], topic: str | None = None) -> list[DataFile]:
-    """The files that are loaded, of one topic or all; their paths are relative to `path`."""
-    return [file for file in state_of(path).files.values() if topic in (None, file.topic)]
-
-
-def positions(path: str | os.PathLike[str]) -> dict[TopicPartition, int]:
-    """The next offset of each partition that was loaded."""
-    return dict(state_of(path).positions)
-
-
-def dataset(path: str | os.PathLike[str], topic: str | None = None) -> Any:
-    """What is loaded as a pyarrow.dataset, with topic, date and hour as columns. LoadError when that is nothing."""
-    import pyarrow as pa
-    import pyarrow.dataset as ds
-
-    places = pa.schema([pa.field("topic", pa.string()), pa.field("date", pa.date32()), pa.field("hour", pa.int32())])
-    return ds.dataset(
-        some_files(path, topic),
-        format="parquet",
-        partitioning=ds.partitioning(places, flavor="hive"),
-        partition_base_dir=str(Path(path).absolute()),
-    )
-
-
 def read(spark: SparkSession, path: str | os.PathLike[str], topic: str | None = None) -> DataFrame:
     """What is loaded as a DataFrame, with topic, date and hour as columns. LoadError when that is nothing."""
     from pyspark.sql.types import StringType, StructField, StructType
 
-    found = some_files(path, topic)
+    found = paths(path, topic)
     reader = spark.read.option("basePath", str(Path(path).absolute()))
     frame = reader.parquet(*found)
     if frame.schema["topic"].dataType == StringType():
         return frame
     fields = [StructField("topic", StringType()) if field.name == "topic" else field for field in frame.schema.fields]
     return reader.schema(StructType(fields)).parquet(*found)  # topics that are numbers stay what they are called
-
-
-def some_files(path: str | os.PathLike[str], topic: str | None) -> list[str]:
-    """Absolute paths. LoadError when there are none."""
-    found = [str(Path(path).absolute() / file.path) for file in files(path, topic)]
-    if not found:
-        raise LoadError(f"nothing is loaded in {Path(path).absolute()}{'' if topic is None else f' of {topic}'}")
-    return found
-
-
-if __name__ == "__main__":  # by name: the command line stands above, and is not known here
-    raise SystemExit(importlib.import_module("kafkalite.cli").main(["load", *sys.argv[1:]]))

@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kafkalite.spark.offsets import from_json, to_json
+from kafkalite.load.positions import from_json, to_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

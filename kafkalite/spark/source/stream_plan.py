@@ -20,18 +20,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkalite.client import ISOLATIONS, Client, ClientError, split_by_size
 from kafkalite.errors import KafkaError, OffsetOutOfRange
+from kafkalite.load.positions import from_json, to_json
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, ZERO_UUID, TopicPartition, uuid_bytes, uuid_text
-from kafkalite.spark.offsets import (
-    REMEDY,
-    DataLoss,
-    checked_ranges,
-    cut_at_size,
-    fair_shares,
-    from_json,
-    resolve,
-    to_json,
-)
-from kafkalite.spark.ranges import Offsets, Task, client_for, discover, partitions_of, pieces_of
+from kafkalite.spark.source.offsets import REMEDY, DataLoss, checked_ranges, end_at_size, fair_shares, resolve
+from kafkalite.spark.source.plan import Offsets, ReadTask, client_for, discover, partitions_of, split_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -50,7 +42,7 @@ ESTIMATE_PIECE = 1 << 20
 """Bytes between the places at which an estimate of sizes may interpolate, at least."""
 
 
-class Spot(NamedTuple):
+class StreamPosition(NamedTuple):
     """Where a query stands: offsets, and the ids of their topics as far as they are known."""
 
     offsets: dict[TopicPartition, int]
@@ -63,7 +55,7 @@ class Spot(NamedTuple):
         return {**({IDS: ids} if ids else {}), **to_json(self.offsets)}
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Spot:
+    def from_json(cls, value: Mapping[str, Any]) -> StreamPosition:
         """What `to_json` wrote, or positions alone. ValueError for anything else."""
         ids = value.get(IDS, {})
         if not isinstance(ids, dict) or not all(isinstance(text, str) for text in ids.values()):
@@ -78,11 +70,11 @@ class StreamPlanner:
         self._options = options
         self._source = options.source
         self._clock = clock
-        self._initial: Spot | None = None
+        self._initial: StreamPosition | None = None
         self._committed: dict[TopicPartition, int] | None = None
-        self._latest: Spot | None = None
+        self._latest: StreamPosition | None = None
         self._bounded = False
-        self._target: Spot | None = None
+        self._target: StreamPosition | None = None
         self._planned_at: float | None = None
 
     # --- what the engine asks -----------------------------------------------------------------------------------------
@@ -95,7 +87,7 @@ class StreamPlanner:
             keys = partitions_of(self._source.subscription, topics)
             strategy = self._source.timestamp_strategy
             starts = resolve(self._source.starting, keys, look_up, missing=strategy)
-            self._initial = Spot(starts, ids_of(topics))
+            self._initial = StreamPosition(starts, ids_of(topics))
         return self._initial.to_json()
 
     def bound(self) -> None:
@@ -105,7 +97,7 @@ class StreamPlanner:
 
     def latest(self, start: Mapping[str, Any], *, limited: bool) -> dict[str, Any]:
         """Where the next batch ends; `start` where there is nothing to read, or too little to begin now."""
-        at = Spot.from_json(start)
+        at = StreamPosition.from_json(start)
         if self._initial is None or at.offsets != self._initial.offsets:
             self._commit(at)
         there = self._available(at)
@@ -116,9 +108,9 @@ class StreamPlanner:
         """Where the partitions end, as of the last look."""
         return None if self._latest is None else self._latest.to_json()
 
-    def tasks(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Task]:
+    def tasks(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[ReadTask]:
         """What the tasks of a batch read. DataLoss where that is to fail."""
-        first, last = Spot.from_json(start), Spot.from_json(end)
+        first, last = StreamPosition.from_json(start), StreamPosition.from_json(end)
         keys = sorted(last.offsets)
         starts = {key: begin_of(first, last, key) for key in keys}
         moving = [key for key in keys if starts[key] < last.offsets[key]]
@@ -134,9 +126,9 @@ class StreamPlanner:
         )
         for loss in losses:
             log.warning("%s; failOnDataLoss is false, so what is left is read", loss)
-        pieces = pieces_of(client, ranges, self._source)
+        pieces = split_ranges(client, ranges, self._source)
         ids = {name: uuid_bytes(text) for name, text in last.ids.items()}
-        return [Task(piece, ids.get(piece.key.topic)) for piece in pieces]
+        return [ReadTask(piece, ids.get(piece.key.topic)) for piece in pieces]
 
     # --- how far ------------------------------------------------------------------------------------------------------
 
@@ -145,16 +137,16 @@ class StreamPlanner:
         client = client_for(settings)
         return client, Offsets(client, ISOLATIONS[settings.isolation_level])
 
-    def _available(self, at: Spot) -> Spot:
+    def _available(self, at: StreamPosition) -> StreamPosition:
         """The end of everything there is to read, of a bounded query what there was at its first look."""
         if self._target is not None:
             ends = {key: max(offset, self._target.offsets.get(key, offset)) for key, offset in at.offsets.items()}
-            return Spot({**self._target.offsets, **ends}, {**at.ids, **self._target.ids})
+            return StreamPosition({**self._target.offsets, **ends}, {**at.ids, **self._target.ids})
         for attempt in range(SETTLE_ATTEMPTS):
             client, look_up = self._look_up()
             topics = discover(client, self._source.subscription)
             keys = partitions_of(self._source.subscription, topics)
-            found = Spot(look_up(dict.fromkeys(keys, OFFSET_LATEST)), ids_of(topics))
+            found = StreamPosition(look_up(dict.fromkeys(keys, OFFSET_LATEST)), ids_of(topics))
             losses = lost(at, found)
             if not losses:
                 break
@@ -169,7 +161,7 @@ class StreamPlanner:
             self._target = found
         return found
 
-    def _admit(self, at: Spot, there: Spot) -> Spot:
+    def _admit(self, at: StreamPosition, there: StreamPosition) -> StreamPosition:
         """As much of what is there as the limits allow."""
         starts = {key: begin_of(at, there, key) for key in there.offsets}
         backlog = {key: max(0, there.offsets[key] - starts[key]) for key in there.offsets}
@@ -177,18 +169,18 @@ class StreamPlanner:
         now = self._clock()
         waiting = self._planned_at is not None and now - self._planned_at < self._options.delay_max_s
         if waiting and not self._bounded and total < (self._options.rows_min or 0):
-            return Spot(at.offsets, {**there.ids, **at.ids})
+            return StreamPosition(at.offsets, {**there.ids, **at.ids})
         self._planned_at = now
         turn = sum(starts.values())
         if self._options.rows_max is not None and total > self._options.rows_max:
             backlog = fair_shares(backlog, self._options.rows_max, turn)
         ends = {key: starts[key] + backlog.get(key, 0) for key in there.offsets}
         if self._options.size_max is not None:
-            ends = self._cut_by_size(starts, ends, self._options.size_max, turn)
+            ends = self._ends_within(starts, ends, self._options.size_max, turn)
         # Where there is less than before, and that is allowed, the query goes on from what is there.
-        return Spot({key: min(ends[key], there.offsets[key]) for key in ends}, there.ids)
+        return StreamPosition({key: min(ends[key], there.offsets[key]) for key in ends}, there.ids)
 
-    def _cut_by_size(
+    def _ends_within(
         self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], limit: int, turn: int
     ) -> dict[TopicPartition, int]:
         """Ends at which all ranges together have about `limit` bytes, one offset in each of some at least."""
@@ -203,12 +195,12 @@ class StreamPlanner:
                     log.warning("offsets from %d on of %s aged out while a batch was planned", starts[key], key)
         sizes = {key: max(1, sum(piece.size for piece in pieces)) for key, pieces in found.items()}
         shares = fair_shares(sizes, limit, turn)
-        cut = {key: cut_at_size(found[key], share) for key, share in shares.items()}
+        cut = {key: end_at_size(found[key], share) for key, share in shares.items()}
         return {key: cut.get(key, starts[key] if key in found else ends[key]) for key in ends}
 
     # --- for lag tools ------------------------------------------------------------------------------------------------
 
-    def _commit(self, at: Spot) -> None:
+    def _commit(self, at: StreamPosition) -> None:
         """Commits finished work for the group. What goes wrong is logged: the checkpoint has the truth."""
         group = self._options.group_id
         if group is None or not self._options.commits or at.offsets == self._committed:
@@ -229,19 +221,19 @@ def ids_of(topics: Mapping[str, Any]) -> dict[str, str]:
     return {name: uuid_text(row.topic_id) for name, row in topics.items() if row.topic_id != ZERO_UUID}
 
 
-def begin_of(start: Spot, end: Spot, key: TopicPartition) -> int:
+def begin_of(start: StreamPosition, end: StreamPosition, key: TopicPartition) -> int:
     """From where a batch reads a partition: from the first record, where it or its topic is new."""
     if made_anew(start, end, key.topic):
         return 0
     return min(start.offsets.get(key, 0), end.offsets[key])
 
 
-def made_anew(start: Spot, end: Spot, topic: str) -> bool:
+def made_anew(start: StreamPosition, end: StreamPosition, topic: str) -> bool:
     """Whether a topic of that name is another one now."""
     return topic in start.ids and topic in end.ids and start.ids[topic] != end.ids[topic]
 
 
-def lost(at: Spot, found: Spot) -> list[str]:
+def lost(at: StreamPosition, found: StreamPosition) -> list[str]:
     """What a query has reached that is not there any more."""
     losses = []
     for key, offset in sorted(at.offsets.items()):

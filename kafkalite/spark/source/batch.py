@@ -4,7 +4,7 @@
     process of a stream  KafkaliteStreamReader.latestOffset, partitions: one object as long as the query runs
     worker processes     read ─▶ pyarrow.RecordBatches
 
-Writers are in `kafkalite.spark.sink`.
+Writers are in `kafkalite.spark.sink.writers`.
 
 Spark prunes no columns of a Python source, so a schema of the user's own is the projection: what it leaves out is not
 even decoded. PySpark finds the source by itself, through the package `pyspark_kafkalite`.
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -30,15 +30,15 @@ from pyspark.sql.types import (
 )
 
 from kafkalite.client.columns.arrow import COLUMNS
-from kafkalite.spark.options import OptionError, SourceOptions, StreamOptions, includes_headers
-from kafkalite.spark.pushdown import narrowed
-from kafkalite.spark.ranges import EVERYTHING, client_for, plan, read_task, settle
-from kafkalite.spark.sink_options import SinkOptions
+from kafkalite.spark.options import OptionError, SourceOptions
+from kafkalite.spark.source.plan import EVERYTHING, client_for, plan_tasks
+from kafkalite.spark.source.pushdown import narrowed
+from kafkalite.spark.source.reading import read_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter, Filter
+    from pyspark.sql.datasource import Filter
 
 HEADERS_TYPE = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 TYPES = {
@@ -54,45 +54,6 @@ TYPES = {
 """As Spark has the columns; all may be null to it."""
 
 
-class KafkaliteDataSource(DataSource):
-    """What `format("kafkalite")` is. Options and rows: docs/spark.md."""
-
-    @classmethod
-    def name(cls) -> str:
-        """As users write it."""
-        return "kafkalite"
-
-    def schema(self) -> StructType:
-        """Every column; headers with includeHeaders."""
-        headers = includes_headers(self.options)
-        return StructType([StructField(name, TYPES[name]) for name in COLUMNS if name != "headers" or headers])
-
-    def reader(self, schema: StructType) -> KafkaliteReader:
-        """For a batch query."""
-        options = SourceOptions.parse(self.options)
-        kind = PushdownReader if options.pushdown else KafkaliteReader
-        return kind(options, columns_of(schema))
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # PySpark's name
-        """For a streaming query."""
-        from kafkalite.spark.stream_source import KafkaliteStreamReader
-
-        return KafkaliteStreamReader(StreamOptions.parse(self.options), columns_of(schema))
-
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """For a batch query."""
-        from kafkalite.spark.sink import KafkaliteWriter
-
-        return KafkaliteWriter(SinkOptions.parse(self.options, types_of(schema), streaming=False, overwrite=overwrite))
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  # PySpark's name
-        """For a streaming query."""
-        from kafkalite.spark.sink import KafkaliteStreamWriter
-
-        options = SinkOptions.parse(self.options, types_of(schema), streaming=True, overwrite=overwrite)
-        return KafkaliteStreamWriter(options)
-
-
 class KafkaliteReader(DataSourceReader):
     """Reads what was there when the query was planned."""
 
@@ -103,14 +64,13 @@ class KafkaliteReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """One a task."""
-        tasks = plan(client_for(self._options.client), self._options, self._narrowing)
+        tasks = plan_tasks(client_for(self._options.client), self._options, self._narrowing)
         return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The record batches of a task; none for the one that Spark makes when there is nothing to read."""
         if partition.value is None:
             return iter(())
-        settle()
         return read_task(self._options, self._columns, partition.value)
 
 
@@ -140,12 +100,3 @@ def columns_of(schema: StructType) -> tuple[str, ...]:
     if not schema.fields:
         raise OptionError("a schema without columns asks for nothing")
     return tuple(field.name for field in schema.fields)
-
-
-def types_of(schema: StructType) -> dict[str, str]:
-    """Column → type as Spark writes it. OptionError for a name that comes twice."""
-    names = schema.fieldNames()
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise OptionError(f"there are two columns {twice[0]!r}")
-    return {field.name: field.dataType.simpleString() for field in schema.fields}

@@ -28,15 +28,15 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalite.client import Client, ClientError, ColumnWriter
 from kafkalite.errors import InvalidProducerEpoch, InvalidTxnState, KafkaError, ProducerFenced
-from kafkalite.spark.markers import Marker, Markers, Tally
-from kafkalite.spark.writing import SinkError
+from kafkalite.spark.sink.markers import Marker, Markers, Tally
+from kafkalite.spark.sink.writing import SinkError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from kafkalite.client import PreparedTransaction
-    from kafkalite.spark.sink_options import SinkOptions
-    from kafkalite.spark.writing import Task
+    from kafkalite.spark.sink.options import SinkOptions
+    from kafkalite.spark.sink.writing import WriteTask
 
 MARKER_WAIT_S = 60.0
 """Besides the time a transaction has: how long a coordinator may take to end it."""
@@ -48,7 +48,7 @@ TAKEN = (ProducerFenced, InvalidProducerEpoch, InvalidTxnState)
 class Outcome:
     """What a task of a batch tells the driver."""
 
-    task: Task
+    task: WriteTask
     rows: int
     checksum: int
     prepared: PreparedTransaction | None = None
@@ -61,7 +61,7 @@ class Outcome:
 # --- in a task --------------------------------------------------------------------------------------------------------
 
 
-def prepare(options: SinkOptions, task: Task, batches: Iterator[Any]) -> Outcome:
+def prepare(options: SinkOptions, task: WriteTask, batches: Iterator[Any]) -> Outcome:
     """Writes the rows of a task into a transaction that stays open, unless they were committed before. SinkError."""
     try:
         with client_of(options) as client:
@@ -86,7 +86,7 @@ def prepare(options: SinkOptions, task: Task, batches: Iterator[Any]) -> Outcome
         raise SinkError(f"{task}: {reason(options, error)}") from None
 
 
-def tasks_before(options: SinkOptions, task: Task, found: Mapping[int, Marker]) -> int | None:
+def tasks_before(options: SinkOptions, task: WriteTask, found: Mapping[int, Marker]) -> int | None:
     """How many tasks this batch had when some of it was committed; None: it was not. SinkError for what cannot be."""
     assert task.batch is not None, "batches of streams have numbers"
     newest = max((marker.batch for marker in found.values()), default=-1)
@@ -102,7 +102,7 @@ def tasks_before(options: SinkOptions, task: Task, found: Mapping[int, Marker]) 
     return next((marker.tasks for marker in found.values() if marker.batch == task.batch), None)
 
 
-def written_before(task: Task, marker: Marker, batches: Iterator[Any]) -> Outcome:
+def written_before(task: WriteTask, marker: Marker, batches: Iterator[Any]) -> Outcome:
     """Makes sure that the rows are those that were committed. SinkError."""
     tally = Tally()
     for batch in batches:
@@ -116,7 +116,7 @@ def written_before(task: Task, marker: Marker, batches: Iterator[Any]) -> Outcom
 
 
 def write_prepared(
-    options: SinkOptions, task: Task, writer: ColumnWriter, batches: Iterator[Any], before: int | None
+    options: SinkOptions, task: WriteTask, writer: ColumnWriter, batches: Iterator[Any], before: int | None
 ) -> Outcome:
     """The rows, all acknowledged. A transaction that goes wrong is aborted."""
     tally = Tally()
@@ -197,7 +197,7 @@ def client_of(options: SinkOptions) -> Client:
     return Client(options.bootstrap_servers, **dict(options.client))
 
 
-def markers_of(options: SinkOptions, client: Client, task: Task) -> Markers:
+def markers_of(options: SinkOptions, client: Client, task: WriteTask) -> Markers:
     """The markers of a task's query."""
     assert task.query is not None, "streaming queries have ids"
     return Markers(client, options.bootstrap_servers, task.query)

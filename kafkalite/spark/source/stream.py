@@ -3,7 +3,7 @@
 `commit` is not used: it comes a batch late, and never for the last one of a run. A group's offsets are committed when
 the next batch is planned, which is after the last one too.
 
-Thread rule: as in kafkalite.spark.source. The planner stays in the process of the query: it is not pickled.
+Thread rule: as in kafkalite.spark.source.batch. The planner stays in the process of the query: it is not pickled.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from kafkalite.spark.ranges import read_task, settle
-from kafkalite.spark.stream import StreamPlanner
+from kafkalite.spark.source.reading import read_task
+from kafkalite.spark.source.stream_plan import StreamPlanner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,5 +73,4 @@ class KafkaliteStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """The record batches of a task."""
         if partition.value is None:
             return iter(())
-        settle()
         return read_task(self._options.source, self._columns, partition.value)

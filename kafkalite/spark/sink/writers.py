@@ -1,6 +1,6 @@
 """`write.format("kafkalite")` and `writeStream`: what PySpark calls to write rows to topics.
 
-    worker process    write: Arrow batches ─▶ kafkalite.spark.writing, or exactly_once; a failure is one sentence
+    worker process    write: Arrow batches ─▶ kafkalite.spark.sink.writing, or exactly_once; a failure is one sentence
     driver's process  commit, abort: of the batches of a stream, exactly once
 
 Thread rule: a writer is pickled to the workers, so it holds options and nothing else.
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from kafkalite.spark.exactly_once import Outcome, abort, commit, prepare
-from kafkalite.spark.writing import Task, write_all
+from kafkalite.spark.sink.exactly_once import Outcome, abort, commit, prepare
+from kafkalite.spark.sink.writing import WriteTask, write_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kafkalite.spark.sink_options import SinkOptions
+    from kafkalite.spark.sink.options import SinkOptions
 
 QUERY = "sql.streaming.queryId"
 BATCH = "streaming.sql.batchId"
@@ -72,12 +72,12 @@ class KafkaliteStreamWriter(DataSourceStreamArrowWriter):
         abort(self._options, outcomes_of(messages))
 
 
-def present_task() -> Task:
+def present_task() -> WriteTask:
     """Which task this worker runs."""
     context = TaskContext.get()
     assert context is not None, "rows are written by tasks"
     batch = context.getLocalProperty(BATCH)
-    return Task(context.partitionId(), None if batch is None else int(batch), context.getLocalProperty(QUERY))
+    return WriteTask(context.partitionId(), None if batch is None else int(batch), context.getLocalProperty(QUERY))
 
 
 def outcomes_of(messages: Sequence[WriterCommitMessage | None]) -> list[Outcome]:

@@ -17,18 +17,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalite.client import ISOLATIONS, split_by_size
 from kafkalite.errors import OffsetOutOfRange
+from kafkalite.load.manifest import Change, LoadError
+from kafkalite.load.positions import to_json
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
-from kafkalite.spark.manifest import Change, LoadError
-from kafkalite.spark.offsets import cut_at_size, fair_shares, resolve, to_json
-from kafkalite.spark.options import Bound, Given, offset_bound
-from kafkalite.spark.ranges import Offsets, client_for, discover, partitions_of
-from kafkalite.spark.stream import ESTIMATE_PIECE, ids_of
+from kafkalite.spark.options import GivenOptions, OffsetBound, offset_bound
+from kafkalite.spark.source.offsets import end_at_size, fair_shares, resolve
+from kafkalite.spark.source.plan import Offsets, client_for, discover, partitions_of
+from kafkalite.spark.source.stream_plan import ESTIMATE_PIECE, ids_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kafkalite.client import Client
-    from kafkalite.spark.manifest import State
+    from kafkalite.load.manifest import State
     from kafkalite.spark.options import SourceOptions
 
 REMEDY = 'on_data_loss="skip" (--on-data-loss skip) loads what is left'
@@ -88,7 +89,7 @@ class LoadPlan:
         ends = {key: end for key, end in self._bounds.items() if starts[key] < end}
         if not ends:
             return None
-        ends, size = self._cut(starts, ends)
+        ends, size = self._ends_within(starts, ends)
         return Round({key: starts[key] for key in ends}, ends, size)
 
     def corrections(self, state: State) -> Change | None:
@@ -141,7 +142,7 @@ class LoadPlan:
         if why not in self.losses:
             self.losses.append(why)
 
-    def _cut(
+    def _ends_within(
         self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
     ) -> tuple[dict[TopicPartition, int], int]:
         """Ends at which all ranges together have about `commit_size` bytes, and how many they have."""
@@ -155,13 +156,13 @@ class LoadPlan:
                 raise LoadError(message) from error
         sizes = {key: max(1, sum(piece.size for piece in pieces)) for key, pieces in found.items()}
         shares = fair_shares(sizes, self._commit_size, sum(starts.values()))
-        cut = {key: cut_at_size(found[key], share) for key, share in shares.items()}
+        cut = {key: end_at_size(found[key], share) for key, share in shares.items()}
         return cut, sum(shares.values())
 
 
 def starting_at(parsed: SourceOptions, given: Mapping[str, str], starting: str | int) -> SourceOptions:
     """The options with a start for what was never loaded: the latest too, which a batch query cannot begin at."""
     if isinstance(starting, int):
-        return replace(parsed, starting=Bound(timestamps=starting), timestamp_strategy="latest")
-    bound = offset_bound(Given({**given, "startingOffsets": starting}, {}), "startingOffsets", -2)
+        return replace(parsed, starting=OffsetBound(timestamps=starting), timestamp_strategy="latest")
+    bound = offset_bound(GivenOptions({**given, "startingOffsets": starting}, {}), "startingOffsets", -2)
     return replace(parsed, starting=bound)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from kafkalite.spark.manifest import DataFile, LoadError, Share
+from kafkalite.load.manifest import DataFile, LoadError, Share
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

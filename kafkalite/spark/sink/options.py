@@ -15,7 +15,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kafkalite.record.compression import Codec
-from kafkalite.spark.options import CLIENT_TIMES, INT32_MAX, Given, OptionError, require_topic, servers_and_client
+from kafkalite.spark.options import (
+    CLIENT_TIMES,
+    INT32_MAX,
+    GivenOptions,
+    OptionError,
+    require_topic,
+    servers_and_client,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,7 +84,7 @@ class SinkOptions:
         cls, options: Mapping[str, str], columns: Mapping[str, str], *, streaming: bool, overwrite: bool = False
     ) -> SinkOptions:
         """The options of a query whose rows have these columns, name → type as Spark writes it. OptionError."""
-        given = Given(options, REFUSED, KNOWN)
+        given = GivenOptions(options, REFUSED, KNOWN)
         for name in (*WITHOUT_EFFECT, *OF_SPARK):
             given.text(name)
         if overwrite:
@@ -105,7 +112,7 @@ class SinkOptions:
         return parsed
 
 
-def producer_settings(given: Given, *, exactly_once: bool) -> tuple[tuple[str, Any], ...]:
+def producer_settings(given: GivenOptions, *, exactly_once: bool) -> tuple[tuple[str, Any], ...]:
     """Arguments of Producer, sorted. OptionError for those that contradict each other."""
     acks = ACKS[given.choice("kafka.acks", tuple(ACKS), "all")]
     idempotent = given.flag("kafka.enable.idempotence", acks == ACKS["all"])

@@ -1,10 +1,7 @@
-"""Which offsets a query reads, in how many pieces, and how they are written down: pure functions.
+"""Which offsets a query reads, and in how many pieces: pure functions.
 
-    Bound (earliest, offsets, times) ─▶ resolve ─▶ Positions ─▶ checked_ranges ─▶ split by bytes ─▶ cut_to ─▶ tasks
-    Positions ─▶ to_json: {"topic": {"0": 17}}, topics and partitions in order
+    OffsetBound (earliest, offsets, times) ─▶ resolve ─▶ Positions ─▶ checked_ranges ─▶ split_range ─▶ split_to_count
     backlog, limit ─▶ fair_shares ─▶ how much each partition gives to a micro-batch
-
-Spark compares the offsets of a stream as text, so the same positions must always be the same text.
 
 Thread rule: pure functions; `resolve` asks through the function that it is given.
 """
@@ -13,16 +10,16 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalite.model import OFFSET_LATEST, TopicPartition
-from kafkalite.spark.options import INT32_MAX, OptionError
+from kafkalite.spark.options import OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from kafkalite.client import OffsetRange
-    from kafkalite.spark.options import Bound
+    from kafkalite.spark.options import OffsetBound
 
     Positions = Mapping[TopicPartition, int]
 
@@ -40,34 +37,8 @@ class Piece(NamedTuple):
     size: int
 
 
-# --- positions --------------------------------------------------------------------------------------------------------
-
-
-def to_json(positions: Positions) -> dict[str, dict[str, int]]:
-    """{"topic": {"0": 17}} with topics by name and partitions by number, whatever order they came in."""
-    found: dict[str, dict[str, int]] = {}
-    for key in sorted(positions):
-        found.setdefault(key.topic, {})[str(key.partition)] = positions[key]
-    return found
-
-
-def from_json(value: Mapping[str, Any]) -> dict[TopicPartition, int]:
-    """The positions that `to_json` wrote, in any order. ValueError for anything else."""
-    found = {}
-    for topic, numbers in value.items():
-        if not isinstance(numbers, dict):
-            raise ValueError(f"{topic!r} has no partitions")  # noqa: TRY004  # a text is wrong, not a program
-        for partition, offset in numbers.items():
-            if not partition.isascii() or not partition.isdigit() or int(partition) > INT32_MAX:
-                raise ValueError(f"{topic!r} has no partition {partition!r}")
-            if type(offset) is not int or offset < 0:
-                raise ValueError(f"{topic}-{partition} has no offset {offset!r}")
-            found[TopicPartition(topic, int(partition))] = offset
-    return found
-
-
 def resolve(
-    bound: Bound,
+    bound: OffsetBound,
     partitions: Iterable[TopicPartition],
     look_up: Callable[[Positions], Positions],
     *,
@@ -168,7 +139,7 @@ def fair_shares(backlog: Positions, limit: int, turn: int = 0) -> dict[TopicPart
     return shares
 
 
-def cut_at_size(pieces: Sequence[OffsetRange], size: int) -> int:
+def end_at_size(pieces: Sequence[OffsetRange], size: int) -> int:
     """Up to which offset a range has about `size` bytes: at least one offset, at most all of them."""
     assert pieces, "a range that is not empty has a piece"
     left = size
@@ -180,7 +151,7 @@ def cut_at_size(pieces: Sequence[OffsetRange], size: int) -> int:
     return pieces[-1].end
 
 
-def cut_to(pieces: Iterable[Piece], count: int) -> list[Piece]:
+def split_to_count(pieces: Iterable[Piece], count: int) -> list[Piece]:
     """At least `count` pieces where there are as many offsets, made by halving the largest one again and again.
 
     They cover what the given ones cover, in the order of partitions and offsets.

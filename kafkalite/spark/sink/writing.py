@@ -21,7 +21,7 @@ from kafkalite.errors import KafkaError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kafkalite.spark.sink_options import SinkOptions
+    from kafkalite.spark.sink.options import SinkOptions
 
 WRITERS_MAX = 16
 """Settings of which a thread keeps a writer; beyond that the oldest is closed."""
@@ -36,7 +36,7 @@ class SinkError(Exception):
     """Rows were not written; the message is one sentence."""
 
 
-class Task(NamedTuple):
+class WriteTask(NamedTuple):
     """Which part of a query is written. No batch and no query: a batch query."""
 
     number: int
@@ -47,14 +47,14 @@ class Task(NamedTuple):
         return f"task {self.number}" if self.batch is None else f"task {self.number} of batch {self.batch}"
 
 
-class Kept(NamedTuple):
+class KeptWriter(NamedTuple):
     """A writer, and since when there is it."""
 
     writer: ColumnWriter
     since_s: float
 
 
-def write_all(options: SinkOptions, task: Task, batches: Iterator[Any]) -> int:
+def write_all(options: SinkOptions, task: WriteTask, batches: Iterator[Any]) -> int:
     """Sends every row, and waits until all are acknowledged; how many. SinkError."""
     rows = 0
     done = False
@@ -75,7 +75,7 @@ def write_all(options: SinkOptions, task: Task, batches: Iterator[Any]) -> int:
 
 def writer_for(options: SinkOptions) -> ColumnWriter:
     """This thread's writer of these settings."""
-    writers: dict[SinkOptions, Kept] = _kept.__dict__.setdefault("writers", {})
+    writers: dict[SinkOptions, KeptWriter] = _kept.__dict__.setdefault("writers", {})
     now = time.monotonic()
     found = writers.get(options)
     if found is not None and now - found.since_s < WRITER_AGE_S_MAX:
@@ -84,7 +84,7 @@ def writer_for(options: SinkOptions) -> ColumnWriter:
     while len(writers) >= WRITERS_MAX:
         forget(next(iter(writers)))
     client = Client(options.bootstrap_servers, **dict(options.client))
-    writers[options] = Kept(ColumnWriter(client, options.topic, **dict(options.producer)), now)
+    writers[options] = KeptWriter(ColumnWriter(client, options.topic, **dict(options.producer)), now)
     return writers[options].writer
 
 

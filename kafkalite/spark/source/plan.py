@@ -1,7 +1,6 @@
-"""Plans a batch query into pieces, and reads a piece as Arrow record batches: all of the source that is not PySpark.
+"""Plans a batch query: which pieces of which partitions its tasks read. Without PySpark.
 
     driver     subscription ─▶ partitions ─▶ starts and ends ─▶ pieces of 32 to 128 MiB, with their topic's id
-    executor   piece ─▶ ColumnReader ─▶ record batches, complete or an error (failOnDataLoss=false: what is left)
 
 A piece gives the same records whenever it is read, or fails: its ends are fixed when the query is planned. Its end is
 no count of its records: compaction and transactions leave gaps.
@@ -11,27 +10,24 @@ Thread rule: functions; each thread has Clients of its own, which live as long a
 
 from __future__ import annotations
 
-import functools
-import gc
 import logging
 import os
 import threading
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from kafkalite.client import ISOLATIONS, Client, ColumnReader, RangeUnavailable, split_by_size
-from kafkalite.client.read.reader import FETCH_SIZE
-from kafkalite.errors import InconsistentTopicId, OffsetOutOfRange, UnknownTopicOrPartition
+from kafkalite.client import ISOLATIONS, Client, split_by_size
+from kafkalite.errors import OffsetOutOfRange
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, ZERO_UUID, TopicPartition
-from kafkalite.spark.offsets import REMEDY, DataLoss, Piece, checked_ranges, cut_to, resolve
 from kafkalite.spark.options import OptionError
-from kafkalite.spark.pushdown import Narrowing
+from kafkalite.spark.source.offsets import REMEDY, DataLoss, Piece, checked_ranges, resolve, split_to_count
+from kafkalite.spark.source.pushdown import Narrowing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping
 
     from kafkalite.client import TopicDescription
-    from kafkalite.spark.offsets import Positions
     from kafkalite.spark.options import ClientSettings, SourceOptions, Subscription
+    from kafkalite.spark.source.offsets import Positions
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +46,7 @@ _kept = threading.local()
 """A worker process reads many pieces one after the other: connections are worth keeping."""
 
 
-class Task(NamedTuple):
+class ReadTask(NamedTuple):
     """A piece and the id of its topic, None where the brokers have no ids."""
 
     piece: Piece
@@ -67,9 +63,6 @@ def client_for(settings: ClientSettings) -> Client:
             clients.pop(next(iter(clients))).close()
     clients[settings] = client  # the last to be closed
     return client
-
-
-# --- planning ---------------------------------------------------------------------------------------------------------
 
 
 def discover(client: Client, subscription: Subscription) -> dict[str, TopicDescription]:
@@ -110,7 +103,7 @@ class Offsets:
         return {key: self._known[key, at] for key, at in stamps.items()}
 
 
-def plan(client: Client, options: SourceOptions, narrowing: Narrowing = EVERYTHING) -> list[Task]:
+def plan_tasks(client: Client, options: SourceOptions, narrowing: Narrowing = EVERYTHING) -> list[ReadTask]:
     """What the tasks of a batch query read; nothing where there is nothing. DataLoss, OptionError, KafkaError.
 
     With a narrowing, what it leaves out is not missed where it is gone.
@@ -126,18 +119,20 @@ def plan(client: Client, options: SourceOptions, narrowing: Narrowing = EVERYTHI
     ranges, losses = checked_ranges(starts, ends, earliest, latest, fail_on_data_loss=options.fail_on_data_loss)
     for loss in losses:
         log.warning("%s; failOnDataLoss is false, so what is left is read", loss)
-    pieces = pieces_of(client, ranges, options)
+    pieces = split_ranges(client, ranges, options)
     ids = {name: None if row.topic_id == ZERO_UUID else row.topic_id for name, row in topics.items()}
-    return [Task(piece, ids[piece.key.topic]) for piece in pieces]
+    return [ReadTask(piece, ids[piece.key.topic]) for piece in pieces]
 
 
-def pieces_of(client: Client, ranges: Mapping[TopicPartition, tuple[int, int]], options: SourceOptions) -> list[Piece]:
+def split_ranges(
+    client: Client, ranges: Mapping[TopicPartition, tuple[int, int]], options: SourceOptions
+) -> list[Piece]:
     """What each task reads of these ranges."""
-    pieces = [piece for key, (start, end) in ranges.items() for piece in split(client, key, start, end, options)]
+    pieces = [piece for key, (start, end) in ranges.items() for piece in split_range(client, key, start, end, options)]
     if options.min_partitions is not None:
-        return cut_to(pieces, options.min_partitions)
+        return split_to_count(pieces, options.min_partitions)
     if options.size_target is None:
-        return cut_to(pieces, task_count(sum(piece.size for piece in pieces), os.cpu_count() or 1))
+        return split_to_count(pieces, task_count(sum(piece.size for piece in pieces), os.cpu_count() or 1))
     return pieces
 
 
@@ -146,7 +141,7 @@ def task_count(size: int, core_count: int) -> int:
     return min(TASKS_PER_CORE * core_count, size // TASK_SIZE_MIN)
 
 
-def split(client: Client, key: TopicPartition, start: int, end: int, options: SourceOptions) -> list[Piece]:
+def split_range(client: Client, key: TopicPartition, start: int, end: int, options: SourceOptions) -> list[Piece]:
     """A range in pieces of about the wanted size."""
     try:
         return [
@@ -156,68 +151,3 @@ def split(client: Client, key: TopicPartition, start: int, end: int, options: So
         if options.fail_on_data_loss:
             raise DataLoss(f"offsets from {start} on of {key} aged out while they were planned; {REMEDY}") from error
         return [Piece(key, start, end, 0)]
-
-
-# --- reading ----------------------------------------------------------------------------------------------------------
-
-
-@functools.cache
-def settle() -> None:
-    """Takes what a worker has imported out of the sight of its garbage collector, once.
-
-    PySpark's daemon collects after each task; walking all modules again took 20 to 40 ms each time, which is as long as
-    reading 50,000 rows.
-    """
-    gc.freeze()
-
-
-def read_task(options: SourceOptions, columns: Sequence[str], task: Task) -> Iterator[Any]:
-    """The records of a piece as pyarrow.RecordBatches of these columns. DataLoss, RangeUnavailable, KafkaError."""
-    settings = options.client
-    client = client_for(settings)
-    (key, start, end, _), topic_id = task
-
-    def reader(names: Sequence[str]) -> ColumnReader:
-        return ColumnReader(
-            client,
-            isolation_level=settings.isolation_level,
-            columns=names,
-            fetch_size=settings.fetch_size or FETCH_SIZE,
-            check_crcs=settings.check_crcs,
-            stall_timeout_s=settings.stall_timeout_s,
-        )
-
-    if not options.fail_on_data_loss:
-        with_offset = columns if "offset" in columns else [*columns, "offset"]
-        for batch in what_is_left(reader(with_offset), task):
-            yield batch if with_offset is columns else batch.select(list(columns))
-        return
-    try:
-        yield from reader(columns).read(key.topic, key.partition, start, end, topic_id=topic_id)
-    except (OffsetOutOfRange, InconsistentTopicId, UnknownTopicOrPartition) as error:
-        raise DataLoss(f"offsets {start} to {end} of {key} cannot be read any more ({error}); {REMEDY}") from error
-
-
-def what_is_left(reader: ColumnReader, task: Task) -> Iterator[Any]:
-    """The records of a piece that are still there; what is gone is warned of. `reader` has the column offset."""
-    (key, at, end, _), topic_id = task
-    while at < end:
-        try:
-            for batch in reader.read(key.topic, key.partition, at, end, topic_id=topic_id):
-                at = batch.column("offset")[-1].as_py() + 1
-                yield batch
-            break
-        except (InconsistentTopicId, UnknownTopicOrPartition) as error:
-            log.warning("offsets %d to %d of %s are gone: %s", at, end, key, error)
-            break
-        except (OffsetOutOfRange, RangeUnavailable):
-            earliest = reader.offsets_for([key], "earliest")[key]
-            latest = reader.offsets_for([key], "latest")[key]
-            if at < earliest:
-                log.warning("offsets %d to %d of %s have aged out", at, min(earliest, end), key)
-                at = earliest
-            elif latest < end:
-                log.warning("%s ends at offset %d: there is nothing up to %d", key, latest, end)
-                end = latest
-            else:
-                raise

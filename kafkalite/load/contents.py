@@ -1,0 +1,51 @@
+"""What is loaded into a directory, by its manifests: files, positions, a dataset. Needs neither Spark nor a broker."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kafkalite.load.manifest import DataFile, LoadError, State, Target
+
+if TYPE_CHECKING:
+    from kafkalite.model import TopicPartition
+
+
+def state_of(path: str | os.PathLike[str]) -> State:
+    """What the manifests say now. LoadError where there are none."""
+    target = Target(path)
+    target.require()
+    return target.refresh()
+
+
+def files(path: str | os.PathLike[str], topic: str | None = None) -> list[DataFile]:
+    """The files that are loaded, of one topic or all; their paths are relative to `path`."""
+    return [file for file in state_of(path).files.values() if topic in (None, file.topic)]
+
+
+def positions(path: str | os.PathLike[str]) -> dict[TopicPartition, int]:
+    """The next offset of each partition that was loaded."""
+    return dict(state_of(path).positions)
+
+
+def dataset(path: str | os.PathLike[str], topic: str | None = None) -> Any:
+    """What is loaded as a pyarrow.dataset, with topic, date and hour as columns. LoadError when that is nothing."""
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+    places = pa.schema([pa.field("topic", pa.string()), pa.field("date", pa.date32()), pa.field("hour", pa.int32())])
+    return ds.dataset(
+        paths(path, topic),
+        format="parquet",
+        partitioning=ds.partitioning(places, flavor="hive"),
+        partition_base_dir=str(Path(path).absolute()),
+    )
+
+
+def paths(path: str | os.PathLike[str], topic: str | None) -> list[str]:
+    """Absolute paths. LoadError when there are none."""
+    found = [str(Path(path).absolute() / file.path) for file in files(path, topic)]
+    if not found:
+        raise LoadError(f"nothing is loaded in {Path(path).absolute()}{'' if topic is None else f' of {topic}'}")
+    return found

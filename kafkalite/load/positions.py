@@ -1,0 +1,40 @@
+"""Positions as JSON: {"topic": {"0": 17}}, the same text for the same positions.
+
+Spark compares the offsets of a stream as text, and manifests are compared by people. Pure functions; any thread.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkalite.model import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    Positions = Mapping[TopicPartition, int]
+
+INT32_MAX = 2**31 - 1
+
+
+def to_json(positions: Positions) -> dict[str, dict[str, int]]:
+    """{"topic": {"0": 17}} with topics by name and partitions by number, whatever order they came in."""
+    found: dict[str, dict[str, int]] = {}
+    for key in sorted(positions):
+        found.setdefault(key.topic, {})[str(key.partition)] = positions[key]
+    return found
+
+
+def from_json(value: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    """The positions that `to_json` wrote, in any order. ValueError for anything else."""
+    found = {}
+    for topic, numbers in value.items():
+        if not isinstance(numbers, dict):
+            raise ValueError(f"{topic!r} has no partitions")  # noqa: TRY004  # a text is wrong, not a program
+        for partition, offset in numbers.items():
+            if not partition.isascii() or not partition.isdigit() or int(partition) > INT32_MAX:
+                raise ValueError(f"{topic!r} has no partition {partition!r}")
+            if type(offset) is not int or offset < 0:
+                raise ValueError(f"{topic}-{partition} has no offset {offset!r}")
+            found[TopicPartition(topic, int(partition))] = offset
+    return found
