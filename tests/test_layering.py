@@ -1,6 +1,7 @@
 """Who may import whom, where import-linter cannot look: native modules, circles, what an import costs, what it needs.
 
-The Python rooms' rules are contracts in pyproject.toml, run by `make lint` and by the first test here.
+The Python rooms' rules are in pyproject.toml: who may import from whom, checked here, and import-linter's contracts,
+run by `make lint` and by a test here too.
 """
 
 import ast
@@ -131,15 +132,25 @@ def names_imported(tree: ast.AST) -> set[str]:
     return {name for name in found if name.partition(".")[0] == "kafkalite"}
 
 
+@functools.cache
+def handed_on(tree: ast.Module) -> dict[str, str]:
+    """Names that a door hands on (`from x import y as y`) → where they come from."""
+    return {
+        alias.name: f"{node.module}.{alias.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname == alias.name
+    }
+
+
 def module_behind(name: str, trees: dict[str, ast.Module]) -> str:
     """The module that a name comes from. What a door hands on comes from behind it, and not from the door."""
     if name in trees:
         return name
     module, _, last = name.rpartition(".")
-    for node in ast.walk(trees.get(module, ast.Module([], []))):
-        if isinstance(node, ast.ImportFrom) and any(alias.asname == alias.name == last for alias in node.names):
-            return module_behind(f"{node.module}.{last}", trees)
-    return module
+    handed = handed_on(trees[module]).get(last) if module in trees else None
+    return module if handed is None else module_behind(handed, trees)
 
 
 def circles(trees: dict[str, ast.Module]) -> list[set[str]]:
@@ -161,6 +172,66 @@ def circles(trees: dict[str, ast.Module]) -> list[set[str]]:
 @functools.cache
 def sources() -> dict[str, ast.Module]:
     return {name_of(path): ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "kafkalite").rglob("*.py")}
+
+
+def room_of(module: str) -> str:
+    """`log` of kafkalite.log.manager; the package itself goes by its name."""
+    return module.split(".")[1] if "." in module else module
+
+
+def strange_imports(trees: dict[str, ast.Module], rooms: dict[str, list[str]]) -> list[str]:
+    """Imports from rooms that the importer's line does not name, and rooms without a line. Programs have none."""
+    found = [f"{room} has no line" for room in sorted({room_of(name) for name in trees} - rooms.keys() - {"__main__"})]
+    for name, tree in trees.items():
+        if name == "kafkalite" or name.endswith(".__main__"):
+            continue
+        allowed = {room_of(name), *rooms.get(room_of(name), ())}
+        targets = sorted({module_behind(imported, trees) for imported in names_imported(tree)})
+        found += [f"{name} imports {target}" for target in targets if room_of(target) not in allowed]
+    return found
+
+
+def test_rooms_import_from_those_their_line_names() -> None:
+    rooms = PROJECT["tool"]["kafkalite"]["rooms"]
+    assert strange_imports(sources(), rooms) == []
+    order = [*rooms]
+    assert [room for place, room in enumerate(order) if not set(rooms[room]) <= {*order[:place]}] == []
+
+
+def test_lines_name_no_room_that_is_not_used() -> None:
+    """What a line allows and nobody uses would let a new arrow in unseen."""
+    used: dict[str, set[str]] = {}
+    for name, tree in sources().items():
+        if not name.endswith("__main__"):
+            behind = {room_of(module_behind(imported, sources())) for imported in names_imported(tree)}
+            used.setdefault(room_of(name), set()).update(behind)
+    rooms = PROJECT["tool"]["kafkalite"]["rooms"]
+    assert {room: sorted(set(names) - used[room]) for room, names in rooms.items() if set(names) - used[room]} == {}
+
+
+def test_a_strange_import_is_found() -> None:
+    texts = {
+        "kafkalite.a": "import kafkalite.b.deep",
+        "kafkalite.b.deep": "if TYPE_CHECKING:\n    from kafkalite.a import x\ndef run():\n    import kafkalite.c",
+        "kafkalite.c": "",
+        "kafkalite.__main__": "import kafkalite.a",
+    }
+    trees = {name: ast.parse(text) for name, text in texts.items()}
+    assert strange_imports(trees, {"c": [], "b": ["c"]}) == [
+        "a has no line",
+        "kafkalite.a imports kafkalite.b.deep",
+        "kafkalite.b.deep imports kafkalite.a",
+    ]
+
+
+def test_the_product_knows_no_benchmarks_and_no_tests() -> None:
+    outside = {"benchmarks", "tests", "tools"}
+    assert [
+        f"{name} imports {package}"
+        for name, tree in sources().items()
+        for package, _ in imports(tree)
+        if package in outside
+    ] == []
 
 
 def test_no_room_has_a_circle_in_it() -> None:

@@ -9,5 +9,5 @@
     report.py   medians, spread, ratios; the table in the terminal and in docs/benchmarks.md
     plots.py    the paper's figures, latency and CPU
 
-`python -m benchmarks.head_to_head` is `kafkalite bench`.
+`kafkalite bench` runs `python -m benchmarks.head_to_head`.
 """

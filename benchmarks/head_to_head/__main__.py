@@ -1,7 +1,21 @@
-"""`python -m benchmarks.head_to_head OPTION...` is `kafkalite bench OPTION...`."""
+"""`python -m benchmarks.head_to_head OPTION...`: what `kafkalite bench OPTION...` runs."""
 
 import sys
 
-from kafkalite.cli import main
+from kafkalite.cli import CommandError, Formatter, Parser, bench, reported
 
-sys.exit(main(["bench", *sys.argv[1:]]))
+
+def run() -> int:
+    parser = Parser(prog="kafkalite bench", description=bench.__doc__, formatter_class=Formatter)
+    bench.add_arguments(parser)
+    arguments = parser.parse_args()
+    try:
+        from benchmarks.head_to_head import command
+    except ModuleNotFoundError as error:
+        raise CommandError(
+            f"the benchmarks need the Python package {error.name}: pip install 'kafkalite[bench]'", status=2
+        ) from error
+    return command.run(arguments)
+
+
+sys.exit(reported(run))

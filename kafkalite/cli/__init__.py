@@ -24,7 +24,7 @@ from kafkalite.client.errors import BrokerUnreachable, ClientError
 from kafkalite.errors import KafkaError, StartupError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 COMMANDS = {
     "start": "run a broker",
@@ -86,8 +86,14 @@ class Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit status."""
     open_standard_streams()
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    return reported(lambda: execute(given))
+
+
+def reported(command: Callable[[], int]) -> int:
+    """Runs it; its exit status, and one sentence on stderr for what it could not do."""
     try:
-        status = execute(sys.argv[1:] if arguments is None else list(arguments))
+        status = command()
         sys.stdout.flush()
     except CommandError as error:
         return fail(str(error), error.status)

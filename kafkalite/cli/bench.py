@@ -14,14 +14,19 @@ Runs from a clone of the repository, where the load programs are. A system that 
 from __future__ import annotations
 
 import argparse
-import importlib
+import os
+import signal
 import sys
 from pathlib import Path
+from typing import Final
 
 import kafkalite
 from kafkalite.cli import CommandError
+from kafkalite.cli.run import WAITED_FOR, run_to_end
 
 CLONE = Path(kafkalite.__file__).resolve().parent.parent
+PROGRAM: Final = "benchmarks.head_to_head"
+"""Is run as a program of the clone's, with the options here; no module of the product needs it."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,19 +48,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if not (CLONE / "benchmarks" / "head_to_head" / "command.py").exists():
+    if not (CLONE / PROGRAM.replace(".", "/")).exists():
         raise CommandError(
             "the benchmarks are not part of the installed package: run `make bench` or `kafkalite bench` in a clone of"
             " the repository, where the load programs and their systems' settings are",
             status=2,
         )
-    if str(CLONE) not in sys.path:
-        sys.path.insert(0, str(CLONE))
+    path = os.pathsep.join(filter(None, [str(CLONE), os.environ.get("PYTHONPATH")]))
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, WAITED_FOR)
     try:
-        command = importlib.import_module("benchmarks.head_to_head.command")
-    except ModuleNotFoundError as error:
-        raise CommandError(
-            f"the benchmarks need the Python package {error.name}: pip install 'kafkalite[bench]'", status=2
-        ) from error
-    status: int = command.run(arguments)
-    return status
+        return run_to_end([sys.executable, "-m", PROGRAM, *options(arguments)], {**os.environ, "PYTHONPATH": path})
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def options(arguments: argparse.Namespace) -> list[str]:
+    """The command line that was parsed."""
+    words = [] if arguments.profile == "default" else [f"--{arguments.profile}"]
+    for name in ("systems", "remote", "only", "repeats", "out", "show"):
+        value = getattr(arguments, name)
+        if value is not None:
+            words.append(f"--{name}={value}")
+    return words + ["--resume"] * arguments.resume + ["--no-plots"] * arguments.no_plots

@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
             environment = dict.fromkeys(ADDRESS_NAMES, broker.bootstrap_servers)
             if arguments.registry:
                 environment[REGISTRY_NAME] = _start_registry(running, broker)
-            status = _run(arguments.command, {**os.environ, **environment})
+            status = run_to_end(arguments.command, {**os.environ, **environment})
             if broker.failed.is_set():
                 return fail("the broker failed while the command ran", status or EXIT_FAILURE)
             return status
@@ -98,8 +98,8 @@ def _start_registry(running: contextlib.ExitStack, broker: Broker) -> str:
     return running.enter_context(RegistryServer(broker.bootstrap_servers, port=0)).url
 
 
-def _run(command: Sequence[str], environment: dict[str, str]) -> int:
-    """Runs the command to its end, passing signals on; its exit status."""
+def run_to_end(command: Sequence[str], environment: dict[str, str]) -> int:
+    """Runs the command to its end, passing signals on; its exit status. WAITED_FOR are blocked in every thread."""
     sys.stdout.flush()
     try:
         child = os.posix_spawnp(
