@@ -1,7 +1,6 @@
 """An acknowledgement of acks=all outlives a power cut after which no name is left but those that were synced."""
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from kafkalite.log.flusher import flush_together
 from kafkalite.log.manager import LogManager
 from kafkalite.log.partition_log import PartitionLog
 from kafkalite.pool import IoPool
-from tests.kit.harness.log_harness import LogHarness, abandon, make_batch, make_manager, read_all, release
+from tests.kit.harness.log_harness import LogHarness, abandon, make_batch, make_manager, read_all, release, started
 from tests.kit.oracles.unsynced import NameRecorder, recorded
 
 WAIT_S = 120
@@ -23,29 +22,21 @@ WAIT_S = 120
 def root(tmp_path: Path) -> Path:
     """A data directory with the empty topic t, stopped."""
     path = tmp_path / "data"
-    manager = make_manager(path)
-    manager.open()
+    manager = started(path)
     manager.create_topic("t", 1, {})
     manager.close()
     return path
 
 
-@pytest.fixture
-def recorder(root: Path, tmp_path: Path) -> Iterator[NameRecorder]:
-    with recorded(root, tmp_path / "kept") as found:
-        yield found
-
-
-def started(root: Path) -> tuple[LogManager, PartitionLog]:
-    manager = make_manager(root)
-    manager.open()
+def started_log(root: Path) -> tuple[LogManager, PartitionLog]:
+    manager = started(root)
     return manager, manager.topics["t"].partitions[0]
 
 
 def started_again(manager: LogManager, root: Path) -> tuple[LogManager, PartitionLog]:
     """After a kill -9."""
     abandon(manager)
-    return started(root)
+    return started_log(root)
 
 
 def acknowledge(log: PartitionLog, end_offset: int) -> None:
@@ -69,7 +60,7 @@ def append(log: PartitionLog, sequence: int = 0) -> int:
 
 def end_in(image: Path) -> int:
     """Where partition t-0 ends at the next start; all of it can be read."""
-    manager, log = started(image)
+    manager, log = started_log(image)
     try:
         read_all(log)
         return log.log_end_offset
@@ -82,7 +73,7 @@ def test_acknowledged_while_the_file_system_is_being_synced(
     root: Path, recorder: NameRecorder, tmp_path: Path, what: str
 ) -> None:
     """A checkpoint of many logs syncs the file system, which takes long; a flush in between cannot lean on it."""
-    manager, log = started(root)
+    manager, log = started_log(root)
     first = 0
     if what == "new segment":
         append(log)
@@ -102,7 +93,7 @@ def test_acknowledged_while_the_file_system_is_being_synced(
 
 
 def test_name_made_while_the_file_system_is_being_synced(root: Path, recorder: NameRecorder, tmp_path: Path) -> None:
-    manager, log = started(root)
+    manager, log = started_log(root)
     append(log)
 
     def meanwhile() -> None:
@@ -120,7 +111,7 @@ def test_name_made_while_the_file_system_is_being_synced(root: Path, recorder: N
 @pytest.mark.parametrize("how", ["new record", "duplicate"])
 def test_acknowledged_after_a_kill(root: Path, recorder: NameRecorder, tmp_path: Path, how: str) -> None:
     """The process that made the names died before it synced them: whoever answers next has to."""
-    manager, log = started(root)
+    manager, log = started_log(root)
     append(log)
     manager, log = started_again(manager, root)
     end = append(log, 1 if how == "new record" else 0)
@@ -134,7 +125,7 @@ def test_acknowledged_after_a_kill_what_a_saved_index_covers(
     root: Path, recorder: NameRecorder, tmp_path: Path
 ) -> None:
     """A full segment is synced and its index saved as soon as it is full, but nobody has synced its name."""
-    manager, log = started(root)
+    manager, log = started_log(root)
     append(log)
     log.roll()
     manager, log = started_again(manager, root)
@@ -163,7 +154,7 @@ def test_saved_index_says_nothing_of_the_segment_before_it(tmp_path: Path) -> No
 
 def test_coordinator_reads_what_is_on_the_disk(root: Path, recorder: NameRecorder, tmp_path: Path) -> None:
     """What it reads at a start it answers by, without writing anything again."""
-    manager, log = started(root)
+    manager, log = started_log(root)
     append(log)
     manager, log = started_again(manager, root)
     pool = IoPool(1)
@@ -185,7 +176,7 @@ def test_visible_classic_messages_after_a_kill(tmp_path: Path) -> None:
 
 
 def test_stop_that_counts_as_clean_leaves_no_name_behind(root: Path, recorder: NameRecorder, tmp_path: Path) -> None:
-    manager, log = started(root)
+    manager, log = started_log(root)
     append(log)
     log.flush()
     log.roll()
@@ -199,7 +190,7 @@ def test_copied_directory_is_not_taken_for_synced(root: Path, recorder: NameReco
     other = LogHarness(tmp_path)
     other.open().append(make_batch())
     other.path.rename(root / "copied-0")
-    manager, _ = started(root)
+    manager, _ = started_log(root)
     log = manager.topics["copied"].partitions[0]
     acknowledge(log, log.append(make_batch()).end_offset)
     assert (recorder.image(tmp_path / "image") / "copied-0" / f"{0:020d}.log").stat().st_size > 0

@@ -1,15 +1,13 @@
 """Syncs whose lack random states hardly ever show: the very state that each of them keeps a power cut from leaving."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kafkalite.log import files
-from kafkalite.log.manager import LogManager
 from kafkalite.log.partition_log import PartitionLog
-from tests.kit.harness.log_harness import LogHarness, damage_ranges, make_batch, make_manager, read_all, release
+from tests.kit.harness.log_harness import LogHarness, damage_ranges, make_batch, read_all, release, started
 from tests.kit.oracles.compaction_model import CompactedModel, ModelRecord
 from tests.kit.oracles.unsynced import ChangedNames, NameRecorder, Names, recorded, watched
 from tests.log_damage.test_compaction_runs import read_from
@@ -26,18 +24,6 @@ def root(tmp_path: Path) -> Path:
     manager.create_topic("t", 1, {}).partitions[0].append(make_batch())
     manager.close()
     return path
-
-
-@pytest.fixture
-def recorder(root: Path, tmp_path: Path) -> Iterator[NameRecorder]:
-    with recorded(root, tmp_path / "kept") as found:
-        yield found
-
-
-def started(path: Path) -> LogManager:
-    manager = make_manager(path)
-    manager.open()
-    return manager
 
 
 def test_clean_marker_that_came_back_would_hide_a_hole(

@@ -12,8 +12,8 @@ from kafkalite._native.base import file_ops
 from kafkalite.errors import StorageError
 from kafkalite.log import checkpoints, files
 from kafkalite.log.manager import LogManager
-from tests.kit.harness.log_harness import TIME_MS, abandon, damage_ranges, make_batch, make_manager
-from tests.kit.oracles.unsynced import NameRecorder, recorded
+from tests.kit.harness.log_harness import TIME_MS, abandon, damage_ranges, make_batch, started
+from tests.kit.oracles.unsynced import NameRecorder
 from tests.kit.processes.broker import wait_until
 
 METADATA = "partition.metadata"
@@ -30,18 +30,6 @@ def unarmed() -> Iterator[None]:
 def root(tmp_path: Path) -> Path:
     (tmp_path / "data").mkdir()
     return tmp_path / "data"
-
-
-@pytest.fixture
-def recorder(root: Path, tmp_path: Path) -> Iterator[NameRecorder]:
-    with recorded(root, tmp_path / "kept") as found:
-        yield found
-
-
-def started(path: Path) -> LogManager:
-    manager = make_manager(path)
-    manager.open()
-    return manager
 
 
 def written(manager: LogManager, name: str, *, flush: bool = True) -> None:

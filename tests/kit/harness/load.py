@@ -21,7 +21,7 @@ from typing import Any, Self
 
 from confluent_kafka import Producer
 
-from tests.kit.checkers.ledger import Identity, Ledger, Read, ReadRecord
+from tests.kit.checkers.ledger import Identity, Read, ReadRecord
 from tests.kit.harness import wire
 
 XERIAL_MAGIC = b"\x82SNAPPY\0"
@@ -33,17 +33,24 @@ quiet.addHandler(logging.NullHandler())
 quiet.propagate = False  # librdkafka reports every lost connection, which here is the point
 
 
+RECONNECTING = {
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 100,
+    "retry.backoff.ms": 20,
+    "socket.timeout.ms": 10_000,
+}
+"""How librdkafka finds a broker again that was killed."""
+
+
 @dataclass
-class Producers:
-    """Sends to `topic` from `producer_count` clients until `stop()`; rates are per producer."""
+class Load:
+    """Threads that produce to `topic` until `stop()`, which says what went wrong in any of them."""
 
     bootstrap: str
     topic: str
-    ledger: Ledger
+    ledger: Any
     partition_count: int = 8
     producer_count: int = 3
-    rate_per_s: int = 2000
-    sizes: Sequence[int] = (100,)
     settings: dict[str, Any] = field(default_factory=dict)
     seed: int = 1
     _threads: list[threading.Thread] = field(default_factory=list)
@@ -52,20 +59,37 @@ class Producers:
 
     def start(self) -> Self:
         for number in range(self.producer_count):
-            thread = threading.Thread(target=self._run, args=(number,), name=f"load-{number}", daemon=True)
+            thread = threading.Thread(target=self._guarded, args=(number,), name=f"load-{number}", daemon=True)
             self._threads.append(thread)
             thread.start()
         return self
 
     def stop(self) -> None:
-        """Sends nothing new, waits until everything sent was answered or given up."""
+        """Begins nothing new; returns when everything that was begun has ended."""
         self._stopping.set()
         for thread in self._threads:
-            thread.join(DRAIN_TIMEOUT_S + 10)
-            assert not thread.is_alive(), "a producer did not end"
+            thread.join(DRAIN_TIMEOUT_S + 30)
+            assert not thread.is_alive(), f"{thread.name} did not end"
         assert not self._problems, self._problems
 
-    def _run(self, number: int) -> None:
+    def _guarded(self, number: int) -> None:
+        try:
+            self._run(number, random.Random(f"{self.seed}/{number}"))
+        except Exception as error:  # noqa: BLE001 - stop() reports it
+            self._problems.append(f"producer {number}: {error!r}")
+
+    def _run(self, number: int, chance: random.Random) -> None:
+        raise AssertionError("each load says what it does")
+
+
+@dataclass
+class Producers(Load):
+    """Single records, each of which goes into the ledger with its answer; rates are per producer."""
+
+    rate_per_s: int = 2000
+    sizes: Sequence[int] = (100,)
+
+    def _run(self, number: int, chance: random.Random) -> None:
         options = {
             "bootstrap.servers": self.bootstrap,
             "enable.idempotence": True,
@@ -74,14 +98,10 @@ class Producers:
             "message.timeout.ms": GIVE_UP_MS,
             "message.max.bytes": 4_000_000,
             "queue.buffering.max.messages": 5000,
-            "reconnect.backoff.ms": 20,
-            "reconnect.backoff.max.ms": 100,
-            "retry.backoff.ms": 20,
-            "socket.timeout.ms": 10_000,
+            **RECONNECTING,
             **self.settings,
         }
         producer = Producer(options, logger=quiet)
-        chance = random.Random(f"{self.seed}/{number}")
         began, sent = time.monotonic(), 0
         while not self._stopping.is_set():
             for _ in range(20):

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kafkalite._native.log.segment import FileCache, Segment
 from kafkalite.log.loading import LoadPlan, load
@@ -192,6 +192,13 @@ def make_manager(
     texts = {key.replace("_", "."): value for key, value in settings.items()}
     config = BrokerConfig.load(None, {"log.dirs": str(directory), **texts})
     return LogManager(config, clock or FakeClock(TIME_MS), on_fatal=on_fatal or _fail)
+
+
+def started(directory: Path, **options: Any) -> LogManager:
+    """The manager of a data directory, started; `options` are `make_manager`'s."""
+    manager = make_manager(directory, **options)
+    manager.open()
+    return manager
 
 
 def _fail(error: BaseException) -> None:

@@ -10,59 +10,28 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from tests.kit.checkers.ledger import Read, ReadRecord
-from tests.kit.checkers.transaction_ledger import Outcome, Transaction, TransactionLedger
+from tests.kit.checkers.transaction_ledger import Outcome, Transaction
 from tests.kit.harness import wire
-from tests.kit.harness.load import quiet, unpack
+from tests.kit.harness.load import RECONNECTING, Load, quiet, unpack
 
 READ_COMMITTED = 1
 TRANSACTIONAL, CONTROL = 0x10, 0x20
 ABORT_MARKER = 0
-JOIN_TIMEOUT_S = 120
 
 
 @dataclass
-class TransactionalProducers:
-    """`producer_count` threads, each with a transactional id of its own, until `stop()`."""
+class TransactionalProducers(Load):
+    """Each thread has a transactional id of its own, and the ledger is one of transactions."""
 
-    bootstrap: str
-    topic: str
-    ledger: TransactionLedger
     partition_count: int = 4
-    producer_count: int = 3
     abort_share: float = 0.25
     records: Sequence[int] = (1, 5, 40)
-    settings: dict[str, Any] = field(default_factory=dict)
-    seed: int = 1
-    _threads: list[threading.Thread] = field(default_factory=list)
-    _stopping: threading.Event = field(default_factory=threading.Event)
-    _problems: list[str] = field(default_factory=list)
-
-    def start(self) -> Self:
-        for number in range(self.producer_count):
-            thread = threading.Thread(target=self._guarded, args=(number,), name=f"txn-{number}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
-        return self
-
-    def stop(self) -> None:
-        """Begins nothing new; returns when every transaction has ended."""
-        self._stopping.set()
-        for thread in self._threads:
-            thread.join(JOIN_TIMEOUT_S)
-            assert not thread.is_alive(), f"{thread.name} did not end"
-        assert not self._problems, self._problems
-
-    def _guarded(self, number: int) -> None:
-        try:
-            self._run(number, random.Random(f"{self.seed}/{number}"))
-        except Exception as error:  # noqa: BLE001 - stop() reports it
-            self._problems.append(f"producer {number}: {error!r}")
 
     def _run(self, number: int, chance: random.Random) -> None:
         producer = self._producer(number)
@@ -103,10 +72,7 @@ class TransactionalProducers:
             "transactional.id": f"load-{number}",
             "transaction.timeout.ms": 60_000,
             "linger.ms": 1,
-            "reconnect.backoff.ms": 20,
-            "reconnect.backoff.max.ms": 100,
-            "retry.backoff.ms": 20,
-            "socket.timeout.ms": 10_000,
+            **RECONNECTING,
             **self.settings,
         }
         producer = Producer(options, logger=quiet)
