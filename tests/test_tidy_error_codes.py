@@ -99,6 +99,8 @@ def numbers_of_errors(text: str) -> Iterator[ast.expr]:
                 yield from opposite_codes(right, left)
             case ast.keyword(arg=str(name), value=value) if name != "errors":
                 yield from opposite_codes(ast.Name(name), value)
+            case ast.Call(func=ast.Attribute(attr="fail"), args=[_, code, *_]):  # of a fake: from a request's kind on
+                yield from numbered_codes(code)
             case ast.For(target=target, iter=ast.Tuple(elts=values) | ast.List(elts=values)):
                 for value in values:
                     yield from opposite_codes(target, value)
@@ -136,6 +138,7 @@ def test_tests_give_error_codes_by_name() -> None:
         "code = code or (36 if there else 0)",
         "answer = Answer(error_code=-1)",
         "INVALID_EPOCH, OTHER = 47, 5",
+        "cluster.fail(OFFSET_COMMIT, 14, times=2)",
         "for code in (ABORTABLE, 51): pass",
         "@pytest.mark.parametrize('code', [22])\ndef test(code): pass",
         "@pytest.mark.parametrize(('batch', 'code'), REFUSED)\ndef test(): pass\nREFUSED = [pytest.param(b'', 87)]",

@@ -229,7 +229,7 @@ def test_more_streams_than_partitions_leave_some_idle(cluster, members):
     settled(lambda: second.owned == [])
 
 
-def test_timeout_of_a_stream(cluster, zookeeper):
+def test_stream_that_timed_out_ends_with_its_connector_whose_streams_are_made_once(cluster, zookeeper):
     config = ConsumerConfig(groupid="g", zk_connect=zookeeper.address, consumer_timeout_ms=50)
     with Consumer.create(config) as connector:
         (stream,) = connector.create_message_streams({"t": 1})["t"]

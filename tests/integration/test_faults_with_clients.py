@@ -141,7 +141,11 @@ def test_failed_fetch_is_retried_and_loses_nothing(
 
 @with_each_client
 def test_lost_connections_are_made_again(broker: KafkaBroker, kafka_topic: str, produce: Produce, read: Read) -> None:
-    faults = [broker.disconnect("Produce"), broker.disconnect("Fetch"), broker.fail("ListOffsets", 6)]
+    faults = [
+        broker.disconnect("Produce"),
+        broker.disconnect("Fetch"),
+        broker.fail("ListOffsets", ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    ]
     assert produce(broker.bootstrap_servers, kafka_topic, [b"a"]) == [0]
     assert read(broker.bootstrap_servers, kafka_topic, 1) == [b"a"]
     assert [fault.count for fault in faults[:2]] == [1, 1]

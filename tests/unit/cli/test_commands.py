@@ -327,7 +327,7 @@ def test_offset_that_is_gone(run: Run, client: Client, ten: str) -> None:
     assert run("consume", "-t", ten, "-o", "1", "-e", "--reset", "earliest").lines == ["v5", "v6", "v7", "v8", "v9"]
 
 
-def test_several_partitions(run: Run, client: Client, kafka_broker) -> None:
+def test_consume_takes_the_partitions_that_are_named_or_all(run: Run, client: Client, kafka_broker) -> None:
     kafka_broker.create_topic("several", 3)
     for partition in range(3):
         client.produce("several", partition, [b"%d-%d" % (partition, i) for i in range(5)])

@@ -10,7 +10,7 @@ TIMEOUT_S = 60.0
 
 
 def run(body: str) -> subprocess.CompletedProcess[str]:
-    text = "import os, signal, threading, time\nfrom kafkalite.cli.ending import Ending\n" + body
+    text = "import os, signal, sys, threading, time\nfrom kafkalite.cli.ending import Ending\n" + body
     return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=TIMEOUT_S)
 
 
@@ -32,8 +32,10 @@ with Ending() as ending:
 def test_signal_to_a_sleeping_wait_by_way_of_another_thread() -> None:
     done = run(
         """
+main = threading.get_ident()
 def send():
-    time.sleep(0.2)
+    while sys._current_frames()[main].f_code.co_name != "wait":
+        time.sleep(0.001)
     signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
 
 with Ending() as ending:

@@ -19,6 +19,7 @@ from kafkalite.client import (
 from kafkalite.client.connection import Connection
 from kafkalite.errors import (
     CorruptMessage,
+    ErrorCode,
     InvalidTopic,
     MessageTooLarge,
     OffsetOutOfRange,
@@ -186,7 +187,7 @@ def test_unknown_partition_says_how_many_there_are(client: Client) -> None:
 
 
 def test_metadata_error_is_raised_with_the_topic(cluster: FakeCluster, client: Client) -> None:
-    cluster.fail(METADATA, 17)
+    cluster.fail(METADATA, ErrorCode.INVALID_TOPIC_EXCEPTION)
     with pytest.raises(InvalidTopic, match="t:"):
         client.topic("t")
 
@@ -256,7 +257,7 @@ def test_create_topic_waits_for_its_leader(cluster: FakeCluster, client: Client)
 
 
 def test_create_topic_is_repeated_when_the_controller_moved(cluster: FakeCluster, client: Client) -> None:
-    cluster.fail(CREATE_TOPICS, 41, times=2)
+    cluster.fail(CREATE_TOPICS, ErrorCode.NOT_CONTROLLER, times=2)
     client.admin.create_topic("new")
     assert cluster.count(CREATE_TOPICS) == 3
 
@@ -359,14 +360,14 @@ def test_one_record_too_large_is_a_failure(cluster: FakeCluster, client: Client)
 
 
 def test_a_final_error_names_partition_and_count(cluster: FakeCluster, client: Client) -> None:
-    cluster.fail(PRODUCE, 87)
+    cluster.fail(PRODUCE, ErrorCode.INVALID_RECORD)
     with pytest.raises(DeliveryFailed, match=r"1000 records for t-2 were not acknowledged.*INVALID_RECORD") as caught:
         client.produce("t", 2, VALUES)
     assert caught.value.unacknowledged == 1000
 
 
 def test_after_a_failure_the_producer_stays_failed(cluster: FakeCluster, client: Client) -> None:
-    cluster.fail(PRODUCE, 29)
+    cluster.fail(PRODUCE, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     producer = client.producer()
     producer.send("t", 0, VALUES)
     with pytest.raises(DeliveryFailed):
@@ -377,7 +378,7 @@ def test_after_a_failure_the_producer_stays_failed(cluster: FakeCluster, client:
 
 
 def test_delivery_timeout_ends_retries(cluster: FakeCluster, client: Client) -> None:
-    cluster.fail(PRODUCE, 56, times=10_000)
+    cluster.fail(PRODUCE, ErrorCode.KAFKA_STORAGE_ERROR, times=10_000)
     with pytest.raises(DeliveryFailed, match="KAFKA_STORAGE_ERROR"):
         client.produce("t", 0, VALUES, delivery_timeout_s=0.2)
 
@@ -412,7 +413,7 @@ def test_records_values_and_columns(client: Client) -> None:
 
 @pytest.mark.parametrize("acks", [1, -1])
 def test_nothing_is_sent_behind_a_batch_that_failed(cluster: FakeCluster, client: Client, acks: int) -> None:
-    cluster.fail(PRODUCE, 87, skip=2)
+    cluster.fail(PRODUCE, ErrorCode.INVALID_RECORD, skip=2)
     with pytest.raises(DeliveryFailed, match="INVALID_RECORD"):
         client.produce("t", 0, VALUES, acks=acks, batch_size=1000, in_flight_max=1)
     stored = read_all(client)
@@ -421,7 +422,7 @@ def test_nothing_is_sent_behind_a_batch_that_failed(cluster: FakeCluster, client
 
 
 def test_init_producer_id_is_repeated(cluster: FakeCluster, client: Client) -> None:
-    cluster.fail(INIT_PRODUCER_ID, 14)
+    cluster.fail(INIT_PRODUCER_ID, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     cluster.fail(INIT_PRODUCER_ID, CLOSE)
     client.produce("t", 0, VALUES)
     assert cluster.count(INIT_PRODUCER_ID) == 3
@@ -453,7 +454,7 @@ def test_reading_several_partitions_of_several_leaders(cluster: FakeCluster, cli
     for key in keys:
         client.produce("t", key.partition, [b"%d-%d" % (key.partition, i) for i in range(500)], batch_size=700)
     cluster.fail(FETCH, CLOSE, skip=5)
-    cluster.fail(FETCH, 6, skip=5)
+    cluster.fail(FETCH, ErrorCode.NOT_LEADER_OR_FOLLOWER, skip=5)
     found: dict[TopicPartition, list[bytes | None]] = {key: [] for key in keys}
     with client.reader(dict.fromkeys(keys, 0), ends=dict.fromkeys(keys, 500), fetch_size=2000) as reader:
         for chunk in reader:
@@ -613,6 +614,6 @@ def test_tailing_sees_what_comes(client: Client) -> None:
 def test_reading_gives_up_after_the_retry_time(cluster: FakeCluster) -> None:
     with Client(cluster.bootstrap, request_timeout_s=1, retry_timeout_s=0.2, retry_backoff_s=0.01) as client:
         client.produce("t", 0, VALUES)
-        cluster.fail(FETCH, 56, times=100_000)
+        cluster.fail(FETCH, ErrorCode.KAFKA_STORAGE_ERROR, times=100_000)
         with pytest.raises(StorageError, match="t-0: cannot fetch at offset 0"):
             read_all(client)

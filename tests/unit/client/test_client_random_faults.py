@@ -10,6 +10,7 @@ import random
 import pytest
 
 from kafkalite.client import Client, DeliveryFailed
+from kafkalite.errors import ErrorCode
 from kafkalite.model import TopicPartition
 from tests.kit.fakes.cluster import CLOSE, CLOSE_AFTER, FETCH, METADATA, PRODUCE, FakeCluster
 
@@ -71,7 +72,7 @@ def test_a_lasting_refusal_leaves_a_beginning(seed: int) -> None:
     source = random.Random(seed)
     with FakeCluster(nodes=2) as cluster, Client(cluster.bootstrap, **OPTIONS) as client:
         cluster.create("t", 1)
-        cluster.fail(PRODUCE, 87, skip=source.randrange(8))
+        cluster.fail(PRODUCE, ErrorCode.INVALID_RECORD, skip=source.randrange(8))
         values = [b"%d" % i for i in range(1000)]
         producer = client.producer(batch_size=400, in_flight_max=source.randrange(1, 6))
         with pytest.raises(DeliveryFailed) as caught:  # noqa: PT012  # which of the calls raises is left open

@@ -84,8 +84,8 @@ def test_failure_that_goes_on_until_it_is_ended(broker, ask):
 
 
 def test_faults_of_one_api_come_in_their_order_and_leave_others_alone(broker, ask):
-    broker.fail(api.HEARTBEAT, 27)
-    broker.fail("Heartbeat", 15)
+    broker.fail(api.HEARTBEAT, ErrorCode.REBALANCE_IN_PROGRESS)
+    broker.fail("Heartbeat", ErrorCode.COORDINATOR_NOT_AVAILABLE)
     assert ask(api.LIST_GROUPS, 4, ListGroupsRequest()).error_code == 0
     assert [heartbeat(ask) for _ in range(3)] == [27, 15, ErrorCode.UNKNOWN_MEMBER_ID]
 
@@ -123,7 +123,7 @@ def test_delay_passes_by_itself(broker, ask):
 
 def test_failure_may_be_delayed(broker, ask):
     delay = broker.delay("Heartbeat", 0.001)
-    broker.fail("Heartbeat", 27)
+    broker.fail("Heartbeat", ErrorCode.REBALANCE_IN_PROGRESS)
     assert [heartbeat(ask), heartbeat(ask)] == [27, ErrorCode.UNKNOWN_MEMBER_ID]
     assert delay.count == 2
 
@@ -155,7 +155,7 @@ def test_fetch_of_a_session_that_names_no_partition_is_made_to_name_them(broker,
 
 
 def test_request_that_makes_no_sense_is_not_counted(broker, ask):
-    fault = broker.fail("Heartbeat", 27)
+    fault = broker.fail("Heartbeat", ErrorCode.REBALANCE_IN_PROGRESS)
     ask.socket.sendall(struct.pack(">ihhih", 14, api.HEARTBEAT, 4, 0, -1) + b"\0\xff\xff\xff")
     with pytest.raises((EOFError, ConnectionResetError)):
         ask.exactly(1)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kafkalite.client import Client, ColumnReader, OffsetRange, RangeUnavailable
 from kafkalite.client.columns.arrow import COLUMNS, ArrowExporter, microseconds, pieces, schema_of
-from kafkalite.errors import CorruptMessage, InconsistentTopicId, OffsetOutOfRange, UnknownTopicOrPartition
+from kafkalite.errors import CorruptMessage, ErrorCode, InconsistentTopicId, OffsetOutOfRange, UnknownTopicOrPartition
 from kafkalite.model import TopicPartition
 from kafkalite.record.batches import decode, encode_batch
 from kafkalite.record.columns import Record, RecordColumns
@@ -245,7 +245,7 @@ def test_a_topic_made_anew_is_noticed(filled: Client) -> None:
 
 def test_lost_connections_and_moved_leaders_are_followed(filled: Client, cluster: FakeCluster) -> None:
     cluster.fail(FETCH, CLOSE, times=2)
-    cluster.fail(FETCH, 6, times=2)
+    cluster.fail(FETCH, ErrorCode.NOT_LEADER_OR_FOLLOWER, times=2)
     batches = list(ColumnReader(filled, columns=["offset"], fetch_size=600).read("t", 0, 0, 200))
     assert [offset for batch in batches for offset in batch.column(0).to_pylist()] == list(range(200))
 

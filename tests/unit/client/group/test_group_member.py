@@ -179,8 +179,8 @@ def test_partitions_kept_while_the_group_rebalances_are_revoked_by_closing(clust
     )
     read_all(reader)
     joins = len(cluster.group.joins)
-    cluster.fail(JOIN_GROUP, 14, times=10_000)
-    cluster.fail(HEARTBEAT, 27)
+    cluster.fail(JOIN_GROUP, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, times=10_000)
+    cluster.fail(HEARTBEAT, ErrorCode.REBALANCE_IN_PROGRESS)
     wait_until(lambda: reader.poll(0.02) == [] and len(cluster.group.joins) > joins, TIMEOUT_S, "the member joining")
     reader.close()
     assert events == [("revoked", 2)]
@@ -200,15 +200,16 @@ def test_a_late_commit_says_so(cluster, member) -> None:
         reader.commit({TopicPartition("t", 5): 1})
 
 
-def test_a_commit_before_the_first_poll_has_nothing_to_commit(member) -> None:
+def test_a_commit_before_the_first_poll_has_nothing_to_commit(cluster, member) -> None:
     member().commit()
+    assert cluster.group.offsets == {}
 
 
 def test_commit_callbacks_come_in_order(cluster, member) -> None:
     reader = member()
     read_all(reader)
     seen: list[tuple[int, bool]] = []
-    cluster.fail(OFFSET_COMMIT, 14, skip=1)
+    cluster.fail(OFFSET_COMMIT, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, skip=1)
     key = TopicPartition("t", 0)
     for offset in range(5):
         reader.commit_async({key: offset}, lambda rows, error: seen.append((rows[key].offset, error is None)))
@@ -262,7 +263,7 @@ def test_a_rebalance(cluster, member, assignors) -> None:
         on_revoked=lambda keys: events.append(("-", len(keys))),
     )
     read_all(reader)
-    cluster.fail(HEARTBEAT, 27)
+    cluster.fail(HEARTBEAT, ErrorCode.REBALANCE_IN_PROGRESS)
     count = len(cluster.group.joins)
     wait_until(lambda: reader.poll(0.02) == [] and len(cluster.group.joins) > count, TIMEOUT_S, "another join")
     cooperative = assignors == ("cooperative-sticky",)

@@ -124,7 +124,7 @@ def test_what_spoils_a_transaction_spoils_only_that(cluster, producer, api_key, 
 
 def test_spoilt_says_so_until_it_is_aborted(cluster, producer) -> None:
     producer.begin_transaction()
-    cluster.fail(PRODUCE, 87)
+    cluster.fail(PRODUCE, ErrorCode.INVALID_RECORD)
     with pytest.raises(TransactionAborted) as caught:  # noqa: PT012  # which of the calls hears of it is left open
         producer.send("t", 0, [b"x"])
         producer.flush()
