@@ -76,32 +76,36 @@ def resolve(history: History, records: Sequence[Record]) -> None:
     for op in history.every_op():
         if op.result is None:
             continue
-        place = answers.get((*op.connection, op.number))
+        places = answers.get((*op.connection, op.number), [])
+        place = next((place for place in places if place >= op.begun), None)
         if place is None:
-            raise TraceError(f"the recording does not hold the answer to {op}")
+            raise TraceError(f"the recording does not hold the answer to {op}, but those at {places}")
         op.answered = place
 
 
-def sent_answers(records: Sequence[Record]) -> dict[tuple[int, int, int], int]:
-    """(process, client's port, correlation id) → the moment at which the answer's first byte left. Where an answer is
-    not Kafka's of today, the port is negative and the number that of the answer on its connection."""
-    streams: dict[tuple[int, int], list[tuple[int, bytes, int]]] = defaultdict(list)
+def sent_answers(records: Sequence[Record]) -> dict[tuple[int, int, int], list[int]]:
+    """(process, client's port, correlation id) → the moments at which an answer's first byte left.
+
+    There are several where the port was used again, by a later connection. Where an answer is not Kafka's of today, the
+    port is negative and the number that of the answer on its connection.
+    """
+    streams: dict[tuple[int, int, int], list[tuple[int, bytes, int]]] = defaultdict(list)
     processes: dict[int, int] = {}
-    last: dict[tuple[int, int], tuple[int, int]] = {}
+    ports: dict[int, int] = {}
     for record in records:
         if record.kind == trace.PROCESS:
             processes[record.pid] = len(processes)
         elif record.kind == trace.SEND and record.flags & trace.FLAG_FAILED:
-            _shorten(streams[last[record.pid, record.a]], record.c)
+            if record.a in ports:  # else the client was gone before: nothing was noted
+                _shorten(streams[processes[record.pid], ports[record.a], record.a], record.c)
         elif record.kind == trace.SEND:
-            key = processes[record.pid], record.b
-            last[record.pid, record.a] = key
-            streams[key].append((record.place, record.data, record.c))
-    answers: dict[tuple[int, int, int], int] = {}
-    for (process, port), sends in streams.items():
+            ports[record.a] = record.b
+            streams[processes[record.pid], record.b, record.a].append((record.place, record.data, record.c))
+    answers: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+    for (process, port, _), sends in streams.items():
         for number, (place, correlation) in enumerate(_frames(sends)):
-            answers.setdefault((process, port, correlation), place)
-            answers[process, -port, number] = place
+            answers[process, port, correlation].append(place)
+            answers[process, -port, number].append(place)
     return answers
 
 

@@ -289,13 +289,22 @@ int fcntl64(int fd, int command, ...) { WITH_ARGUMENT return duplicate(fd, comma
 int fcntl(int fd, int command, ...) { WITH_ARGUMENT return duplicate(fd, command, argument); }
 
 /* ---- sockets ---- */
-static void note_send(int fd, const struct iovec* parts, int count, size_t extra) {
+/* The kernel's number of a socket, which no other one ever has: a descriptor's and a port's are used again. */
+static int64_t number_of(int fd) {
+    uint64_t cookie = 0;
+    socklen_t size = sizeof cookie;
+    return getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &size) == 0 ? (int64_t)cookie : -1 - (int64_t)fd;
+}
+
+/* The socket's number, or 0 where nothing was noted: not recording, or the peer is gone and has no address. */
+static int64_t note_send(int fd, const struct iovec* parts, int count, size_t extra) {
     struct sockaddr_in6 peer;
     socklen_t peer_size = sizeof peer;
     unsigned char kept[SEND_KEPT_MAX];
     size_t size = 0, total = extra;
-    if (getpeername(fd, (struct sockaddr*)&peer, &peer_size) != 0)
-        return;
+    if (trace == NULL || getpeername(fd, (struct sockaddr*)&peer, &peer_size) != 0)
+        return 0;
+    int64_t number = number_of(fd);
     for (int i = 0; i < count; i++) {
         size_t n = parts[i].iov_len < sizeof kept - size ? parts[i].iov_len : sizeof kept - size;
         memcpy(kept + size, parts[i].iov_base, n);
@@ -303,16 +312,17 @@ static void note_send(int fd, const struct iovec* parts, int count, size_t extra
         total += parts[i].iov_len;
     }
     power_lock(trace);
-    note(SEND, 0, fd, ntohs(((struct sockaddr_in*)&peer)->sin_port), (int64_t)total, NULL, kept, size);
+    note(SEND, 0, number, ntohs(((struct sockaddr_in*)&peer)->sin_port), (int64_t)total, NULL, kept, size);
     power_unlock(trace);
+    return number;
 }
 
 /* How much was sent in truth, where it was less than what was noted: the rest comes again in a record of its own. */
-static ssize_t sent(int fd, size_t wanted, ssize_t result) {
-    if (trace != NULL && result != (ssize_t)wanted) {
+static ssize_t sent(int64_t number, size_t wanted, ssize_t result) {
+    if (number != 0 && result != (ssize_t)wanted) {
         int error = errno;
         power_lock(trace);
-        note(SEND, FLAG_FAILED, fd, 0, (int64_t)(wanted - (size_t)(result < 0 ? 0 : result)), NULL, NULL, 0);
+        note(SEND, FLAG_FAILED, number, 0, (int64_t)(wanted - (size_t)(result < 0 ? 0 : result)), NULL, NULL, 0);
         power_unlock(trace);
         errno = error;
     }
@@ -321,25 +331,22 @@ static ssize_t sent(int fd, size_t wanted, ssize_t result) {
 
 ssize_t send(int fd, const void* data, size_t size, int flags) {
     struct iovec part = { (void*)data, size };
-    if (trace != NULL)
-        note_send(fd, &part, 1, 0);
-    return sent(fd, size, real_send(fd, data, size, flags));
+    int64_t number = note_send(fd, &part, 1, 0);
+    return sent(number, size, real_send(fd, data, size, flags));
 }
 
 ssize_t sendto(int fd, const void* data, size_t size, int flags, const struct sockaddr* to, socklen_t to_size) {
     struct iovec part = { (void*)data, size };
-    if (trace != NULL)
-        note_send(fd, &part, 1, 0);
-    return sent(fd, size, real_sendto(fd, data, size, flags, to, to_size));
+    int64_t number = note_send(fd, &part, 1, 0);
+    return sent(number, size, real_sendto(fd, data, size, flags, to, to_size));
 }
 
 ssize_t sendmsg(int fd, const struct msghdr* message, int flags) {
     size_t size = 0;
     for (size_t i = 0; i < message->msg_iovlen; i++)
         size += message->msg_iov[i].iov_len;
-    if (trace != NULL)
-        note_send(fd, message->msg_iov, (int)message->msg_iovlen, 0);
-    return sent(fd, size, real_sendmsg(fd, message, flags));
+    int64_t number = note_send(fd, message->msg_iov, (int)message->msg_iovlen, 0);
+    return sent(number, size, real_sendmsg(fd, message, flags));
 }
 
 static int is_socket(int fd) {
@@ -380,8 +387,8 @@ ssize_t write(int fd, const void* data, size_t size) {
     if (!is_tracked(fd)) {
         if (!is_socket(fd))
             return real_write(fd, data, size);
-        note_send(fd, &part, 1, 0);
-        return sent(fd, size, real_write(fd, data, size));
+        int64_t number = note_send(fd, &part, 1, 0);
+        return sent(number, size, real_write(fd, data, size));
     }
     WRITING(fd, real_write(fd, data, size), place_of(fd, result), &part, 1)
 }
@@ -393,8 +400,8 @@ ssize_t writev(int fd, const struct iovec* parts, int count) {
             return real_writev(fd, parts, count);
         for (int i = 0; i < count; i++)
             size += parts[i].iov_len;
-        note_send(fd, parts, count, 0);
-        return sent(fd, size, real_writev(fd, parts, count));
+        int64_t number = note_send(fd, parts, count, 0);
+        return sent(number, size, real_writev(fd, parts, count));
     }
     WRITING(fd, real_writev(fd, parts, count), place_of(fd, result), parts, count)
 }
@@ -471,9 +478,8 @@ ssize_t sendfile64(int out, int in, off64_t* place, size_t size) {
         errno = error;
         return result;
     }
-    if (trace != NULL)
-        note_send(out, NULL, 0, size);
-    return sent(out, size, real_sendfile64(out, in, place, size));
+    int64_t number = note_send(out, NULL, 0, size);
+    return sent(number, size, real_sendfile64(out, in, place, size));
 }
 
 ssize_t sendfile(int out, int in, off_t* place, size_t size) { return sendfile64(out, in, place, size); }

@@ -8,28 +8,28 @@ from tests.power import trace
 from tests.power.history import NEVER, History, Op, resolve, sent_answers
 from tests.power.trace import Record, TraceError
 
-PORT, FD = 4000, 7
+PORT, SOCKET = 4000, 7
 
 
 def answer(correlation: int, size: int = 4) -> bytes:
     return (4 + size).to_bytes(4, "big") + correlation.to_bytes(4, "big") + b"." * size
 
 
-def tape(*pieces: tuple[bytes, int] | int) -> list[Record]:
+def tape(*pieces: tuple[bytes, int] | int, first: int = 1, socket: int = SOCKET) -> list[Record]:
     """Sends of (bytes kept, size) one after the other; a number: so many bytes of the one before were not taken."""
     records = [Record(100, trace.PROCESS, 0, 1, 0, 0, 0, "", b"")]
-    for place, piece in enumerate(pieces, 1):
+    for place, piece in enumerate(pieces, first):
         if isinstance(piece, int):
-            records.append(Record(100 + place, trace.SEND, trace.FLAG_FAILED, 1, FD, 0, piece, "", b""))
+            records.append(Record(100 + place, trace.SEND, trace.FLAG_FAILED, 1, socket, 0, piece, "", b""))
         else:
-            records.append(Record(100 + place, trace.SEND, 0, 1, FD, PORT, piece[1], "", piece[0]))
+            records.append(Record(100 + place, trace.SEND, 0, 1, socket, PORT, piece[1], "", piece[0]))
     return records
 
 
 def places(*pieces: tuple[bytes, int] | int) -> dict[int, int]:
     """Correlation id → place."""
     found = sent_answers(tape(*pieces))
-    return {number: place for (_, port, number), place in found.items() if port == PORT}
+    return {number: place for (_, port, number), (place,) in found.items() if port == PORT}
 
 
 def whole(data: bytes) -> tuple[bytes, int]:
@@ -64,7 +64,23 @@ def test_file_ranges_are_stepped_over() -> None:
 
 def test_answers_of_an_older_protocol_are_counted() -> None:
     found = sent_answers(tape(whole(answer(9)), whole(answer(9))))
-    assert (found[0, -PORT, 0], found[0, -PORT, 1]) == (101, 102)
+    assert (found[0, -PORT, 0], found[0, -PORT, 1]) == ([101], [102])
+
+
+def test_port_of_a_later_connection_is_not_mistaken_for_the_earlier_one() -> None:
+    """The first connection broke in the middle of an answer; the second counts from 1 again."""
+    earlier, later = tape(whole(answer(1)), whole(answer(2)[:6])), tape(whole(answer(1)), first=10, socket=SOCKET + 1)
+    history = History()
+    ops = [Op("p", {}, begun, (0, PORT), 1, result={}) for begun in (50, 105)]
+    history.ops["p"] += ops
+    resolve(history, earlier + later[1:])
+    assert [op.answered for op in ops] == [101, 110]
+
+
+def test_send_to_a_client_that_is_gone_shortens_nobody_elses() -> None:
+    """The peer has no port any more, so that only the failure is noted; the descriptor was another client's before."""
+    gone = tape(50, first=2, socket=SOCKET + 1)
+    assert sent_answers(tape(whole(answer(1))) + gone[1:])[0, PORT, 1] == [101]
 
 
 def test_op_is_promised_from_the_send_on() -> None:

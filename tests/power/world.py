@@ -92,6 +92,11 @@ class World:
             raise Over
         return self._run
 
+    def serves(self, run: int) -> bool:
+        """Whether what was connected to before this call is that process of the run, and no later one: the next process
+        is started after `pause`, and counted before actors are let go on."""
+        return self._serving.is_set() and self._run == run
+
     def add(self, op: Op) -> Op:
         with self._lock:
             self.history.ops[op.promise].append(op)
@@ -196,12 +201,16 @@ class Actor:
         if self._classic is None:
             self._classic = ClassicClient(self.world.broker.classic_port)
             self._classic_count = 0
+            if not self.world.serves(self.run):
+                raise Gone
         return self._classic
 
     def _connect(self, run: int) -> None:
         self._disconnect()
         self.connection = TypedConnection(self.world.broker.port)
         self.run = run
+        if not self.world.serves(run):
+            raise Gone
 
     def _disconnect(self) -> None:
         if self.connection is not None:
