@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from kafkalite.client.errors import RangeUnavailable as RangeUnavailable
     from kafkalite.client.errors import ReaderClosed as ReaderClosed
     from kafkalite.client.errors import RequestTimeout as RequestTimeout
+    from kafkalite.client.errors import SignInRefused as SignInRefused
     from kafkalite.client.errors import TransactionAborted as TransactionAborted
     from kafkalite.client.errors import UnsendableRequest as UnsendableRequest
     from kafkalite.client.errors import UnsupportedApi as UnsupportedApi
@@ -96,6 +97,7 @@ _WHERE = {
     "ReaderClosed": "kafkalite.client.errors",
     "RequestTimeout": "kafkalite.client.errors",
     "Security": "kafkalite.client.security",
+    "SignInRefused": "kafkalite.client.errors",
     "TopicDescription": "kafkalite.client.cluster",
     "TransactionAborted": "kafkalite.client.errors",
     "UnsendableRequest": "kafkalite.client.errors",

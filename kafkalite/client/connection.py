@@ -1,8 +1,11 @@
 """One blocking socket to one broker: requests out, answers back in the same order.
 
-    unconnected ──connect──▶ ApiVersions asked ──▶ ready ──lost, timeout, nonsense──▶ closed (for good)
+    unconnected ──connect──▶ ApiVersions asked ──▶ (signed in) ──▶ ready ──lost, timeout, nonsense──▶ closed (for good)
 
 Requests may be pipelined: `send` returns at once, `receive` gives the answer of the oldest request that expects one.
+Where a session ends (KIP-368) the client signs in again with the next request after most of its time is over: answers
+still owed are received first, and kept for `receive`.
+
 A version is chosen for each request: the newest that both sides know, capped where the caller says so.
 
 Thread rule: one thread at a time. The bytes of an answer's records live in the connection's buffer: they are valid
@@ -12,6 +15,8 @@ until the next `receive`.
 from __future__ import annotations
 
 import contextlib
+import math
+import random
 import select
 import socket
 import struct
@@ -26,6 +31,7 @@ from kafkalite.client.errors import (
     ConnectionLost,
     ProtocolError,
     RequestTimeout,
+    SignInRefused,
     UnsendableRequest,
     UnsupportedApi,
 )
@@ -37,6 +43,7 @@ from kafkalite.protocol.messages.api_versions import ApiVersionsRequest, ApiVers
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from kafkalite.client.sasl import ClientSasl
     from kafkalite.client.security import Security
 
 CONNECT_TIMEOUT_S: Final = 10.0
@@ -47,6 +54,9 @@ OVERDUE_S: Final = 0.001
 BUFFER_SIZE_MIN: Final = 64 * 1024
 BUFFER_SIZE_KEPT: Final = 16 * 1024 * 1024
 """A receive buffer that had to grow beyond this is not kept for the next answer."""
+SESSION_SHARE_MIN: Final = 0.85
+SESSION_SHARE_SPREAD: Final = 0.1
+"""Of a session's time, after which a client signs in again."""
 SOFTWARE_NAME: Final = "kafkalite"
 
 _SIZE: Final = struct.Struct(">i")
@@ -74,6 +84,9 @@ class Connection:
         self._request_timeout_s = request_timeout_s
         self._correlation_id = 0
         self._under_way: deque[Sent] = deque()
+        self._early: deque[tuple[Sent, Any]] = deque()  # answers received while the client signed in again
+        self._sasl: ClientSasl | None = None
+        self._session_ends = math.inf  # when to sign in again, by time.monotonic()
         self._buffer = bytearray(BUFFER_SIZE_MIN)
         self._versions: Mapping[int, tuple[int, int]] = {}
         self.features: Mapping[str, int] = {}
@@ -106,6 +119,12 @@ class Connection:
         connection = cls(host, port, sock, client_id, request_timeout_s)
         try:
             connection._negotiate(connect_timeout_s)
+            if security is not None and security.sasl is not None:
+                connection._sasl = security.sasl
+                connection._sign_in()
+        except SignInRefused:
+            connection.close()
+            raise
         except ClientError as error:
             connection.close()
             raise BrokerUnreachable(f"{host}:{port} does not answer as a Kafka broker: {error}") from error
@@ -114,7 +133,7 @@ class Connection:
     @property
     def under_way(self) -> int:
         """Requests whose answer has not been received."""
-        return len(self._under_way)
+        return len(self._under_way) + len(self._early)
 
     @property
     def address(self) -> str:
@@ -128,7 +147,7 @@ class Connection:
     @property
     def stale(self) -> bool:
         """Whether the peer closed an idle connection (brokers do after a while), or sent what nobody asked for."""
-        if self.closed or self._under_way:
+        if self.closed or self._under_way or self._early:
             return self.closed
         if self._secured:
             return self._tls_stale()
@@ -152,7 +171,7 @@ class Connection:
     @property
     def buffered(self) -> bool:
         """Whether bytes of the next answer are here already, where a poll of the descriptor tells nothing."""
-        return self._secured and self._socket.pending() > 0  # type: ignore[attr-defined]  # an SSLSocket
+        return bool(self._early) or (self._secured and self._socket.pending() > 0)  # type: ignore[attr-defined]  # an SSLSocket
 
     def fileno(self) -> int:
         """For select."""
@@ -162,6 +181,7 @@ class Connection:
         """Drops what is under way. Idempotent."""
         self.closed = True
         self._under_way.clear()
+        self._early.clear()
         self._socket.close()
 
     def supports(self, api_key: int) -> bool:
@@ -199,7 +219,7 @@ class Connection:
         self, api_key: int, message: object, *, version_max: int | None = None, timeout_s: float | None = None
     ) -> Any:
         """Sends one request and waits for its answer; nothing else may be under way."""
-        assert not self._under_way, "requests are under way: their answers would come first"
+        assert self.under_way == 0, "requests are under way: their answers would come first"
         self.send(api_key, message, version_max=version_max, timeout_s=timeout_s)
         return self.receive()[1]
 
@@ -219,6 +239,8 @@ class Connection:
     def _send(self, api_key: int, version: int, message: object, timeout_s: float | None, *, answered: bool) -> Sent:
         if self.closed:
             raise ConnectionLost(f"the connection to {self.address} is closed")
+        if time.monotonic() >= self._session_ends:
+            self._sign_in_again()
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         try:
             frame = protocol.encode_request_frame(api_key, version, self._correlation_id, self._client_id, message)
@@ -244,6 +266,9 @@ class Connection:
 
     def receive(self) -> tuple[Sent, Any]:
         """The answer to the oldest request under way. ConnectionLost, RequestTimeout, ProtocolError: closed then."""
+        return self._early.popleft() if self._early else self._receive()
+
+    def _receive(self) -> tuple[Sent, Any]:
         sent = self._under_way[0]
         try:
             answer = self._decode(sent, self._receive_frame(sent))
@@ -298,6 +323,30 @@ class Connection:
         except OSError as error:
             raise ConnectionLost(f"the connection to {self.address} broke: {error.strerror or error}") from error
 
+    def _sign_in_again(self) -> None:
+        while self._under_way:
+            self._early.append(self._receive())
+            self._buffer = bytearray(BUFFER_SIZE_MIN)  # the answer's bytes stay where they are
+        self._sign_in()
+
+    def _sign_in(self) -> None:
+        """The whole exchange. SignInRefused, and the connection is closed, when it fails."""
+        assert self._sasl is not None, "somebody who signs in"
+        self._session_ends = math.inf  # the requests of the exchange are no occasion for another
+        try:
+            lifetime_ms = self._sasl.sign_in(self._ask)
+        except SignInRefused as error:
+            self.close()
+            raise SignInRefused(f"cannot sign in to {self.address}: {error}") from None
+        if lifetime_ms > 0:
+            share = SESSION_SHARE_MIN + random.random() * SESSION_SHARE_SPREAD  # so that not all do it at once
+            self._session_ends = time.monotonic() + lifetime_ms / 1000 * share
+
+    def _ask(self, api_key: int, version_max: int, message: object) -> Any:
+        """A request of the exchange, after whose answer nothing else is under way."""
+        self._send(api_key, self.version_for(api_key, version_max), message, None, answered=True)
+        return self._receive()[1]
+
     def _negotiate(self, timeout_s: float) -> None:
         """Asks in the newest form; the answer to an unknown form says which one to ask in instead."""
         from kafkalite import __version__
@@ -306,7 +355,7 @@ class Connection:
         version = APIS[API_VERSIONS].newest
         while True:
             self._send(API_VERSIONS, version, message, timeout_s, answered=True)
-            answer = self.receive()[1]
+            answer = self._receive()[1]
             if answer.error_code != ErrorCode.UNSUPPORTED_VERSION or version == 0:
                 break
             offered = [row.max_version for row in answer.api_keys if row.api_key == API_VERSIONS]

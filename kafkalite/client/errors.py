@@ -2,6 +2,7 @@
 
 ClientError
     BrokerUnreachable       no broker of the list could be connected to, or one could not be again
+    SignInRefused           a broker refused the client's credentials, or could not show that it knows them
     ConnectionLost          a connection broke, or the peer closed it; the request may or may not have been served
     RequestTimeout          no answer in time; the same doubt
     UnsupportedApi          client and broker have no version of a request in common
@@ -26,6 +27,10 @@ class ClientError(Exception):
 
 class BrokerUnreachable(ClientError):
     """Nobody listens, or nobody that speaks Kafka."""
+
+
+class SignInRefused(ClientError):
+    """Broker and client do not believe each other. Asking again would be refused again."""
 
 
 class ConnectionLost(ClientError):

@@ -1,13 +1,14 @@
-"""TLS of a client: Kafka's settings in, what makes a socket secure out.
+"""TLS and SASL of a client: Kafka's settings in, what makes a connection secure out.
 
-    security.protocol=SSL
+    security.protocol=SASL_SSL                or SSL, SASL_PLAINTEXT
     ssl.truststore.location=ca.pem            whom to trust; without it, the authorities that the system trusts
     ssl.keystore.location=me.pem              the client's own key and certificate, where the broker asks for one
 
 Stores are PEM or PKCS#12, known by their first bytes; PEM text may stand in the settings themselves. A broker's host
 name is checked, unless ssl.endpoint.identification.algorithm is empty. TLS itself is the standard library's.
+How a client signs in is in `kafkalite.client.sasl`.
 
-Immutable once made; any thread.
+Any thread.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ from kafkalite.settings.rows import near_miss
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from kafkalite.client.sasl import ClientSasl
 
 PROTOCOL_KEY = "security.protocol"
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 NAME_CHECK_KEY = "ssl.endpoint.identification.algorithm"
 _WITHOUT_EFFECT = frozenset(
     {"ssl.provider", "ssl.secure.random.implementation", "ssl.keymanager.algorithm", "ssl.trustmanager.algorithm"}
@@ -35,18 +38,30 @@ _BROKERS_OWN = frozenset(
 )
 
 
+_REFUSED = {
+    "sasl.client.callback.handler.class": "Java classes cannot be loaded; in Python, Security takes a function",
+    "sasl.login.class": "Java classes cannot be loaded; in Python, Security takes a function",
+}
+"""Key → why it cannot be ignored."""
+
+
 class Security:
     """How connections of a client are made secure."""
 
-    def __init__(self, settings: Mapping[str, str]) -> None:
-        """From Kafka's client settings; those that are about something else are left out. ConfigError for a bad one."""
+    def __init__(self, settings: Mapping[str, str], *, token: Callable[[], str] | None = None) -> None:
+        """From Kafka's client settings; those that are about something else are left out. ConfigError for a bad one.
+
+        `token` gives the bearer token of OAUTHBEARER, whenever the client signs in: any thread, and it may block.
+        """
         protocol = settings.get(PROTOCOL_KEY, "PLAINTEXT").strip().upper()
-        if protocol not in {"PLAINTEXT", "SSL"}:
-            raise ConfigError(PROTOCOL_KEY, f"must be PLAINTEXT or SSL, not {protocol[:64]!r}")
-        if protocol == "PLAINTEXT":
+        if protocol not in PROTOCOLS:
+            raise ConfigError(PROTOCOL_KEY, f"must be one of {', '.join(PROTOCOLS)}, not {protocol[:64]!r}")
+        if not protocol.endswith("SSL"):
             _refuse_unknown(settings)
         self.protocol = protocol
-        self._context = client_context(settings) if protocol == "SSL" else None
+        self._context = client_context(settings) if protocol.endswith("SSL") else None
+        self.sasl = _sasl(settings, token) if protocol.startswith("SASL") else None
+        """How the client signs in; None: it does not."""
 
     @classmethod
     def from_file(cls, path: Path) -> Security:
@@ -64,10 +79,16 @@ def _refuse_unknown(settings: Mapping[str, str]) -> None:
 
     known = {*TLS_SETTINGS.keys() - _BROKERS_OWN, *_WITHOUT_EFFECT, NAME_CHECK_KEY}
     for key, text in settings.items():
-        if key.startswith("sasl.") and text.strip():
-            raise ConfigError(key, "this release has no SASL")
+        if key in _REFUSED and text.strip():
+            raise ConfigError(key, _REFUSED[key])
         if key.startswith("ssl.") and key not in known:
             raise ConfigError(key, f"unknown setting{near_miss(key, known)}")
+
+
+def _sasl(settings: Mapping[str, str], token: Callable[[], str] | None) -> ClientSasl:
+    from kafkalite.client.sasl import ClientSasl
+
+    return ClientSasl(settings, token)
 
 
 def client_context(settings: Mapping[str, str]) -> ssl.SSLContext:

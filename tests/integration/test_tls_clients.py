@@ -198,10 +198,10 @@ def test_mirror_between_listeners(tls: TlsBroker, tmp_path: Path) -> None:
     [
         (["security.protocol=SSL"], "certificate"),
         (["security.protocol=PLAINTEXT"], "closed the connection"),
-        (["security.protocol=SASL_SSL"], "security.protocol: must be PLAINTEXT or SSL"),
+        (["security.protocol=SASL_SSL"], "sasl.mechanism: must be one of PLAIN, SCRAM-SHA-256"),
         (["security.protocol=SSL", "ssl.truststore.location=/absent"], "/absent cannot be read"),
         (["security.protocol=SSL", "ssl.trust.location=x"], "unknown setting; did you mean"),
-        (["sasl.mechanism=PLAIN"], "this release has no SASL"),
+        (["security.protocol=TLS"], "security.protocol: must be one of PLAINTEXT, SSL"),
     ],
 )
 def test_what_is_wrong_with_a_clients_settings_is_one_sentence(
