@@ -37,7 +37,7 @@ API_KEYS = (
     *(0, 1, 2, 3),
     *range(8, 34),
     *range(35, 43),
-    *(44, 46, 47, 50, 51, 60, 61, 65, 66, 68, 69, 74, 75),
+    *(44, 46, 47, 48, 50, 51, 60, 61, 65, 66, 68, 69, 74, 75),
 )
 
 # Fields whose value changes what the message means: a version that cannot carry them must not silently drop a value

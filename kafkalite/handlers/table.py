@@ -127,6 +127,7 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(api.INCREMENTAL_ALTER_CONFIGS, 0, 1, "alter_configs:change", blocking=True),
     Row(api.LIST_PARTITION_REASSIGNMENTS, 0, 0, "list_partition_reassignments:handle"),
     Row(api.OFFSET_DELETE, 0, 0, "group_offsets:delete"),
+    Row(api.DESCRIBE_CLIENT_QUOTAS, 0, 1, "client_quotas:describe"),
     Row(api.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, "user_credentials:describe", blocking=True),
     Row(api.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, "user_credentials:alter", blocking=True),
     Row(api.DESCRIBE_CLUSTER, 0, 2, "describe_cluster:handle"),

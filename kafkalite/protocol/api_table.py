@@ -46,6 +46,7 @@ ROWS: tuple[tuple[int, str, str, int, int, int], ...] = (
     (44, "IncrementalAlterConfigs", "incremental_alter_configs", 0, 1, 1),
     (46, "ListPartitionReassignments", "list_partition_reassignments", 0, 0, 0),
     (47, "OffsetDelete", "offset_delete", 0, 0, -1),
+    (48, "DescribeClientQuotas", "describe_client_quotas", 0, 1, 1),
     (50, "DescribeUserScramCredentials", "describe_user_scram_credentials", 0, 0, 0),
     (51, "AlterUserScramCredentials", "alter_user_scram_credentials", 0, 0, 0),
     (60, "DescribeCluster", "describe_cluster", 0, 2, 0),
