@@ -20,7 +20,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from kafkalite.client.errors import BrokerUnreachable, ClientError
+from kafkalite.client.errors import BrokerUnreachable, ClientError, SignInRefused
 from kafkalite.errors import KafkaError, StartupError
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ COMMANDS = {
     "run": "run a command with a broker of its own, for tests and CI",
     "topics": "list, describe, create, delete and change topics",
     "configs": "describe and change settings of topics and brokers",
+    "users": "add, list and delete users who sign in by SCRAM",
     "groups": "list, describe and delete consumer groups, move their offsets",
     "transactions": "list and describe transactions, abort one that hangs",
     "produce": "send lines to a topic",
@@ -101,7 +102,7 @@ def reported(command: Callable[[], int]) -> int:
         return fail(str(error), EXIT_USAGE)
     except KafkaError as error:
         return fail(f"{error} ({error.name})", EXIT_FAILURE)
-    except BrokerUnreachable as error:
+    except (BrokerUnreachable, SignInRefused) as error:
         return fail(str(error), EXIT_USAGE)
     except ClientError as error:
         return fail(str(error), EXIT_FAILURE)

@@ -44,7 +44,7 @@ def add_client_arguments(parser: argparse.ArgumentParser, *, json_output: bool =
 
 def add_config_argument(parser: argparse.ArgumentParser, flag: str = "--command-config", whose: str = "") -> None:
     """The flag for a file of client settings."""
-    parser.add_argument(flag, metavar="FILE", help=f"a .properties file with Kafka's client settings{whose}: TLS")
+    parser.add_argument(flag, metavar="FILE", help=f"a .properties file with Kafka's client settings{whose}: TLS, SASL")
 
 
 def open_client(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kafkalite.client.admin.admin import Admin
     from kafkalite.client.admin.groups import Groups
     from kafkalite.client.admin.transactions import TransactionAdmin
+    from kafkalite.client.admin.users import Users
     from kafkalite.client.cluster import TopicDescription
     from kafkalite.client.group.group_reader import GroupReader
     from kafkalite.client.read.reader import Chunk, Reader
@@ -75,6 +76,13 @@ class Client(Cluster):
         from kafkalite.client.admin.transactions import TransactionAdmin
 
         return TransactionAdmin(self)
+
+    @property
+    def users(self) -> Users:
+        """Users who sign in by SCRAM."""
+        from kafkalite.client.admin.users import Users
+
+        return Users(self)
 
     def reader(self, starts: Mapping[TopicPartition, int], **options: Any) -> Reader:
         """A Reader from these offsets on; its options are documented there."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import threading
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -62,11 +63,19 @@ class SignIns:
         self.pool = pool
         self.clock = clock
         self.receive_size_max = listener.receive_size_max
+        self.counts = {True: 0, False: 0}
+        """Exchanges that came to an end since the start: those whose client is known now, and those refused."""
+        self._lock = threading.Lock()
         self._lanes = itertools.cycle([(listener, number) for number in range(LONG_STEPS_MAX)])
 
     def begin(self, connection: SaslConnection) -> SignIn:
         """What this connection's frames go to."""
         return SignIn(self, connection)
+
+    def count(self, *, known: bool) -> None:
+        """One more. Any thread."""
+        with self._lock:
+            self.counts[known] += 1
 
     def next_lane(self) -> object:
         """Steps of one lane follow one another."""
@@ -215,6 +224,7 @@ class SignIn:
             self._signed_in = True
             self._server = None
             self._state = State.OPEN
+            self._shared.count(known=True)
             self._connection.open(lifetime_ms / 1000 if self._session_ends else math.inf)
         if row is None:
             return len(outcome).to_bytes(4, "big") + outcome
@@ -239,6 +249,7 @@ class SignIn:
                 error_message=f"Authentication failed: the credentials were refused ({self._mechanism})",
             )
             farewell = row.encode(version, correlation_id, response)
+        self._shared.count(known=False)
         self._connection.fail_sign_in(f"{self._mechanism}: {reason}", farewell)
 
     def _refuse_early(self, row: table.Row | None, version: int, correlation_id: int) -> None:

@@ -114,6 +114,11 @@ def read_identity(directory: str, node_id: int) -> Identity | None:
     return Identity(values["cluster.id"], node_id, ours is not None)
 
 
+def is_used(directory: str) -> bool:
+    """Whether some broker has been started on it."""
+    return os.path.exists(f"{directory}/{files.META_PROPERTIES_NAME}")
+
+
 def write_identity(directory: str, cluster_id: str, node_id: int) -> None:
     """Writes meta.properties, keeping lines of Kafka's that we do not know."""
     path = f"{directory}/{files.META_PROPERTIES_NAME}"

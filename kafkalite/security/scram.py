@@ -132,7 +132,7 @@ class ScramServer:
         if match is None or _decoded(match["channel"]) not in (b"n,,", b"n,a=" + _escape(self._name) + b",,"):
             raise Refused("a last SCRAM message that does not follow the grammar")
         if not hmac.compare_digest(match["nonce"], self._nonce):
-            raise Refused("a SCRAM nonce that is not this exchange's")
+            raise Refused("a SCRAM nonce that is not this exchange's (librdkafka before 2.6.1 sends its own twice)")
         hash_name = HASHES[self.mechanism]
         stored = self._credential.stored_key
         proof = _decoded(match["proof"])

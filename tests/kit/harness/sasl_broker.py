@@ -16,6 +16,7 @@ from kafkalite.protocol.messages.metadata import MetadataRequest
 from kafkalite.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from kafkalite.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from kafkalite.security import scram
+from tests.kit.harness.certificates import Authority
 
 if TYPE_CHECKING:
     from kafkalite.clock import Clock
@@ -35,7 +36,8 @@ class SaslBroker:
     """
 
     def __init__(self, directory: Path, clock: Clock | None = None, **settings: Any) -> None:
-        self.settings = {
+        self.directory = directory
+        self.settings: dict[str, Any] = {
             "listeners": "SASL://127.0.0.1:0,STORED://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
             "listener.security.protocol.map": "SASL:SASL_PLAINTEXT,STORED:SASL_PLAINTEXT,PLAINTEXT:PLAINTEXT",
             "log.dirs": str(directory / "data"),
@@ -67,9 +69,34 @@ class SaslBroker:
     def connect(self, listener: str = "SASL") -> RawClient:
         return RawClient(self.broker.endpoints[listener].port)
 
+    def sign_in_count(self) -> int:
+        """How many exchanges have come to a good end."""
+        return sum(listener.counts[True] for listener in self.broker._sign_ins.values())
+
     def principals(self) -> set[str]:
         """Of the connections that are open."""
         return {c.principal for worker in self.broker._workers for c in worker._connections.values()}
+
+
+class SaslTlsBroker(SaslBroker):
+    """One more listener, SASL_SSL, with both."""
+
+    def __init__(self, directory: Path, clock: Clock | None = None, **settings: Any) -> None:
+        self.authority = Authority()
+        self.authority_file = self.authority.write_pem(directory / "authority.pem")
+        self.alice_file = self.authority.issue("alice", client=True).write_pem(directory / "alice.pem")
+        server = self.authority.issue("server").write_pem(directory / "server.pem")
+        more = {
+            "listeners": "SASL://127.0.0.1:0,STORED://127.0.0.1:0,PLAINTEXT://127.0.0.1:0,SASL_SSL://127.0.0.1:0",
+            "listener.security.protocol.map": (
+                "SASL:SASL_PLAINTEXT,STORED:SASL_PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL"
+            ),
+            "listener.name.sasl_ssl.plain.sasl.jaas.config": JAAS,
+            "ssl.keystore.location": str(server),
+            "ssl.truststore.location": str(self.authority_file),
+            "ssl.client.auth": "required",
+        }
+        super().__init__(directory, clock, **more, **settings)
 
 
 class Authenticated(NamedTuple):

@@ -1,0 +1,144 @@
+"""Users who sign in by SCRAM, and their passwords.
+
+kafkalite users add alice --data-dir data
+kafkalite users add alice -b localhost:9093 --command-config admin.properties
+kafkalite users list
+kafkalite users delete alice
+
+With --data-dir the data directory of a broker that does not run is changed, or one that is yet to be used: so the first
+user comes to be. Otherwise a running broker is asked. A password is asked for at the terminal, or read from the first
+line of --password-file (- is stdin). A change holds from the next sign-in on.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from kafkalite.cli import Parser, UsageError
+from kafkalite.cli.common import add_client_arguments, count, open_client, print_json, print_table
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+ITERATIONS = 4096
+ITERATIONS_MAX = 16384
+PASSWORD_SIZE_MAX = 4096
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
+    add = actions.add_parser("add", help="give a user, who may be new, a password")
+    add.add_argument("user", metavar="USER")
+    add.add_argument("--password-file", metavar="FILE", help="whose first line is the password; - is stdin")
+    add.add_argument(
+        "--iterations", type=count, default=ITERATIONS, help=f"rounds of the hash, {ITERATIONS} to {ITERATIONS_MAX}"
+    )
+    delete = actions.add_parser("delete", help="take passwords away")
+    delete.add_argument("user", metavar="USER")
+    for action in (add, delete):
+        action.add_argument(
+            "--mechanism", choices=MECHANISMS, action="append", default=[], help="may be repeated; default: both"
+        )
+    listing = actions.add_parser("list", help="who there is, and for which mechanisms")
+    for action in (add, delete, listing):
+        action.add_argument("--data-dir", metavar="DIR", help="of a broker that does not run, in place of -b")
+        add_client_arguments(action)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    mechanisms = list(dict.fromkeys(getattr(arguments, "mechanism", ()))) or list(MECHANISMS)
+    if arguments.action == "list":
+        show(arguments)
+    elif arguments.action == "add":
+        if not ITERATIONS <= arguments.iterations <= ITERATIONS_MAX:
+            raise UsageError(f"--iterations {arguments.iterations}: must be from {ITERATIONS} to {ITERATIONS_MAX}")
+        if not arguments.user or "\0" in arguments.user:
+            raise UsageError("a user needs a name")
+        add_user(arguments, mechanisms, read_password(arguments.password_file))
+    else:
+        delete_user(arguments, mechanisms)
+    return 0
+
+
+def add_user(arguments: argparse.Namespace, mechanisms: Sequence[str], password: str) -> None:
+    if arguments.data_dir is None:
+        with open_client(arguments) as client:
+            for mechanism in mechanisms:
+                client.users.set_password(arguments.user, password, mechanism, arguments.iterations)
+        return
+    from kafkalite.log.journal import credential_change
+    from kafkalite.log.offline_journal import open_journal
+    from kafkalite.security import scram
+
+    changes = []
+    for mechanism in mechanisms:
+        salt = scram.new_salt()
+        salted = scram.salted_password(mechanism, password.encode(), salt, arguments.iterations)
+        kept = scram.credential(mechanism, salted, salt, arguments.iterations)
+        changes.append(credential_change(mechanism, arguments.user, kept))
+    with open_journal(arguments.data_dir) as journal:
+        journal.record(*changes)
+
+
+def delete_user(arguments: argparse.Namespace, mechanisms: Sequence[str]) -> None:
+    """Those that the user has of the mechanisms; UsageError when there is none."""
+    if arguments.data_dir is None:
+        with open_client(arguments) as client:
+            for mechanism in having(client.users.list_all().get(arguments.user, ()), mechanisms, arguments.user):
+                client.users.delete(arguments.user, mechanism)
+        return
+    from kafkalite.log.journal import credential_deletion
+    from kafkalite.log.offline_journal import open_journal
+
+    with open_journal(arguments.data_dir) as journal:
+        present = [mechanism for mechanism, user in journal.state.credentials if user == arguments.user]
+        found = having(present, mechanisms, arguments.user)
+        journal.record(*(credential_deletion(mechanism, arguments.user) for mechanism in found))
+
+
+def having(present: Sequence[str] | dict[str, int], mechanisms: Sequence[str], user: str) -> list[str]:
+    found = [mechanism for mechanism in mechanisms if mechanism in present]
+    if not found:
+        raise UsageError(f"there is no user {user!r} with a password for {' or '.join(mechanisms)}")
+    return found
+
+
+def show(arguments: argparse.Namespace) -> None:
+    users: dict[str, dict[str, int]] = {}
+    if arguments.data_dir is None:
+        with open_client(arguments) as client:
+            users = client.users.list_all()
+    else:
+        from kafkalite.log.offline_journal import open_journal
+
+        with open_journal(arguments.data_dir) as journal:
+            for (mechanism, user), kept in sorted(journal.state.credentials.items(), key=lambda item: item[0][::-1]):
+                users.setdefault(user, {})[mechanism] = kept.iterations
+    if arguments.json:
+        print_json(users)
+        return
+    rows = [(user, mechanism, rounds) for user, found in users.items() for mechanism, rounds in found.items()]
+    print_table(("user", "mechanism", "iterations"), rows)
+
+
+def read_password(path: str | None) -> str:
+    """One line; never from the command line, which other users of the machine can see."""
+    if path is None:
+        if not sys.stdin.isatty():
+            raise UsageError("there is no terminal to ask for a password at; use --password-file")
+        from getpass import getpass
+
+        password = getpass("Password: ")
+        if password != getpass("Again: "):
+            raise UsageError("the two passwords differ")
+    elif path == "-":
+        password = sys.stdin.readline(PASSWORD_SIZE_MAX + 1).rstrip("\r\n")
+    else:
+        with open(path, encoding="utf-8") as file:
+            password = file.readline(PASSWORD_SIZE_MAX + 1).rstrip("\r\n")
+    if not password or len(password) > PASSWORD_SIZE_MAX:
+        raise UsageError(f"a password has 1 to {PASSWORD_SIZE_MAX} characters")
+    return password

@@ -1,0 +1,77 @@
+"""Administration of users who sign in by SCRAM (KIP-554): who there is, new passwords, deletion.
+
+A password never leaves this process: what goes over the wire is salted and hashed, and of that the broker keeps keys.
+It still lets whoever reads it sign in, so that a connection that others can listen to needs TLS.
+
+Thread rule: one thread at a time, that of the Client.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.client.cluster import raise_for
+from kafkalite.protocol import api
+from kafkalite.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from kafkalite.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+from kafkalite.security import scram
+
+if TYPE_CHECKING:
+    from kafkalite.client.cluster import Cluster
+
+ITERATIONS: Final = 4096
+"""Rounds of a hash where nobody asks for more, as in Kafka's tools."""
+NUMBERS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
+"""Mechanism → Kafka's number."""
+_NAMES: Final = {number: name for name, number in NUMBERS.items()}
+
+
+class Users:
+    """See the module; `Client.users` gives one."""
+
+    def __init__(self, client: Cluster) -> None:
+        self._client = client
+
+    def list_all(self) -> dict[str, dict[str, int]]:
+        """User → mechanism → rounds of its hash."""
+        request = DescribeUserScramCredentialsRequest(users=None)
+        answer = self._client.controller().request(api.DESCRIBE_USER_SCRAM_CREDENTIALS, request)
+        raise_for(answer.error_code, "users", answer.error_message)
+        return {
+            row.user: {
+                _NAMES.get(info.mechanism, str(info.mechanism)): info.iterations for info in row.credential_infos
+            }
+            for row in sorted(answer.results, key=lambda row: row.user)
+        }
+
+    def set_password(self, user: str, password: str, mechanism: str, iterations: int = ITERATIONS) -> None:
+        """Gives a user, who may be new, a password for one mechanism; UnacceptableCredential, ..."""
+        salt = scram.new_salt()
+        salted = scram.salted_password(mechanism, password.encode(), salt, iterations)
+        self._alter(
+            AlterUserScramCredentialsRequest(
+                upsertions=[
+                    ScramCredentialUpsertion(
+                        name=user,
+                        mechanism=NUMBERS[mechanism],
+                        iterations=iterations,
+                        salt=salt,
+                        salted_password=salted,
+                    )
+                ]
+            )
+        )
+
+    def delete(self, user: str, mechanism: str) -> None:
+        """Takes the password for one mechanism away; ResourceNotFound."""
+        deletion = ScramCredentialDeletion(name=user, mechanism=NUMBERS[mechanism])
+        self._alter(AlterUserScramCredentialsRequest(deletions=[deletion]))
+
+    def _alter(self, request: AlterUserScramCredentialsRequest) -> None:
+        answer = self._client.controller().request(api.ALTER_USER_SCRAM_CREDENTIALS, request)
+        for row in answer.results:
+            raise_for(row.error_code, f"user {row.user}", row.error_message)

@@ -1,0 +1,37 @@
+"""The journal of a data directory whose broker does not run, for those who change it from outside.
+
+A directory that is not there, or was never used, is made: what is written down before the first start holds at it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from kafkalite.errors import StartupError
+from kafkalite.log import directory, files
+from kafkalite.log.journal import Journal
+from kafkalite.model import new_uuid, uuid_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def open_journal(path: str) -> Iterator[Journal]:
+    """Holds the directory's lock. StartupError while a broker has it, and for what this release cannot read."""
+    directory.prepare(path)
+    lock = directory.DirectoryLock(path)
+    try:
+        journal = Journal.open(path)
+        if journal is None:
+            if directory.is_used(path):
+                raise StartupError(f"{path} has no {files.JOURNAL_NAME}: start a broker on it first")
+            journal = Journal.create(path, uuid_text(new_uuid()))
+            directory.leave_clean_marker(path)
+        try:
+            yield journal
+        finally:
+            journal.close()
+    finally:
+        lock.release()
