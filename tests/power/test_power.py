@@ -144,6 +144,13 @@ def forget_given_ids(data: Path) -> str:
     return "producer ids: "
 
 
+def forget_users(data: Path) -> str:
+    journal = data / "metadata.journal"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(line for line in lines if b'"op":"scram' not in line))
+    return "users: "
+
+
 def forget_topics(data: Path) -> str:
     journal = data / "metadata.journal"
     lines = journal.read_bytes().splitlines(keepends=True)
@@ -184,6 +191,7 @@ PLANTED = (
     forget_aborts,
     forget_the_journal,
     forget_given_ids,
+    forget_users,
     forget_topics,
     delete_too_much,
     forget_the_newest_of_a_key,

@@ -12,6 +12,7 @@ from tests.power.promises.purging import Purging
 from tests.power.promises.records import Records
 from tests.power.promises.topics import Topics
 from tests.power.promises.transactions import Transactions
+from tests.power.promises.users import Users
 
 __all__ = ["PROMISES", "Past", "Promise"]
 
@@ -20,6 +21,7 @@ PROMISES: tuple[Promise, ...] = (
     Transactions(),
     Offsets(),
     Configs(),
+    Users(),
     Compaction(),
     Purging(),
     Classic(),
