@@ -32,4 +32,7 @@ def moment(name: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:9092")
+    try:
+        main(sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:9092")
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -60,4 +60,7 @@ def moment(name: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "127.0.0.1:9092")
+    try:
+        main(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "127.0.0.1:9092")
+    except KeyboardInterrupt:
+        sys.exit(130)

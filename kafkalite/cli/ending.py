@@ -75,6 +75,24 @@ def on_ending(stop: Callable[[], object]) -> Iterator[Ending]:
             thread.join()
 
 
+@contextlib.contextmanager
+def ended_at_once(last: Callable[[], object]) -> Iterator[None]:
+    """A context for work that may be killed at any moment, and whose libraries make a traceback of KeyboardInterrupt:
+    the first SIGTERM or Ctrl-C inside it calls `last` and ends the process, with the status that shells expect."""
+
+    def end(number: int, _frame: object) -> None:
+        with contextlib.suppress(Exception):
+            last()
+        os._exit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def _on_signal(number: int, _frame: object) -> None:
     signal.signal(number, _abandon)
 

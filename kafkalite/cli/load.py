@@ -33,7 +33,7 @@ from kafkalite.cli.common import (
     quantity,
     seconds,
 )
-from kafkalite.cli.ending import on_ending
+from kafkalite.cli.ending import ended_at_once, on_ending
 from kafkalite.cli.times import moment
 
 if TYPE_CHECKING:
@@ -174,19 +174,20 @@ def run_load(arguments: argparse.Namespace) -> int:
     if arguments.avro is not None and len(topics) != 1:
         raise UsageError(f"--avro decodes one topic, and {len(topics)} match")
     settings = {"spark.ui.enabled": "false", "spark.log.level": "ERROR"} | assignments("--conf", arguments.conf)
-    try:
-        spark = session("kafkalite-load", master=arguments.master, settings=settings)
-    except (ImportError, RuntimeError) as error:
-        raise UsageError(str(error)) from error
-    runs = Runs(arguments, spark)
-    try:
-        if arguments.follow is None:
-            runs.load(topics)
-        else:
-            follow(arguments, runs)
-    finally:
-        runs.finish()
-        spark.stop()
+    runs = Runs(arguments)
+    with ended_at_once(runs.finish):  # what is published stays, and what is not is nobody's
+        try:
+            spark = runs.spark = session("kafkalite-load", master=arguments.master, settings=settings)
+        except (ImportError, RuntimeError) as error:
+            raise UsageError(str(error)) from error
+        try:
+            if arguments.follow is None:
+                runs.load(topics)
+            else:
+                follow(arguments, runs)
+        finally:
+            runs.finish()
+            spark.stop()
     runs.report()
     if not runs.took_topics:
         print(f"kafkalite: no topic matched {arguments.topics}: nothing was loaded", file=sys.stderr)
@@ -205,11 +206,11 @@ def topics_of(arguments: argparse.Namespace) -> list[str]:
 class Runs:
     """Loads of this command, and what they have done together."""
 
-    def __init__(self, arguments: argparse.Namespace, spark: SparkSession) -> None:
+    def __init__(self, arguments: argparse.Namespace) -> None:
         from kafkalite.load.manifest import Target
 
         self._arguments = arguments
-        self._spark = spark
+        self.spark: SparkSession | None = None
         self._target = Target(arguments.target)
         self._progress = Progress("loaded", shown=False if arguments.quiet else None)
         self._began = time.monotonic()
@@ -226,6 +227,7 @@ class Runs:
         """All that these topics hold now."""
         from kafkalite.spark.load import load
 
+        assert self.spark is not None, "a load needs a session"
         given = self._arguments
         options = {
             "kafka.request.timeout.ms": str(round(given.timeout * 1000)),
@@ -233,7 +235,7 @@ class Runs:
             "kafka.isolation.level": "read_committed" if given.read_committed else "read_uncommitted",
         }
         self._last = load(
-            self._spark,
+            self.spark,
             self._target,
             bootstrap_servers=given.bootstrap_server,
             topics=topics,

@@ -6,6 +6,7 @@ one.
 """
 
 import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -103,6 +104,21 @@ def killed_and_started_again(client: Client, program: str, mode: str, directory:
 
 
 PROGRAMS = ["kafkalite", pytest.param("confluent-kafka", marks=pytest.mark.compat)]
+
+
+@pytest.mark.parametrize("mode", MOMENTS)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_ctrl_c_ends_an_example_without_a_traceback(client: Client, program: str, mode: str, tmp_path: Path) -> None:
+    (row,) = client.brokers()
+    order(client, BEFORE)
+    running = Program(command(program, mode, f"{row.host}:{row.port}"), tmp_path)
+    try:
+        wait_until(lambda: "processed" in running.lines(), TIMEOUT_S, "an order is processed")
+        running.process.send_signal(signal.SIGINT)
+        assert running.process.wait(TIMEOUT_S) == 128 + signal.SIGINT
+    finally:
+        running.kill()
+    assert "Traceback" not in running.out.read_text()
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

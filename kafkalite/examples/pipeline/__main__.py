@@ -51,7 +51,14 @@ def positive(text: str) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
-    parsed = parse(arguments)
+    try:
+        return begin(parse(arguments))
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+
+def begin(parsed: argparse.Namespace) -> int:
+    """Looks for what is needed, and runs."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         return fail(f"the pipeline needs {' and '.join(missing)}: pip install 'kafkalite[pipeline]'", EXIT_USAGE)
@@ -63,10 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (RuntimeError, OSError) as error:
         return fail(str(error), EXIT_USAGE)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # parts are ended then too
-    try:
-        return run(parsed, folder)
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
+    return run(parsed, folder)
 
 
 def new_folder(wanted: Path | None) -> Path:

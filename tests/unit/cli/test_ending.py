@@ -69,3 +69,34 @@ with Ending() as ending:
 """
     )
     assert done.returncode == 128 + signal.SIGTERM
+
+
+def test_work_that_may_be_killed_ends_at_once_and_says_its_last_word() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        done = run(
+            f"""
+from kafkalite.cli.ending import ended_at_once
+with ended_at_once(lambda: print("so far 7", flush=True)):
+    try:
+        os.kill(os.getpid(), {number})
+        time.sleep(60)
+    except BaseException:
+        print("a library's traceback")
+"""
+        )
+        assert (done.stdout, done.stderr, done.returncode) == ("so far 7\n", "", 128 + number)
+
+
+def test_work_that_is_done_leaves_the_handlers_as_they_were() -> None:
+    done = run(
+        """
+from kafkalite.cli.ending import ended_at_once
+before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+with ended_at_once(lambda: 1 / 0):
+    pass
+print(before == (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)))
+with ended_at_once(lambda: 1 / 0):
+    os.kill(os.getpid(), signal.SIGTERM)
+"""
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("True\n", "", 128 + signal.SIGTERM)
