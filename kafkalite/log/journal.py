@@ -14,6 +14,10 @@ damaged line anywhere else means that the file was changed from outside, and the
     {"op": "epoch_base", "name", "partition", "base"}
     {"op": "scram", "user", "mechanism", "salt", "stored_key", "server_key", "iterations"}      bytes as hex digits
     {"op": "scram_delete", "user", "mechanism"}               {"op": "secret", "value"}
+    {"op": "acls", "add": [rule, ...], "remove": [rule, ...]}   a rule is the seven texts of kafkalite.acls.Acl
+
+One line holds all that one request changes of the rules (ACLs), so that they change as a whole or not at all. A rule
+that is added twice, or removed and not there, is an error: who may do what is never guessed at.
 
 A partition's leader epoch is the count of unclean starts less its base, so that an unclean start is one line however
 many partitions there are. At start the file is rewritten (temporary file, sync, rename, sync of the directory) when it
@@ -25,11 +29,14 @@ The manager's lock orders writers. Everything here blocks.
 import json
 import logging
 import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from kafkalite._native.base import file_ops
 from kafkalite._native.base.crc32c import crc32c
+from kafkalite.acls import Acl
 from kafkalite.errors import StartupError
 from kafkalite.log import disk, files
 from kafkalite.logging import fields
@@ -38,6 +45,8 @@ from kafkalite.model import ScramCredential, uuid_bytes, uuid_text
 _LOG = logging.getLogger(__name__)
 
 VERSION = 1
+ACLS_PER_LINE = 1000
+"""Rules in one line of a journal that is rewritten."""
 SLACK_LINES = 64
 """Lines a journal may have beyond what its state needs before it is rewritten at start."""
 
@@ -61,6 +70,7 @@ class MetadataState:
     broker_overrides: dict[str, str] = field(default_factory=dict)
     next_producer_id: int = 0
     unclean_count: int = 0
+    acls: dict[Acl, None] = field(default_factory=dict)  # in the order in which they were added
     deleted_ids: set[bytes] = field(default_factory=set)  # of topics whose directories may still lie about
     deleted_names: set[str] = field(default_factory=set)  # theirs
     credentials: dict[tuple[str, str], ScramCredential] = field(default_factory=dict)  # by mechanism and user
@@ -125,6 +135,22 @@ def credential_deletion(mechanism: str, user: str) -> dict[str, Any]:
     return {"op": "scram_delete", "user": user, "mechanism": mechanism}
 
 
+def acls_change(added: Iterable[Acl], removed: Iterable[Acl]) -> dict[str, Any]:
+    """The line that changes rules."""
+    return {"op": "acls", "add": [acl.texts() for acl in added], "remove": [acl.texts() for acl in removed]}
+
+
+def _apply_acls(state: MetadataState, change: dict[str, Any]) -> None:
+    for acl in map(Acl.from_texts, change["remove"]):
+        if acl not in state.acls:
+            raise ValueError(f"a rule is removed that is not there: {acl.texts()!r:.200}")
+        del state.acls[acl]
+    for acl in map(Acl.from_texts, change["add"]):
+        if acl in state.acls:
+            raise ValueError(f"a rule is added twice: {acl.texts()!r:.200}")
+        state.acls[acl] = None
+
+
 def apply(state: MetadataState, change: dict[str, Any]) -> None:
     """Takes one line into the state; KeyError, ValueError or TypeError for one that this release cannot read."""
     op = change["op"]
@@ -150,6 +176,8 @@ def apply(state: MetadataState, change: dict[str, Any]) -> None:
         state.broker_overrides = dict(change["overrides"])
     elif op == "producer_ids":
         state.next_producer_id = int(change["next"])
+    elif op == "acls":
+        _apply_acls(state, change)
     elif op == "unclean":
         state.unclean_count = int(change["count"])
     elif op == "scram":
@@ -177,7 +205,15 @@ def _snapshot(state: MetadataState) -> list[dict[str, Any]]:
         changes.append({"op": "secret", "value": state.secret.hex()})
     changes += [credential_change(*key, credential) for key, credential in state.credentials.items()]
     changes += [topic_change(topic) for topic in state.topics.values()]
+    changes += [acls_change(acls, ()) for acls in batched(state.acls, ACLS_PER_LINE)]
     return changes
+
+
+def batched(acls: Iterable[Acl], size: int) -> Iterator[list[Acl]]:
+    """Lists of `size` rules, the last of what is left."""
+    rest = iter(acls)
+    while some := list(islice(rest, size)):
+        yield some
 
 
 class Journal:
@@ -218,17 +254,21 @@ class Journal:
 
     def rewrite(self) -> None:
         """Replaces the file by the shortest one of the same meaning."""
-        data = b"".join(encode_line(change) for change in _snapshot(self.state))
+        self._rewrite(_snapshot(self.state))
+
+    def _rewrite(self, changes: list[dict[str, Any]]) -> None:
+        data = b"".join(encode_line(change) for change in changes)
         files.write_atomically(self.path, data, durable=True)
         self.close()
         self._fd = file_ops.open_file(self.path, os.O_RDWR)
         self._size = len(data)
-        self._line_count = len(_snapshot(self.state))
+        self._line_count = len(changes)
 
     def compact(self) -> None:
         """Rewrites the file if that pays. Only once no directory of a deleted topic is left: their ids go too."""
-        if self._line_count > len(_snapshot(self.state)) + SLACK_LINES:
-            self.rewrite()
+        changes = _snapshot(self.state)
+        if self._line_count > len(changes) + SLACK_LINES:
+            self._rewrite(changes)
             self.state.deleted_ids.clear()
             self.state.deleted_names.clear()
 

@@ -22,6 +22,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from kafkalite._native.base import file_ops
 from kafkalite._native.log.segment import FileCache
 from kafkalite._native.serve.topic_table import Topic, TopicTable
+from kafkalite.acls import Acl
 from kafkalite.clock import Clock, ExpiryTime
 from kafkalite.errors import (
     ConfigError,
@@ -540,6 +541,15 @@ class LogManager:
             if not journal_.state.secret:
                 self._write(journal_, {"op": "secret", "value": secrets.token_hex(32)})
             return journal_.state.secret
+
+    def acls(self) -> list[Acl]:
+        """The rules (ACLs) that the journal has."""
+        with self._journal_lock:
+            return list(self._open_journal().state.acls)
+
+    def change_acls(self, added: Sequence[Acl], removed: Sequence[Acl]) -> None:
+        """Adds rules that are not there and removes some that are; on the disk when this returns, all or none."""
+        self._record(journal.acls_change(added, removed))
 
     def _existing(self, name: str) -> Topic:
         topic = self.topics.get(name)

@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 
 from kafkalite._native.base import file_ops
+from kafkalite.acls import Acl, AclOperation, AclPermission, PatternType, ResourceType
 from kafkalite.errors import StartupError
 from kafkalite.log.journal import (
     SLACK_LINES,
     Journal,
     TopicState,
+    acls_change,
     credential_change,
     credential_deletion,
     encode_line,
@@ -165,3 +167,52 @@ def test_failed_record_changes_nothing(tmp_path: Path, kind: str, written: int) 
     else:
         journal.record({"op": "unclean", "count": 100})
     journal.close()
+
+
+def acl(name: str, permission: AclPermission = AclPermission.ALLOW) -> Acl:
+    return Acl(ResourceType.TOPIC, name, PatternType.LITERAL, "User:a", "*", AclOperation.READ, permission)
+
+
+def test_rules_come_and_go_as_a_whole(tmp_path: Path) -> None:
+    journal = Journal.create(str(tmp_path), "cluster")
+    journal.record(acls_change([acl("a"), acl("b"), acl('"\n\u2028é')], []))
+    journal.record(acls_change([acl("c")], [acl("a")]))
+    wanted = {acl("b"): None, acl('"\n\u2028é'): None, acl("c"): None}
+    assert journal.state.acls == wanted
+    size = Path(journal.path).stat().st_size
+    journal.close()
+    data = Path(journal.path).read_bytes()
+    for cut in range(data.rindex(b"\n", 0, size - 1) + 1, size):
+        assert list(replay(journal.path, data[:cut])[0].acls) == [acl("a"), acl("b"), acl('"\n\u2028é')]
+    assert replay(journal.path, data)[0].acls == wanted
+
+
+def test_many_rules_survive_a_rewrite_in_few_lines(tmp_path: Path) -> None:
+    journal = Journal.create(str(tmp_path), "cluster")
+    many = [acl(f"t{i}") for i in range(2500)]
+    for each in many:
+        journal.state.acls[each] = None
+    journal.rewrite()
+    journal.close()
+    state, _, count = replay(journal.path, Path(journal.path).read_bytes())
+    assert (list(state.acls), count) == (many, 4)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"op": "acls", "add": [acl("a").texts()], "remove": []},
+        {"op": "acls", "add": [], "remove": [acl("b").texts()]},
+        {"op": "acls", "add": [["TOPIC", "a", "LITERAL", "User:a", "*", "FLY", "ALLOW"]], "remove": []},
+        {"op": "acls", "add": [["TOPIC", "", "LITERAL", "User:a", "*", "READ", "ALLOW"]], "remove": []},
+        {"op": "acls", "add": [["TOPIC", "a"]], "remove": []},
+        {"op": "acls", "add": "all", "remove": []},
+        {"op": "acls", "add": []},
+        {"op": "acl", "add": [], "remove": []},
+    ],
+)
+def test_rules_that_cannot_be_end_the_start(tmp_path: Path, change: dict[str, object]) -> None:
+    lines = [{"op": "format", "version": 1, "cluster_id": "c"}, acls_change([acl("a")], []), change]
+    data = b"".join(encode_line(line) for line in lines)
+    with pytest.raises(StartupError, match="line 3 cannot be understood"):
+        replay(str(tmp_path), data)
