@@ -9,6 +9,8 @@ class Topic:
     config: Any
     overrides: dict[str, str]
     internal: bool
+    @property
+    def number(self) -> int: ...
     def __init__(
         self,
         name: str,

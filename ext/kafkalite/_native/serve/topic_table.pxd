@@ -13,6 +13,7 @@ cdef class Topic:
     cdef readonly object config         # TopicConfig
     cdef readonly dict overrides        # key -> value as the user set it
     cdef readonly bint internal
+    cdef readonly int64_t number        # no other Topic of this process has or had it; from 1
 
 cdef class TopicTable:
     cdef dict by_name                   # name_utf8 -> Topic; replaced, never changed

@@ -6,15 +6,19 @@ whole, so that readers need no lock. Only the LogManager publishes.
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport int32_t
+from libc.stdint cimport int32_t, int64_t
 
 from kafkalite._native.wire.error_codes cimport INCONSISTENT_TOPIC_ID, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
+
+# Topics made by this process. Guarded by the GIL.
+cdef int64_t topics_made = 0
 
 
 cdef class Topic:
     """One incarnation of a topic with its settings and partitions."""
 
     def __init__(self, str name, bytes topic_id, partitions, config, overrides, *, bint internal=False):
+        global topics_made
         if len(topic_id) != 16:
             raise ValueError(f"a topic id has 16 bytes, not {len(topic_id)}")
         self.name = name
@@ -24,6 +28,8 @@ cdef class Topic:
         self.config = config
         self.overrides = dict(overrides)
         self.internal = internal
+        topics_made += 1
+        self.number = topics_made
 
     def __repr__(self):
         return f"Topic({self.name!r}, partitions={len(self.partitions)})"

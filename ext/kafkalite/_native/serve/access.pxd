@@ -1,0 +1,36 @@
+"""What a client may do with topics, as the authoriser decided it: looked up without a Python object per request."""
+
+from libc.stdint cimport int64_t, uint64_t
+from kafkalite._native.serve.topic_table cimport Topic
+
+cdef enum:
+    ACCESS_READ = 3                     # AclOperation
+    ACCESS_WRITE = 4
+
+
+cdef class AccessControl:
+    cdef readonly int64_t epoch         # rises with each change of the rules
+    cdef object allows_topic            # (principal, host, operation, topic) -> bool
+    cdef object allows_transactional_id     # (principal, host, transactional id) -> bool
+    cdef object allows_following        # (principal, host) -> bool
+
+
+cdef class AccessView:
+    cdef AccessControl control
+    cdef readonly str principal
+    cdef readonly str host
+    cdef object __weakref__
+    cdef int64_t epoch                  # of the rules that made what is kept
+    cdef uint64_t* entries              # a topic's at its number, modulo the capacity
+    cdef uint64_t mask                  # capacity - 1
+    cdef dict transactional_ids         # bytes -> bool
+    cdef dict names                     # (operation, name) -> bool, of topics that are not there
+    cdef int64_t names_second           # when they were decided
+
+    cdef bint allows(self, int operation, Topic topic, double now) except -1
+    cdef bint decide(self, int operation, Topic topic, uint64_t second) except -1
+    cdef bint allows_name(self, int operation, bytes name, double now) except -1
+    cdef bint allows_transactional_id(self, bytes transactional_id) except -1
+    cdef bint allows_following(self) except -1
+    cdef int forget(self) except -1
+    cdef int grow(self, uint64_t capacity) except -1
