@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from kafkalite.handlers.sign_in import SignIns
     from kafkalite.log.retention import RetentionPolicy
     from kafkalite.model import Endpoint
+    from kafkalite.security.authorizer import Authorizer
     from kafkalite.security.tls_listener import TlsListeners
     from kafkalite.settings.listeners import Listener
     from kafkalite.zookeeper.broker import BrokerRegistration
@@ -229,6 +230,7 @@ class Broker:
             logs.config, logs, pool, self.clock, groups, ProducerIds(logs), groups.timers
         )
         transactions.start()
+        authorizer = self._load_authorizer(logs)
         self._tls = self._load_tls(logs.config)
         self._sign_ins = self._load_sasl(logs, pool, self.clock)
         self._listeners = [self._bind(wanted) for wanted in config.bound_listeners]
@@ -239,7 +241,7 @@ class Broker:
             {bound.name: bound.endpoint for bound in self._listeners if not bound.classic},
         )
         config = logs.config  # with what was changed while an earlier broker ran
-        services = BrokerServices(config, logs, cluster, self.clock, pool, groups, transactions)
+        services = BrokerServices(config, logs, cluster, self.clock, pool, groups, transactions, authorizer)
         dispatcher = Dispatcher(services)
         sessions = FetchSessionCache(
             slots_max=config.max_incremental_fetch_session_cache_slots,
@@ -247,7 +249,7 @@ class Broker:
             eviction_ms=config.min_incremental_fetch_session_eviction_ms,
         )
         self._workers = [
-            self._make_worker(i, logs, pool, dispatcher, transactions, sessions)
+            self._make_worker(i, logs, pool, dispatcher, transactions, sessions, authorizer)
             for i in range(config.num_network_threads)
         ]
         self._acceptor = Acceptor(
@@ -335,6 +337,23 @@ class Broker:
             for listener in listeners
         }
 
+    @staticmethod
+    def _load_authorizer(logs: LogManager) -> Authorizer | None:
+        """The authoriser with the rules of the journal; None, and nothing is imported, where none is asked for."""
+        config = logs.config
+        if not config.asks_rules:
+            return None
+        from kafkalite.security.authorizer import Authorizer
+
+        authorizer = Authorizer(
+            logs.acls(),
+            logs.change_acls,
+            super_users=config.super_user_names,
+            allow_without_acl=config.allow_everyone_if_no_acl_found,
+        )
+        logger.info("permissions are asked of %d rules", len(authorizer))
+        return authorizer
+
     def _make_worker(
         self,
         number: int,
@@ -343,6 +362,7 @@ class Broker:
         dispatcher: Dispatcher,
         transactions: TransactionCoordinator,
         sessions: FetchSessionCache,
+        authorizer: Authorizer | None,
     ) -> Worker:
         config = self.config
         mailbox = Mailbox()
@@ -392,8 +412,10 @@ class Broker:
                     failing_s=config.connection_failed_authentication_delay_ms / 1000,
                     unknown_bytes_max=config.connection_authentication_max_bytes // config.num_network_threads,
                 )
+            if authorizer is not None:
+                io.use_access(authorizer.control)
             if classic:
-                io.classic = self._make_classic_server(logs, pool, out)
+                io.classic = self._make_classic_server(logs, pool, out, authorizer)
             return io
 
         return Worker(
@@ -404,7 +426,9 @@ class Broker:
             on_closed=self._on_connection_closed,
         )
 
-    def _make_classic_server(self, logs: LogManager, pool: IoPool, out: OutBuffer) -> ClassicServer:
+    def _make_classic_server(
+        self, logs: LogManager, pool: IoPool, out: OutBuffer, authorizer: Authorizer | None
+    ) -> ClassicServer:
         from kafkalite._native.classic.classic_connection import ClassicServer
         from kafkalite.log.classic.host import ClassicHost
 
@@ -412,7 +436,7 @@ class Broker:
             logs.table,
             out,
             pool,
-            ClassicHost(logs),
+            ClassicHost(logs, authorizer),
             parts_max=self.config.request_max_partitions,
             copy_size_max=self.config.fetch_copy_max_bytes,
             deferred_bytes_max=self.config.queued_append_max_bytes,

@@ -16,7 +16,8 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from kafkalite.deferred import Deferred
-from kafkalite.handlers import table
+from kafkalite.errors import MalformedRequest
+from kafkalite.handlers import permissions, table
 from kafkalite.handlers.context import BrokerServices, RequestContext
 from kafkalite.protocol import header
 
@@ -57,13 +58,16 @@ class Dispatcher:
         try:
             # One connection's requests take effect in order: behind one that is on the pool, the next goes too.
             if not self._services.pool.has_jobs(connection) and not row.blocks(context, request):
-                response = row.handler(context, request)
+                response = self._respond(row, context, request)
                 if not isinstance(response, Deferred):
                     return row.encode(version, correlation_id, response)
                 if response.done:
                     return row.encode(version, correlation_id, response.response)
                 self._deliver_later(row, version, correlation_id, response, connection.park())
                 return None
+        except MalformedRequest as error:
+            connection.close(f"{row.name} v{version}: {error}")
+            return None
         except Exception:
             logger.exception("%s v%d failed", row.name, version)
             connection.close(f"{row.name} v{version} failed inside the broker")
@@ -74,11 +78,24 @@ class Dispatcher:
         return None
 
     @staticmethod
+    def _respond(row: table.Row, context: RequestContext, request: Any) -> Any:
+        """The handler's answer, or that the asker may not come through the API's gate."""
+        if context.broker.authorizer is not None:
+            refusal = permissions.refused(context)
+            if refusal is not None:
+                return refusal
+        return row.handler(context, request)
+
+    @staticmethod
     def _serve_parked(
         row: table.Row, context: RequestContext, correlation_id: int, request: Any, answer: Answer
     ) -> None:
         try:
-            response = row.handler(context, request)
+            response = Dispatcher._respond(row, context, request)
+        except MalformedRequest as error:
+            logger.warning("%s v%d, and its connection is closed: %s", row.name, context.api_version, error)
+            answer.fail()
+            return
         except Exception:
             logger.exception("%s v%d failed", row.name, context.api_version)
             answer.fail()

@@ -225,6 +225,10 @@ def error_for(code: int, message: str | None = None) -> KafkaError:
     return error
 
 
+class MalformedRequest(ValueError):
+    """A request that follows its schema and yet cannot be one: it has no answer, and its connection is closed."""
+
+
 class StartupError(Exception):
     """The broker cannot start. The message is one sentence that tells a person what to change; exit status 2."""
 
@@ -257,6 +261,9 @@ class InconsistentGroupProtocol(KafkaError, code=ErrorCode.INCONSISTENT_GROUP_PR
 
 
 class UnknownMemberId(KafkaError, code=ErrorCode.UNKNOWN_MEMBER_ID): ...
+
+
+class TopicAuthorizationFailed(KafkaError, code=ErrorCode.TOPIC_AUTHORIZATION_FAILED): ...
 
 
 class TopicAlreadyExists(KafkaError, code=ErrorCode.TOPIC_ALREADY_EXISTS): ...

@@ -27,7 +27,8 @@ from kafkalite.errors import (
     UnknownTopicOrPartition,
 )
 from kafkalite.handlers import broker_loggers
-from kafkalite.handlers.describe_configs import BROKER, BROKER_LOGGER, TOPIC, check_broker_name
+from kafkalite.handlers.describe_configs import BROKER, BROKER_LOGGER, TOPIC, check_access, check_broker_name
+from kafkalite.handlers.permissions import ALTER_CONFIGS
 from kafkalite.model import topic_name_error
 from kafkalite.protocol.messages import alter_configs, incremental_alter_configs
 from kafkalite.settings.broker import BROKER_SETTINGS
@@ -85,6 +86,7 @@ def _answers(
             if named[resource.resource_type, resource.resource_name] > 1:
                 raise InvalidRequest("the resource is in the request more than once")
             _check_request(resource)
+            check_access(context, ALTER_CONFIGS, resource.resource_type, resource.resource_name)
             _alter(context, resource, result, validate_only=validate_only)
         except KafkaError as error:
             answer.error_code = error.code

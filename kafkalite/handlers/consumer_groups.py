@@ -14,12 +14,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kafkalite.acls import OPERATIONS_NOT_ASKED
 from kafkalite.coordinator import topic_regex
-from kafkalite.coordinator.consumer_group import JOIN_EPOCH, LEAVE_EPOCH, ConsumerGroup, HeartbeatCaller, refusal
+from kafkalite.coordinator.consumer_group import JOIN_EPOCH, LEAVE_EPOCH, ConsumerGroup, HeartbeatCaller
+from kafkalite.coordinator.consumer_group import refusal as refused
 from kafkalite.coordinator.consumer_state import AWAY_EPOCH
 from kafkalite.deferred import Deferred, completed
 from kafkalite.errors import ErrorCode, InvalidRegularExpression
-from kafkalite.handlers.group_admin import GROUP_OPERATIONS, OPERATIONS_NOT_ASKED
+from kafkalite.handlers.permissions import DESCRIBE, GROUP, READ, TOPIC, allowed_names, allows, operations, refusal
 from kafkalite.protocol.messages.consumer_group_describe import (
     Assignment,
     ConsumerGroupDescribeRequest,
@@ -28,16 +30,15 @@ from kafkalite.protocol.messages.consumer_group_describe import (
     Member,
     TopicPartitions,
 )
+from kafkalite.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 
 if TYPE_CHECKING:
     from kafkalite._native.serve.topic_table import Topic
     from kafkalite.coordinator.assignors import Assignment as Assigned
     from kafkalite.coordinator.consumer_state import ConsumerMember
+    from kafkalite.errors import KafkaError
     from kafkalite.handlers.context import RequestContext
-    from kafkalite.protocol.messages.consumer_group_heartbeat import (
-        ConsumerGroupHeartbeatRequest,
-        ConsumerGroupHeartbeatResponse,
-    )
+    from kafkalite.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 _CLIENT_MAKES_ID_SINCE: Final = 1
 _MEMBER_TYPE_SINCE: Final = 1
@@ -56,23 +57,34 @@ def needs_blocking(context: RequestContext, request: ConsumerGroupHeartbeatReque
 def heartbeat(
     context: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> Deferred[ConsumerGroupHeartbeatResponse]:
+    denied = _denial(context, request)
+    if denied is not None:
+        return completed(ConsumerGroupHeartbeatResponse(error_code=denied.code))
     problem = _contradiction(request, context.api_version)
     if problem is not None:
-        return completed(refusal(ErrorCode.INVALID_REQUEST, problem))
+        return completed(refused(ErrorCode.INVALID_REQUEST, problem))
     known = context.broker.config.group_consumer_assignors
     if request.server_assignor is not None and request.server_assignor not in known:
         text = f"assignor {request.server_assignor!r} is not served, but {', '.join(known)}"
-        return completed(refusal(ErrorCode.UNSUPPORTED_ASSIGNOR, text))
+        return completed(refused(ErrorCode.UNSUPPORTED_ASSIGNOR, text))
     if request.member_epoch == JOIN_EPOCH and request.subscribed_topic_regex:
         try:
             topic_regex.check(request.subscribed_topic_regex)  # now, so that no group is made for it
         except InvalidRegularExpression as error:
-            return completed(refusal(error.code, str(error)))
+            return completed(refused(error.code, str(error)))
     caller = HeartbeatCaller(
         client_id=context.client_id or "",
         client_host=f"/{context.client_host}",  # as Java writes an address, which Kafka's tools show
     )
     return context.broker.groups.consumer_heartbeat(request, caller)
+
+
+def _denial(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> KafkaError | None:
+    """Why the asker may not be a member, or may not subscribe to what he names."""
+    if not allows(context, READ, GROUP, request.group_id):
+        return refusal(GROUP)
+    names = frozenset(request.subscribed_topic_names or ())
+    return None if allowed_names(context, DESCRIBE, TOPIC, names) == names else refusal(TOPIC)
 
 
 def _contradiction(request: ConsumerGroupHeartbeatRequest, version: int) -> str | None:
@@ -99,13 +111,33 @@ def _contradiction(request: ConsumerGroupHeartbeatRequest, version: int) -> str 
 
 
 def describe(context: RequestContext, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else OPERATIONS_NOT_ASKED
+    tells = request.include_authorized_operations
     return ConsumerGroupDescribeResponse(
-        groups=[_describe(context, group_id, operations) for group_id in request.group_ids]
+        groups=[_visible(context, _describe(context, group_id, tells=tells)) for group_id in request.group_ids]
     )
 
 
-def _describe(context: RequestContext, group_id: str, operations: int) -> DescribedGroup:
+def _visible(context: RequestContext, group: DescribedGroup) -> DescribedGroup:
+    """A group as it was described, or, if it reads topics that the asker may not see, that he may not see it."""
+    names = {
+        topic.topic_name
+        for member in group.members
+        for assignment in (member.assignment, member.target_assignment)
+        for topic in assignment.topic_partitions
+    }
+    if allowed_names(context, DESCRIBE, TOPIC, names) == names:
+        return group
+    return DescribedGroup(
+        group_id=group.group_id,
+        error_code=refusal(TOPIC).code,
+        error_message="the group reads topics that the client may not describe",
+    )
+
+
+def _describe(context: RequestContext, group_id: str, *, tells: bool) -> DescribedGroup:
+    """A group, and, where it `tells` that, what the asker may do with it."""
+    if not allows(context, DESCRIBE, GROUP, group_id):
+        return DescribedGroup(group_id=group_id, error_code=refusal(GROUP).code)
     code = context.broker.groups.error_of(group_id)
     if code:
         return DescribedGroup(group_id=group_id, error_code=code)
@@ -129,7 +161,7 @@ def _describe(context: RequestContext, group_id: str, operations: int) -> Descri
                 _member(context, member, state.targets.get(member.member_id, {}), by_id)
                 for member in state.members.values()
             ],
-            authorized_operations=operations,
+            authorized_operations=operations(context, GROUP, group_id) if tells else OPERATIONS_NOT_ASKED,
         )
 
 

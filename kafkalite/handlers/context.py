@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kafkalite.log.manager import LogManager
     from kafkalite.model import Endpoint
     from kafkalite.pool import IoPool
+    from kafkalite.security.authorizer import Authorizer
     from kafkalite.settings.broker import BrokerConfig
 
 
@@ -47,6 +48,8 @@ class BrokerServices:
     pool: IoPool
     groups: GroupCoordinator
     transactions: TransactionCoordinator
+    authorizer: Authorizer | None = None
+    """Who may do what; None: everybody everything."""
     config_checks: list[Callable[[BrokerConfig], None]] = field(default_factory=list)
     """Asked before settings change while running; they raise ConfigError."""
     config_listeners: list[Callable[[BrokerConfig], None]] = field(default_factory=list)

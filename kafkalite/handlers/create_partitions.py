@@ -14,9 +14,11 @@ from kafkalite.errors import (
     InvalidReplicaAssignment,
     InvalidRequest,
     KafkaError,
+    TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
 from kafkalite.handlers.create_topics import check_replicas
+from kafkalite.handlers.permissions import ALTER, TOPIC, check
 from kafkalite.handlers.topics import check_room
 from kafkalite.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -46,10 +48,11 @@ def _grow(
     try:
         if count > 1:
             raise InvalidRequest("the topic is in the request more than once")
+        check(context, ALTER, TOPIC, topic.name)
         _check(context, topic)
         if not validate_only:
             context.broker.logs.add_partitions(topic.name, topic.count)
-    except UnknownTopicOrPartition as error:
+    except (UnknownTopicOrPartition, TopicAuthorizationFailed) as error:
         return CreatePartitionsTopicResult(name=topic.name, error_code=error.code, error_message=None)  # as Kafka
     except KafkaError as error:
         return CreatePartitionsTopicResult(name=topic.name, error_code=error.code, error_message=error.message)

@@ -4,9 +4,9 @@
     v5   the answer tells partitions, replicas and settings
     v7   the answer tells the topic id
 
-Checks in Kafka's order, each topic for itself: a name given twice in the request (answered once), the name, whether it
-exists, settings, then either the manual assignment or the two numbers. A replication factor above 1 is an error, unless
-replication.factor.accept.any takes it; one copy is kept and told either way.
+Checks in Kafka's order, each topic for itself: a name given twice in the request (answered once), whether the asker may
+create it, the name, whether it exists, settings, then either the manual assignment or the two numbers. A replication
+factor above 1 is an error, unless replication.factor.accept.any takes it; one copy is kept and told either way.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from kafkalite.errors import (
     InvalidRequest,
     KafkaError,
 )
+from kafkalite.handlers.permissions import CLUSTER, CREATE, DESCRIBE_CONFIGS, TOPIC, allows, check
 from kafkalite.handlers.topics import (
     USE_DEFAULT,
     check_new_name,
@@ -51,20 +52,25 @@ logger = logging.getLogger(__name__)
 
 def handle(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     named = Counter(topic.name for topic in request.topics)
+    creates_all = allows(context, CREATE, CLUSTER, probe=True)
     unique = {topic.name: topic for topic in request.topics}
     return CreateTopicsResponse(
         topics=[
             _failure(name, InvalidRequest("the topic is in the request more than once"))
             if named[name] > 1
-            else _create(context, topic, validate_only=request.validate_only)
+            else _create(context, topic, creates_all=creates_all, validate_only=request.validate_only)
             for name, topic in unique.items()
         ]
     )
 
 
-def _create(context: RequestContext, topic: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:
+def _create(
+    context: RequestContext, topic: CreatableTopic, *, creates_all: bool, validate_only: bool
+) -> CreatableTopicResult:
     services = context.broker
     try:
+        if not creates_all:
+            check(context, CREATE, TOPIC, topic.name)
         check_new_name(services, topic.name)
         if topic.name in INTERNAL_TOPICS:
             raise InvalidRequest(f"{topic.name} is made by the broker itself")
@@ -77,6 +83,13 @@ def _create(context: RequestContext, topic: CreatableTopic, *, validate_only: bo
             topic_id = created.id
     except KafkaError as error:
         return _failure(topic.name, error)
+    if not allows(context, DESCRIBE_CONFIGS, TOPIC, topic.name, probe=True):
+        return CreatableTopicResult(
+            name=topic.name,
+            topic_id=topic_id,
+            error_message=None,
+            topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        )
     return CreatableTopicResult(
         name=topic.name,
         topic_id=topic_id,

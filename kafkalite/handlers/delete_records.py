@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.errors import ErrorCode, KafkaError
+from kafkalite.handlers.permissions import DELETE, TOPIC, allowed_names
 from kafkalite.handlers.topics import find_partition
 from kafkalite.model import INTERNAL_TOPICS
 from kafkalite.protocol.messages.delete_records import (
@@ -28,18 +29,26 @@ NO_LOW_WATERMARK: Final = -1
 
 
 def handle(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    allowed = allowed_names(context, DELETE, TOPIC, (topic.name for topic in request.topics))
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
-                name=topic.name, partitions=[_result(context, topic.name, item) for item in topic.partitions]
+                name=topic.name,
+                partitions=[
+                    _result(context, topic.name, item, allowed=topic.name in allowed) for item in topic.partitions
+                ],
             )
             for topic in request.topics
         ]
     )
 
 
-def _result(context: RequestContext, topic: str, item: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
-    low_watermark, code = _delete(context, topic, item)
+def _result(
+    context: RequestContext, topic: str, item: DeleteRecordsPartition, *, allowed: bool
+) -> DeleteRecordsPartitionResult:
+    low_watermark, code = NO_LOW_WATERMARK, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if allowed:
+        low_watermark, code = _delete(context, topic, item)
     return DeleteRecordsPartitionResult(
         partition_index=item.partition_index, low_watermark=low_watermark, error_code=code
     )

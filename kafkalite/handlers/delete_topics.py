@@ -16,6 +16,7 @@ from kafkalite.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+from kafkalite.handlers.permissions import CLUSTER, DELETE, DESCRIBE, TOPIC, allows, refusal
 from kafkalite.protocol.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -38,7 +39,8 @@ def handle(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopic
         states = [DeleteTopicState(name=name) for name in request.topic_names]
     asked = Counter((state.name, state.topic_id) for state in states)
     unique = {(state.name, state.topic_id): state for state in states}
-    results = [_delete(context, state, count=asked[key]) for key, state in unique.items()]
+    deletes_all = allows(context, DELETE, CLUSTER, probe=True)
+    results = [_delete(context, state, count=asked[key], deletes_all=deletes_all) for key, state in unique.items()]
     try:
         context.broker.logs.sync_renames()  # one sync for all of them
     except KafkaError as error:
@@ -48,35 +50,55 @@ def handle(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopic
     return DeleteTopicsResponse(responses=results)
 
 
-def _delete(context: RequestContext, state: DeleteTopicState, *, count: int) -> DeletableTopicResult:
+def _delete(context: RequestContext, state: DeleteTopicState, *, count: int, deletes_all: bool) -> DeletableTopicResult:
+    name = state.name
     try:
         if not context.broker.config.delete_topic_enable:
-            refusal = TopicDeletionDisabled if context.api_version >= _DISABLED_SINCE else InvalidRequest
-            raise refusal("delete.topic.enable is false")
+            disabled = TopicDeletionDisabled if context.api_version >= _DISABLED_SINCE else InvalidRequest
+            raise disabled("delete.topic.enable is false")
         if count > 1:
             raise InvalidRequest("the topic is in the request more than once")
+        _check_naming(state)
+        if name is not None and not deletes_all:
+            _check_permission(context, name)
         topic = _find(context, state)
+        if name is None and not deletes_all:
+            if allows(context, DESCRIBE, TOPIC, topic.name):
+                name = topic.name
+            if not allows(context, DELETE, TOPIC, topic.name):
+                raise refusal(TOPIC)
         if topic.internal:
             raise InvalidRequest(f"{topic.name} is the broker's own; delete the groups in it instead")
         context.broker.logs.delete_topic(topic.name, durable=False)
     except KafkaError as error:
         return DeletableTopicResult(
-            name=state.name, topic_id=state.topic_id, error_code=error.code, error_message=error.message
+            name=name, topic_id=state.topic_id, error_code=error.code, error_message=error.message
         )
     return DeletableTopicResult(name=topic.name, topic_id=topic.id)
 
 
-def _find(context: RequestContext, state: DeleteTopicState) -> Topic:
-    logs = context.broker.logs
+def _check_naming(state: DeleteTopicState) -> None:
     if state.name is not None and state.topic_id != ZERO_UUID:
         raise InvalidRequest("a topic is named by name or by id, not by both")
+    if state.name is None and state.topic_id == ZERO_UUID:
+        raise InvalidRequest("neither a topic's name nor its id is given")
+
+
+def _check_permission(context: RequestContext, name: str) -> None:
+    """Of somebody who may describe a topic and not delete it, its absence is no secret."""
+    if not allows(context, DESCRIBE, TOPIC, name):
+        raise refusal(TOPIC)
+    if name in context.broker.logs.topics and not allows(context, DELETE, TOPIC, name):
+        raise refusal(TOPIC)
+
+
+def _find(context: RequestContext, state: DeleteTopicState) -> Topic:
+    logs = context.broker.logs
     if state.name is not None:
         topic = logs.topics.get(state.name)
         if topic is None:
             raise UnknownTopicOrPartition
         return topic
-    if state.topic_id == ZERO_UUID:
-        raise InvalidRequest("neither a topic's name nor its id is given")
     topic = logs.topics_by_id.get(state.topic_id)
     if topic is None:
         raise UnknownTopicId

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kafkalite.acls import OPERATIONS_NOT_ASKED
 from kafkalite.errors import ErrorCode
-from kafkalite.handlers.topics import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED
+from kafkalite.handlers.permissions import cluster_operations
 from kafkalite.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -37,7 +38,7 @@ def handle(context: RequestContext, request: DescribeClusterRequest) -> Describe
             DescribeClusterBroker(broker_id=cluster.node_id, host=endpoint.host, port=endpoint.port, rack=cluster.rack)
         ],
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
+            cluster_operations(context) if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
         ),
     )
 

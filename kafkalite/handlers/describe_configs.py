@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kafkalite.acls import CLUSTER_NAME, ResourceType
 from kafkalite.errors import (
     InvalidRequest,
     InvalidTopic,
@@ -19,6 +20,7 @@ from kafkalite.errors import (
     UnknownTopicOrPartition,
 )
 from kafkalite.handlers import broker_loggers
+from kafkalite.handlers.permissions import DESCRIBE_CONFIGS, check
 from kafkalite.model import topic_name_error
 from kafkalite.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -34,6 +36,7 @@ from kafkalite.settings.rows import WRITTEN_DEFAULT, ConfigSource, ConfigType
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from kafkalite.acls import AclOperation
     from kafkalite.handlers.context import RequestContext
     from kafkalite.settings.rows import ConfigEntry
 
@@ -44,6 +47,15 @@ CLIENT_METRICS: Final = 16
 GROUP: Final = 32
 CLUSTER_DEFAULT: Final = ""
 """The broker name that stands for all brokers."""
+
+_GUARDED: Final = {
+    TOPIC: ResourceType.TOPIC,
+    GROUP: ResourceType.GROUP,
+    BROKER: ResourceType.CLUSTER,
+    BROKER_LOGGER: ResourceType.CLUSTER,
+    CLIENT_METRICS: ResourceType.CLUSTER,
+}
+"""Kind of settings → the type of resource whose permissions guard them."""
 
 _INLINE_RESOURCES_MAX: Final = 16
 """A topic's settings take about 0.1 ms to describe; beyond so many a network worker has better things to do."""
@@ -63,6 +75,7 @@ def _describe(
 ) -> DescribeConfigsResult:
     result = DescribeConfigsResult(error_message="", resource_type=item.resource_type, resource_name=item.resource_name)
     try:
+        check_access(context, DESCRIBE_CONFIGS, item.resource_type, item.resource_name)
         configs = _configs(context, item, request)
         keys = frozenset(item.configuration_keys or ())
         result.configs = [config for config in configs if not keys or config.name in keys]
@@ -92,6 +105,13 @@ def _configs(
         check_broker_name(context, name, cluster_default=False)
         return _loggers()
     raise InvalidRequest(f"resources of type {item.resource_type} have no settings here")
+
+
+def check_access(context: RequestContext, operation: AclOperation, kind: int, name: str) -> None:
+    """Raises what somebody is told who may not do this with these settings. Kinds that do not exist are nobody's."""
+    guard = _GUARDED.get(kind)
+    if guard is not None:
+        check(context, operation, guard, CLUSTER_NAME if guard is ResourceType.CLUSTER else name)
 
 
 def check_broker_name(context: RequestContext, name: str, *, cluster_default: bool = True) -> None:

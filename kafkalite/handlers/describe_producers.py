@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kafkalite.errors import ErrorCode, KafkaError
+from kafkalite.handlers.permissions import READ, TOPIC, allows, refusal
 from kafkalite.handlers.topics import find_partition
 from kafkalite.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -28,11 +29,19 @@ def handle(context: RequestContext, request: DescribeProducersRequest) -> Descri
         topics=[
             TopicResponse(
                 name=topic.name,
-                partitions=[_partition(context, topic.name, index) for index in topic.partition_indexes],
+                partitions=_partitions(context, topic.name, topic.partition_indexes),
             )
             for topic in request.topics
         ]
     )
+
+
+def _partitions(context: RequestContext, topic: str, indexes: list[int]) -> list[PartitionResponse]:
+    if not allows(context, READ, TOPIC, topic):
+        return [_failure(index, refusal(TOPIC).code, told=True) for index in indexes]
+    if topic not in context.broker.logs.topics:
+        return [_failure(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, told=True) for index in indexes]
+    return [_partition(context, topic, index) for index in indexes]
 
 
 def _partition(context: RequestContext, topic: str, index: int) -> PartitionResponse:
@@ -59,5 +68,7 @@ def _partition(context: RequestContext, topic: str, index: int) -> PartitionResp
     )
 
 
-def _failure(index: int, code: ErrorCode) -> PartitionResponse:
-    return PartitionResponse(partition_index=index, error_code=code, error_message=None, active_producers=[])
+def _failure(index: int, code: ErrorCode, *, told: bool = False) -> PartitionResponse:
+    """An error; `told` in words too, which are of the topic as a whole."""
+    text = code.text if told else None
+    return PartitionResponse(partition_index=index, error_code=code, error_message=text, active_producers=[])

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kafkalite.acls import OPERATIONS_NOT_ASKED
 from kafkalite.errors import ErrorCode
 from kafkalite.handlers.metadata import partition_rows
-from kafkalite.handlers.topics import OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS
+from kafkalite.handlers.permissions import DESCRIBE, TOPIC, allows, operations
 from kafkalite.model import INTERNAL_TOPICS, topic_name_error
 from kafkalite.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
@@ -35,16 +36,27 @@ def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> 
     named = {item.name for item in request.topics}
     if cursor is not None and (cursor.partition_index < 0 or (named and cursor.topic_name not in named)):
         return DescribeTopicPartitionsResponse(
-            topics=[_failure(item.name, ErrorCode.INVALID_REQUEST, OPERATIONS_NOT_ASKED) for item in request.topics]
+            topics=[
+                _failure(
+                    item.name, ErrorCode.INVALID_REQUEST, OPERATIONS_NOT_ASKED, internal=item.name in INTERNAL_TOPICS
+                )
+                for item in request.topics
+            ]
         )
-    names = sorted(named or context.broker.logs.topics)
+    names = []
+    denied = []
+    for name in sorted(named or context.broker.logs.topics):
+        if cursor is not None and name < cursor.topic_name:
+            continue
+        if allows(context, DESCRIBE, TOPIC, name, probe=not named):
+            names.append(name)
+        elif named:
+            denied.append(name)
     room = min(max(request.response_partition_limit, 1), PAGE_PARTITIONS_MAX)
     response = DescribeTopicPartitionsResponse()
     for name in names:
         start = 0
         if cursor is not None:
-            if name < cursor.topic_name:
-                continue
             start = cursor.partition_index if name == cursor.topic_name else 0
         if room == 0:
             response.next_cursor = DescribeTopicPartitionsResponseCursor(topic_name=name, partition_index=start)
@@ -57,6 +69,9 @@ def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> 
                 topic_name=name, partition_index=start + len(topic.partitions)
             )
             break
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    for name in denied:
+        response.topics.append(_failure(name, code, OPERATIONS_NOT_ASKED, internal=False))
     return response
 
 
@@ -68,24 +83,26 @@ def _topic(
     if topic is None:
         invalid = topic_name_error(name) is not None
         code = ErrorCode.INVALID_TOPIC_EXCEPTION if invalid else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return _failure(name, code, TOPIC_OPERATIONS), False
+        return _failure(name, code, operations(context, TOPIC, name), internal=name in INTERNAL_TOPICS), False
     rows = partition_rows(context, topic)
     found = DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.internal,
         partitions=[_partition(row) for row in rows[start : start + room]],
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=operations(context, TOPIC, name),
     )
     return found, start + room < len(rows)
 
 
-def _failure(name: str, code: ErrorCode, operations: int) -> DescribeTopicPartitionsResponseTopic:
+def _failure(
+    name: str, code: ErrorCode, authorized_operations: int, *, internal: bool
+) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         error_code=code,
         name=name,
-        is_internal=name in INTERNAL_TOPICS,
-        topic_authorized_operations=operations,
+        is_internal=internal,
+        topic_authorized_operations=authorized_operations,
     )
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kafkalite.errors import ErrorCode
+from kafkalite.acls import ResourceType
+from kafkalite.errors import ErrorCode, KafkaError
+from kafkalite.handlers.permissions import DESCRIBE, check
 from kafkalite.protocol.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 GROUP: Final = 0
 TRANSACTION: Final = 1
+_KINDS: Final = {GROUP: ResourceType.GROUP, TRANSACTION: ResourceType.TRANSACTIONAL_ID}
 _MANY_KEYS_SINCE: Final = 4
 _SUCCESS: Final = "NONE"
 """What Kafka writes in place of a text, before v4."""
@@ -45,6 +48,10 @@ def handle(context: RequestContext, request: FindCoordinatorRequest) -> FindCoor
 def _coordinator(context: RequestContext, key: str, key_type: int) -> Coordinator:
     if key_type not in {GROUP, TRANSACTION}:
         return _failure(key, ErrorCode.INVALID_REQUEST, f"coordinators of type {key_type} are not known")
+    try:
+        check(context, DESCRIBE, _KINDS[key_type], key)
+    except KafkaError as error:
+        return _failure(key, error.code, "" if context.api_version >= _MANY_KEYS_SINCE else error.message)
     endpoint = context.endpoint
     return Coordinator(key=key, node_id=context.broker.cluster.node_id, host=endpoint.host, port=endpoint.port)
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kafkalite.acls import OPERATIONS_NOT_ASKED
 from kafkalite.coordinator.group import Group, State
-from kafkalite.deferred import Deferred, gathered
+from kafkalite.deferred import Deferred, completed, gathered
 from kafkalite.errors import ErrorCode
+from kafkalite.handlers.permissions import CLUSTER, DELETE, DESCRIBE, GROUP, allows, operations
 from kafkalite.protocol.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -29,18 +31,19 @@ from kafkalite.protocol.messages.list_groups import ListedGroup, ListGroupsReque
 if TYPE_CHECKING:
     from kafkalite.handlers.context import RequestContext
 
-OPERATIONS_NOT_ASKED: Final = -(1 << 31)
-GROUP_OPERATIONS: Final = sum(1 << bit for bit in (3, 6, 8, 10, 11))
-"""Read, delete, describe, describe and alter configs: nobody is refused while there is no authoriser."""
+_DENIED: Final = ErrorCode.GROUP_AUTHORIZATION_FAILED
 _NOT_FOUND_SINCE: Final = 6
 
 
 def describe(context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else OPERATIONS_NOT_ASKED
-    return DescribeGroupsResponse(groups=[_describe(context, group_id, operations) for group_id in request.groups])
+    tells = request.include_authorized_operations
+    return DescribeGroupsResponse(groups=[_describe(context, group_id, tells=tells) for group_id in request.groups])
 
 
-def _describe(context: RequestContext, group_id: str, operations: int) -> DescribedGroup:
+def _describe(context: RequestContext, group_id: str, *, tells: bool) -> DescribedGroup:
+    """A group, and, where it `tells` that, what the asker may do with it."""
+    if not allows(context, DESCRIBE, GROUP, group_id):
+        return DescribedGroup(group_id=group_id, error_code=_DENIED)
     groups = context.broker.groups
     code = groups.error_of(group_id, may_be_empty=True)
     if code:
@@ -51,11 +54,12 @@ def _describe(context: RequestContext, group_id: str, operations: int) -> Descri
         if context.api_version >= _NOT_FOUND_SINCE:
             described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
             described.error_message = f"there is no group {group_id} of the classic protocol"
-        return described
-    with group.changing():
-        described = _described(group)
+            return described
+    else:
+        with group.changing():
+            described = _described(group)
     if context.api_version >= 3:
-        described.authorized_operations = operations
+        described.authorized_operations = operations(context, GROUP, group_id) if tells else OPERATIONS_NOT_ASKED
     return described
 
 
@@ -87,7 +91,10 @@ def list_groups(context: RequestContext, request: ListGroupsRequest) -> ListGrou
     states = {state.casefold() for state in request.states_filter}
     types = {kind.casefold() for kind in request.types_filter}
     listed = []
+    describes_all = allows(context, DESCRIBE, CLUSTER, probe=True)
     for group in context.broker.groups.groups():
+        if not describes_all and not allows(context, DESCRIBE, GROUP, group.group_id, probe=True):
+            continue
         state = group.state_name
         if (states and state.casefold() not in states) or (types and group.kind not in types):
             continue
@@ -104,10 +111,16 @@ def list_groups(context: RequestContext, request: ListGroupsRequest) -> ListGrou
 
 def delete(context: RequestContext, request: DeleteGroupsRequest) -> Deferred[DeleteGroupsResponse]:
     names = list(dict.fromkeys(request.groups_names))
-    return gathered([context.broker.groups.delete(name) for name in names]).map(
+    return gathered([_delete(context, name) for name in names]).map(
         lambda codes: DeleteGroupsResponse(
             results=[
                 DeletableGroupResult(group_id=name, error_code=code) for name, code in zip(names, codes, strict=True)
             ]
         )
     )
+
+
+def _delete(context: RequestContext, name: str) -> Deferred[int]:
+    if not allows(context, DELETE, GROUP, name):
+        return completed(int(_DENIED))
+    return context.broker.groups.delete(name)

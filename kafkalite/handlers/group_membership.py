@@ -15,36 +15,56 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalite.coordinator.group import Caller
 from kafkalite.deferred import completed, gathered
+from kafkalite.errors import ErrorCode
+from kafkalite.handlers.permissions import GROUP, READ, allows
 from kafkalite.protocol.messages.heartbeat import HeartbeatResponse
+from kafkalite.protocol.messages.join_group import JoinGroupResponse
 from kafkalite.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from kafkalite.protocol.messages.sync_group import SyncGroupResponse
 
 if TYPE_CHECKING:
     from kafkalite.deferred import Deferred
     from kafkalite.handlers.context import RequestContext
     from kafkalite.protocol.messages.heartbeat import HeartbeatRequest
-    from kafkalite.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-    from kafkalite.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+    from kafkalite.protocol.messages.join_group import JoinGroupRequest
+    from kafkalite.protocol.messages.sync_group import SyncGroupRequest
 
+_DENIED: Final = ErrorCode.GROUP_AUTHORIZATION_FAILED
 _MEMBER_ID_FIRST_SINCE: Final = 4
+_NO_PROTOCOL_SINCE: Final = 7
 _SKIP_ASSIGNMENT_SINCE: Final = 9
 _MANY_LEAVE_SINCE: Final = 3
 
 
 def join(context: RequestContext, request: JoinGroupRequest) -> Deferred[JoinGroupResponse]:
+    if not allows(context, READ, GROUP, request.group_id):
+        name = None if context.api_version >= _NO_PROTOCOL_SINCE else ""
+        return completed(JoinGroupResponse(error_code=_DENIED, protocol_name=name))
     caller = Caller(
         client_id=context.client_id or "",
         client_host=f"/{context.client_host}",  # as Java writes an address, which Kafka's tools show
         takes_member_id=context.api_version >= _MEMBER_ID_FIRST_SINCE,
         skips_assignment=context.api_version >= _SKIP_ASSIGNMENT_SINCE,
     )
-    return context.broker.groups.join(request, caller, context.connection)
+    joined = context.broker.groups.join(request, caller, context.connection)
+    return joined if context.api_version < _NO_PROTOCOL_SINCE else joined.map(_without_empty_protocol)
+
+
+def _without_empty_protocol(response: JoinGroupResponse) -> JoinGroupResponse:
+    """Where the name of the protocol may be null, it is not empty."""
+    response.protocol_name = response.protocol_name or None
+    return response
 
 
 def sync(context: RequestContext, request: SyncGroupRequest) -> Deferred[SyncGroupResponse]:
+    if not allows(context, READ, GROUP, request.group_id):
+        return completed(SyncGroupResponse(error_code=_DENIED))
     return context.broker.groups.sync(request)
 
 
 def heartbeat(context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+    if not allows(context, READ, GROUP, request.group_id):
+        return HeartbeatResponse(error_code=_DENIED)
     code = context.broker.groups.heartbeat(
         request.group_id, request.member_id, request.group_instance_id, request.generation_id
     )
@@ -52,6 +72,8 @@ def heartbeat(context: RequestContext, request: HeartbeatRequest) -> HeartbeatRe
 
 
 def leave(context: RequestContext, request: LeaveGroupRequest) -> Deferred[LeaveGroupResponse]:
+    if not allows(context, READ, GROUP, request.group_id):
+        return completed(LeaveGroupResponse(error_code=_DENIED))
     groups = context.broker.groups
     code = groups.error_of(request.group_id)
     if code:

@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.coordinator.groups import Offset
 from kafkalite.coordinator.offsets import UNSTABLE
+from kafkalite.deferred import completed
 from kafkalite.errors import ErrorCode
+from kafkalite.handlers.permissions import DELETE, DESCRIBE, GROUP, READ, TOPIC, allowed_names, allows
 from kafkalite.model import TopicPartition
 from kafkalite.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -61,8 +63,16 @@ _ERROR_FOR_ALL_SINCE: Final = 2
 def commit(context: RequestContext, request: OffsetCommitRequest) -> Deferred[OffsetCommitResponse]:
     by_id = context.api_version >= _TOPIC_IDS_SINCE
     offsets = []
+    member = allows(context, READ, GROUP, request.group_id)
     for topic in request.topics:
         name = _name_of(context, topic.topic_id) if by_id else topic.name
+        denied = ErrorCode.NONE
+        if not member:
+            denied = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        elif name is None:
+            denied = ErrorCode.UNKNOWN_TOPIC_ID
+        elif not allows(context, READ, TOPIC, name):
+            denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         for partition in topic.partitions:
             offset = Offset(
                 TopicPartition(name or "", partition.partition_index),
@@ -70,8 +80,10 @@ def commit(context: RequestContext, request: OffsetCommitRequest) -> Deferred[Of
                 partition.committed_leader_epoch,
                 partition.committed_metadata or "",
             )
-            offset.code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else 0
+            offset.code = denied
             offsets.append(offset)
+    if not member:
+        return completed(_commit_response(request, offsets))
     done = context.broker.groups.commit(
         request.group_id,
         request.member_id,
@@ -111,20 +123,25 @@ def _commit_response(request: OffsetCommitRequest, offsets: list[Offset]) -> Off
 def fetch(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     if context.api_version >= _MANY_GROUPS_SINCE:
         return OffsetFetchResponse(groups=[_fetch_group(context, request, group) for group in request.groups])
-    code = context.broker.groups.error_of(request.group_id, may_be_empty=True)
+    described = allows(context, DESCRIBE, GROUP, request.group_id)
+    if described:
+        code = context.broker.groups.error_of(request.group_id, may_be_empty=True)
+    else:
+        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
     if request.topics is None:
-        asked = list(context.broker.groups.committed_partitions(request.group_id).items())
+        asked = _all_committed(context, request.group_id) if described else []
     else:
         asked = [(topic.name, topic.partition_indexes) for topic in request.topics]
     topics = [
         OffsetFetchResponseTopic(
             name=name,
             partitions=[
-                OffsetFetchResponsePartition(**_fields(number, found, code))
-                for number, found in _found(context, request, request.group_id, name, numbers, code)
+                OffsetFetchResponsePartition(**_fields(number, found, topic_code))
+                for number, found in _found(context, request, request.group_id, name, numbers, topic_code)
             ],
         )
         for name, numbers in asked
+        for topic_code in (code or _topic_code(context, name),)
         if not code or context.api_version < _ERROR_FOR_ALL_SINCE
     ]
     return OffsetFetchResponse(error_code=code, topics=topics)
@@ -133,6 +150,8 @@ def fetch(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchRe
 def _fetch_group(
     context: RequestContext, request: OffsetFetchRequest, group: OffsetFetchRequestGroup
 ) -> OffsetFetchResponseGroup:
+    if not allows(context, DESCRIBE, GROUP, group.group_id):
+        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     code = context.broker.groups.fetch_error(group.group_id, group.member_id, group.member_epoch)
     topics = (
         [] if code else [_fetch_topic(context, request, group.group_id, *asked) for asked in _asked(context, group)]
@@ -151,11 +170,22 @@ def _asked(context: RequestContext, group: OffsetFetchRequestGroup) -> list[tupl
             (_name_of(context, topic.topic_id) if by_id else topic.name, topic.topic_id, topic.partition_indexes)
             for topic in group.topics
         ]
-    committed = context.broker.groups.committed_partitions(group.group_id)
+    committed = _all_committed(context, group.group_id)
     if not by_id:
-        return [(name, ZERO_UUID, numbers) for name, numbers in committed.items()]
+        return [(name, ZERO_UUID, numbers) for name, numbers in committed]
     topics = context.broker.logs.topics
-    return [(name, topics[name].id, numbers) for name, numbers in committed.items() if name in topics]
+    return [(name, topics[name].id, numbers) for name, numbers in committed if name in topics]
+
+
+def _all_committed(context: RequestContext, group_id: str) -> list[tuple[str, list[int]]]:
+    """(topic, partitions) of everything committed that the asker may see."""
+    committed = context.broker.groups.committed_partitions(group_id)
+    return [(name, numbers) for name, numbers in committed.items() if allows(context, DESCRIBE, TOPIC, name)]
+
+
+def _topic_code(context: RequestContext, name: str) -> int:
+    """Why the asker is not told of a topic's offsets, or 0."""
+    return 0 if allows(context, DESCRIBE, TOPIC, name) else ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 def _fetch_topic(
@@ -166,7 +196,7 @@ def _fetch_topic(
     topic_id: bytes,
     numbers: list[int],
 ) -> OffsetFetchResponseTopics:
-    code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else 0
+    code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else _topic_code(context, name)
     return OffsetFetchResponseTopics(
         name=name or "",
         topic_id=topic_id,
@@ -201,25 +231,35 @@ def _fields(number: int, found: Committed | None, code: int) -> dict[str, Any]:
 
 
 def delete(context: RequestContext, request: OffsetDeleteRequest) -> Deferred[OffsetDeleteResponse]:
+    if not allows(context, DELETE, GROUP, request.group_id):
+        return completed(OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
     topics = context.broker.logs.topics
+    allowed = allowed_names(context, READ, TOPIC, (topic.name for topic in request.topics))
     partitions = [
         TopicPartition(topic.name, partition.partition_index)
         for topic in request.topics
+        if topic.name in allowed
         for partition in topic.partitions
     ]
     present = [p for p in partitions if p.topic in topics and 0 <= p.partition < len(topics[p.topic].partitions)]
     unknown = set(partitions).difference(present)
     done = context.broker.groups.delete_offsets(request.group_id, present)
-    return done.map(lambda result: _delete_response(request, unknown, *result))
+    return done.map(lambda result: _delete_response(request, allowed, unknown, *result))
 
 
 def _delete_response(
-    request: OffsetDeleteRequest, unknown: set[TopicPartition], code: int, codes: dict[str, int]
+    request: OffsetDeleteRequest,
+    allowed: frozenset[str],
+    unknown: set[TopicPartition],
+    code: int,
+    codes: dict[str, int],
 ) -> OffsetDeleteResponse:
     if code:
         return OffsetDeleteResponse(error_code=code)
 
     def code_of(topic: str, partition: int) -> int:
+        if topic not in allowed:
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if (topic, partition) in unknown:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return codes.get(topic, 0)

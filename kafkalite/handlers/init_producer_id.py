@@ -13,6 +13,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.errors import ErrorCode, KafkaError
+from kafkalite.handlers.permissions import (
+    CLUSTER,
+    IDEMPOTENT_WRITE,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    TWO_PHASE_COMMIT,
+    WRITE,
+    allows,
+    allows_any,
+)
 from kafkalite.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 if TYPE_CHECKING:
@@ -27,6 +37,9 @@ _FENCED_SINCE: Final = 4
 def handle(
     context: RequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse | Deferred[InitProducerIdResponse]:
+    denied = _refusal(context, request)
+    if denied:
+        return _failure(denied)
     if request.transactional_id == "":
         return _failure(ErrorCode.INVALID_REQUEST)
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
@@ -40,6 +53,18 @@ def handle(
     asked = None if request.producer_id == NO_PRODUCER_ID else (request.producer_id, request.producer_epoch)
     done = transactions.initialise(request.transactional_id, request.transaction_timeout_ms, asked)
     return done.map(lambda result: _response(context, *result))
+
+
+def _refusal(context: RequestContext, request: InitProducerIdRequest) -> ErrorCode:
+    """Why the asker may have no producer id, or NONE."""
+    transactional_id = request.transactional_id
+    if transactional_id is None:
+        may = allows(context, IDEMPOTENT_WRITE, CLUSTER, probe=True) or allows_any(context, WRITE, TOPIC)
+        return ErrorCode.NONE if may else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    may = allows(context, WRITE, TRANSACTIONAL_ID, transactional_id) and (
+        not request.enable2_pc or allows(context, TWO_PHASE_COMMIT, TRANSACTIONAL_ID, transactional_id)
+    )
+    return ErrorCode.NONE if may else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 def _response(context: RequestContext, code: int, producer_id: int, epoch: int) -> InitProducerIdResponse:

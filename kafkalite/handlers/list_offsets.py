@@ -18,6 +18,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.errors import ErrorCode, KafkaError
+from kafkalite.handlers.permissions import DESCRIBE, TOPIC, allowed_names
 from kafkalite.handlers.topics import NO_LEADER_EPOCH, find_partition
 from kafkalite.model import (
     OFFSET_EARLIEST,
@@ -74,12 +75,15 @@ def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsR
         (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
     )
     committed = request.isolation_level == READ_COMMITTED
+    allowed = allowed_names(context, DESCRIBE, TOPIC, (topic.name for topic in request.topics))
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
                 name=topic.name,
                 partitions=[
-                    _failure(partition, ErrorCode.INVALID_REQUEST)
+                    _failure(partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                    if topic.name not in allowed
+                    else _failure(partition, ErrorCode.INVALID_REQUEST)
                     if named[topic.name, index] > 1
                     else _partition(context, topic.name, partition, committed=committed)
                     for index, partition in {item.partition_index: item for item in topic.partitions}.items()

@@ -10,6 +10,9 @@ UNKNOWN_TOPIC_OR_PARTITION and is asked again). That blocks, so `needs_blocking`
 all others are served where they arrive.
 
 An offline partition has no leader, as in Kafka. The internal topics are never created here.
+
+Of all topics, those that the asker may not describe are left out; one that was named is TOPIC_AUTHORIZATION_FAILED,
+without id by its name and without name by its id.
 """
 
 from __future__ import annotations
@@ -17,11 +20,18 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from kafkalite.acls import OPERATIONS_NOT_ASKED
 from kafkalite.errors import ErrorCode, KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
+from kafkalite.handlers.permissions import (
+    CLUSTER,
+    CREATE,
+    DESCRIBE,
+    TOPIC,
+    allows,
+    cluster_operations,
+    operations,
+)
 from kafkalite.handlers.topics import (
-    CLUSTER_OPERATIONS,
-    OPERATIONS_NOT_ASKED,
-    TOPIC_OPERATIONS,
     USE_DEFAULT,
     check_new_name,
     check_replication_factor,
@@ -60,19 +70,26 @@ def needs_blocking(context: RequestContext, request: MetadataRequest) -> bool:
     if not _may_create(context, request):
         return False
     topics = context.broker.logs.topics
-    return any(topic.name not in topics and topic.topic_id == ZERO_UUID for topic in request.topics or ())
+    return any(
+        topic.name not in topics
+        and topic.topic_id == ZERO_UUID
+        and _may_describe(context, topic.name or "", probe=True)
+        for topic in request.topics or ()
+    )
 
 
 def handle(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
     cluster = context.broker.cluster
-    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else OPERATIONS_NOT_ASKED
     return MetadataResponse(
         brokers=[this_broker(context)],
         cluster_id=cluster.cluster_id,
         controller_id=cluster.controller_id,
-        topics=[_answer(context, item, operations) for item in _asked(context, request)],
+        topics=[
+            _answer(context, item, tells=request.include_topic_authorized_operations)
+            for item in _asked(context, request)
+        ],
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
+            cluster_operations(context) if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
         ),
     )
 
@@ -123,7 +140,8 @@ def _may_create(context: RequestContext, request: MetadataRequest) -> bool:
 def _asked(context: RequestContext, request: MetadataRequest) -> list[Topic | MetadataResponseTopic]:
     """The topics to describe, and finished answers for those that cannot be; each once, in the order asked."""
     if request.topics is None or (not request.topics and context.api_version < _NULL_TOPICS_SINCE):
-        return list(context.broker.logs.topics.values())
+        every = context.broker.logs.topics.values()
+        return [topic for topic in every if _may_describe(context, topic.name, probe=True)]
     may_create = _may_create(context, request)
     unique = {(item.topic_id, item.name): item for item in request.topics}
     return [_find(context, item, may_create=may_create) for item in unique.values()]
@@ -133,13 +151,23 @@ def _find(context: RequestContext, item: MetadataRequestTopic, *, may_create: bo
     logs = context.broker.logs
     if item.topic_id != ZERO_UUID:
         found = logs.topics_by_id.get(item.topic_id)
-        return found or _failure(context, ErrorCode.UNKNOWN_TOPIC_ID, None, item.topic_id)
+        if found is None:
+            return _failure(context, ErrorCode.UNKNOWN_TOPIC_ID, None, item.topic_id)
+        if not _may_describe(context, found.name):
+            return _failure(context, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, item.topic_id)
+        return found
     name = item.name
     if name is None:
         return _failure(context, ErrorCode.INVALID_TOPIC_EXCEPTION, None)
+    if not _may_describe(context, name):
+        denied = _failure(context, ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
+        denied.is_internal = False
+        return denied
     found = logs.topics.get(name)
     if found is not None:
         return found
+    if may_create and not _may_make(context, name):
+        return _failure(context, ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
     if topic_name_error(name) is not None:
         return _failure(context, ErrorCode.INVALID_TOPIC_EXCEPTION, name)
     if not may_create or name in INTERNAL_TOPICS:
@@ -149,6 +177,14 @@ def _find(context: RequestContext, item: MetadataRequestTopic, *, may_create: bo
     except KafkaError as error:
         logger.warning("topic %s was asked for and not created: %s", name, error)
         return _failure(context, error.code, name)
+
+
+def _may_describe(context: RequestContext, name: str, *, probe: bool = False) -> bool:
+    return allows(context, DESCRIBE, TOPIC, name, probe=probe)
+
+
+def _may_make(context: RequestContext, name: str) -> bool:
+    return allows(context, CREATE, CLUSTER, probe=True) or allows(context, CREATE, TOPIC, name)
 
 
 def _create(context: RequestContext, name: str) -> Topic:
@@ -164,15 +200,18 @@ def _create(context: RequestContext, name: str) -> Topic:
         return found
 
 
-def _answer(context: RequestContext, item: Topic | MetadataResponseTopic, operations: int) -> MetadataResponseTopic:
+def _answer(context: RequestContext, item: Topic | MetadataResponseTopic, *, tells: bool) -> MetadataResponseTopic:
+    """A topic, and, where it `tells` that, what the asker may do with it: also with one that is not there, by name."""
     if isinstance(item, MetadataResponseTopic):
+        if tells and item.name and item.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            item.topic_authorized_operations = operations(context, TOPIC, item.name)
         return item
     return MetadataResponseTopic(
         name=item.name,
         topic_id=item.id,
         is_internal=item.internal,
         partitions=partition_rows(context, item),
-        topic_authorized_operations=operations,
+        topic_authorized_operations=operations(context, TOPIC, item.name) if tells else OPERATIONS_NOT_ASKED,
     )
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kafkalite.errors import ErrorCode
+from kafkalite.handlers.permissions import CLUSTER, CLUSTER_ACTION, DESCRIBE, TOPIC, allows
 from kafkalite.handlers.topics import find_partition
 from kafkalite.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -22,11 +24,14 @@ if TYPE_CHECKING:
 
 
 def handle(context: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+    follows = allows(context, CLUSTER_ACTION, CLUSTER, probe=True)
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
                 topic=topic.topic,
-                partitions=[_partition(context, topic.topic, partition) for partition in topic.partitions],
+                partitions=[_partition(context, topic.topic, partition) for partition in topic.partitions]
+                if follows or allows(context, DESCRIBE, TOPIC, topic.topic)
+                else [_denied(partition) for partition in topic.partitions],
             )
             for topic in request.topics
         ]
@@ -37,3 +42,8 @@ def _partition(context: RequestContext, topic: str, partition: OffsetForLeaderPa
     log, error = find_partition(context, topic, partition.partition, partition.current_leader_epoch)
     epoch, end_offset = (-1, -1) if log is None else log.epoch_end(partition.leader_epoch)
     return EpochEndOffset(error_code=error, partition=partition.partition, leader_epoch=epoch, end_offset=end_offset)
+
+
+def _denied(partition: OffsetForLeaderPartition) -> EpochEndOffset:
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return EpochEndOffset(error_code=code, partition=partition.partition, leader_epoch=-1, end_offset=-1)

@@ -25,15 +25,6 @@ NO_LEADER_EPOCH: Final = -1
 USE_DEFAULT: Final = -1
 """In CreateTopics: take the broker's number."""
 
-# Bits of operations (AclOperation numbers) that nobody is refused while there is no authoriser.
-_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE = (1 << bit for bit in (3, 4, 5, 6, 7, 8))
-_CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = (1 << bit for bit in (9, 10, 11, 12))
-TOPIC_OPERATIONS: Final = _READ | _WRITE | _CREATE | _DELETE | _ALTER | _DESCRIBE | _DESCRIBE_CONFIGS | _ALTER_CONFIGS
-CLUSTER_OPERATIONS: Final = (
-    _CREATE | _ALTER | _DESCRIBE | _CLUSTER_ACTION | _DESCRIBE_CONFIGS | _ALTER_CONFIGS | _IDEMPOTENT_WRITE
-)
-OPERATIONS_NOT_ASKED: Final = -(1 << 31)
-
 
 def find_partition(
     context: RequestContext, topic_name: str, index: int, current_leader_epoch: int = NO_LEADER_EPOCH

@@ -18,6 +18,15 @@ from kafkalite.coordinator.topic_regex import matching
 from kafkalite.coordinator.transaction import DEAD, LABELS, ONGOING, PREPARED
 from kafkalite.deferred import Deferred, completed, gathered
 from kafkalite.errors import ErrorCode, InvalidRegularExpression
+from kafkalite.handlers.permissions import (
+    ALTER,
+    CLUSTER,
+    CLUSTER_ACTION,
+    DESCRIBE,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    allows,
+)
 from kafkalite.model import TopicPartition
 from kafkalite.protocol.messages import describe_transactions, list_transactions
 from kafkalite.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
@@ -39,6 +48,7 @@ _OPEN: Final = frozenset({ONGOING, *PREPARED})
 
 def write_markers(context: RequestContext, request: WriteTxnMarkersRequest) -> Deferred[WriteTxnMarkersResponse]:
     results: list[Deferred[int]] = []
+    may = allows(context, ALTER, CLUSTER, probe=True) or allows(context, CLUSTER_ACTION, CLUSTER)
     for marker in request.markers:
         mark = Mark(
             marker.producer_id,
@@ -49,6 +59,8 @@ def write_markers(context: RequestContext, request: WriteTxnMarkersRequest) -> D
         )
         results += [
             _write_marker(context, mark, TopicPartition(topic.name, number))
+            if may
+            else completed(int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
             for topic in marker.topics
             for number in topic.partition_indexes
         ]
@@ -92,6 +104,10 @@ def describe(context: RequestContext, request: DescribeTransactionsRequest) -> D
 
 
 def _described(context: RequestContext, transactional_id: str) -> describe_transactions.TransactionState:
+    if not allows(context, DESCRIBE, TRANSACTIONAL_ID, transactional_id):
+        return describe_transactions.TransactionState(
+            error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, transactional_id=transactional_id
+        )
     transactions = context.broker.transactions
     code = transactions.error_of(transactional_id)
     found = None if code else transactions.find(transactional_id)
@@ -103,6 +119,7 @@ def _described(context: RequestContext, transactional_id: str) -> describe_trans
     topics: dict[str, list[int]] = {}
     for topic, number in sorted(now.partitions):
         topics.setdefault(topic, []).append(number)
+    topics = {name: numbers for name, numbers in topics.items() if allows(context, DESCRIBE, TOPIC, name)}
     return describe_transactions.TransactionState(
         transactional_id=transactional_id,
         transaction_state=now.state.label,
@@ -118,7 +135,11 @@ def list_all(context: RequestContext, request: ListTransactionsRequest) -> ListT
     code = context.broker.transactions.loading_error
     if code:
         return ListTransactionsResponse(error_code=code)
-    rows = [(found.transactional_id, found.now) for found in context.broker.transactions.all()]
+    rows = [
+        (found.transactional_id, found.now)
+        for found in context.broker.transactions.all()
+        if allows(context, DESCRIBE, TRANSACTIONAL_ID, found.transactional_id, probe=True)
+    ]
     if request.transactional_id_pattern:
         try:
             matches = matching(request.transactional_id_pattern, (name for name, _ in rows))

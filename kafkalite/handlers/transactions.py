@@ -19,6 +19,7 @@ from kafkalite.coordinator.groups import Offset
 from kafkalite.coordinator.transaction import TV1, TV2
 from kafkalite.deferred import completed
 from kafkalite.errors import ErrorCode
+from kafkalite.handlers.permissions import GROUP, READ, TOPIC, TRANSACTIONAL_ID, WRITE, allowed_names, allows
 from kafkalite.model import INTERNAL_TOPICS, TopicPartition
 from kafkalite.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from kafkalite.protocol.messages.add_partitions_to_txn import (
@@ -40,13 +41,17 @@ if TYPE_CHECKING:
     from kafkalite.deferred import Deferred
     from kafkalite.handlers.context import RequestContext
 
+_DENIED: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 _FENCED_SINCE: Final = 2
 _TV2_SINCE: Final = 5
 
 
 def add_partitions(context: RequestContext, request: AddPartitionsToTxnRequest) -> Deferred[AddPartitionsToTxnResponse]:
     asked = [TopicPartition(topic.name, number) for topic in request.v3_and_below_topics for number in topic.partitions]
-    refusals = {partition: _refusal(context, partition) for partition in asked}
+    if not allows(context, WRITE, TRANSACTIONAL_ID, request.v3_and_below_transactional_id):
+        return completed(_added(request, dict.fromkeys(asked, _DENIED)))
+    allowed = allowed_names(context, WRITE, TOPIC, {p.topic for p in asked} - INTERNAL_TOPICS)
+    refusals = {partition: _refusal(context, partition, allowed) for partition in asked}
     if any(refusals.values()):
         return completed(
             _added(request, {p: code or ErrorCode.OPERATION_NOT_ATTEMPTED for p, code in refusals.items()})
@@ -61,13 +66,16 @@ def add_partitions(context: RequestContext, request: AddPartitionsToTxnRequest) 
     return done.map(lambda code: _added(request, dict.fromkeys(asked, ErrorCode(_told(context, code)))))
 
 
-def _refusal(context: RequestContext, partition: TopicPartition) -> ErrorCode:
-    """Why a client may not write to a partition in a transaction, or NONE."""
-    if partition.topic in INTERNAL_TOPICS:
+def _refusal(context: RequestContext, partition: TopicPartition, allowed: frozenset[str]) -> ErrorCode:
+    """Why a client may not write to a partition in a transaction, or NONE; to the broker's own topics nobody may."""
+    if partition.topic not in allowed:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return ErrorCode.NONE if _is_there(context, partition) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _is_there(context: RequestContext, partition: TopicPartition) -> bool:
     topic = context.broker.logs.topics.get(partition.topic)
-    there = topic is not None and 0 <= partition.partition < len(topic.partitions)
-    return ErrorCode.NONE if there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return topic is not None and 0 <= partition.partition < len(topic.partitions)
 
 
 def _added(request: AddPartitionsToTxnRequest, codes: dict[TopicPartition, ErrorCode]) -> AddPartitionsToTxnResponse:
@@ -88,6 +96,10 @@ def _added(request: AddPartitionsToTxnRequest, codes: dict[TopicPartition, Error
 
 
 def add_offsets(context: RequestContext, request: AddOffsetsToTxnRequest) -> Deferred[AddOffsetsToTxnResponse]:
+    if not allows(context, WRITE, TRANSACTIONAL_ID, request.transactional_id):
+        return completed(AddOffsetsToTxnResponse(error_code=_DENIED))
+    if not allows(context, READ, GROUP, request.group_id):
+        return completed(AddOffsetsToTxnResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
     done = context.broker.transactions.add_group(
         request.transactional_id, request.producer_id, request.producer_epoch, request.group_id
     )
@@ -95,6 +107,8 @@ def add_offsets(context: RequestContext, request: AddOffsetsToTxnRequest) -> Def
 
 
 def end(context: RequestContext, request: EndTxnRequest) -> Deferred[EndTxnResponse]:
+    if not allows(context, WRITE, TRANSACTIONAL_ID, request.transactional_id):
+        return completed(EndTxnResponse(error_code=_DENIED))
     done = context.broker.transactions.end(
         request.transactional_id,
         request.producer_id,
@@ -128,16 +142,35 @@ def commit_offsets(context: RequestContext, request: TxnOffsetCommitRequest) -> 
         for topic in request.topics
         for partition in topic.partitions
     ]
+    denied = _commit_refusal(context, request)
+    allowed = frozenset() if denied else allowed_names(context, READ, TOPIC, (topic.name for topic in request.topics))
+    for offset in offsets:
+        if offset.partition.topic not in allowed:
+            offset.code = denied or ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif not _is_there(context, offset.partition):
+            offset.code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    wanted = [offset for offset in offsets if not offset.code]
+    if not wanted:
+        return completed(_committed(request, offsets))
     done = context.broker.transactions.commit_offsets(
         request.transactional_id,
         request.producer_id,
         request.producer_epoch,
         request.group_id,
         (request.member_id, request.group_instance_id, request.generation_id),
-        offsets,
+        wanted,
         context.api_version,
     )
     return done.map(lambda _code: _committed(request, offsets))
+
+
+def _commit_refusal(context: RequestContext, request: TxnOffsetCommitRequest) -> ErrorCode:
+    """Why the asker may commit no offsets at all in this transaction, or NONE."""
+    if not allows(context, WRITE, TRANSACTIONAL_ID, request.transactional_id):
+        return _DENIED
+    if not allows(context, READ, GROUP, request.group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    return ErrorCode.NONE
 
 
 def _committed(request: TxnOffsetCommitRequest, offsets: list[Offset]) -> TxnOffsetCommitResponse:

@@ -18,6 +18,7 @@ from kafkalite.settings.areas.cleaner import CleanerRows
 from kafkalite.settings.areas.connections import ConnectionRows
 from kafkalite.settings.areas.groups import GroupRows
 from kafkalite.settings.areas.logs import LogRows
+from kafkalite.settings.areas.permissions import PermissionRows
 from kafkalite.settings.areas.sasl import ListenerSaslSettings, SaslRows
 from kafkalite.settings.areas.security import SecurityRows
 from kafkalite.settings.areas.server import ServerRows
@@ -56,6 +57,7 @@ class BrokerConfig(
     TlsRows,
     SaslRows,
     SecurityRows,
+    PermissionRows,
     ClassicRows,
 ):
     """The broker's settings. Make one with `load`, which checks them; the bare constructor gives the defaults.
@@ -117,6 +119,7 @@ class BrokerConfig(
             if listener.sasl:
                 self.sasl_of(listener.name)
         self.connections_per_ip_overrides()
+        _ = self.asks_rules, self.super_user_names
 
     @property
     def bound_listeners(self) -> tuple[Listener, ...]:

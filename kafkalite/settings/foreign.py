@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from kafkalite.settings.rows import Setting
 
 _REFUSED = {
-    "authorizer.class.name": "this release has no authoriser, so access would not be limited",
     "create.topic.policy.class.name": "Java policy classes cannot be loaded, so the policy would not be obeyed",
     "alter.config.policy.class.name": "Java policy classes cannot be loaded, so the policy would not be obeyed",
     "principal.builder.class": "Java classes cannot be loaded; ssl.principal.mapping.rules makes principals of names",
@@ -43,8 +42,6 @@ _PREFIXES: dict[str, str] = {
     "security.providers": "TLS is OpenSSL's",
     "listener.name.": "of a listener's own settings only those of TLS (ssl.*) and SASL are known",
     "delegation.token.": "there are no delegation tokens",
-    "super.users": "this release has no authoriser",
-    "allow.everyone.if.no.acl.found": "this release has no authoriser",
     "process.roles": "one process is broker and controller",
     "controller.": "one process is broker and controller",
     "initial.broker.registration.timeout.ms": "one process is broker and controller",
@@ -54,7 +51,7 @@ _PREFIXES: dict[str, str] = {
     "reserved.broker.max.id": "node.id is given or 1",
     "metadata.": "metadata is kept in a journal of its own",
     "inter.broker.": "there is one broker",
-    "early.start.listeners": "there is one broker",
+    "early.start.listeners": "permissions are read before any listener is bound",
     "replica.": "there is one broker",
     "follower.": "there is one broker",
     "leader.": "there is one broker",

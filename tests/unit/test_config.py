@@ -152,7 +152,7 @@ def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
         pytest.param("advertised.listeners", "OUT://h:9092", "names none of the listeners KAFKA", id="unbound"),
         pytest.param("log.dirs", "/a,/b", "one data directory only", id="two directories"),
         pytest.param("message.max.bytes", "200000000", "is above socket.request.max.bytes", id="batch over request"),
-        pytest.param("authorizer.class.name", "x.Acl", "this release has no authoriser", id="promise of protection"),
+        pytest.param("authorizer.class.name", "x.Acl", "cannot be loaded", id="promise of protection"),
         pytest.param("max.connections.per.ip.overrides", "127.0.0.1", "must be address:count", id="per address"),
     ],
 )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from kafkalite._native.classic import classic_log as native
 from kafkalite._native.classic.message_set import ANY_PARTITION
 from kafkalite._native.log.log_core import LogSlice
+from kafkalite.acls import CLUSTER_NAME, AclOperation, ResourceType
 from kafkalite.errors import ErrorCode, KafkaError, TopicAlreadyExists
 from kafkalite.log.classic.log import OFFSETS_EARLIEST, OFFSETS_LATEST, ClassicLog
 from kafkalite.logging import fields
@@ -46,11 +47,33 @@ class Topics(Protocol):
     def create_topic(self, name: str, partition_count: int, overrides: dict[str, str]) -> "Topic": ...
 
 
+class Authorizer(Protocol):
+    """Who may do what."""
+
+    def allows(
+        self, principal: str, host: str, operation: AclOperation, kind: ResourceType, name: str, api: str
+    ) -> bool: ...
+
+
+Asker = tuple[str, str]
+"""Principal and host; None stands for no authoriser to ask."""
+
+
 class ClassicHost:
     """The data directory as the 0.7 protocol sees it. One for all workers."""
 
-    def __init__(self, logs: Topics) -> None:
+    def __init__(self, logs: Topics, authorizer: Authorizer | None = None) -> None:
         self._logs = logs
+        self._authorizer = authorizer
+
+    def _allows(self, asker: Asker | None, operation: AclOperation, kind: ResourceType, name: str) -> bool:
+        if asker is None or self._authorizer is None:
+            return True
+        return self._authorizer.allows(*asker, operation, kind, name, "0.7")
+
+    def _may(self, asker: Asker | None, operation: AclOperation, name: bytes) -> bool:
+        """Whether this may be done with a topic, which need not be there."""
+        return self._allows(asker, operation, ResourceType.TOPIC, name.decode("utf-8", "replace"))
 
     def dropped(self, log: ClassicLog) -> None:
         """A set with a message larger than max.message.size was dropped; the connection lives on, as in 0.7.2."""
@@ -70,9 +93,14 @@ class ClassicHost:
             return ErrorCode.UNKNOWN_SERVER_ERROR
         return ErrorCode.NONE if 0 <= partition < self._logs.config.classic_partition_count(topic) else WRONG_PARTITION
 
-    def append(self, name: bytes, partition: int, data: bytes) -> tuple[ClassicLog, int] | None:
-        """Appends a set, making the topic where need be; (log, end offset) where its flush has to be waited for."""
-        topic = self._topic(name)
+    def append(
+        self, name: bytes, partition: int, data: bytes, asker: Asker | None = None
+    ) -> tuple[ClassicLog, int] | None:
+        """Appends a set, making the topic where need be; (log, end offset) where its flush has to be waited for.
+
+        Whether the asker may write to the topic was looked at before; here, whether he may make it.
+        """
+        topic = self._topic(name, asker)
         if partition == ANY_PARTITION:
             partition = random.randrange(len(topic.partitions))
         log = _log_of(topic, partition)
@@ -84,7 +112,7 @@ class ClassicHost:
             raise ValueError(self.reason(log, error))
         return (log, end_offset) if flush_due else None
 
-    def _topic(self, name: bytes) -> "Topic":
+    def _topic(self, name: bytes, asker: Asker | None) -> "Topic":
         topic = self._logs.table.get(name)
         if topic is not None:
             return topic
@@ -95,6 +123,10 @@ class ClassicHost:
             raise ValueError(f"topic {text} is the broker's own")
         if not self._logs.config.auto_create_topics_enable:
             raise ValueError(f"there is no topic {text!r:.300}, and auto.create.topics.enable is off")
+        if not self._allows(asker, AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME) and not self._allows(
+            asker, AclOperation.CREATE, ResourceType.TOPIC, text
+        ):
+            raise ValueError(f"there is no topic {text!r:.300}, and the client may not make it")
         try:
             count = self._logs.config.classic_partition_count(text)
             return self._logs.create_topic(text, count, {"message.format": "classic"})
@@ -103,8 +135,12 @@ class ClassicHost:
         except KafkaError as error:
             raise ValueError(f"topic {text!r:.300} cannot be made: {error}") from error
 
-    def read(self, name: bytes, partition: int, offset: int, size_max: int) -> tuple[int, LogSlice | None]:
+    def read(
+        self, name: bytes, partition: int, offset: int, size_max: int, asker: Asker | None = None
+    ) -> tuple[int, LogSlice | None]:
         """(error code of 0.7, bytes) of one part of a FETCH; the caller releases the slice."""
+        if not self._may(asker, AclOperation.READ, name):
+            return WRONG_PARTITION, None
         topic = self._logs.table.get(name)
         if topic is None:
             return self.code_without_log(name, partition), None
@@ -118,8 +154,12 @@ class ClassicHost:
             return (ErrorCode.OFFSET_OUT_OF_RANGE if known else ErrorCode.UNKNOWN_SERVER_ERROR), None
         return ErrorCode.NONE, found
 
-    def offsets_before(self, name: bytes, partition: int, time_ms: int, count_max: int) -> list[int]:
+    def offsets_before(
+        self, name: bytes, partition: int, time_ms: int, count_max: int, asker: Asker | None = None
+    ) -> list[int]:
         """The offsets that OFFSETS answers."""
+        if not self._may(asker, AclOperation.DESCRIBE, name):
+            raise ValueError("OFFSETS of a topic that the client may not describe")
         topic = self._logs.table.get(name)
         if topic is not None:
             return _log_of(topic, partition).offsets_before(time_ms, count_max)

@@ -62,7 +62,7 @@ class Side:
         return answer
 
     def _ask(self, key: int, version: int, request: object) -> Any:
-        with socket.create_connection(("127.0.0.1", self.port), TIMEOUT_S) as connection:
+        with self._connect() as connection:
             connection.sendall(protocol.encode_request_frame(key, version, 1, "story", request))
             size = self._receive(connection, 4)
             if not size:
@@ -70,6 +70,9 @@ class Side:
             answer = self._receive(connection, int.from_bytes(size, "big"))
         _, position = header.decode_response_header(key, version, answer)
         return protocol.decode_response(key, version, answer[position:])
+
+    def _connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), TIMEOUT_S)
 
     @staticmethod
     def _receive(connection: socket.socket, size: int) -> bytes:

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from kafkalite.errors import ErrorCode
+from kafkalite.errors import ErrorCode, MalformedRequest
 from kafkalite.handlers import table
 from kafkalite.protocol import api
 from kafkalite.protocol.schema import covers
@@ -17,6 +17,7 @@ from tests.kit.harness.random_messages import REQUEST, MessageMaker
 
 ROWS = [row for row in table.ROWS if row.key not in (api.PRODUCE, api.FETCH)]
 CASES = [(row.key, version) for row in ROWS for version in range(row.oldest, row.newest + 1)]
+ACLS = (api.DESCRIBE_ACLS, api.CREATE_ACLS, api.DELETE_ACLS)
 SEEDS = range(40)
 NAMES = (
     "orders",
@@ -69,7 +70,11 @@ def test_request_is_answered(case, plausible):
         if plausible:
             rng = random.Random(seed)
             make_plausible(request, case[1], rng, [bytes(16), b"\1" * 16, broker.logs.topics["orders"].id])
-        response = broker.call(*case, request)
+        try:
+            response = broker.call(*case, request)
+        except MalformedRequest:  # which dispatch turns into a closed connection
+            assert case[0] in ACLS
+            continue
         assert response is not None, f"seed {seed}"
         assert_known_codes(response)
 

@@ -4,9 +4,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from kafkalite.acls import OPERATIONS, OPERATIONS_NOT_ASKED, ResourceType, operation_bits
 from kafkalite.coordinator.producer_ids import BLOCK_SIZE
 from kafkalite.errors import ErrorCode, error_for
-from kafkalite.handlers.topics import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED
 from kafkalite.protocol import api
 from kafkalite.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from kafkalite.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
@@ -19,6 +19,7 @@ from kafkalite.protocol.messages.list_partition_reassignments import ListPartiti
 from tests.kit.harness.handler_calls import NODE_ID, HandlerCalls, versions
 
 ADDRESS = ("broker.example", 19092)
+CLUSTER_OPERATIONS = operation_bits(OPERATIONS[ResourceType.CLUSTER])
 
 
 @pytest.mark.parametrize("version", versions(api.DESCRIBE_CLUSTER))
@@ -165,12 +166,18 @@ def test_nothing_is_ever_reassigned(broker):
     assert (response.error_code, response.topics) == (0, [])
 
 
+ANY = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
+RULE = {"resource_type": 2, "resource_name": "t", "principal": "User:a", "operation": 3, "permission_type": 3}
+
+
 @pytest.mark.parametrize("version", versions(api.DESCRIBE_ACLS))
 def test_acls_are_disabled(broker, version):
-    described = broker.call(api.DESCRIBE_ACLS, version, DescribeAclsRequest())
+    described = broker.call(api.DESCRIBE_ACLS, version, DescribeAclsRequest(**ANY))
     assert (described.error_code, described.resources) == (ErrorCode.SECURITY_DISABLED, [])
-    created = broker.call(api.CREATE_ACLS, version, CreateAclsRequest(creations=[AclCreation(), AclCreation()]))
+    created = broker.call(
+        api.CREATE_ACLS, version, CreateAclsRequest(creations=[AclCreation(**RULE), AclCreation(**RULE)])
+    )
     assert [result.error_code for result in created.results] == [ErrorCode.SECURITY_DISABLED] * 2
-    deleted = broker.call(api.DELETE_ACLS, version, DeleteAclsRequest(filters=[DeleteAclsFilter()]))
+    deleted = broker.call(api.DELETE_ACLS, version, DeleteAclsRequest(filters=[DeleteAclsFilter(**ANY)]))
     assert [result.error_code for result in deleted.filter_results] == [ErrorCode.SECURITY_DISABLED]
     assert not broker.blocked

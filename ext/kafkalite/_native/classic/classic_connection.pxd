@@ -4,8 +4,9 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from kafkalite._native.log.log_core cimport LogCore, LogSlice
 from kafkalite._native.log.segment cimport ReadResult
+from kafkalite._native.serve.access cimport AccessView
 from kafkalite._native.serve.connection cimport Connection
-from kafkalite._native.serve.topic_table cimport TopicTable
+from kafkalite._native.serve.topic_table cimport Topic, TopicTable
 from kafkalite._native.serve.transfer cimport Answer, OutBuffer
 from kafkalite._native.wire.cursor cimport Cursor
 
@@ -37,10 +38,13 @@ cdef class ClassicServer:
     cdef int32_t part_count
     cdef int32_t part_capacity
     cdef str refusal
+    cdef AccessView access              # what the client being served may do; None: everything
+    cdef double now                     # monotonic seconds
     cdef LogCore log                    # of the part appended last
     cdef int64_t end_offset
 
     cdef ClassicPart* next_part(self) except NULL
+    cdef bint allows(self, int operation, const ClassicPart* part, Topic topic) except -1
     cdef bint read_produce_parts(self, Cursor* c, int32_t count) except -1
     cdef bint read_fetch_parts(self, Cursor* c, int32_t count) except -1
     cdef int produce_part(self, const ClassicPart* part) except -1
@@ -55,6 +59,7 @@ cdef class PendingSets:
     cdef list followers                 # calls for the pool, of requests that must see what is flushed here
     cdef int64_t size                   # bytes kept for the pool
     cdef int remaining
+    cdef object asker                   # as of `asker_of`
 
     cdef int start(self) except -1
     cdef int wait_for_flushes(self) except -1

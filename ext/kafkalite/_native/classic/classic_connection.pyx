@@ -29,6 +29,7 @@ from kafkalite._native.classic.message_set cimport (
 )
 from kafkalite._native.log.log_core cimport APPEND_DEFER, LogCore, LogSlice
 from kafkalite._native.log.segment cimport READ_DEFER, READ_REFUSED, ReadResult
+from kafkalite._native.serve.access cimport ACCESS_READ, ACCESS_WRITE, AccessView
 from kafkalite._native.serve.connection cimport Connection
 from kafkalite._native.serve.request_parts cimport add_part
 from kafkalite._native.serve.topic_table cimport Topic
@@ -141,12 +142,24 @@ cdef class ClassicServer:
         self.random_state = x
         return <int32_t>(((x * <uint64_t>2685821657736338717) >> 33) % <uint64_t>count)
 
+    cdef bint allows(self, int operation, const ClassicPart* part, Topic topic) except -1:
+        """Whether the client being served may do this with a topic, which need not be there."""
+        if self.access is None:
+            return True
+        if topic is not None:
+            return self.access.allows(operation, topic, self.now)
+        return self.access.allows_name(
+            operation, PyBytes_FromStringAndSize(<const char*>part.topic, part.topic_size), self.now)
+
     cdef int produce_part(self, const ClassicPart* part) except -1:
         """Appends one set where it lies. Returns a PartResult."""
         cdef Topic topic = self.table.find(part.topic, part.topic_size)
         cdef SetAppend done
         cdef Py_ssize_t count
         cdef int32_t partition = part.partition
+        if not self.allows(ACCESS_WRITE, part, topic):
+            self.refusal = "PRODUCE to a topic that the client may not write to"
+            return PART_REFUSED
         if topic is None:
             return PART_DEFERS              # it is made first
         count = len(<tuple>topic.partitions)
@@ -176,6 +189,9 @@ cdef class ClassicServer:
         cdef LogCore log
         cdef LogSlice piece
         out.outcome = READ_REFUSED
+        if not self.allows(ACCESS_READ, part, topic):
+            out.error = UNKNOWN_TOPIC_OR_PARTITION
+            return None
         if topic is None:
             out.error = self.host.code_without_log(
                 PyBytes_FromStringAndSize(<const char*>part.topic, part.topic_size), part.partition)
@@ -189,6 +205,12 @@ cdef class ClassicServer:
         piece = read_range(log, part.offset, min(<int64_t>part.size_max, size_left), out)
         out.error = code_of(out.error)
         return piece
+
+
+cdef object asker_of(Connection connection):
+    """(principal, host) of who asks, for what the I/O pool does; None where there is no authoriser."""
+    cdef AccessView view = connection.access()
+    return None if view is None else (view.principal, view.host)
 
 
 cdef int code_of(int error) noexcept:
@@ -216,7 +238,7 @@ cdef class PendingSets:
         reason = None
         try:
             for topic, partition, data in self.parts:
-                flush = self.server.host.append(topic, partition, data)
+                flush = self.server.host.append(topic, partition, data, self.asker)
                 if flush is not None:
                     self.flushes.append(flush)
         except ValueError as error:
@@ -272,6 +294,9 @@ cdef class ClassicConnection(Connection):
         cdef int16_t kind = load_i16(frame) if size >= 2 else -1
         cdef int32_t count = 1
         self.io.requests += 1
+        if self.io.access is not None:
+            self.server.access = self.access()
+            self.server.now = self.io.now
         cursor_init(&c, frame + 2, size - 2)
         if kind == TYPE_MULTIFETCH or kind == TYPE_MULTIPRODUCE:
             count = max(<int32_t>read_i16(&c), 0)
@@ -300,6 +325,7 @@ cdef class ClassicConnection(Connection):
             if result != PART_REFUSED and pending is None:
                 pending = PendingSets.__new__(PendingSets)
                 pending.server, pending.parts, pending.flushes, pending.followers = server, [], [], []
+                pending.asker = asker_of(self)
             if result == PART_FLUSHES:
                 pending.flushes.append((server.log, server.end_offset))
             elif result == PART_DEFERS:
@@ -376,9 +402,9 @@ cdef class ClassicConnection(Connection):
             part = &server.parts[i]
             wanted.append((PyBytes_FromStringAndSize(<const char*>part.topic, part.topic_size), part.partition,
                            part.offset, part.size_max))
-        return self.submit_behind_flush((self.ranges_on_pool, self.enqueue(), wanted, multi))
+        return self.submit_behind_flush((self.ranges_on_pool, self.enqueue(), wanted, multi, asker_of(self)))
 
-    def ranges_on_pool(self, Answer answer, list wanted, bint multi):
+    def ranges_on_pool(self, Answer answer, list wanted, bint multi, asker):
         """The same where a segment has to be opened, or a flush to end, first: on the I/O pool."""
         cdef LogSlice piece
         cdef int64_t size = 0
@@ -386,7 +412,8 @@ cdef class ClassicConnection(Connection):
         cdef list pieces = []
         try:
             for topic, partition, offset, size_max in wanted:
-                code, piece = self.server.host.read(topic, partition, offset, min(size_max, RESPONSE_SIZE_MAX - size))
+                code, piece = self.server.host.read(
+                    topic, partition, offset, min(size_max, RESPONSE_SIZE_MAX - size), asker)
                 codes.append(code)
                 pieces.append(piece)
                 if piece is not None:
@@ -419,14 +446,14 @@ cdef class ClassicConnection(Connection):
             return self.refuse("a 0.7 OFFSETS request that is malformed")
         return self.submit_behind_flush((
             self.offsets_on_pool, self.enqueue(), PyBytes_FromStringAndSize(<const char*>topic, topic_size), partition,
-            time_ms, count_max))
+            time_ms, count_max, asker_of(self)))
 
-    def offsets_on_pool(self, Answer answer, bytes topic, int partition, int64_t time_ms, int count_max):
+    def offsets_on_pool(self, Answer answer, bytes topic, int partition, int64_t time_ms, int count_max, asker):
         """Answers OFFSETS; a partition that is not there closes the connection."""
         cdef OutBuffer out
         cdef int64_t offset
         try:
-            offsets = self.server.host.offsets_before(topic, partition, time_ms, count_max)
+            offsets = self.server.host.offsets_before(topic, partition, time_ms, count_max, asker)
             out = OutBuffer.__new__(OutBuffer)
             out.put_i32(<int32_t>(PART_HEADER_SIZE + 8 * len(offsets)))
             out.put_i16(NONE)

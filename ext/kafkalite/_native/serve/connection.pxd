@@ -1,6 +1,7 @@
 """One client connection: receive, frame, serve, answer in order."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t
+from kafkalite._native.serve.access cimport AccessControl, AccessView
 from kafkalite._native.serve.fetch cimport FetchServer
 from kafkalite._native.serve.produce cimport ProduceServer
 from kafkalite._native.serve.transfer cimport Answer, Mailbox, OutBuffer
@@ -32,6 +33,8 @@ cdef class WorkerIo:
     cdef FetchServer fetch
     cdef NativeApi produce_api
     cdef NativeApi fetch_api
+    cdef AccessControl access               # None: there is no authoriser
+    cdef object views                       # (principal, host) -> AccessView of the connections there are
     cdef public object classic              # the ClassicServer, where there is a kafka07 listener
     cdef public object faults               # what requests meet on their way, in a broker under test; else None
     cdef object dispatch                    # (connection, key, version, correlation id, client id, body) -> bytes
@@ -58,6 +61,7 @@ cdef class WorkerIo:
     cdef double step_turn                   # the loop turn that `step_count` is of
     cdef int32_t step_count
 
+    cdef AccessView view_of(self, object principal, str host)
     cdef int add_timer(self, object plan, double deadline) except -1
     cdef bint may_step(self) noexcept
     cdef int begin_handshake(self, Connection connection) except -1
@@ -73,6 +77,7 @@ cdef class Connection:
     cdef readonly int client_port
     cdef readonly object listener           # the Listener that accepted it
     cdef public object principal            # who the client is; the authoriser's seam
+    cdef AccessView view                    # what that may do; of the principal at the last look
     cdef public str software_name           # from ApiVersions 3+, "" before
     cdef public str software_version
     cdef unsigned char* pending             # received and not served yet; NULL while there is none
@@ -96,6 +101,7 @@ cdef class Connection:
     cdef bint awaited                       # it is one of `handshake_count`
     cdef Py_ssize_t room_min                # of what is received into `pending`
 
+    cdef AccessView access(self)
     cdef int on_readable(self) except -1
     cdef int serve_received(self, Py_ssize_t size) except -1
     cdef int note_pace(self, Py_ssize_t received) except -1

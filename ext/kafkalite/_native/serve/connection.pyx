@@ -28,9 +28,11 @@ from libc.string cimport memcpy, memmove
 import heapq
 import logging
 import selectors
+import weakref
 from collections import deque
 
 from kafkalite._native.base.debug cimport kl_assert
+from kafkalite._native.serve.access cimport AccessControl, AccessView
 from kafkalite._native.serve.fetch cimport FETCH_FLEXIBLE_FROM, FETCH_READY, FetchPlan, FetchServer
 from kafkalite._native.serve.produce cimport (
     MALFORMED, PARKED, PRODUCE_FLEXIBLE_FROM, SERVED, PendingProduce, ProduceServer,
@@ -135,6 +137,19 @@ cdef class WorkerIo:
         self.handshake_s_max = handshake_s_max
         self.handshake_count_max = handshake_count_max
         self.failing_s = failing_s
+
+    def use_access(self, AccessControl access not None):
+        """From now on what clients may do is asked of an authoriser."""
+        self.access = access
+        self.views = weakref.WeakValueDictionary()
+
+    cdef AccessView view_of(self, object principal, str host):
+        """The one view of a principal and host that the connections of this worker share."""
+        cdef AccessView view = self.views.get((principal, host))
+        if view is None:
+            view = AccessView(self.access, principal, host)
+            self.views[principal, host] = view
+        return view
 
     cdef bint may_step(self) noexcept:
         """Whether one more handshake may go on in this loop turn."""
@@ -320,6 +335,14 @@ cdef class Connection:
     def park(self):
         """The place of the current request in the order of answers; complete it from any thread."""
         return self.enqueue()
+
+    cdef AccessView access(self):
+        """What the client may do; None: there is no authoriser."""
+        if self.io.access is None:
+            return None
+        if self.view is None or (self.view.principal is not self.principal and self.view.principal != self.principal):
+            self.view = self.io.view_of(self.principal, self.client_host)
+        return self.view
 
     cdef int on_readable(self) except -1:
         cdef WorkerIo io = self.io
@@ -516,8 +539,12 @@ cdef class Connection:
                            Py_ssize_t size) except -1:
         cdef ProduceServer server = self.io.produce
         cdef Py_ssize_t start = self.io.out.size
-        cdef int result = server.serve(version, correlation_id, body, size)
+        cdef int result
         cdef PendingProduce pending
+        if self.io.access is not None:
+            server.access = self.access()
+            server.now = self.io.now
+        result = server.serve(version, correlation_id, body, size)
         if result == SERVED:
             self.requeue_out(start)
         elif result == PARKED:
@@ -531,7 +558,7 @@ cdef class Connection:
     cdef int serve_fetch(self, int16_t version, int32_t correlation_id, unsigned char* body, Py_ssize_t size) except -1:
         cdef FetchServer server = self.io.fetch
         cdef FetchPlan plan = server.parse(version, correlation_id, body, size, self.io.now, self.listener,
-                                           self.principal)
+                                           self.principal, None if self.io.access is None else self.access())
         cdef Answer answer
         cdef int result
         if plan is None:

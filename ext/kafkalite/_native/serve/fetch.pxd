@@ -2,8 +2,9 @@
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
 from kafkalite._native.log.log_core cimport LogCore, LogSlice
+from kafkalite._native.serve.access cimport AccessView
 from kafkalite._native.serve.fetch_session cimport FetchPart, FetchParts, FetchSessionCache
-from kafkalite._native.serve.topic_table cimport TopicTable
+from kafkalite._native.serve.topic_table cimport Topic, TopicRef, TopicTable
 from kafkalite._native.serve.transfer cimport Answer, Mailbox, OutBuffer
 from kafkalite._native.wire.cursor cimport Cursor
 
@@ -26,7 +27,7 @@ cdef class FetchServer:
     cdef int32_t response_size_max
     cdef Py_ssize_t copy_size_max
     cdef FetchPlan parse(self, int16_t version, int32_t correlation_id, const unsigned char* body, Py_ssize_t size,
-                         double now, object listener, object principal)
+                         double now, object listener, object principal, AccessView access)
 
 
 cdef class FetchPlan(FetchParts):
@@ -38,6 +39,9 @@ cdef class FetchPlan(FetchParts):
     cdef int32_t size_max
     cdef int8_t isolation
     cdef int16_t error                  # top level, v7+
+    cdef AccessView access              # what the client may do; None: everything
+    cdef int32_t replica_id             # -1: a consumer
+    cdef bint follows                   # as a replica, which the client may be
     cdef int32_t topic_count
     cdef int32_t session_answered       # the session id of the answer
     cdef bint settled                   # the session knows of this answer
@@ -63,6 +67,7 @@ cdef class FetchPlan(FetchParts):
     cdef int settle(self) except -1
     cdef int regroup(self) noexcept
     cdef int fail(self, int error, int32_t session_id) except -1
+    cdef bint allows(self, TopicRef wanted, Topic topic) except -1
     cdef FetchPart* next_part(self) except NULL
     cdef int evaluate(self) except -1
     cdef int examine(self, FetchPart* part, int32_t i, int64_t size_left) except -1

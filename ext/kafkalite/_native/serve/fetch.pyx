@@ -19,12 +19,13 @@ there. Thread rule: a FetchPlan belongs to its worker; `on_advance` only counts 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.ref cimport PyObject
-from libc.stdint cimport int16_t, int32_t, int64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 
 import logging
 
 from kafkalite._native.log.log_core cimport LogCore, LogSlice
 from kafkalite._native.log.segment cimport READ_DEFER, ReadResult
+from kafkalite._native.serve.access cimport ACCESS_READ, AccessView
 from kafkalite._native.serve.fetch_session cimport (
     EPOCH_FINAL, EPOCH_INITIAL, SESSION_NONE, FetchPart, FetchParts, FetchSessionCache,
 )
@@ -32,14 +33,16 @@ from kafkalite._native.serve.request_parts cimport add_part, put_topic, read_top
 from kafkalite._native.serve.topic_table cimport Topic, TopicRef, TopicTable
 from kafkalite._native.serve.transfer cimport Answer, Mailbox, OutBuffer, copy_records
 from kafkalite._native.wire.cursor cimport (
-    Cursor, cursor_init, read_compact_count, read_count, read_i8, read_i32, read_i64, read_raw, read_string,
-    skip_tags, store_i32,
+    Cursor, cursor_init, load_i32, read_compact_count, read_count, read_i8, read_i32, read_i64, read_raw, read_string,
+    read_uvarint, skip_tags, store_i32,
 )
 from kafkalite._native.wire.error_codes cimport (
     FENCED_LEADER_EPOCH,
     INVALID_FETCH_SESSION_EPOCH,
     KAFKA_STORAGE_ERROR,
+    NOT_LEADER_OR_FOLLOWER,
     OFFSET_OUT_OF_RANGE,
+    TOPIC_AUTHORIZATION_FAILED,
     UNKNOWN_LEADER_EPOCH,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
@@ -53,6 +56,7 @@ cdef enum:
     TOPIC_IDS_FROM = 13
     SESSIONS_FROM = 7
     REPLICA_STATE_FROM = 15     # the replica's id and epoch, in a tag that only followers send
+    REPLICA_STATE_TAG = 1
     PARTS_AT_FIRST = 4
     PARTITION_SIZE_MIN = 16     # index, offset and size limit: what every version has
     TOPIC_SIZE_MIN = 2
@@ -78,7 +82,7 @@ cdef class FetchServer:
         self.copy_size_max = copy_size_max
 
     cdef FetchPlan parse(self, int16_t version, int32_t correlation_id, const unsigned char* body, Py_ssize_t size,
-                         double now, object listener, object principal):
+                         double now, object listener, object principal, AccessView access):
         """The request as a plan, or None when it does not follow its schema or passes a limit."""
         cdef FetchPlan plan = FetchPlan.__new__(FetchPlan)
         plan.server = self
@@ -87,6 +91,7 @@ cdef class FetchServer:
         plan.by_id = version >= TOPIC_IDS_FROM
         plan.now = now
         plan.listener, plan.principal = listener, principal
+        plan.access = access
         if not plan.parse_body(body, size):
             return None
         return plan
@@ -106,9 +111,10 @@ cdef class FetchPlan(FetchParts):
         cdef bint flexible = self.version >= FETCH_FLEXIBLE_FROM
         cdef list forgotten = None
         cdef Py_ssize_t ignored
+        self.replica_id = -1                            # nobody follows a single node, but some may say that they do
         cursor_init(&c, body, size)
         if self.version < REPLICA_STATE_FROM:
-            read_i32(&c)                                # replica_id: nobody follows a single node
+            self.replica_id = read_i32(&c)
         self.wait_ms_max = read_i32(&c)
         self.size_min = read_i32(&c)
         self.size_max = read_i32(&c)
@@ -124,7 +130,7 @@ cdef class FetchPlan(FetchParts):
         if self.version >= 11:
             read_string(&c, flexible, &ignored)         # rack_id
         if flexible:
-            skip_tags(&c)                               # cluster id, replica state
+            self.replica_id = read_request_tags(&c, self.replica_id)
         if c.status != OK:                              # bytes behind the request are ignored, as Kafka does
             return 0
         self.size_max = min(self.size_max, self.server.response_size_max)
@@ -265,6 +271,8 @@ cdef class FetchPlan(FetchParts):
         cdef int64_t left = self.size_max
         self.size = self.converted_size = 0
         self.advanced = 0
+        if self.access is not None and self.replica_id >= 0:
+            self.follows = self.access.allows_following()
         if self.logs is None:
             self.logs = [None] * self.part_count
         self.slices = [None] * self.part_count
@@ -305,8 +313,14 @@ cdef class FetchPlan(FetchParts):
         part.records_size = 0
         part.diverging_epoch = -1
         part.high_watermark = part.last_stable_offset = part.log_start_offset = -1
+        if self.access is not None and not self.allows(wanted, topic):
+            part.error = TOPIC_AUTHORIZATION_FAILED
+            return FETCH_READY
         if topic is None or part.index < 0 or part.index >= len(<tuple>topic.partitions):
             part.error = wanted.error_of(part.index)
+            return FETCH_READY
+        if self.access is not None and self.replica_id >= 0:
+            part.error = NOT_LEADER_OR_FOLLOWER         # whoever may follow may not read, and nobody follows
             return FETCH_READY
         log = <LogCore>(<tuple>topic.partitions)[part.index]
         if self.logs[i] is not log:
@@ -357,6 +371,14 @@ cdef class FetchPlan(FetchParts):
                     if found.outcome == READ_DEFER and part.rounds < ROUNDS_MAX:
                         return FETCH_BLOCKED
         return FETCH_READY
+
+    cdef bint allows(self, TopicRef wanted, Topic topic) except -1:
+        """Whether the client may read a topic, now. Of an id that nothing has there is nothing to ask."""
+        if self.replica_id >= 0:
+            return self.follows
+        if topic is not None:
+            return self.access.allows(ACCESS_READ, topic, self.now)
+        return wanted.by_id or self.access.allows_name(ACCESS_READ, wanted.key, self.now)
 
     cdef int examine_classic(self, FetchPart* part, int32_t i, LogCore log, int64_t upper, int64_t size_left) except -1:
         """A part of a classic topic: its batches are made on the I/O pool, from 0.7's messages."""
@@ -648,6 +670,23 @@ cdef class FetchPlan(FetchParts):
         # While its bytes are being verified the answer follows as soon as that is done.
         self.deadline = now
         self.resume(now)
+
+
+cdef int32_t read_request_tags(Cursor* c, int32_t replica_id) noexcept nogil:
+    """Skips the tags of a request: cluster id and replica state, whose replica's id is returned where there is one."""
+    cdef uint32_t _i
+    cdef uint32_t size
+    cdef uint32_t tag
+    cdef const unsigned char* value
+    for _i in range(read_uvarint(c)):
+        tag = read_uvarint(c)
+        size = read_uvarint(c)
+        value = read_raw(c, <Py_ssize_t>size)
+        if c.status != OK:
+            break
+        if tag == REPLICA_STATE_TAG and size >= 4:
+            replica_id = load_i32(value)
+    return replica_id
 
 
 cdef int encode_part_head(OutBuffer out, int16_t version, FetchPart* part) except -1:

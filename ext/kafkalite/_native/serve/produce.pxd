@@ -2,8 +2,9 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 from kafkalite._native.log.log_core cimport AppendResult, LogCore
+from kafkalite._native.serve.access cimport AccessView
 from kafkalite._native.serve.admission cimport Admission, Ask, WaitingPart, WaitingRequest
-from kafkalite._native.serve.topic_table cimport TopicTable
+from kafkalite._native.serve.topic_table cimport Topic, TopicTable
 from kafkalite._native.serve.transfer cimport Answer, OutBuffer
 from kafkalite._native.wire.batch cimport RecordFaults
 
@@ -45,6 +46,8 @@ cdef class ProduceServer:
     cdef PendingProduce pending
     cdef dict faults                # index of a part → its RecordFaults; None as long as no record is bad
     # Of the request being served:
+    cdef AccessView access          # what its client may do; None: everything
+    cdef double now                 # monotonic seconds
     cdef const unsigned char* transactional_id      # NULL: null
     cdef Py_ssize_t transactional_id_size
     cdef bint transactional         # one of its batches is
@@ -56,7 +59,8 @@ cdef class ProduceServer:
     cdef int serve(self, int16_t version, int32_t correlation_id, unsigned char* body, Py_ssize_t size) except -1
     cdef int parse(self, int16_t version, unsigned char* body, Py_ssize_t size, int16_t* acks) except -1
     cdef ProducePart* next_part(self) except NULL
-    cdef LogCore append_part(self, ProducePart* part, int16_t version)
+    cdef LogCore append_part(self, ProducePart* part, int16_t version, bint acks_valid)
+    cdef bint allows(self, ProducePart* part, Topic topic, bint by_id) except -1
     cdef int give_up(self, ProducePart* part) except -1
     cdef PendingPart pending_part(self, ProducePart* part, LogCore log, bint wants_flush)
     cdef bint prepare_ask(self, int16_t version) except -1

@@ -19,6 +19,7 @@ from libc.stdlib cimport free
 from kafkalite._native.base.debug cimport kl_assert
 from kafkalite._native.log.log_core cimport APPEND_ASK, APPEND_DEFER, LogCore
 from kafkalite._native.log.producers cimport FROM_CLIENT, FROM_CLIENT_V2, NOT_ADMITTED
+from kafkalite._native.serve.access cimport ACCESS_WRITE
 from kafkalite._native.serve.admission cimport (
     ADMITS_FROM, AFTER_ANOTHER, ASKED, DONE, FLUSHING, QUEUED, Ask, Verdict, WaitingPart, WaitingRequest, admission_of,
     is_owed,
@@ -51,6 +52,7 @@ from kafkalite._native.wire.error_codes cimport (
     INVALID_TIMESTAMP,
     INVALID_TOPIC_EXCEPTION,
     REQUEST_TIMED_OUT,
+    TOPIC_AUTHORIZATION_FAILED,
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
@@ -194,10 +196,8 @@ cdef class ProduceServer:
             part.state = DONE
             if self.transactional and self.ask is None:
                 part.error = TRANSACTIONAL_ID_AUTHORIZATION_FAILED      # as Kafka, for the request as a whole
-            elif acks < -1 or acks > 1:
-                part.error = INVALID_REQUIRED_ACKS
             else:
-                log = self.append_part(part, version)
+                log = self.append_part(part, version, -1 <= acks <= 1)
                 if is_faulty(part):
                     if self.faults is None:
                         self.faults = {}
@@ -233,7 +233,7 @@ cdef class ProduceServer:
         self.encode(version, correlation_id)
         return SERVED
 
-    cdef LogCore append_part(self, ProducePart* part, int16_t version):
+    cdef LogCore append_part(self, ProducePart* part, int16_t version, bint acks_valid):
         """Appends one partition's batch, which sets its error and result, or what it waits for; the log, where it came
         as far as that."""
         cdef Topic topic
@@ -242,7 +242,11 @@ cdef class ProduceServer:
             topic = self.table.find_id(part.topic)
         else:
             topic = self.table.find(part.topic, part.topic_size)
-        if topic is None and version >= TOPIC_IDS_FROM:
+        if self.access is not None and not self.allows(part, topic, version >= TOPIC_IDS_FROM):
+            part.error = TOPIC_AUTHORIZATION_FAILED
+        elif not acks_valid:
+            part.error = INVALID_REQUIRED_ACKS
+        elif topic is None and version >= TOPIC_IDS_FROM:
             part.error = UNKNOWN_TOPIC_ID
         elif topic is None or part.index < 0 or part.index >= len(<tuple>topic.partitions):
             part.error = UNKNOWN_TOPIC_OR_PARTITION
@@ -261,6 +265,13 @@ cdef class ProduceServer:
             part.state = QUEUED
         part.error = part.result.error
         return log
+
+    cdef bint allows(self, ProducePart* part, Topic topic, bint by_id) except -1:
+        """Whether the client may write there. Of an id that nothing has there is nothing to ask."""
+        if topic is not None:
+            return self.access.allows(ACCESS_WRITE, topic, self.now)
+        return by_id or self.access.allows_name(
+            ACCESS_WRITE, PyBytes_FromStringAndSize(<const char*>part.topic, part.topic_size), self.now)
 
     cdef int give_up(self, ProducePart* part) except -1:
         """No memory may be taken to keep a batch until it can be appended; the client sends it again."""
@@ -305,6 +316,9 @@ cdef class ProduceServer:
         cdef Ask ask = Ask.__new__(Ask)
         self.ask = None
         if self.gate is None or self.transactional_id_size < 0:
+            return True
+        if self.access is not None and not self.access.allows_transactional_id(
+                PyBytes_FromStringAndSize(<const char*>self.transactional_id, self.transactional_id_size)):
             return True
         ask.gate = self.gate
         ask.version = version

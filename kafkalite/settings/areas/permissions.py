@@ -1,0 +1,51 @@
+"""Rows of the broker's settings table about who may do what."""
+
+from dataclasses import dataclass
+
+from kafkalite.errors import ConfigError
+from kafkalite.settings.rows import BOOLEAN, STRING, setting
+
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+"""Kafka's class, whose name switches permissions on here as there."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)
+class PermissionRows:
+    """Permissions."""
+
+    __slots__ = ()
+
+    authorizer_class_name: str = setting(
+        STRING,
+        "",
+        f"`{STANDARD_AUTHORIZER}` makes the broker ask its rules (ACLs) who may do what. Unset: everybody may do"
+        " everything. Other classes cannot be loaded.",
+    )
+    super_users: str = setting(
+        STRING,
+        "",
+        "Who may do everything, whatever the rules say: principals with semicolons between,"
+        " `User:alice;User:CN=b,O=c`.",
+    )
+    allow_everyone_if_no_acl_found: bool = setting(
+        BOOLEAN,
+        False,
+        "Whether everybody may use what no rule is about. The first rule about it shuts out everybody else.",
+    )
+
+    @property
+    def asks_rules(self) -> bool:
+        """Whether there is an authoriser; ConfigError for one that is not ours."""
+        if self.authorizer_class_name not in {"", STANDARD_AUTHORIZER}:
+            raise ConfigError("authorizer.class.name", f"other classes than {STANDARD_AUTHORIZER} cannot be loaded")
+        return bool(self.authorizer_class_name)
+
+    @property
+    def super_user_names(self) -> frozenset[str]:
+        """The principals of super.users; ConfigError for one that is not of the form type:name."""
+        names = frozenset(filter(None, (text.strip() for text in self.super_users.split(";"))))
+        for name in names:
+            kind, separator, rest = name.partition(":")
+            if not (kind and separator and rest):
+                raise ConfigError("super.users", f"{name[:64]!r} is not of the form type:name, as User:alice is")
+        return names
