@@ -96,16 +96,11 @@ class TransactionsRun(RuleBasedStateMachine):
     def append_out_of_sequence(self, producer_id: int, ahead: int) -> None:
         if producer_id in self.epochs or producer_id in self.sequences:
             sequence = self.sequences.get(producer_id, 0) + ahead
-<<<<<<< HEAD
-            token = self.log.transaction_admission()
+            token = self.log.marker_count()
             assert self.put(producer_id, sequence, 1, transactional=True, token=token) == (
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 -1,
             )
-=======
-            token = self.log.marker_count()
-            assert self.put(producer_id, sequence, 1, transactional=True, token=token) == (OUT_OF_ORDER, -1)
->>>>>>> 14310ff (produce: what a part of a request waits for is a state, and its changes are drawn and asserted)
 
     @rule(producer_id=PRODUCERS, commit=st.booleans())
     def end(self, producer_id: int, commit: bool) -> None:
@@ -120,14 +115,7 @@ class TransactionsRun(RuleBasedStateMachine):
         self.sequences[producer_id] = 0
         self.newest.pop(producer_id, None)
         batch = make_batch(1, producer_id=producer_id, epoch=older, sequence=0, attributes=TRANSACTIONAL)
-<<<<<<< HEAD
-        assert (
-            self.log.append_batch(batch, admitted=self.log.transaction_admission())[1]
-            == ErrorCode.INVALID_PRODUCER_EPOCH
-        )
-=======
-        assert self.log.append_batch(batch, admitted=self.log.marker_count())[1] == INVALID_EPOCH
->>>>>>> 14310ff (produce: what a part of a request waits for is a state, and its changes are drawn and asserted)
+        assert self.log.append_batch(batch, admitted=self.log.marker_count())[1] == ErrorCode.INVALID_PRODUCER_EPOCH
 
     @rule(producer_id=PRODUCERS)
     def batch_that_comes_too_late(self, producer_id: int) -> None:

@@ -215,7 +215,7 @@ def transactional(node: Node, promises: Promises, name: str, topic: str, count: 
         )
         sequences[partition] += 1
         yield from patiently(node)
-        token = node.log(topic, partition).transaction_admission()
+        token = node.log(topic, partition).marker_count()
         admitted = node.transactions.admit(name, producer_id, epoch, topic, partition, PRODUCE_VERSION)
         code = (yield admitted) if isinstance(admitted, Deferred) else admitted
         if code:

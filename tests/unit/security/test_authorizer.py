@@ -140,8 +140,10 @@ def test_denials_are_told_with_who_what_and_why(caplog: pytest.LogCaptureFixture
     assert not authorizer.allows("User:a", HOST, DESCRIBE, TOPIC, "t", "Metadata", probe=True)
     told = [line.partition("kafkalite.authorizer ")[2] for line in lines(caplog)]
     assert told == [
-        f"denied principal=User:a operation=READ host={HOST} resource=TOPIC:t api=Fetch"
-        ' rule="DENY User:a from * READ TOPIC:LITERAL:t"',
+        (
+            f"denied principal=User:a operation=READ host={HOST} resource=TOPIC:t api=Fetch"
+            ' rule="DENY User:a from * READ TOPIC:LITERAL:t"'
+        ),
         f'denied principal=User:b operation=READ host={HOST} resource=TOPIC:u api=Fetch rule="no rule for the asker"',
         f"denied principal=User:b operation=READ host={HOST} resource=TOPIC:v api=Fetch rule=default",
     ]
