@@ -403,15 +403,7 @@ class Broker:
                 in_flight_max=config.connection_max_in_flight_requests,
             )
             io.faults = self._faults
-            if self._tls is not None:
-                io.use_tls()
-            if self._tls is not None or self._sign_ins:
-                io.use_sign_in(
-                    handshake_s_max=config.connection_authentication_timeout_ms / 1000,
-                    handshake_count_max=max(1, config.connection_authentication_max // config.num_network_threads),
-                    failing_s=config.connection_failed_authentication_delay_ms / 1000,
-                    unknown_bytes_max=config.connection_authentication_max_bytes // config.num_network_threads,
-                )
+            self._add_sign_in(io)
             if authorizer is not None:
                 io.use_access(authorizer.control)
             if classic:
@@ -425,6 +417,19 @@ class Broker:
             idle_s_max=math.inf if config.connections_max_idle_ms < 0 else config.connections_max_idle_ms / 1000,
             on_closed=self._on_connection_closed,
         )
+
+    def _add_sign_in(self, io: WorkerIo) -> None:
+        """What TLS and SASL need, where a listener has one of them."""
+        config = self.config
+        if self._tls is not None:
+            io.use_tls()
+        if self._tls is not None or self._sign_ins:
+            io.use_sign_in(
+                handshake_s_max=config.connection_authentication_timeout_ms / 1000,
+                handshake_count_max=max(1, config.connection_authentication_max // config.num_network_threads),
+                failing_s=config.connection_failed_authentication_delay_ms / 1000,
+                unknown_bytes_max=config.connection_authentication_max_bytes // config.num_network_threads,
+            )
 
     def _make_classic_server(
         self, logs: LogManager, pool: IoPool, out: OutBuffer, authorizer: Authorizer | None

@@ -116,7 +116,7 @@ def read_identity(directory: str, node_id: int) -> Identity | None:
 
 def is_used(directory: str) -> bool:
     """Whether some broker has been started on it."""
-    return os.path.exists(f"{directory}/{files.META_PROPERTIES_NAME}")
+    return disk.exists(f"{directory}/{files.META_PROPERTIES_NAME}")
 
 
 def write_identity(directory: str, cluster_id: str, node_id: int) -> None:

@@ -15,7 +15,6 @@ change something block and are for the io pool.
 import logging
 import os
 import resource
-import secrets
 import threading
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
@@ -23,6 +22,7 @@ from kafkalite._native.base import file_ops
 from kafkalite._native.log.segment import FileCache
 from kafkalite._native.serve.topic_table import Topic, TopicTable
 from kafkalite.acls import Acl
+from kafkalite.chance import random_bytes
 from kafkalite.clock import Clock, ExpiryTime
 from kafkalite.errors import (
     ConfigError,
@@ -539,7 +539,7 @@ class LogManager:
         with self._journal_lock:
             journal_ = self._open_journal()
             if not journal_.state.secret:
-                self._write(journal_, {"op": "secret", "value": secrets.token_hex(32)})
+                self._write(journal_, {"op": "secret", "value": random_bytes(32).hex()})
             return journal_.state.secret
 
     def acls(self) -> list[Acl]:

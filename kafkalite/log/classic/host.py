@@ -9,10 +9,10 @@ the I/O pool.
 """
 
 import logging
-import random
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from kafkalite import chance
 from kafkalite._native.classic import classic_log as native
 from kafkalite._native.classic.message_set import ANY_PARTITION
 from kafkalite._native.log.log_core import LogSlice
@@ -102,7 +102,7 @@ class ClassicHost:
         """
         topic = self._topic(name, asker)
         if partition == ANY_PARTITION:
-            partition = random.randrange(len(topic.partitions))
+            partition = chance.below(len(topic.partitions))
         log = _log_of(topic, partition)
         _, error, _, end_offset, flush_due = native.append(log, data)
         if error == ErrorCode.MESSAGE_TOO_LARGE:
