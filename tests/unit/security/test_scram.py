@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import hmac
 import string
 
 import pytest
@@ -120,6 +122,26 @@ def test_last_messages_that_are_refused(final: bytes) -> None:
     with pytest.raises(Refused):
         one.respond(final)
     assert one.user is None
+
+
+@pytest.mark.parametrize(("times", "fits"), [(1, True), (2, True), (3, False)])
+def test_client_part_of_the_nonce_may_come_twice_as_older_librdkafka_sends_it(times: int, fits: bool) -> None:
+    one = server(nonce=None)
+    challenge = one.respond(FIRST)
+    salt, iterations = base64.b64decode(challenge.split(b",s=")[1].split(b",")[0]), 4096
+    nonce = CLIENT_NONCE.encode() * (times - 1) + challenge[2:].split(b",")[0]
+    without_proof = b"c=biws,r=" + nonce
+    salted = hashlib.pbkdf2_hmac("sha256", b"pencil", salt, iterations)
+    client_key = hmac.digest(salted, b"Client Key", "sha256")
+    said = FIRST.removeprefix(b"n,,") + b"," + challenge + b"," + without_proof
+    signature = hmac.digest(hashlib.sha256(client_key).digest(), said, "sha256")
+    proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+    final = without_proof + b",p=" + base64.b64encode(proof)
+    if fits:
+        assert one.respond(final).startswith(b"v=")
+    else:
+        with pytest.raises(Refused, match="nonce"):
+            one.respond(final)
 
 
 def test_recorded_exchange_is_refused_when_it_is_played_again() -> None:
