@@ -16,6 +16,7 @@ from typing import NoReturn
 
 import pytest
 
+from tests.compat.doors import Door, House, open_house
 from tests.compat.recorder import Recorder
 from tests.kit.processes.broker import BrokerProcess
 
@@ -36,6 +37,22 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     yield broker.bootstrap
     broker.stop()
     sys.stdout.write(broker.log()[-4000:])
+
+
+@pytest.fixture(scope="session")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    """A broker with every door there is; KAFKALITE_COMPAT_BOOTSTRAP has no say in it."""
+    with open_house(tmp_path_factory.mktemp("doors")) as found:
+        yield found
+
+
+@pytest.fixture
+def door(house: House, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Door:
+    """The door that the test's parameter names, in the environment of the programs that it starts, too."""
+    found = house[request.param]
+    for name, text in found.environment().items():
+        monkeypatch.setenv(name, text)
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -35,6 +35,10 @@ CAPABILITIES = {
     "admin": "topics created, described and deleted, and the rest of what the client's admin has: settings, partitions,"
     " records, groups, offsets",
     "KIP-848": "the same as groups, in the consumer protocol that Kafka 4 added, where the client is told to use it",
+    "TLS": "idempotent writes, a transaction and a group through TLS, the broker's certificate and name checked",
+    "client certificates": "the same, where the broker asks for a certificate of the client's",
+    "PLAIN": "the same through TLS, signed in with name and password",
+    "SCRAM": "the same, signed in with SCRAM-SHA-256 and SCRAM-SHA-512",
 }
 """Column → what its tests show."""
 

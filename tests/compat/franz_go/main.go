@@ -5,6 +5,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"os"
 	"slices"
@@ -13,6 +15,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
 const timeout = 60 * time.Second
@@ -32,7 +36,36 @@ func require(holds bool, format string, values ...any) {
 
 func ok(err error) { require(err == nil, "%v", err) }
 
+// door is what the environment says of TLS and SASL, if anything.
+func door() []kgo.Opt {
+	if os.Getenv("DOOR_CA") == "" {
+		return nil
+	}
+	authority, err := os.ReadFile(os.Getenv("DOOR_CA"))
+	ok(err)
+	trusted := x509.NewCertPool()
+	trusted.AppendCertsFromPEM(authority)
+	settings := &tls.Config{RootCAs: trusted}
+	if file := os.Getenv("DOOR_CERTIFICATE"); file != "" {
+		own, err := tls.LoadX509KeyPair(file, os.Getenv("DOOR_KEY"))
+		ok(err)
+		settings.Certificates = []tls.Certificate{own}
+	}
+	options := []kgo.Opt{kgo.DialTLSConfig(settings)}
+	user, password := os.Getenv("DOOR_USER"), os.Getenv("DOOR_PASSWORD")
+	switch os.Getenv("DOOR_MECHANISM") {
+	case "PLAIN":
+		options = append(options, kgo.SASL(plain.Auth{User: user, Pass: password}.AsMechanism()))
+	case "SCRAM-SHA-256":
+		options = append(options, kgo.SASL(scram.Auth{User: user, Pass: password}.AsSha256Mechanism()))
+	case "SCRAM-SHA-512":
+		options = append(options, kgo.SASL(scram.Auth{User: user, Pass: password}.AsSha512Mechanism()))
+	}
+	return options
+}
+
 func client(options ...kgo.Opt) *kgo.Client {
+	options = append(door(), options...)
 	made, err := kgo.NewClient(append([]kgo.Opt{
 		kgo.SeedBrokers(bootstrap), kgo.ProducerBatchMaxBytes(4_000_000), kgo.RecordPartitioner(kgo.ManualPartitioner()),
 	}, options...)...)
@@ -332,6 +365,9 @@ func checkAdmin() {
 
 func main() {
 	bootstrap, topic = os.Args[1], os.Args[3]
+	if through := os.Getenv("DOOR_BOOTSTRAP"); through != "" {
+		bootstrap = through
+	}
 	if len(os.Args) > 4 {
 		argument = os.Args[4]
 	}

@@ -11,6 +11,7 @@ from typing import NoReturn
 import pytest
 
 from tests.compat import go_checks
+from tests.compat.doors import DoorChecks
 from tests.compat.go_checks import Check, GoChecks
 
 pytestmark = pytest.mark.slow
@@ -25,3 +26,7 @@ class TestFranzGo(GoChecks):
     @pytest.mark.capability("KIP-848")
     def test_next_group_shares_partitions_hands_over_and_keeps_offsets(self, check: Check, topic: str) -> None:
         check("group", topic, "next")
+
+
+class TestDoors(DoorChecks):
+    """Its SASL is its own."""

@@ -85,9 +85,37 @@ public final class CompatClient {
         System.exit(0); // daemon threads of the clients need not be waited for
     }
 
+    /** Where the broker is, and what the environment says of TLS and SASL, if anything. */
+    private Map<String, Object> door() {
+        Map<String, String> environment = System.getenv();
+        Map<String, Object> settings = new HashMap<>();
+        settings.put("bootstrap.servers", environment.getOrDefault("DOOR_BOOTSTRAP", bootstrap));
+        if (!environment.containsKey("DOOR_CA")) return settings;
+        String mechanism = environment.get("DOOR_MECHANISM");
+        settings.put("security.protocol", mechanism == null ? "SSL" : "SASL_SSL");
+        settings.put("ssl.truststore.type", "PEM");
+        settings.put("ssl.truststore.location", environment.get("DOOR_CA"));
+        if (environment.containsKey("DOOR_IDENTITY")) {
+            settings.put("ssl.keystore.type", "PEM");
+            settings.put("ssl.keystore.location", environment.get("DOOR_IDENTITY"));
+        }
+        if (mechanism != null) {
+            String module = "org.apache.kafka.common.security."
+                + (mechanism.equals("PLAIN") ? "plain.PlainLoginModule" : "scram.ScramLoginModule");
+            settings.put("sasl.mechanism", mechanism);
+            settings.put("sasl.jaas.config", module + " required username=\"" + quoted(environment.get("DOOR_USER"))
+                + "\" password=\"" + quoted(environment.get("DOOR_PASSWORD")) + "\";");
+        }
+        return settings;
+    }
+
+    private static String quoted(String text) {
+        return text.replace("\\", "\\\\").replace("\"", "\\\"");
+    }
+
     private KafkaProducer<byte[], byte[]> producer(String... pairs) {
         Properties settings = new Properties();
-        settings.put("bootstrap.servers", bootstrap);
+        settings.putAll(door());
         settings.put("key.serializer", ByteArraySerializer.class);
         settings.put("value.serializer", ByteArraySerializer.class);
         settings.put("max.request.size", 4_000_000);
@@ -98,7 +126,7 @@ public final class CompatClient {
 
     private KafkaConsumer<byte[], byte[]> consumer(long offset, String... pairs) {
         Properties settings = new Properties();
-        settings.put("bootstrap.servers", bootstrap);
+        settings.putAll(door());
         settings.put("key.deserializer", ByteArrayDeserializer.class);
         settings.put("value.deserializer", ByteArrayDeserializer.class);
         settings.put("enable.auto.commit", "false");
@@ -112,7 +140,7 @@ public final class CompatClient {
     }
 
     private Admin admin() {
-        return Admin.create(Map.of("bootstrap.servers", bootstrap));
+        return Admin.create(door());
     }
 
     private List<ConsumerRecord<byte[], byte[]>> read(long offset, int count) {
@@ -201,7 +229,7 @@ public final class CompatClient {
         List<TopicPartition> partitions = new ArrayList<>();
         for (int i = 0; i < count; i++) partitions.add(new TopicPartition(topic, i));
         Properties settings = new Properties();
-        settings.put("bootstrap.servers", bootstrap);
+        settings.putAll(door());
         settings.put("key.deserializer", ByteArrayDeserializer.class);
         settings.put("value.deserializer", ByteArrayDeserializer.class);
         settings.put("enable.auto.commit", "false");
@@ -320,7 +348,7 @@ public final class CompatClient {
 
     private KafkaConsumer<byte[], byte[]> member(String assignor, String subscription) {
         Properties settings = new Properties();
-        settings.put("bootstrap.servers", bootstrap);
+        settings.putAll(door());
         settings.put("key.deserializer", ByteArrayDeserializer.class);
         settings.put("value.deserializer", ByteArrayDeserializer.class);
         settings.put("group.id", "group-" + topic);
@@ -473,7 +501,7 @@ public final class CompatClient {
     /** A member of the newer group protocol (KIP-848); a static one if it has an instance id. */
     private KafkaConsumer<byte[], byte[]> consumerMember(String instance) {
         Properties settings = new Properties();
-        settings.put("bootstrap.servers", bootstrap);
+        settings.putAll(door());
         settings.put("key.deserializer", ByteArrayDeserializer.class);
         settings.put("value.deserializer", ByteArrayDeserializer.class);
         settings.put("group.id", "group-" + topic);

@@ -10,6 +10,7 @@ from typing import NoReturn
 
 import pytest
 
+from tests.compat.doors import DoorChecks
 from tests.compat.records import CODECS, stored_codecs
 from tests.kit.harness.alone import alone
 from tests.kit.processes.broker import REPOSITORY
@@ -93,3 +94,12 @@ CHECKS = {
 )
 def test_check(java: Callable[..., None], topic: str, check: str) -> None:
     java(check, topic)
+
+
+@pytest.mark.slow
+class TestDoors(DoorChecks):
+    """Stores are PEM files, as Kafka takes them since 2.7."""
+
+    @pytest.fixture
+    def check(self, java: Callable[..., None]) -> Callable[..., None]:
+        return java

@@ -4,9 +4,14 @@
 
 const { Kafka, CompressionTypes, logLevel } = require('kafkajs')
 const assert = require('node:assert')
+const fs = require('node:fs')
 
 const [bootstrap, check, topic, argument] = process.argv.slice(2)
-const kafka = new Kafka({ brokers: [bootstrap], logLevel: logLevel.NOTHING, retry: { retries: 5 } })
+const read = file => file && fs.readFileSync(file, 'utf8')
+const { DOOR_BOOTSTRAP, DOOR_CA, DOOR_CERTIFICATE, DOOR_KEY, DOOR_MECHANISM, DOOR_USER, DOOR_PASSWORD } = process.env
+const ssl = DOOR_CA && { ca: [read(DOOR_CA)], cert: read(DOOR_CERTIFICATE), key: read(DOOR_KEY) }
+const sasl = DOOR_MECHANISM && { mechanism: DOOR_MECHANISM.toLowerCase(), username: DOOR_USER, password: DOOR_PASSWORD }
+const kafka = new Kafka({ brokers: [DOOR_BOOTSTRAP || bootstrap], ssl, sasl, logLevel: logLevel.NOTHING, retry: { retries: 5 } })
 
 async function send (messages, options = {}, producerOptions = {}) {
   const producer = kafka.producer({ allowAutoTopicCreation: false, ...producerOptions })

@@ -8,6 +8,7 @@ from typing import NoReturn
 import pytest
 
 from tests.compat import node_checks, toolchains
+from tests.compat.doors import DoorChecks
 from tests.compat.node_checks import Check, NodeChecks, numbered
 from tests.compat.records import CODECS, Row, read_back, stored_codecs
 
@@ -37,3 +38,8 @@ class TestKafkaJs(NodeChecks):
         Row(b"headers", b"v", (("same", b"1"), ("same", b"2"), ("one", b"x"))),
         Row(b"large", b"l" * (1 << 20)),
     )
+
+
+@pytest.mark.slow
+class TestDoors(DoorChecks):
+    """TLS is Node's, SASL its own."""

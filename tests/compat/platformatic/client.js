@@ -1,11 +1,16 @@
 // @platformatic/kafka against the broker named on the command line: client.js host:port check topic [argument].
 // Exit status 0 when the check holds.
 import assert from 'node:assert'
+import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Admin, Consumer, Producer, stringDeserializers, stringSerializers } from '@platformatic/kafka'
 
 const [bootstrap, check, topic, argument] = process.argv.slice(2)
-const base = { clientId: 'compat', bootstrapBrokers: [bootstrap] }
+const read = file => file && readFileSync(file, 'utf8')
+const { DOOR_BOOTSTRAP, DOOR_CA, DOOR_CERTIFICATE, DOOR_KEY, DOOR_MECHANISM, DOOR_USER, DOOR_PASSWORD } = process.env
+const tls = DOOR_CA && { ca: [read(DOOR_CA)], cert: read(DOOR_CERTIFICATE), key: read(DOOR_KEY) }
+const sasl = DOOR_MECHANISM && { mechanism: DOOR_MECHANISM, username: DOOR_USER, password: DOOR_PASSWORD }
+const base = { clientId: 'compat', bootstrapBrokers: [DOOR_BOOTSTRAP || bootstrap], ...(tls && { tls }), ...(sasl && { sasl }) }
 const group = `group-${topic}`
 const TIMEOUT_MS = 40000
 

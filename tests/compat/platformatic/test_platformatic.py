@@ -8,6 +8,7 @@ from typing import NoReturn
 import pytest
 
 from tests.compat import node_checks, toolchains
+from tests.compat.doors import DoorChecks
 from tests.compat.node_checks import Check, NodeChecks, numbered
 from tests.compat.records import CODECS, Row, read_back, stored_codecs
 
@@ -41,3 +42,8 @@ class TestPlatformatic(NodeChecks):
     @pytest.mark.capability("KIP-848")
     def test_next_group_shares_partitions_hands_over_and_keeps_offsets(self, check: Check, topic: str) -> None:
         check("group", topic, "next")
+
+
+@pytest.mark.slow
+class TestDoors(DoorChecks):
+    """TLS is Node's, SASL its own."""

@@ -5,6 +5,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"os"
 	"slices"
@@ -13,6 +15,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/xdg-go/scram"
 )
 
 const timeout = 60 * time.Second
@@ -48,7 +51,51 @@ func config() *sarama.Config {
 	made.Consumer.Offsets.AutoCommit.Enable = false
 	made.Consumer.Group.Heartbeat.Interval = 300 * time.Millisecond
 	made.Consumer.MaxWaitTime = 200 * time.Millisecond
+	door(made)
 	return made
+}
+
+// door puts in what the environment says of TLS and SASL, if anything.
+func door(made *sarama.Config) {
+	if os.Getenv("DOOR_CA") == "" {
+		return
+	}
+	authority, err := os.ReadFile(os.Getenv("DOOR_CA"))
+	ok(err)
+	trusted := x509.NewCertPool()
+	trusted.AppendCertsFromPEM(authority)
+	made.Net.TLS.Enable = true
+	made.Net.TLS.Config = &tls.Config{RootCAs: trusted}
+	if file := os.Getenv("DOOR_CERTIFICATE"); file != "" {
+		own, err := tls.LoadX509KeyPair(file, os.Getenv("DOOR_KEY"))
+		ok(err)
+		made.Net.TLS.Config.Certificates = []tls.Certificate{own}
+	}
+	mechanism := os.Getenv("DOOR_MECHANISM")
+	if mechanism == "" {
+		return
+	}
+	made.Net.SASL.Enable = true
+	made.Net.SASL.Mechanism = sarama.SASLMechanism(mechanism)
+	made.Net.SASL.User, made.Net.SASL.Password = os.Getenv("DOOR_USER"), os.Getenv("DOOR_PASSWORD")
+	hashes := map[string]scram.HashGeneratorFcn{"SCRAM-SHA-256": scram.SHA256, "SCRAM-SHA-512": scram.SHA512}
+	if hash, known := hashes[mechanism]; known {
+		made.Net.SASL.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &conversation{hash: hash} }
+	}
+}
+
+// conversation is the SCRAM that sarama asks its users to bring.
+type conversation struct {
+	hash scram.HashGeneratorFcn
+	*scram.ClientConversation
+}
+
+func (c *conversation) Begin(user, password, authzid string) error {
+	client, err := c.hash.NewClient(user, password, authzid)
+	if err == nil {
+		c.ClientConversation = client.NewConversation()
+	}
+	return err
 }
 
 func admin() sarama.ClusterAdmin {
@@ -404,6 +451,9 @@ func checkClassic() {
 
 func main() {
 	bootstrap, topic = os.Args[1], os.Args[3]
+	if through := os.Getenv("DOOR_BOOTSTRAP"); through != "" {
+		bootstrap = through
+	}
 	if len(os.Args) > 4 {
 		argument = os.Args[4]
 	}

@@ -8,6 +8,7 @@ from typing import NoReturn
 import pytest
 
 from tests.compat import go_checks
+from tests.compat.doors import DoorChecks
 from tests.compat.go_checks import Check, GoChecks
 
 
@@ -18,3 +19,8 @@ def check(bootstrap: str, not_run: Callable[[str, str], NoReturn]) -> Check:
 
 class TestSarama(GoChecks):
     """All of its tests are those of any Go client."""
+
+
+@pytest.mark.slow
+class TestDoors(DoorChecks):
+    """Its SCRAM is that of another library, which its users have to bring."""

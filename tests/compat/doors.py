@@ -1,0 +1,155 @@
+"""The doors of a broker that each client goes through: TLS, client certificates, and the mechanisms of SASL over TLS.
+
+One broker has them all, and a plain listener through which a neutral reader looks at what came. A program in another
+language finds its door in the environment:
+
+    DOOR_BOOTSTRAP  DOOR_CA     host:port, and the authority to trust (PEM), which stand in place of the plain listener
+    DOOR_CERTIFICATE  DOOR_KEY  the client's own, PEM files, where it shows one; DOOR_IDENTITY is both in one file
+    DOOR_MECHANISM  DOOR_USER  DOOR_PASSWORD
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.compat.records import read_back
+from tests.compat.transactions import check_committed
+from tests.kit.harness.certificates import Authority
+from tests.kit.processes.broker import BrokerProcess, free_port
+
+USER, PASSWORD = "compat", 'correct horse, "battery"; staple='
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+DOORS = ("TLS", "client certificates", *MECHANISMS)
+COLUMNS = {"TLS": "TLS", "client certificates": "client certificates", "PLAIN": "PLAIN"}
+"""Door → column of the matrix; both SCRAMs share one."""
+
+
+PARAMETERS = [
+    pytest.param(door, id=door.replace(" ", "-"), marks=pytest.mark.capability(COLUMNS.get(door, "SCRAM")))
+    for door in DOORS
+]
+each_door = pytest.mark.parametrize("door", PARAMETERS, indirect=True)
+"""For tests that take the fixture `door`."""
+
+
+@dataclass(frozen=True)
+class Door:
+    """How to come in."""
+
+    name: str
+    bootstrap: str
+    ca: str
+    certificate: str = ""
+    key: str = ""
+    identity: str = ""
+    """Key and certificates in one file."""
+    mechanism: str = ""
+
+    @property
+    def protocol(self) -> str:
+        """Kafka's security.protocol."""
+        return "SASL_SSL" if self.mechanism else "SSL"
+
+    def environment(self) -> dict[str, str]:
+        """For a program."""
+        found = {"DOOR_BOOTSTRAP": self.bootstrap, "DOOR_CA": self.ca}
+        if self.certificate:
+            found |= {"DOOR_CERTIFICATE": self.certificate, "DOOR_KEY": self.key, "DOOR_IDENTITY": self.identity}
+        if self.mechanism:
+            found |= {"DOOR_MECHANISM": self.mechanism, "DOOR_USER": USER, "DOOR_PASSWORD": PASSWORD}
+        return found
+
+    def librdkafka(self) -> dict[str, str]:
+        """Settings of librdkafka."""
+        found = {
+            "bootstrap.servers": self.bootstrap,
+            "security.protocol": self.protocol,
+            "ssl.ca.location": self.ca,
+        }
+        if self.certificate:
+            found |= {"ssl.certificate.location": self.certificate, "ssl.key.location": self.key}
+        if self.mechanism:
+            found |= {"sasl.mechanisms": self.mechanism, "sasl.username": USER, "sasl.password": PASSWORD}
+        return found
+
+
+@dataclass(frozen=True)
+class House:
+    """The broker: `plain` is the listener that needs nothing."""
+
+    plain: str
+    doors: dict[str, Door]
+
+    def __getitem__(self, name: str) -> Door:
+        return self.doors[name]
+
+
+class DoorChecks:
+    """For a client with a program: its module has the fixture `check`, whose programs find their door themselves."""
+
+    @each_door
+    def test_writes_once_in_transactions_and_reads_in_a_group(
+        self, check: Callable[..., None], house: House, door: Door, topic: str
+    ) -> None:
+        check("idempotent", topic)
+        assert len(read_back(house.plain, topic, 500)) == 500
+        check("transaction", f"{topic}-transaction")
+        check_committed(house.plain, f"{topic}-transaction")
+        check("group", f"{topic}-group")
+
+
+@contextmanager
+def open_house(directory: Path) -> Iterator[House]:
+    """A broker with every door, for a with statement."""
+    authority = Authority()
+    ca = str(authority.write_pem(directory / "ca.pem"))
+    server = authority.issue("broker").write_pem(directory / "server.pem")
+    own = authority.issue("compat", client=True)
+    certificate, key = directory / "client.pem", directory / "client.key"
+    certificate.write_bytes(own.chain_pem)
+    key.write_bytes(own.key_pem)
+    identity = own.write_pem(directory / "identity.pem")
+    ports = {name: free_port() for name in ("PLAINTEXT", "TLS", "MUTUAL", "SASL")}
+    quoted = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
+    plain = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    settings = {
+        "listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items()),
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,TLS:SSL,MUTUAL:SSL,SASL:SASL_SSL",
+        "ssl.keystore.location": str(server),
+        "ssl.truststore.location": ca,
+        "listener.name.mutual.ssl.client.auth": "required",
+        "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+        "listener.name.sasl.plain.sasl.jaas.config": f'{plain} user_{USER}="{quoted}";',
+        "message.max.bytes": "4194304",
+        "group.consumer.heartbeat.interval.ms": "300",
+    }
+    broker = BrokerProcess(directory, settings, port=ports["PLAINTEXT"])
+    broker.start()
+    try:
+        _add_users(broker.bootstrap)
+        where = {name: f"localhost:{port}" for name, port in ports.items()}
+        doors = [
+            Door("TLS", where["TLS"], ca),
+            Door("client certificates", where["MUTUAL"], ca, str(certificate), str(key), str(identity)),
+            *(Door(mechanism, where["SASL"], ca, mechanism=mechanism) for mechanism in MECHANISMS),
+        ]
+        yield House(broker.bootstrap, {door.name: door for door in doors})
+    finally:
+        broker.stop()
+
+
+def _add_users(bootstrap: str) -> None:
+    """By librdkafka's admin, as users are added to Apache Kafka."""
+    from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+
+    kinds = (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
+    wanted = [UserScramCredentialUpsertion(USER, ScramCredentialInfo(kind, 4096), PASSWORD.encode()) for kind in kinds]
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for one in wanted:
+        for future in admin.alter_user_scram_credentials([one]).values():
+            future.result(60)
