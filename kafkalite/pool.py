@@ -71,7 +71,8 @@ class IoPool:
         if self._closed:
             raise RuntimeError("the I/O pool is closed")
         self._jobs.append((job, args))
-        if self._idle == 0 and len(self._threads) < self._size:
+        # One that was woken for an earlier job counts as idle until it runs, so what counts is the jobs that are left.
+        if self._idle < len(self._jobs) and len(self._threads) < self._size:
             thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads)}", daemon=True)
             self._threads.append(thread)
             thread.start()

@@ -6,6 +6,7 @@ from collections import defaultdict
 import pytest
 
 from kafkalite.pool import IoPool
+from tests.kit.processes.broker import wait_until
 
 WAIT_S = 20.0
 
@@ -44,6 +45,22 @@ def test_jobs_of_different_keys_do_not_wait_for_each_other(pool):
     assert first_runs.wait(WAIT_S)
     pool.submit_ordered("quick", second_ran.set)
     assert second_ran.wait(WAIT_S)
+
+
+def test_jobs_given_at_once_to_one_idle_thread_do_not_wait_for_each_other(pool):
+    idle, second_ran, first_ended = threading.Event(), threading.Event(), threading.Event()
+    pool.submit(idle.set)
+    assert idle.wait(WAIT_S)
+    wait_until(lambda: pool._idle == 1, WAIT_S, "the thread to be back")
+
+    def first():
+        if second_ran.wait(WAIT_S):
+            first_ended.set()
+
+    with pool._ready:  # the thread cannot wake up between the two
+        pool._submit_locked(first, ())
+        pool._submit_locked(second_ran.set, ())
+    assert first_ended.wait(2 * WAIT_S)
 
 
 def test_key_has_jobs_until_the_last_one_ended(pool):
