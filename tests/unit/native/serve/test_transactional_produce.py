@@ -323,6 +323,34 @@ def test_many_producers_and_later_answers_at_once(gate, broker):
     assert log_of(broker).last_stable_offset == 0
 
 
+def test_parts_that_are_asked_about_at_once_take_only_their_own_answers(gate, broker, connection):
+    """Two threads of the pool ask for one request. Of the first log the producer's earlier transactions are known."""
+    first, second = log_of(broker, 0), log_of(broker, 1)
+    for sequence in range(3):
+        assert produce(connection, batch(sequence)).error == 0
+        first.append_marker(7, 0, 0, commit=True)
+    second_is_asked = threading.Event()
+
+    def admit(_id, _producer_id, _epoch, _topic, partition, _version):
+        if partition == 1:
+            second_is_asked.set()
+            return 0
+        assert second_is_asked.wait(WAIT_S)
+        return 0
+
+    gate.admit = admit
+    for log in (first, second):
+        log.deferred_appends += 1  # as if the pool had something of both, so that both go there
+    try:
+        parts = [(0, batch(3)), (1, batch(0))]
+        connection.send(wire.PRODUCE, 7, wire.produce_body("t", parts, version=7, acks=1, transactional_id="job"))
+        _, body = connection.receive()
+    finally:
+        for log in (first, second):
+            log.deferred_appends -= 1
+    assert [part.error for part in wire.parse_produce(body, 7)] == [0, 0]
+
+
 # ---- reading --------------------------------------------------------------------------------------------------------
 
 
