@@ -39,7 +39,8 @@ from kafkalite.handlers.table import native_apis
 from kafkalite.log.manager import LogManager, open_segments_max
 from kafkalite.log.retention import named_policies
 from kafkalite.logging import fields
-from kafkalite.net.acceptor import Acceptor, BoundListener, bind
+from kafkalite.net.acceptor import Acceptor
+from kafkalite.net.listener import BoundListener, bind
 from kafkalite.net.worker import Worker
 from kafkalite.pool import IoPool
 from kafkalite.settings.broker import BrokerConfig

@@ -110,7 +110,6 @@ def test_rooms_keep_their_contracts() -> None:
 KNOWN_CIRCLES = [
     {"kafkalite.log.cleaner", "kafkalite.log.housekeeping", "kafkalite.log.manager"},
     {"kafkalite.log.partition_log", "kafkalite.log.producer_state", "kafkalite.log.time_lookup"},
-    {"kafkalite.net.acceptor", "kafkalite.net.worker"},
 ]
 """Parts of one room that need each other. One that was broken up leaves this list, and none may be added to it."""
 

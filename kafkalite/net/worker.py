@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from kafkalite._native.serve.connection import Connection, WorkerIo
     from kafkalite._native.serve.transfer import Mailbox
-    from kafkalite.net.acceptor import BoundListener
+    from kafkalite.net.listener import BoundListener
 
 logger = logging.getLogger("kafkalite.net")
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafkalite.broker import Broker
-from kafkalite.net.acceptor import bind_only
+from kafkalite.net.listener import bind_only
 from kafkalite.testing.answers import View
 from kafkalite.testing.faults import Faults
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import socket
 
     from kafkalite._native.serve.connection import Connection
-    from kafkalite.net.acceptor import BoundListener
+    from kafkalite.net.listener import BoundListener
     from kafkalite.settings.listeners import Listener
     from kafkalite.testing.faults import Code, Delay, Disconnection, Failure
 
