@@ -341,7 +341,7 @@ class Membership:
         )
         if synced.error_code:
             return int(synced.error_code)
-        assignment = decode_assignment(synced.assignment)
+        assignment = self._assignment_in(synced.assignment)
         now = time.monotonic()
         self._beat_at = now + self._settings.heartbeat_interval_s
         self._look_at = now + self._topics_age_max_s()
@@ -373,6 +373,10 @@ class Membership:
 
     def _divide(self, protocol: str, rows: list[Any]) -> list[SyncGroupRequestAssignment]:
         """As leader: who gets what, by the strategy that the group has agreed on."""
+        if protocol not in {assignor.name for assignor in self._settings.assignors}:
+            raise ProtocolError(
+                f"group {self._settings.group_id}: agreed on {protocol!r}, which this member did not name"
+            )
         members = {row.member_id: self._subscription_of(row) for row in rows}
         topics = sorted({topic for subscription in members.values() for topic in subscription.topics})
         counts = self._client.partition_counts(topics)
@@ -381,6 +385,13 @@ class Membership:
             SyncGroupRequestAssignment(member_id=member_id, assignment=encode_assignment(partitions))
             for member_id, partitions in ASSIGNORS[protocol].assign(counts, members).items()
         ]
+
+    def _assignment_in(self, data: bytes) -> tuple[TopicPartition, ...]:
+        """What the leader gave this member. ProtocolError: it is no assignment, and nobody knows what was meant."""
+        try:
+            return decode_assignment(data)
+        except ValueError as error:
+            raise ProtocolError(f"group {self._settings.group_id}: the assignment is none: {error}") from error
 
     def _subscription_of(self, row: Any) -> Subscription:
         """What a member wants; one that says nothing sensible gets nothing, rather than stop the group."""

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from kafkalite.client import Client, CommitFailed, GroupReader, NoOffset, ReaderClosed
+from kafkalite.client import Client, CommitFailed, GroupReader, NoOffset, ProtocolError, ReaderClosed
 from kafkalite.errors import ErrorCode, FencedInstanceId, GroupMaxSizeReached, InconsistentGroupProtocol
 from kafkalite.model import TopicPartition
+from kafkalite.protocol.messages.join_group import JoinGroupResponse
+from kafkalite.protocol.messages.sync_group import SyncGroupResponse
 from tests.kit.fakes.cluster import (
     CLOSE,
     CLOSE_AFTER,
@@ -27,6 +29,7 @@ from tests.kit.fakes.cluster import (
     VERSIONS,
     FakeCluster,
 )
+from tests.kit.fakes.one_member_group import FakeGroup
 from tests.kit.processes.broker import wait_until
 
 QUICK = {"request_timeout_s": 10.0, "retry_timeout_s": 20.0, "retry_backoff_s": 0.005}
@@ -203,6 +206,31 @@ def test_a_late_commit_says_so(cluster, member) -> None:
 def test_a_commit_before_the_first_poll_has_nothing_to_commit(cluster, member) -> None:
     member().commit()
     assert cluster.group.offsets == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "lie", "said"),
+    [
+        (SyncGroupResponse, "assignment", b"\0\1\2\0\0\1" + bytes(20), "the assignment is none"),
+        (SyncGroupResponse, "assignment", b"\0", "the assignment is none"),
+        (JoinGroupResponse, "protocol_name", "fairest", "agreed on 'fairest', which this member did not name"),
+    ],
+)
+def test_nonsense_about_a_groups_agreement_is_our_error(
+    member, monkeypatch: pytest.MonkeyPatch, kind: type, field: str, lie: object, said: str
+) -> None:
+    name = "sync" if kind is SyncGroupResponse else "join"
+    honest = getattr(FakeGroup, name)
+
+    def lying(group: FakeGroup, node: int, request: Any, code: int) -> Any:
+        answer = honest(group, node, request, code)
+        if not answer.error_code:
+            setattr(answer, field, lie)
+        return answer
+
+    monkeypatch.setattr(FakeGroup, name, lying)
+    with pytest.raises(ProtocolError, match=said):
+        read_all(member())
 
 
 def test_commit_callbacks_come_in_order(cluster, member) -> None:
