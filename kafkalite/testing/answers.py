@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.errors import ErrorCode
 from kafkalite.protocol import api
+from kafkalite.protocol.schema import covers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -84,13 +85,14 @@ class View(NamedTuple):
     topics: Iterable[str]
 
 
-def error_answer(key: int, request: Any, code: int, view: View) -> Any:
+def error_answer(key: int, version: int, request: Any, code: int, view: View) -> Any:
     """The response message; None where there is none, or none with room for an error: the connection is closed then."""
     known = api.APIS[key]
     namespace = vars(import_module(f"kafkalite.protocol.messages.{known.module}"))
     if key == api.PRODUCE and request.acks == 0:
         return None
-    response = _Builder(namespace, LISTS.get(key, {}), code).make(namespace[f"{known.name}Response"], request, top=True)
+    builder = _Builder(namespace, LISTS.get(key, {}), code, version)
+    response = builder.make(namespace[f"{known.name}Response"], request, top=True)
     if key == api.METADATA:
         _complete_metadata(response, namespace, request, view, code)
     elif key == api.FETCH:
@@ -103,14 +105,19 @@ def error_answer(key: int, request: Any, code: int, view: View) -> Any:
 
 
 class _Builder:
-    def __init__(self, namespace: Mapping[str, Any], lists: Mapping[str, tuple[str, ...]], code: int) -> None:
+    def __init__(
+        self, namespace: Mapping[str, Any], lists: Mapping[str, tuple[str, ...]], code: int, version: int
+    ) -> None:
         self._namespace = namespace
         self._lists = lists
         self._code = code
+        self._version = version
 
     def make(self, kind: Any, source: Any, *, top: bool = False) -> Any:
         made = kind()
-        for name, type_, *_ in kind.FIELDS:
+        for name, type_, versions, *_ in kind.FIELDS:
+            if not covers(versions, self._version):
+                continue
             if name in {"error_code", "partition_error_code"}:
                 setattr(made, name, self._code)
             elif name == "error_message":

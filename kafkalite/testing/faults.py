@@ -159,7 +159,7 @@ class Faults:
     def _answer(
         self, connection: Connection, row: table.Row, head: header.RequestHeader, request: object, code: int
     ) -> bytes | str:
-        answer = answers.error_answer(row.key, request, code, self._view(connection))
+        answer = answers.error_answer(row.key, head.api_version, request, code, self._view(connection))
         if answer is None:
             return _CLOSED
         return protocol.encode_response_frame(row.key, head.api_version, head.correlation_id, answer)
