@@ -145,3 +145,55 @@ def test_exactly_once_does_neither(client: Client, program: str, tmp_path: Path)
     assert found == dict.fromkeys((*BEFORE, *AFTER), 1)
     everything = invoices(client, "exactly-once", READ_UNCOMMITTED)
     assert {number for number in everything if everything[number] == 2} == set(range(in_work))
+
+
+@pytest.mark.parametrize("kind", ["kafkalite", pytest.param("confluent", marks=pytest.mark.compat)])
+def test_what_a_dying_broker_does_with_each_producer(kind: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "broker_dies.py"), kind],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=3 * TIMEOUT_S,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+    )
+    assert done.returncode == 0, done.stderr
+    found = [line.split("  ") for line in done.stdout.splitlines()[1:]]
+    assert [[cell.strip() for cell in row if cell] for row in found] == [
+        ["acks=0", "0 of 10", "10 of 10"],
+        ["acks=1, sent again", "10 of 10", "20 of 10"],
+        ["acks=all, idempotent", "10 of 10", "10 of 10"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mode", "pause_at", "times"),
+    [
+        ("noted-first", "noted, not sent", {0: 5, 1: 15}),
+        ("sent-first", "sent, not noted", {1: 15, 2: 5}),
+        ("in-a-transaction", "sent, not committed", {1: 20}),
+    ],
+)
+def test_a_program_that_dies_between_sending_and_noting(
+    client: Client, tmp_path: Path, mode: str, pause_at: str, times: dict[int, int]
+) -> None:
+    client.admin.create_topic("positions", 1)
+    orders = [b"order %d" % number for number in range(20)]
+    (tmp_path / "orders.txt").write_bytes(b"\n".join(orders))
+    (row,) = client.brokers()
+    words = [mode, str(tmp_path / "orders.txt"), f"{row.host}:{row.port}"]
+    arguments = [sys.executable, str(EXAMPLES / "producer_dies.py"), *words]
+    first = Program(arguments, tmp_path, pause_at)
+    try:
+        wait_until(lambda: pause_at in first.lines(), TIMEOUT_S, pause_at)
+    finally:
+        first.kill()
+    second = Program(arguments, tmp_path, "all is sent")
+    try:
+        wait_until(lambda: "all is sent" in second.lines(), TIMEOUT_S, "all is sent")
+    finally:
+        second.kill()
+    sent: Counter[bytes] = Counter()
+    for chunk in client.read("orders", 0, isolation=READ_COMMITTED):
+        sent.update(chunk.columns.values)
+    assert Counter(sent[order] for order in orders) == times

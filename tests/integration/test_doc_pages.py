@@ -1,0 +1,39 @@
+"""Each page of docs/ works from its own first line: its blocks are run in order, against a broker of its own."""
+
+from pathlib import Path
+
+import pytest
+
+from kafkalite.testing import KafkaBroker
+from tests.kit.harness.doc_pages import DOCS, PageRun, blocks_of
+
+pytestmark = pytest.mark.integration
+
+QUICK = ("audit.md", "client.md", "delivery.md", "kafka-0.7.md", "mirror.md", "registry.md", "security.md", "shell.md")
+WITH_SPARK = ("load.md", "spark.md", "streams.md")
+"""Run by tests/spark/test_docs_examples.py."""
+ELSEWHERE = {"testing.md": "tests/integration/test_testing_docs.py"}
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # a reader leaves closing a client to the interpreter
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("name", QUICK)
+def test_a_page_works_from_its_first_line(name: str, tmp_path: Path) -> None:
+    listeners = "kafka://127.0.0.1:0,kafka07://127.0.0.1:0"
+    with KafkaBroker(listeners=listeners, flush_on_acks_all=False, offsets_topic_num_partitions=4) as broker:
+        classic = broker.classic_endpoint
+        assert classic is not None
+        with PageRun(name, tmp_path, {9092: broker.port, 9072: classic.port}) as page:
+            assert page.run() >= 1
+
+
+def test_every_block_of_every_page_is_run_or_says_why_not() -> None:
+    covered = {*QUICK, *WITH_SPARK, *ELSEWHERE}
+    untold = {
+        f"{path.name}:{block.line}"
+        for path in DOCS.glob("*.md")
+        if path.name not in covered
+        for block in blocks_of(path)
+        if block.reason is None
+    }
+    assert untold == set(), "add the page above, or `<!-- not run: why -->` above the block"
