@@ -1,28 +1,33 @@
-"""The examples of the documents about Spark run, one after the other, in a session against a broker."""
+"""The pages about Spark work from their own first lines: their blocks run in order, in a session against a broker."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from kafkalite.client import Client
+from kafkalite.testing import KafkaBroker
+from tests.integration.test_doc_pages import WITH_SPARK
+from tests.kit.harness.doc_pages import PageRun
+from tests.kit.processes.broker import REPOSITORY
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration]
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+@pytest.mark.parametrize("name", WITH_SPARK)
+def test_a_page_works_from_its_first_line(spark: object, tmp_path: Path, name: str) -> None:
+    with (
+        KafkaBroker(flush_on_acks_all=False) as broker,
+        PageRun(name, tmp_path, {9092: broker.port}) as page,
+    ):
+        assert page.run() >= 2
 
 
-@pytest.mark.parametrize(
-    ("name", "topics", "count"),
-    [("spark.md", ("readings", "loud"), 3), ("load.md", ("clicks",), 2), ("streams.md", ("visits",), 1)],
-)
-def test_examples_run(spark, kafka_broker, tmp_path: Path, name: str, topics: tuple[str, ...], count: int) -> None:
-    for topic in topics:
-        kafka_broker.create_topic(topic)
-    with Client(kafka_broker.bootstrap_servers) as client:
-        client.produce(topics[0], 0, [b"21.5", b"20.7", b"22.0"])
-    examples = re.findall(r"```python\n(.*?)```", (DOCS / name).read_text(encoding="utf-8"), re.DOTALL)
-    assert len(examples) >= count
-    names: dict[str, object] = {"bootstrap": kafka_broker.bootstrap_servers, "directory": str(tmp_path)}
-    for example in examples:
-        exec(compile(example, name, "exec"), names)  # noqa: S102  # our own text
+def test_the_example_of_the_readme_shows_what_it_wrote(spark: object, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n([^`]*kafkalite[.]spark[^`]*)```", text)
+    with KafkaBroker(flush_on_acks_all=False) as broker:
+        broker.create_topic("words")
+        assert "127.0.0.1:9092" in example
+        exec(compile(example.replace("127.0.0.1:9092", broker.bootstrap_servers), "README.md", "exec"), {})  # noqa: S102
+    shown = [line.split("|")[1:5] for line in capsys.readouterr().out.splitlines() if "|" in line]
+    assert [[cell.strip() for cell in row] for row in shown[1:]] == [["a", "warm", "0", "0"], ["b", "cold", "0", "1"]]
