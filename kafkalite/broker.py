@@ -234,6 +234,8 @@ class Broker:
         authorizer = self._load_authorizer(logs)
         self._tls = self._load_tls(logs.config)
         self._sign_ins = self._load_sasl(logs, pool, self.clock)
+        for sign_ins in self._sign_ins.values():
+            sign_ins.start()
         self._listeners = [self._bind(wanted) for wanted in config.bound_listeners]
         cluster = ClusterView(
             logs.cluster_id,
@@ -520,6 +522,9 @@ class Broker:
         if self._tls is not None:
             self._tls.stop()
             self._tls = None
+        for sign_ins in self._sign_ins.values():
+            sign_ins.stop()
+        self._sign_ins = {}
         if self._pool is not None:
             if not self._pool.close(POOL_CLOSE_S):
                 logger.warning("background work did not end within %.0f s", POOL_CLOSE_S)

@@ -21,7 +21,7 @@ from kafkalite.protocol import api
 from kafkalite.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from kafkalite.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from kafkalite.security import jaas
-from kafkalite.security.sasl import PLAIN, Refused
+from kafkalite.security.sasl import OAUTHBEARER, PLAIN, Refused
 from kafkalite.security.scram import HASHES, ScramClient
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 MECHANISM_KEY = "sasl.mechanism"
 USER_KEY = "sasl.username"
 PASSWORD_KEY = "sasl.password"  # noqa: S105  # a setting's name
-OAUTHBEARER = "OAUTHBEARER"
 MECHANISMS = (PLAIN, *HASHES, OAUTHBEARER)
 
 Token = str

@@ -68,6 +68,14 @@ class SignIns:
         self._lock = threading.Lock()
         self._lanes = itertools.cycle([(listener, number) for number in range(LONG_STEPS_MAX)])
 
+    def start(self) -> None:
+        """Begins what runs beside it: the keys of bearer tokens are fetched. ConfigError."""
+        self.listener.start()
+
+    def stop(self) -> None:
+        """Ends what runs beside it. Idempotent."""
+        self.listener.stop()
+
     def begin(self, connection: SaslConnection) -> SignIn:
         """What this connection's frames go to."""
         return SignIn(self, connection)

@@ -54,7 +54,6 @@ def describe(
         by_user.setdefault(user, []).append(info)
     names = [user.name for user in request.users or ()] or list(by_user)
     return DescribeUserScramCredentialsResponse(
-        error_message=None,
         results=[_described(name, by_user, twice=names.count(name) > 1) for name in dict.fromkeys(names)],
     )
 
@@ -74,7 +73,7 @@ def _described(
             error_code=ErrorCode.RESOURCE_NOT_FOUND,
             error_message=f"Attempt to describe a user credential that does not exist: {name}",
         )
-    return DescribeUserScramCredentialsResult(user=name, error_message=None, credential_infos=by_user[name])
+    return DescribeUserScramCredentialsResult(user=name, credential_infos=by_user[name])
 
 
 def alter(context: RequestContext, request: AlterUserScramCredentialsRequest) -> AlterUserScramCredentialsResponse:

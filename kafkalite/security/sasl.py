@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 PLAIN = "PLAIN"
+OAUTHBEARER = "OAUTHBEARER"
 TOKEN_SIZE_MAX = 64 * 1024
 REMEMBERED_MAX = 1000
 """Passwords that were right, remembered so that they are not hashed again."""
@@ -30,11 +31,14 @@ class MechanismServer(Protocol):
     """One exchange on the server's side."""
 
     mechanism: str
-    quick: bool
     user: str | None
     """Who the client is, once the exchange has come to its end."""
     expires_ms: int | None
     """When what the client has shown loses its force, milliseconds since 1970; None never."""
+
+    @property
+    def quick(self) -> bool:
+        """Whether the next `respond` may run on a network worker."""
 
     def respond(self, token: bytes) -> bytes:
         """The answer to a client's token; Refused."""

@@ -3,6 +3,7 @@
     PLAIN with a JAAS line      the users of the line, as in Kafka
     PLAIN without one           the users of SCRAM, whose passwords are hashed and compared with what is kept of them
     SCRAM                       the users that AlterUserScramCredentials and `kafkalite users` know
+    OAUTHBEARER                 whoever has a good token (`kafkalite.security.oauth`)
 
 Thread rule: `server` from any thread; a server belongs to one exchange.
 """
@@ -17,12 +18,13 @@ from typing import TYPE_CHECKING
 from kafkalite.errors import ConfigError
 from kafkalite.logging import fields
 from kafkalite.security import jaas, scram
-from kafkalite.security.sasl import PLAIN, GivenPasswords, PlainServer, Remembered
+from kafkalite.security.sasl import OAUTHBEARER, PLAIN, GivenPasswords, PlainServer, Remembered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kafkalite.model import ScramCredential
+    from kafkalite.security.oauth import KeySet
     from kafkalite.security.sasl import MechanismServer
     from kafkalite.settings.areas.sasl import ListenerSaslSettings, MechanismSettings
 
@@ -70,11 +72,22 @@ class SaslListener:
         self.name = name
         self.receive_size_max = settings.receive_size_max
         self._sessions_ms = {item.name: item.settings.connections_max_reauth_ms for item in settings.mechanisms}
-        self._makers = {item.name: _maker(name, item, users) for item in settings.mechanisms}
+        self._key_sets: list[KeySet] = []
+        self._makers = {item.name: _maker(name, item, users, self._key_sets) for item in settings.mechanisms}
         if PLAIN in self._makers and not encrypted:
             logger.warning(
                 "PLAIN without TLS: whoever listens on the network learns the passwords", extra=fields(listener=name)
             )
+
+    def start(self) -> None:
+        """Begins to fetch what has to be fetched; ConfigError for a file of keys that is none."""
+        for keys in self._key_sets:
+            keys.start()
+
+    def stop(self) -> None:
+        """Idempotent."""
+        for keys in self._key_sets:
+            keys.stop()
 
     @property
     def mechanisms(self) -> list[str]:
@@ -91,9 +104,31 @@ class SaslListener:
         return None if maker is None else maker()
 
 
-def _maker(listener: str, item: MechanismSettings, users: Users) -> Callable[[], MechanismServer]:
+def _bearer_maker(item: MechanismSettings, key_sets: list[KeySet]) -> Callable[[], MechanismServer]:
+    from kafkalite.security.oauth import KEYS_KEY, UNSECURED_KEY, BearerServer, KeySet, TokenChecker
+
+    settings = item.settings
+    keys = None
+    if settings.sasl_oauthbearer_jwks_endpoint_url:
+        if not settings.sasl_oauthbearer_jwks_endpoint_url.startswith(("https://", "file://")):
+            raise ConfigError(KEYS_KEY, "must begin with https:// or file://")
+        keys = KeySet(settings)
+        key_sets.append(keys)
+    elif not settings.sasl_oauthbearer_allow_unsecured_tokens:
+        raise ConfigError(KEYS_KEY, "is not given, so that no bearer token could be believed")
+    if settings.sasl_oauthbearer_allow_unsecured_tokens:
+        logger.warning("%s: bearer tokens that nobody has signed are believed", UNSECURED_KEY)
+    checker = TokenChecker(settings, keys)
+    return lambda: BearerServer(checker.check, settings.sasl_oauthbearer_sub_claim_name)
+
+
+def _maker(
+    listener: str, item: MechanismSettings, users: Users, key_sets: list[KeySet]
+) -> Callable[[], MechanismServer]:
     key = f"listener.name.{listener.lower()}.{item.name.lower()}.{jaas.KEY}"
     module = None if item.jaas is None else jaas.parse(item.jaas, key)
+    if item.name == OAUTHBEARER:
+        return _bearer_maker(item, key_sets)
     kind = "SCRAM" if item.name in scram.HASHES else item.name
     if module is not None and module.kind != kind:
         raise ConfigError(key, f"names a login module of {module.kind}, not of {item.name}")

@@ -28,6 +28,9 @@ _REFUSED = {
 }
 """Key → why it cannot be ignored."""
 
+_CALLBACK_KEY = "sasl.server.callback.handler.class"
+_CALLBACK_KNOWN = ".OAuthBearerValidatorCallbackHandler"
+
 _PREFIXES: dict[str, str] = {
     "ssl.provider": "TLS is OpenSSL's",
     "ssl.secure.random.implementation": "TLS is OpenSSL's",
@@ -123,6 +126,9 @@ def refuse_foreign(key: str, text: str) -> None:
     """ConfigError for a key that must not be ignored, unless its value is empty."""
     if key in _REFUSED and text.strip():
         raise ConfigError(key, _REFUSED[key])
+    # That of bearer tokens does what is done here; any other would be asked who may sign in.
+    if key.endswith(f".{_CALLBACK_KEY}") and text.strip() and not text.strip().endswith(_CALLBACK_KNOWN):
+        raise ConfigError(key, _REFUSED[_CALLBACK_KEY])
 
 
 def known_dynamic(texts: Mapping[str, str], table: "Mapping[str, Setting]") -> dict[str, str]:

@@ -19,10 +19,15 @@ from kafkalite.protocol import api, header
 from kafkalite.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kafkalite.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kafkalite.protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
+from kafkalite.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialUpsertion,
+)
 from kafkalite.protocol.messages.api_versions import ApiVersionsRequest
 from kafkalite.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kafkalite.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kafkalite.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from kafkalite.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from kafkalite.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kafkalite.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkalite.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
@@ -30,14 +35,18 @@ from kafkalite.protocol.messages.delete_groups import DeleteGroupsRequest
 from kafkalite.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kafkalite.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kafkalite.protocol.messages.describe_acls import DescribeAclsRequest
+from kafkalite.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from kafkalite.protocol.messages.describe_cluster import DescribeClusterRequest
 from kafkalite.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kafkalite.protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
 from kafkalite.protocol.messages.describe_groups import DescribeGroupsRequest
 from kafkalite.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from kafkalite.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from kafkalite.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from kafkalite.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from kafkalite.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from kafkalite.protocol.messages.end_txn import EndTxnRequest
+from kafkalite.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkalite.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kafkalite.protocol.messages.heartbeat import HeartbeatRequest
@@ -75,6 +84,9 @@ from kafkalite.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkalite.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
+from kafkalite.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from kafkalite.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from kafkalite.protocol.messages.sync_group import SyncGroupRequest
 from kafkalite.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -289,6 +301,17 @@ REQUESTS = {
     api.CONSUMER_GROUP_DESCRIBE: lambda version: ConsumerGroupDescribeRequest(group_ids=["newer", "nothing"]),
     api.DESCRIBE_ACLS: lambda version: DescribeAclsRequest(),
     api.CREATE_ACLS: lambda version: CreateAclsRequest(creations=[AclCreation()]),
+    api.SASL_HANDSHAKE: lambda version: SaslHandshakeRequest(mechanism="PLAIN"),
+    api.SASL_AUTHENTICATE: lambda version: SaslAuthenticateRequest(auth_bytes=b"\0a\0b"),
+    api.CREATE_DELEGATION_TOKEN: lambda version: CreateDelegationTokenRequest(),
+    api.RENEW_DELEGATION_TOKEN: lambda version: RenewDelegationTokenRequest(hmac=b"x"),
+    api.EXPIRE_DELEGATION_TOKEN: lambda version: ExpireDelegationTokenRequest(hmac=b"x"),
+    api.DESCRIBE_DELEGATION_TOKEN: lambda version: DescribeDelegationTokenRequest(owners=None),
+    api.DESCRIBE_CLIENT_QUOTAS: lambda version: DescribeClientQuotasRequest(),
+    api.ALTER_USER_SCRAM_CREDENTIALS: lambda version: AlterUserScramCredentialsRequest(
+        upsertions=[ScramCredentialUpsertion(name="user", mechanism=1, iterations=4096, salt=b"salt")]
+    ),
+    api.DESCRIBE_USER_SCRAM_CREDENTIALS: lambda version: DescribeUserScramCredentialsRequest(users=None),
     api.DELETE_ACLS: lambda version: DeleteAclsRequest(filters=[DeleteAclsFilter()]),
     api.DESCRIBE_CONFIGS: describe_configs,
     api.ALTER_CONFIGS: alter_configs,
@@ -316,11 +339,21 @@ REFUSED_ON_PURPOSE = {
     api.CONSUMER_GROUP_DESCRIBE: {ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND},
     api.DELETE_GROUPS: {ErrorCode.GROUP_ID_NOT_FOUND},
     api.OFFSET_DELETE: {ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION},
+    api.SASL_HANDSHAKE: {ErrorCode.ILLEGAL_SASL_STATE},
+    api.SASL_AUTHENTICATE: {ErrorCode.ILLEGAL_SASL_STATE},
+    api.CREATE_DELEGATION_TOKEN: {ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED},
+    api.RENEW_DELEGATION_TOKEN: {ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED},
+    api.EXPIRE_DELEGATION_TOKEN: {ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED},
+    api.DESCRIBE_DELEGATION_TOKEN: {ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED},
     api.DESCRIBE_ACLS: {ErrorCode.SECURITY_DISABLED},
     api.CREATE_ACLS: {ErrorCode.SECURITY_DISABLED},
     api.DELETE_ACLS: {ErrorCode.SECURITY_DISABLED},
     api.DELETE_TOPICS: {ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION},  # v1 has nothing that create made
 }
+
+
+WITHOUT_TIME = {api.CREATE_DELEGATION_TOKEN, api.RENEW_DELEGATION_TOKEN, api.EXPIRE_DELEGATION_TOKEN}
+"""Apache Kafka answers -1 for the times of a token that there is not, which kio does not take."""
 
 
 def ask(port, frame):
@@ -358,7 +391,8 @@ def test_answer_follows_the_schema_and_has_no_error(broker, case):
     assert correlation_id == 77
     response = protocol.decode_response(key, version, answer[position:])
     assert set(error_codes(response)) <= REFUSED_ON_PURPOSE.get(key, {ErrorCode.NONE})
-    read_by_kio(key, version, answer[position:])
+    if key not in WITHOUT_TIME:
+        read_by_kio(key, version, answer[position:])
 
 
 def read_by_kio(key, version, body):

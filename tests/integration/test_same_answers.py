@@ -16,8 +16,14 @@ import pytest
 from kafkalite.protocol import api
 from kafkalite.protocol.messages import alter_configs as ac
 from kafkalite.protocol.messages import incremental_alter_configs as iac
+from kafkalite.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
 from kafkalite.protocol.messages.api_versions import ApiVersionsRequest
 from kafkalite.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from kafkalite.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from kafkalite.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -35,12 +41,15 @@ from kafkalite.protocol.messages.delete_topics import DeleteTopicsRequest, Delet
 from kafkalite.protocol.messages.describe_acls import DescribeAclsRequest
 from kafkalite.protocol.messages.describe_cluster import DescribeClusterRequest
 from kafkalite.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kafkalite.protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
 from kafkalite.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from kafkalite.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsRequestCursor,
     TopicRequest,
 )
+from kafkalite.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
+from kafkalite.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from kafkalite.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kafkalite.protocol.messages.init_producer_id import InitProducerIdRequest
 from kafkalite.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -52,6 +61,9 @@ from kafkalite.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkalite.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
+from kafkalite.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from kafkalite.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.kit.checkers.side_by_side import Make, Side, Step, comparable, differences, two_brokers, versions
 from tests.kit.harness import wire
 from tests.kit.processes.broker import wait_until
@@ -387,6 +399,7 @@ def other_steps() -> Iterator[Step]:
         )
     yield "producer empty", key, versions(key), lambda version, side: InitProducerIdRequest(transactional_id="")
     yield from acl_steps()
+    yield from sign_in_steps()
     yield (
         "reassignments",
         api.LIST_PARTITION_REASSIGNMENTS,
@@ -453,6 +466,61 @@ def acl_steps() -> Iterator[Step]:
         versions(api.DELETE_ACLS),
         lambda version, side: DeleteAclsRequest(filters=[acl_filter]),
     )
+
+
+def sign_in_steps() -> Iterator[Step]:
+    """On a listener where nobody signs in, and users for those where somebody does."""
+
+    def step(label: str, key: int, request: object) -> Step:
+        return label, key, versions(key), lambda version, side: request
+
+    yield step("handshake", api.SASL_HANDSHAKE, SaslHandshakeRequest(mechanism="PLAIN"))
+    yield step("authenticate", api.SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=b"x"))
+    yield step("token create", api.CREATE_DELEGATION_TOKEN, CreateDelegationTokenRequest(max_lifetime_ms=-1))
+    yield step("token renew", api.RENEW_DELEGATION_TOKEN, RenewDelegationTokenRequest(hmac=b"x"))
+    yield step("token expire", api.EXPIRE_DELEGATION_TOKEN, ExpireDelegationTokenRequest(hmac=b"x"))
+    yield step("token describe", api.DESCRIBE_DELEGATION_TOKEN, DescribeDelegationTokenRequest(owners=None))
+
+    def add(name: str, mechanism: int = 1, iterations: int = 4096) -> ScramCredentialUpsertion:
+        return ScramCredentialUpsertion(
+            name=name, mechanism=mechanism, iterations=iterations, salt=b"salt", salted_password=bytes(32)
+        )
+
+    def delete(name: str, mechanism: int = 1) -> ScramCredentialDeletion:
+        return ScramCredentialDeletion(name=name, mechanism=mechanism)
+
+    def alter(label: str, *items: ScramCredentialUpsertion | ScramCredentialDeletion) -> Step:
+        request = AlterUserScramCredentialsRequest(
+            upsertions=[item for item in items if isinstance(item, ScramCredentialUpsertion)],
+            deletions=[item for item in items if isinstance(item, ScramCredentialDeletion)],
+        )
+        return step(f"users {label}", api.ALTER_USER_SCRAM_CREDENTIALS, request)
+
+    def describe(label: str, *names: str) -> Step:
+        users = [UserName(name=name) for name in names] or None
+        request = DescribeUserScramCredentialsRequest(users=users)
+        return step(f"users {label}", api.DESCRIBE_USER_SCRAM_CREDENTIALS, request)
+
+    yield describe("before there are any")
+    yield alter("one", add("alice"))
+    yield alter("both mechanisms at once", add("bob"), add("bob", 2))
+    yield alter("one more mechanism", add("alice", 2, 16384))
+    yield alter("empty name", add(""))
+    yield alter("empty name to delete", delete(""))
+    yield alter("mechanism 0", add("carol", 0))
+    yield alter("mechanism 3", delete("carol", 3))
+    yield alter("too few", add("carol", 1, 4095))
+    yield alter("too many", add("carol", 1, 16385))
+    yield alter("absent", delete("carol"))
+    yield alter("deleted and added", add("alice"), delete("alice"))
+    yield alter("deleted twice", delete("alice"), delete("alice", 2))
+    yield alter("bad and then good", delete("carol"), add("carol"))
+    yield describe("all")
+    yield describe("one", "alice")
+    yield describe("absent", "carol")
+    yield describe("twice", "alice", "alice")
+    yield alter("deleted", delete("alice"))
+    yield describe("left", "alice")
 
 
 def page_steps() -> Iterator[Step]:

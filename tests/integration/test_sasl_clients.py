@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from confluent_kafka import Consumer, Producer
 
 from kafkalite.client import Client, ConnectionLost, Security, SignInRefused
 from kafkalite.errors import ConfigError
+from tests.kit.harness.issuer import Issuer, TokenEndpointServer
 from tests.kit.harness.sasl_broker import PASSWORD, SaslBroker, SaslTlsBroker
 from tests.kit.processes.apache_kafka import NotAvailable, run_tool
 from tests.kit.processes.broker import wait_until
@@ -203,6 +205,151 @@ def test_kafkas_own_tools(sasl: SaslTlsBroker, listener: str, mechanism: str) ->
         "--from-beginning", "--max-messages", str(len(LINES)), "--timeout-ms", "60000",
     )  # fmt: skip
     assert done.splitlines() == LINES
+
+
+@pytest.fixture(scope="module")
+def issuer(tmp_path_factory: pytest.TempPathFactory) -> Issuer:
+    return Issuer(tmp_path_factory.mktemp("issuer"))
+
+
+@pytest.fixture(scope="module")
+def bearers(issuer: Issuer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SaslBroker]:
+    """A broker whose clients show tokens of the issuer's."""
+    with SaslBroker(tmp_path_factory.mktemp("bearers"), **issuer.settings()) as broker:
+        yield broker
+
+
+def test_librdkafka_with_bearer_tokens(bearers: SaslBroker, issuer: Issuer) -> None:
+    asked: list[str] = []
+
+    def tokens(_config: str) -> tuple[str, float]:
+        asked.append(issuer.token("dora", lifetime_s=4))
+        return asked[-1], time.time() + 4
+
+    settings = {
+        "bootstrap.servers": bearers.address(),
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "oauth_cb": tokens,
+    }
+    producer = Producer({**settings, "linger.ms": 0})
+    done: list[object] = []
+    before = bearers.sign_in_count()
+
+    def write() -> bool:
+        producer.produce("bearers", b"x", on_delivery=lambda error, _message: done.append(error))
+        producer.poll(0.01)
+        return len(asked) >= 3 and bearers.sign_in_count() >= before + 4
+
+    wait_until(write, 120, "tokens to be renewed, and shown")
+    assert producer.flush(60) == 0
+    assert set(done) == {None}
+    assert "User:dora" in bearers.principals()
+
+
+@pytest.mark.filterwarnings("ignore")  # its own
+def test_kafka_python_with_bearer_tokens(bearers: SaslBroker, issuer: Issuer) -> None:
+    from kafka import KafkaProducer
+    from kafka.net.sasl.oauth import AbstractTokenProvider
+
+    class Provider(AbstractTokenProvider):
+        def token(self) -> str:
+            return issuer.token("dora")
+
+    settings = {
+        "bootstrap_servers": bearers.address(),
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "OAUTHBEARER",
+        "sasl_oauth_token_provider": Provider(),
+    }
+    producer = KafkaProducer(**settings)
+    for line in LINES:
+        producer.send("bearers-python", line.encode())
+    producer.flush(60)
+    producer.close()
+    assert bearers.broker.logs.topics["bearers-python"].partitions[0].log_end_offset == len(LINES)
+
+
+def test_aiokafka_with_bearer_tokens(bearers: SaslBroker, issuer: Issuer) -> None:
+    from aiokafka import AIOKafkaProducer
+    from aiokafka.abc import AbstractTokenProvider
+
+    class Provider(AbstractTokenProvider):
+        async def token(self) -> str:
+            return issuer.token("dora")
+
+    async def write() -> None:
+        async with AIOKafkaProducer(
+            bootstrap_servers=bearers.address(),
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="OAUTHBEARER",
+            sasl_oauth_token_provider=Provider(),
+        ) as producer:
+            for line in LINES:
+                await producer.send("bearers-aio", line.encode())
+            await producer.flush()
+
+    asyncio.run(asyncio.wait_for(write(), 120))
+    assert bearers.broker.logs.topics["bearers-aio"].partitions[0].log_end_offset == len(LINES)
+
+
+def test_java_with_a_bearer_token(
+    bearers: SaslBroker, issuer: Issuer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = tmp_path / "token"
+    token.write_text(issuer.token("dora"))
+    config = tmp_path / "client.properties"
+    config.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\n"
+        f"sasl.oauthbearer.token.endpoint.url={token.as_uri()}\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;\n"
+        "sasl.login.callback.handler.class="
+        "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler\n"
+        "sasl.oauthbearer.jwt.retriever.class=org.apache.kafka.common.security.oauthbearer.FileJwtRetriever\n"
+    )
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={token.as_uri()}"
+                       f" -Dorg.apache.kafka.sasl.oauthbearer.allowed.files={token}")  # fmt: skip
+    try:
+        run_tool(
+            "org.apache.kafka.tools.ConsoleProducer", "--bootstrap-server", bearers.address(), "--producer.config",
+            str(config), "--topic", "bearers-java", text="\n".join(LINES),
+        )  # fmt: skip
+    except NotAvailable as error:
+        pytest.skip(str(error))
+    assert bearers.broker.logs.topics["bearers-java"].partitions[0].log_end_offset == len(LINES)
+
+
+def test_our_client_with_bearer_tokens_and_without_good_ones(bearers: SaslBroker, issuer: Issuer) -> None:
+    texts = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
+    with Client(bearers.address(), security=Security(texts, token=lambda: issuer.token("dora"))) as client:
+        client.topics()
+        assert "User:dora" in bearers.principals()
+    for bad in (issuer.token("dora", lifetime_s=-100), "nonsense", ""):
+        with pytest.raises(SignInRefused):
+            Client(bearers.address(), security=Security(texts, token=lambda bad=bad: bad)).topics()  # type: ignore[misc]
+
+
+def test_our_client_asks_a_token_endpoint(bearers: SaslBroker, issuer: Issuer) -> None:
+    with TokenEndpointServer(issuer, "the client", "s:cret") as endpoint:
+        texts = {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.token.endpoint.url": endpoint.url,
+            "sasl.oauthbearer.client.credentials.client.id": "the client",
+            "sasl.oauthbearer.client.credentials.client.secret": "s:cret",
+        }
+        security = Security(texts)
+        for _ in range(3):
+            with Client(bearers.address(), security=security) as client:
+                client.topics()
+        assert endpoint.requests == ["grant_type=client_credentials"], "a token is kept while it is good"
+        for more, reason in (
+            ({"sasl.oauthbearer.client.credentials.client.secret": "wrong"}, "answers 401"),
+            ({"sasl.oauthbearer.token.endpoint.url": endpoint.url + "/elsewhere"}, "answers 302"),
+            ({"sasl.oauthbearer.token.endpoint.url": endpoint.url + "/nothing"}, "holds no token"),
+        ):
+            with pytest.raises(SignInRefused, match=reason):
+                Client(bearers.address(), security=Security(texts | more)).topics()
 
 
 def kafkalite(*arguments: str, text: str = "", status: int = 0) -> str:

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 from kafkalite.errors import ConfigError
-from kafkalite.settings.rows import INT, LIST, LONG, PASSWORD, Setting, collect, parse_all, setting
+from kafkalite.settings.rows import BOOLEAN, INT, LIST, LONG, PASSWORD, STRING, Setting, collect, parse_all, setting
 
 MECHANISMS_KEY = "sasl.enabled.mechanisms"
 JAAS_KEY = "sasl.jaas.config"
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 """Those that are served."""
 
 _LISTENER_KEY = re.compile(
@@ -40,6 +40,37 @@ class SaslRows:
     )
     sasl_server_max_receive_size: int = setting(
         INT, 524_288, "The longest frame of a client that has not signed in.", unit="bytes", low=1
+    )
+    sasl_oauthbearer_jwks_endpoint_url: str | None = setting(
+        STRING,
+        None,
+        "Where the keys are that bearer tokens are checked by: a JSON Web Key Set at an https:// or file:// address.",
+    )
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = setting(
+        LONG, 3_600_000, "How often the keys are fetched.", unit="ms", low=1000
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int = setting(
+        LONG, 100, "The first pause after a fetch of the keys that failed; it doubles.", unit="ms", low=1
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = setting(
+        LONG, 10_000, "The longest pause after a fetch of the keys that failed.", unit="ms", low=1
+    )
+    sasl_oauthbearer_expected_audience: tuple[str, ...] = setting(
+        LIST, (), "Of which a bearer token has to name one as its audience; empty: it may name any."
+    )
+    sasl_oauthbearer_expected_issuer: str | None = setting(
+        STRING, None, "Who has to have issued a bearer token; unset: whoever has the key."
+    )
+    sasl_oauthbearer_scope_claim_name: str = setting(STRING, "scope", "The claim of a bearer token that has scopes.")
+    sasl_oauthbearer_sub_claim_name: str = setting(STRING, "sub", "The claim of a bearer token that names the client.")
+    sasl_oauthbearer_clock_skew_seconds: int = setting(
+        INT, 30, "By how much the clock of who issues bearer tokens may differ.", unit="seconds", low=0
+    )
+    sasl_oauthbearer_allow_unsecured_tokens: bool = setting(
+        BOOLEAN,
+        False,
+        "Whether bearer tokens that nobody has signed are believed, as Kafka's default does: for development alone,"
+        " since then a client is whoever it says it is.",
     )
     connections_max_reauth_ms: int = setting(
         LONG,

@@ -1,0 +1,296 @@
+"""OAUTHBEARER (RFC 7628, KIP-255, KIP-768): bearer tokens that are JSON Web Tokens, and the keys that check them.
+
+    client                                       server
+    n,,^Aauth=Bearer <token>^A^A          ─▶     signature, times, issuer, audience
+                                          ◀─     nothing: signed in; else {"status":"invalid_token"}
+    ^A                                    ─▶     refused
+
+Algorithms are those of a fixed list that fit the type of the key; `none` is refused, unless a setting for development
+allows it, and what a token says of where keys are is not read. Keys come from a document of the operator's, at an https
+address or in a file, within bounds of time and size; a key that is not known has it fetched again, but not often.
+
+PyJWT and cryptography are the extra `oauth`, imported here alone. Checking a token is for the I/O pool; the thread
+`kafkalite-jwks` fetches keys.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.errors import ConfigError, StartupError
+from kafkalite.security.sasl import OAUTHBEARER, TOKEN_SIZE_MAX, Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kafkalite.settings.areas.sasl import SaslSettings
+
+logger = logging.getLogger("kafkalite.security")
+
+KEYS_KEY: Final = "sasl.oauthbearer.jwks.endpoint.url"
+UNSECURED_KEY: Final = "sasl.oauthbearer.allow.unsecured.tokens"
+ALGORITHMS: Final = {
+    "RSA": frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"}),
+    "EC": frozenset({"ES256", "ES384", "ES512"}),
+    "OKP": frozenset({"EdDSA"}),
+}
+"""Type of a key → the algorithms that it is for. Keys that are shared secrets are nobody's here."""
+FETCH_INTERVAL_S_MIN: Final = 10.0
+"""Between two fetches because of keys that are not known."""
+FETCH_WAIT_S: Final = 5.0
+"""How long a token whose key is not known waits for them."""
+FETCH_TIMEOUT_S: Final = 10.0
+DOCUMENT_SIZE_MAX: Final = 1024 * 1024
+KEYS_MAX: Final = 1000
+TIME_S_MAX: Final = 2**43
+"""Seconds since 1970 that still fit into milliseconds of 64 bits, with room."""
+INVALID: Final = b'{"status":"invalid_token"}'
+
+_NAME = rb"(?:[^\x00,=]|=2C|=3D)+"
+_FIRST = re.compile(rb"n,(?:a=(?P<authzid>" + _NAME + rb"))?,\x01(?P<pairs>(?:[A-Za-z]+=[\x21-\x7e \t\r\n]+\x01)*)\x01")
+
+
+class BearerServer:
+    """One exchange on the server's side."""
+
+    mechanism = OAUTHBEARER
+
+    def __init__(self, check: Callable[[str], Mapping[str, Any]], user_claim: str) -> None:
+        self.user: str | None = None
+        self.expires_ms: int | None = None
+        self._check = check
+        self._user_claim = user_claim
+        self._refusal: Refused | None = None
+
+    @property
+    def quick(self) -> bool:
+        """Checking a token takes long; the word after a refusal does not."""
+        return self._refusal is not None
+
+    def respond(self, token: bytes) -> bytes:
+        """Nothing for a good token; what is wrong for a bad one, then Refused."""
+        if self._refusal is not None:
+            raise self._refusal
+        try:
+            claims = self._claims(token)
+        except Refused as refusal:
+            self._refusal = refusal
+            return INVALID
+        self.expires_ms = int(claims["exp"] * 1000)
+        self.user = claims[self._user_claim]
+        return b""
+
+    def _claims(self, token: bytes) -> Mapping[str, Any]:
+        if len(token) > TOKEN_SIZE_MAX:
+            raise Refused("a bearer token that is too long")
+        match = _FIRST.fullmatch(token)
+        if match is None:
+            raise Refused("an OAUTHBEARER message that does not follow the grammar")
+        pairs = dict(pair.split(b"=", 1) for pair in match["pairs"].split(b"\x01") if pair)
+        scheme, _, text = pairs.get(b"auth", b"").decode("ascii").partition(" ")
+        if scheme.lower() != "bearer" or not text.strip():
+            raise Refused("an OAUTHBEARER message without a bearer token")
+        claims = self._check(text.strip())
+        for_whom = match["authzid"]
+        if for_whom is not None and for_whom.replace(b"=2C", b",").replace(b"=3D", b"=").decode(
+            errors="replace"
+        ) != claims.get(self._user_claim):
+            raise Refused("a client that wants to act for another user than its token's")
+        return claims
+
+
+class KeySet:
+    """The keys of a document; see the module. `read` gives its bytes: OSError or ValueError where it cannot."""
+
+    def __init__(self, settings: SaslSettings, read: Callable[[str], bytes] | None = None) -> None:
+        self._url = settings.sasl_oauthbearer_jwks_endpoint_url or ""
+        self._refresh_s = settings.sasl_oauthbearer_jwks_endpoint_refresh_ms / 1000
+        self._retry_s = settings.sasl_oauthbearer_jwks_endpoint_retry_backoff_ms / 1000
+        self._retry_s_max = settings.sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms / 1000
+        self._read = read or read_document
+        self._keys: dict[str, Any] = {}
+        self._changed = threading.Condition(threading.Lock())
+        self._wanted = False
+        self._stopping = False
+        self._fetched_at = -FETCH_INTERVAL_S_MIN
+        self.fetch_count = 0
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Fetches the keys, now and again and again; ConfigError for a file that holds none."""
+        if urllib.parse.urlsplit(self._url).scheme == "file":
+            try:
+                self._keys = _parse_keys(self._read(self._url))
+            except (OSError, ValueError) as error:
+                raise ConfigError(KEYS_KEY, f"{self._url[:256]}: {error}") from None
+        self._thread = threading.Thread(target=self._run, name="kafkalite-jwks", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Idempotent."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join(FETCH_TIMEOUT_S + 1.0)
+            self._thread = None
+
+    def find(self, key_id: str) -> Any:
+        """The key of this id, None where there is none; one that is not known is looked for, now and then."""
+        key = self._keys.get(key_id)
+        if key is not None:
+            return key
+        with self._changed:
+            if time.monotonic() - self._fetched_at >= FETCH_INTERVAL_S_MIN and not self._stopping:
+                self._wanted = True
+                count = self.fetch_count
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self.fetch_count > count or self._stopping, FETCH_WAIT_S)
+        return self._keys.get(key_id)
+
+    def _run(self) -> None:
+        pause_s = 0.0
+        failed_s = self._retry_s
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._wanted or self._stopping, pause_s)
+                if self._stopping:
+                    return
+                self._wanted = False
+                self._fetched_at = time.monotonic()
+            keys = self._fetch()
+            with self._changed:
+                if keys is None:
+                    pause_s, failed_s = failed_s, min(2 * failed_s, self._retry_s_max)
+                else:
+                    pause_s, failed_s = self._refresh_s, self._retry_s
+                    self._keys = keys
+                self.fetch_count += 1
+                self._wanted = False
+                self._changed.notify_all()
+
+    def _fetch(self) -> dict[str, Any] | None:
+        try:
+            return _parse_keys(self._read(self._url))
+        except (OSError, ValueError) as error:
+            logger.warning("the keys of bearer tokens stay as they were: %s: %s", self._url[:256], error)
+        except Exception:
+            logger.exception("the keys of bearer tokens stay as they were")
+        return None
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_arguments: Any) -> None:
+        return None
+
+
+def read_document(url: str) -> bytes:
+    """The document at an https or file address, within bounds; nothing is followed elsewhere. OSError, ValueError."""
+    if urllib.parse.urlsplit(url).scheme not in {"https", "file"}:
+        raise ValueError("is neither https nor a file")
+    try:
+        with urllib.request.build_opener(_NoRedirect).open(url, timeout=FETCH_TIMEOUT_S) as answer:
+            data: bytes = answer.read(DOCUMENT_SIZE_MAX + 1)
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise ValueError(f"answers {error.code}") from None
+    if len(data) > DOCUMENT_SIZE_MAX:
+        raise ValueError(f"is larger than {DOCUMENT_SIZE_MAX} bytes")
+    return data
+
+
+def _parse_keys(data: bytes) -> dict[str, Any]:
+    """Key id → (key, its algorithms); keys that nobody here can use are left out."""
+    import jwt
+
+    try:
+        found = json.loads(data)
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+    if not isinstance(found, dict) or not isinstance(found.get("keys"), list):
+        raise ValueError("is no JSON Web Key Set")  # noqa: TRY004  # a document's fault, as any other
+    keys: dict[str, Any] = {}
+    for item in found["keys"][:KEYS_MAX]:
+        usable = isinstance(item, dict) and isinstance(item.get("kid"), str) and item.get("use", "sig") == "sig"
+        algorithms = ALGORITHMS.get(str(item.get("kty")), frozenset()) if usable else frozenset()
+        if isinstance(item, dict) and "alg" in item:
+            algorithms &= {item["alg"]}
+        for algorithm in sorted(algorithms):
+            try:
+                key = jwt.PyJWK(item, algorithm).key
+            except (jwt.PyJWTError, ValueError, TypeError, KeyError):
+                continue
+            keys[item["kid"]] = (key, algorithms)
+            break
+    return keys
+
+
+class TokenChecker:
+    """Who a token says its bearer is, if it is to be believed."""
+
+    def __init__(self, settings: SaslSettings, keys: KeySet | None) -> None:
+        """ConfigError where nothing says whom to believe."""
+        try:
+            import jwt
+        except ImportError:
+            raise StartupError("OAUTHBEARER needs the extra: pip install kafkalite[oauth]") from None
+        self._jwt = jwt
+        self._keys = keys
+        self._unsecured = settings.sasl_oauthbearer_allow_unsecured_tokens
+        self._audience = list(settings.sasl_oauthbearer_expected_audience) or None
+        self._issuer = settings.sasl_oauthbearer_expected_issuer
+        self._skew_s = settings.sasl_oauthbearer_clock_skew_seconds
+        self._user_claim = settings.sasl_oauthbearer_sub_claim_name
+        self._scope_claim = settings.sasl_oauthbearer_scope_claim_name
+
+    def check(self, token: str) -> Mapping[str, Any]:
+        """The claims of a good token; Refused."""
+        try:
+            claims = self._decode(token)
+            if not 0 < claims["exp"] < TIME_S_MAX:
+                raise Refused("a token with an end that is none")
+        except (self._jwt.PyJWTError, ValueError, TypeError, RecursionError, OverflowError) as error:
+            raise Refused(f"a token that is not believed: {str(error)[:200]}") from None
+        user = claims.get(self._user_claim)
+        if not isinstance(user, str) or not user.strip():
+            raise Refused(f"a token without the claim {self._user_claim}")
+        scope = claims.get(self._scope_claim, [])
+        scopes = scope.split() if isinstance(scope, str) else scope
+        if not isinstance(scopes, list) or len({str(one).strip() for one in scopes}) < len(scopes):
+            raise Refused(f"a token whose {self._scope_claim} names something twice")
+        return claims
+
+    def _decode(self, token: str) -> dict[str, Any]:
+        header = self._jwt.get_unverified_header(token)
+        algorithm = str(header.get("alg"))
+        if "crit" in header:
+            raise Refused("a token with extensions that it calls critical")
+        options: dict[str, Any] = {"require": ["exp", "iat"], "verify_aud": self._audience is not None}
+        if algorithm == "none" and self._unsecured and token.endswith("."):
+            options["verify_signature"] = False
+            options |= dict.fromkeys(("verify_exp", "verify_iat", "verify_nbf", "verify_iss"), True)
+            key: Any = None
+            allowed = ["none"]
+        else:
+            found = None if self._keys is None else self._keys.find(str(header.get("kid")))
+            if found is None or algorithm not in found[1]:
+                raise Refused(f"a token by the key {str(header.get('kid'))[:64]!r}, {algorithm[:16]!r}")
+            key, allowed = found[0], [algorithm]
+        claims: dict[str, Any] = self._jwt.decode(
+            token,
+            key,
+            algorithms=allowed,
+            audience=self._audience,
+            issuer=self._issuer,
+            leeway=self._skew_s,
+            options=options,  # type: ignore[arg-type]  # by the names that its own type has
+        )
+        return claims

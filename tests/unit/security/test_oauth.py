@@ -1,0 +1,284 @@
+"""Bearer tokens: which are believed, by which keys, and how seldom keys are asked for."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkalite.errors import ConfigError
+from kafkalite.security import oauth
+from kafkalite.security.oauth import BearerServer, KeySet, TokenChecker
+from kafkalite.security.sasl import Refused
+from kafkalite.settings.areas.sasl import SaslSettings
+from tests.kit.processes.broker import wait_until
+
+RSA = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+OTHER_RSA = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+EC = ec.generate_private_key(ec.SECP256R1())
+ED = ed25519.Ed25519PrivateKey.generate()
+PUBLIC_PEM = RSA.public_key().public_bytes(
+    serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+)  # fmt: skip
+
+
+def document() -> bytes:
+    keys = [
+        json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(RSA.public_key())) | {"kid": "rsa"},
+        json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(RSA.public_key())) | {"kid": "only", "alg": "RS512"},
+        json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(RSA.public_key())) | {"kid": "sealing", "use": "enc"},
+        json.loads(jwt.algorithms.ECAlgorithm.to_jwk(EC.public_key())) | {"kid": "ec"},
+        json.loads(jwt.algorithms.OKPAlgorithm.to_jwk(ED.public_key())) | {"kid": "ed"},
+        {"kty": "oct", "kid": "shared", "k": base64.urlsafe_b64encode(PUBLIC_PEM).decode()},
+        {"kty": "RSA", "kid": "broken", "n": "!", "e": "AQAB"},
+        {"kty": "RSA"},
+        "no key at all",
+    ]
+    return json.dumps({"keys": keys}).encode()
+
+
+def settings(**more: Any) -> SaslSettings:
+    values = {"sasl_oauthbearer_jwks_endpoint_url": "https://issuer/keys", **more}
+    return SaslSettings(**values)
+
+
+@pytest.fixture(scope="module")
+def keys() -> Iterator[KeySet]:
+    found = KeySet(settings(), lambda _url: document())
+    found.start()
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def server(keys: KeySet) -> Callable[..., BearerServer]:
+    def make(**more: Any) -> BearerServer:
+        return BearerServer(
+            TokenChecker(settings(**more), keys).check, more.get("sasl_oauthbearer_sub_claim_name", "sub")
+        )
+
+    return make
+
+
+def claims(**more: Any) -> dict[str, Any]:
+    now = int(time.time())
+    found = {"sub": "alice", "iat": now, "exp": now + 600, **more}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def token(key: Any = RSA, algorithm: str = "RS256", kid: str | None = "rsa", headers: Any = None, **more: Any) -> str:
+    return jwt.encode(claims(**more), key, algorithm, {**({"kid": kid} if kid else {}), **(headers or {})})
+
+
+def first(text: str) -> bytes:
+    return b"n,,\x01auth=Bearer " + text.encode() + b"\x01\x01"
+
+
+@pytest.mark.parametrize(
+    ("key", "algorithm", "kid"),
+    [(RSA, "RS256", "rsa"), (RSA, "PS384", "rsa"), (RSA, "RS512", "only"), (EC, "ES256", "ec"), (ED, "EdDSA", "ed")],
+)
+def test_good_tokens_of_each_kind_of_key(
+    server: Callable[..., BearerServer], key: Any, algorithm: str, kid: str
+) -> None:
+    one = server()
+    assert not one.quick
+    assert one.respond(first(token(key, algorithm, kid, exp=2_000_000_000))) == b""
+    assert (one.user, one.expires_ms) == ("alice", 2_000_000_000_000)
+
+
+def assert_refused(one: BearerServer, message: bytes) -> None:
+    assert one.respond(message) == b'{"status":"invalid_token"}'
+    assert one.quick
+    with pytest.raises(Refused):
+        one.respond(b"\x01")
+    assert one.user is None
+
+
+def unsigned() -> str:
+    return jwt.encode(claims(), None, "none", {"kid": "rsa"})
+
+
+def by_public_key() -> str:
+    """Signed with the RSA key's public half as if it were a shared secret."""
+    header = base64.urlsafe_b64encode(b'{"alg":"HS256","kid":"rsa"}').rstrip(b"=")
+    body = base64.urlsafe_b64encode(json.dumps(claims()).encode()).rstrip(b"=")
+    algorithm = jwt.algorithms.HMACAlgorithm(jwt.algorithms.HMACAlgorithm.SHA256)
+    signature = algorithm.sign(header + b"." + body, PUBLIC_PEM)
+    return b".".join((header, body, base64.urlsafe_b64encode(signature).rstrip(b"="))).decode()
+
+
+BAD = {
+    "unsigned": unsigned,
+    "a public key as a secret": by_public_key,
+    "a shared secret of the document": lambda: token(PUBLIC_PEM.replace(b"-----", b""), "HS256", "shared"),
+    "another key": lambda: token(OTHER_RSA),
+    "a key that is not there": lambda: token(kid="absent"),
+    "no key named": lambda: token(kid=None),
+    "an algorithm that the key is not for": lambda: token(RSA, "RS256", "only"),
+    "a key for sealing": lambda: token(kid="sealing"),
+    "expired": lambda: token(exp=int(time.time()) - 31),
+    "issued ahead": lambda: token(iat=int(time.time()) + 100),
+    "not yet": lambda: token(nbf=int(time.time()) + 100),
+    "no end": lambda: token(exp=None),
+    "no begin": lambda: token(iat=None),
+    "an end that is none": lambda: token(exp="soon"),
+    "an end out of reach": lambda: token(exp=10**400),
+    "nobody": lambda: token(sub=None),
+    "an empty name": lambda: token(sub=" "),
+    "a name that is a list": lambda: token(sub=["alice"]),
+    "scopes twice": lambda: token(scope="a b a"),
+    "scopes that are a number": lambda: token(scope=7),
+    "critical extensions": lambda: token(headers={"crit": ["exp"], "exp": 1}),
+    "a token in a token": lambda: jwt.api_jws.PyJWS().encode(
+        token().encode(), RSA, "RS256", {"kid": "rsa", "cty": "JWT"}
+    ),
+    "keys of its own": lambda: token(
+        OTHER_RSA, headers={"jku": "http://127.0.0.1:1/keys", "x5u": "http://127.0.0.1:1"}
+    ),
+    "no token": lambda: "abc",
+    "dots": lambda: "..",
+    "long": lambda: "x" * 70_000,
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_tokens_that_are_not_believed(server: Callable[..., BearerServer], name: str) -> None:
+    assert_refused(server(), first(BAD[name]()))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"\x01",
+        b"n,,\x01\x01",
+        b"y,,\x01auth=Bearer x\x01\x01",
+        b"p=tls-unique,,\x01auth=Bearer x\x01\x01",
+        b"n,,\x01auth=Basic x\x01\x01",
+        b"n,,\x01auth=Bearer \x01\x01",
+        b"n,,\x01auth=Bearer x\x01",
+        b"n,,auth=Bearer x\x01\x01",
+        b"n,,\x01auth=Bearer x\0\x01\x01",
+        b"\xff" * 100,
+    ],
+)
+def test_messages_that_follow_no_grammar(server: Callable[..., BearerServer], message: bytes) -> None:
+    assert_refused(server(), message)
+
+
+def test_issuer_audience_and_names_of_claims(server: Callable[..., BearerServer]) -> None:
+    more = {
+        "sasl_oauthbearer_expected_issuer": "https://us",
+        "sasl_oauthbearer_expected_audience": ("kafka", "other"),
+        "sasl_oauthbearer_sub_claim_name": "client",
+    }
+    good = {"iss": "https://us", "aud": ["kafka"], "client": "bob", "sub": "x"}
+    one = server(**more)
+    assert one.respond(first(token(**good))) == b""
+    assert one.user == "bob"
+    for bad in ({"iss": "https://them"}, {"iss": None}, {"aud": "elsewhere"}, {"aud": None}, {"client": None}):
+        assert_refused(server(**more), first(token(**good | bad)))
+    assert server().respond(first(token(aud="anything", iss="anybody"))) == b""
+
+
+def test_user_that_is_acted_for_is_the_tokens_own(server: Callable[..., BearerServer]) -> None:
+    message = first(token(sub="a,b"))
+    assert server().respond(message.replace(b"n,,", b"n,a=a=2Cb,")) == b""
+    assert_refused(server(), message.replace(b"n,,", b"n,a=other,"))
+    assert server().respond(message[:-1] + b"traceId=7\x01\x01") == b""
+
+
+def test_unsecured_tokens_need_a_setting_that_says_so(server: Callable[..., BearerServer]) -> None:
+    one = server(sasl_oauthbearer_allow_unsecured_tokens=True)
+    assert one.respond(first(unsigned())) == b""
+    assert one.user == "alice"
+    expired = jwt.encode(claims(exp=int(time.time()) - 100), None, "none")
+    assert_refused(server(sasl_oauthbearer_allow_unsecured_tokens=True), first(expired))
+    assert_refused(server(sasl_oauthbearer_allow_unsecured_tokens=True), first(unsigned() + "eA"))
+    assert_refused(server(sasl_oauthbearer_allow_unsecured_tokens=True), first(by_public_key()))
+
+
+def test_keys_that_are_not_known_are_fetched_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    documents = [json.dumps({"keys": []}).encode(), document()]
+    reads: list[str] = []
+
+    def read(url: str) -> bytes:
+        reads.append(url)
+        return documents[min(len(reads), len(documents)) - 1]
+
+    monkeypatch.setattr(oauth, "FETCH_INTERVAL_S_MIN", 0.0)
+    found = KeySet(settings(), read)
+    found.start()
+    try:
+        wait_until(lambda: found.fetch_count >= 1, 60, "the first fetch")
+        assert found.find("rsa") is not None, "a new key is found by asking again"
+        assert len(reads) == 2
+        monkeypatch.setattr(oauth, "FETCH_INTERVAL_S_MIN", 3600.0)
+        assert [found.find(f"absent {i}") for i in range(10_000)] == [None] * 10_000
+        assert len(reads) == 2
+        assert set(reads) == {"https://issuer/keys"}
+    finally:
+        found.stop()
+
+
+def test_keys_stay_when_the_document_cannot_be_had() -> None:
+    answers: list[Any] = [document(), OSError("gone"), b"{", b"[]", b'{"keys": 7}', b"[" * 100_000, document()]
+    count = len(answers)
+
+    def read(_url: str) -> bytes:
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, OSError):
+            raise answer
+        return bytes(answer)
+
+    more = {
+        "sasl_oauthbearer_jwks_endpoint_refresh_ms": 1,
+        "sasl_oauthbearer_jwks_endpoint_retry_backoff_ms": 1,
+        "sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms": 2,
+    }
+    found = KeySet(settings(**more), read)
+    found.start()
+    try:
+        wait_until(lambda: found.fetch_count >= 1, 60, "the first fetch")
+        while found.fetch_count < count:
+            assert found.find("rsa") is not None
+    finally:
+        found.stop()
+
+
+def test_file_of_keys_is_read_at_the_start(tmp_path: Any) -> None:
+    path = tmp_path / "keys.json"
+    path.write_bytes(document())
+    found = KeySet(settings(sasl_oauthbearer_jwks_endpoint_url=path.as_uri()))
+    found.start()
+    assert found.find("ec") is not None
+    found.stop()
+    for content in (b"", b"x" * 2_000_000):
+        path.write_bytes(content)
+        with pytest.raises(ConfigError, match="jwks"):
+            KeySet(settings(sasl_oauthbearer_jwks_endpoint_url=path.as_uri())).start()
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1/keys", "ftp://x/y", "keys.json", "data:,x"])
+def test_documents_elsewhere_are_not_read(url: str) -> None:
+    with pytest.raises(ValueError, match="neither https nor a file"):
+        oauth.read_document(url)
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_refused(data: bytes) -> None:
+    one = BearerServer(TokenChecker(settings(), None).check, "sub")
+    assert_refused(one, data)
+    assert_refused(
+        BearerServer(TokenChecker(settings(), None).check, "sub"), b"n,,\x01auth=Bearer " + data + b"\x01\x01"
+    )
