@@ -83,6 +83,7 @@ PERMISSIONS: Final[dict[int, Permissions]] = {
     api.SYNC_GROUP: _MEMBER,
     api.DESCRIBE_GROUPS: _asks((DESCRIBE, GROUP)),
     api.LIST_GROUPS: _asks((DESCRIBE, CLUSTER), (DESCRIBE, GROUP)),
+    api.SASL_HANDSHAKE: _asks(),
     api.API_VERSIONS: _asks(),
     api.CREATE_TOPICS: _asks(*_TOPIC_CREATION, (DESCRIBE_CONFIGS, TOPIC)),
     api.DELETE_TOPICS: _asks((DELETE, CLUSTER), (DELETE, TOPIC), (DESCRIBE, TOPIC)),
@@ -102,11 +103,19 @@ PERMISSIONS: Final[dict[int, Permissions]] = {
     api.DESCRIBE_CONFIGS: _asks(*_CONFIGS),
     api.ALTER_CONFIGS: _ALTERS_CONFIGS,
     api.DESCRIBE_LOG_DIRS: _gate(DESCRIBE),
+    api.SASL_AUTHENTICATE: _asks(),
     api.CREATE_PARTITIONS: _asks((ALTER, TOPIC)),
+    api.CREATE_DELEGATION_TOKEN: _asks(),
+    api.RENEW_DELEGATION_TOKEN: _asks(),
+    api.EXPIRE_DELEGATION_TOKEN: _asks(),
+    api.DESCRIBE_DELEGATION_TOKEN: _asks(),
     api.DELETE_GROUPS: _asks((DELETE, GROUP)),
     api.INCREMENTAL_ALTER_CONFIGS: _ALTERS_CONFIGS,
     api.LIST_PARTITION_REASSIGNMENTS: _gate(DESCRIBE),
     api.OFFSET_DELETE: _asks((DELETE, GROUP), (READ, TOPIC)),
+    api.DESCRIBE_CLIENT_QUOTAS: _gate(DESCRIBE_CONFIGS),
+    api.DESCRIBE_USER_SCRAM_CREDENTIALS: _gate(DESCRIBE),
+    api.ALTER_USER_SCRAM_CREDENTIALS: _asks((ALTER, CLUSTER)),
     api.DESCRIBE_CLUSTER: _asks((DESCRIBE, CLUSTER)),
     api.DESCRIBE_PRODUCERS: _asks((READ, TOPIC)),
     api.DESCRIBE_TRANSACTIONS: _asks((DESCRIBE, TRANSACTIONAL_ID), (DESCRIBE, TOPIC)),
@@ -185,9 +194,12 @@ def cluster_operations(context: RequestContext) -> int:
 def refused(context: RequestContext) -> Any:
     """The answer to somebody who may not come through the API's gate; None: go on."""
     gate = PERMISSIONS[context.api_key].gate
-    if gate is None or allows(context, gate, CLUSTER):
-        return None
-    known = api.APIS[context.api_key]
+    return None if gate is None or allows(context, gate, CLUSTER) else closed_gate(context.api_key)
+
+
+def closed_gate(api_key: int) -> Any:
+    """What whoever may not come through an API's gate is told."""
+    known = api.APIS[api_key]
     make = getattr(import_module(f"kafkalite.protocol.messages.{known.module}"), f"{known.name}Response")
     response = make(error_code=CODES[CLUSTER])
     if hasattr(response, "error_message"):

@@ -8,9 +8,11 @@ Thread rule: both run on the I/O pool.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.errors import ErrorCode, KafkaError
+from kafkalite.handlers.permissions import ALTER, CLUSTER, CODES, allows
 from kafkalite.log.journal import credential_change, credential_deletion
 from kafkalite.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -79,6 +81,10 @@ def _described(
 def alter(context: RequestContext, request: AlterUserScramCredentialsRequest) -> AlterUserScramCredentialsResponse:
     logs = context.broker.logs
     problems: dict[str, _Problem | None] = {}
+    if not allows(context, ALTER, CLUSTER):
+        names = {item.name for item in request.deletions} | {item.name for item in request.upsertions}
+        denied = AlterUserScramCredentialsResult(error_code=CODES[CLUSTER], error_message=None)
+        return AlterUserScramCredentialsResponse(results=[replace(denied, user=name) for name in sorted(names)])
 
     def decide() -> list[dict[str, Any]]:
         changes, found = _decide(request, logs.credentials)

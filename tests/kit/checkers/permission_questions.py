@@ -19,10 +19,15 @@ from kafkalite.protocol.messages import describe_topic_partitions as dtp
 from kafkalite.protocol.messages import incremental_alter_configs as iac
 from kafkalite.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kafkalite.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from kafkalite.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+)
 from kafkalite.protocol.messages.api_versions import ApiVersionsRequest
 from kafkalite.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kafkalite.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kafkalite.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from kafkalite.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from kafkalite.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kafkalite.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkalite.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
@@ -30,13 +35,17 @@ from kafkalite.protocol.messages.delete_groups import DeleteGroupsRequest
 from kafkalite.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kafkalite.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kafkalite.protocol.messages.describe_acls import DescribeAclsRequest
+from kafkalite.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from kafkalite.protocol.messages.describe_cluster import DescribeClusterRequest
 from kafkalite.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kafkalite.protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
 from kafkalite.protocol.messages.describe_groups import DescribeGroupsRequest
 from kafkalite.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from kafkalite.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from kafkalite.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from kafkalite.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from kafkalite.protocol.messages.end_txn import EndTxnRequest
+from kafkalite.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from kafkalite.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kafkalite.protocol.messages.heartbeat import HeartbeatRequest
@@ -71,6 +80,9 @@ from kafkalite.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkalite.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
+from kafkalite.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from kafkalite.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from kafkalite.protocol.messages.sync_group import SyncGroupRequest
 from kafkalite.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -434,6 +446,17 @@ def _cluster_questions() -> Iterator[Question]:
     for asked in (False, True):
         request = DescribeClusterRequest(include_cluster_authorized_operations=asked)
         yield f"cluster {asked}", api.DESCRIBE_CLUSTER, _plain(request)
+    yield "mechanisms", api.SASL_HANDSHAKE, _plain(SaslHandshakeRequest(mechanism="PLAIN"))
+    yield "a sign-in", api.SASL_AUTHENTICATE, _plain(SaslAuthenticateRequest(auth_bytes=b"x"))
+    yield "quotas", api.DESCRIBE_CLIENT_QUOTAS, _plain(DescribeClientQuotasRequest(components=[], strict=False))
+    yield "users", api.DESCRIBE_USER_SCRAM_CREDENTIALS, _plain(DescribeUserScramCredentialsRequest(users=None))
+    gone = ScramCredentialDeletion(name="nobody", mechanism=1)
+    deletion = AlterUserScramCredentialsRequest(deletions=[gone], upsertions=[])
+    yield "users to delete", api.ALTER_USER_SCRAM_CREDENTIALS, _plain(deletion)
+    yield "a token", api.CREATE_DELEGATION_TOKEN, _plain(CreateDelegationTokenRequest(max_lifetime_ms=1000))
+    yield "a token to renew", api.RENEW_DELEGATION_TOKEN, _plain(RenewDelegationTokenRequest(hmac=b"x"))
+    yield "a token to end", api.EXPIRE_DELEGATION_TOKEN, _plain(ExpireDelegationTokenRequest(hmac=b"x"))
+    yield "tokens", api.DESCRIBE_DELEGATION_TOKEN, _plain(DescribeDelegationTokenRequest(owners=None))
     yield "names of settings", api.LIST_CONFIG_RESOURCES, _named_settings
 
 

@@ -6,6 +6,7 @@ The client `admin` is a super user; on the listener PLAINTEXT everybody is User:
 from __future__ import annotations
 
 import socket
+import ssl
 from typing import TYPE_CHECKING, Any, Self
 
 from kafkalite import protocol
@@ -98,6 +99,7 @@ class AclBroker(TlsBroker):
         super().__init__(directory, **texts)
         self._askers: dict[str, Asker] = {}
         self._opened: list[Asker] = []
+        self._contexts: dict[str, ssl.SSLContext] = {}
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -113,10 +115,10 @@ class AclBroker(TlsBroker):
         if not name:
             connection: socket.socket = self.connect("PLAINTEXT")
         else:
-            path = self.directory / f"{name}.pem"
-            if not path.exists():
-                self.authority.issue(name, client=True).write_pem(path)
-            connection = self.secure(self.context(path))
+            if name not in self._contexts:
+                identity = self.authority.issue(name, client=True)
+                self._contexts[name] = self.context(identity.write_pem(self.directory / f"{name}.pem"))
+            connection = self.secure(self._contexts[name])
         asker = Asker(connection)
         self._opened.append(asker)
         return asker
