@@ -4,7 +4,7 @@
                   ▲
                   └─ complete(response), once, from any thread, before or after
 
-Nobody's thread is held meanwhile. What is never completed holds the answers behind it on the same connection, so
+Nobody's thread is held meanwhile. What is never completed holds the answers after it on the same connection, so
 whoever makes a Deferred sees to its end, at the broker's stop too.
 
 Thread rule: `complete` and `then` from any thread, each once. The function given to `then` is called with no lock of

@@ -56,7 +56,7 @@ class Dispatcher:
             return None
         context = RequestContext(self._services, connection, key, version, name)
         try:
-            # One connection's requests take effect in order: behind one that is on the pool, the next goes too.
+            # One connection's requests take effect in order: after one that is on the pool, the next goes too.
             if not self._services.pool.has_jobs(connection) and not row.blocks(context, request):
                 response = self._respond(row, context, request)
                 if not isinstance(response, Deferred):

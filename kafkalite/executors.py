@@ -48,7 +48,7 @@ class Worker(Protocol):
         """Begins with a first turn, soon."""
 
     def call_locked(self) -> None:
-        """There is work: another turn begins soon, behind the one that may be running. The caller holds `lock`."""
+        """There is work: another turn begins soon, after the one that may be running. The caller holds `lock`."""
 
     def stop(self) -> None:
         """Returns when no turn runs nor will: none begins any more, but the one that is called for already.
@@ -98,7 +98,7 @@ class ThreadWorker:
         self._thread.start()
 
     def call_locked(self) -> None:
-        """There is work: another turn begins soon, behind the one that may be running. The caller holds `lock`."""
+        """There is work: another turn begins soon, after the one that may be running. The caller holds `lock`."""
         if not self._called:
             self._called = True
             self._ready.notify()

@@ -4,7 +4,7 @@
     duplicated   a record beyond the first of a message
     unreported   the stage has it, no increment vouches for it: its producer died, or reports it soon
 
-A window is closed once its end, and a time of grace behind it, have passed; an open one is not judged. Messages have
+A window is closed once its end, and a time of grace after it, have passed; an open one is not judged. Messages have
 numbers, so in the same window seven that are lost and seven that came twice do not cancel out.
 
 Pure functions.

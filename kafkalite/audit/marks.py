@@ -61,7 +61,7 @@ def mark(run: int, sequence: int, timestamp: int, server: bytes) -> bytes:
 def with_marks(
     columns: RecordColumns, timestamps: NDArray[np.int64], *, run: int, first: int, server: bytes
 ) -> RecordColumns:
-    """The records, each with a mark behind its own headers; sequences count from `first`."""
+    """The records, each with a mark after its own headers; sequences count from `first`."""
     count = len(columns)
     rows = np.zeros(count, [*LAYOUT, ("server", f"S{len(server)}")])
     rows["version"] = VERSION
@@ -82,7 +82,7 @@ def with_marks(
 
 
 def joined(own: HeaderColumns, added: HeaderColumns) -> HeaderColumns:
-    """The headers of each record, and one more behind them."""
+    """The headers of each record, and one more after them."""
     counts = own.record_ends - own.record_starts
     ends = np.cumsum(counts + 1)
     starts = ends - counts - 1

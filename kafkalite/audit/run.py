@@ -145,7 +145,7 @@ def read_loaded(
 
 
 def named_messages(verdict: Verdict, reported: Reported, stages: dict[str, Count]) -> list[Named]:
-    """The messages behind the differences, of runs that have some.
+    """The messages that the differences are made of, of runs that have some.
 
     Numbers know no windows: those of windows that are not judged may be among them.
     """

@@ -73,7 +73,7 @@ def ranges_of(
 def mirror_progress(source: Client, target: Client, name: str) -> dict[TopicPartition, int]:
     """Up to where each partition of `source` is copied, as the mirror of that name wrote it into `target`.
 
-    A topic that was made anew since then is not copied at all.
+    A topic that was recreated since then is not copied at all.
 
     NothingToCompare when no mirror of that name ever was.
     """

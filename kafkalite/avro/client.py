@@ -112,7 +112,7 @@ class RegistryClient:
         self.close()
 
     def close(self) -> None:
-        """Drops the connection; the next question connects anew."""
+        """Drops the connection; the next question connects again."""
         with self._lock:
             if self._connection is not None:
                 self._connection.close()

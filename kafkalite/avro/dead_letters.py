@@ -2,7 +2,7 @@
 
     headers of a dead letter:  those of the record, in their order │ dlq.topic │ dlq.partition │ dlq.offset │ dlq.error
 
-Numbers are decimal text. `restore` takes the added headers off again, so that a letter can be sent anew once its cause
+Numbers are decimal text. `restore` takes the added headers off again, so that a letter can be sent again once its cause
 is mended.
 
 Pure functions over columns; a batch has few bad records, so they go through Python one by one.

@@ -9,7 +9,7 @@ The reader's schema is fixed when the decoder is made, so the columns are the sa
 on to a newer schema needs no restart here, since an id that comes for the first time is fetched and resolved. What such
 a schema lacks is filled with the reader's defaults, what it has more is stepped over.
 
-A body has to be used up: bytes behind the record are an error, unlike in most deserialisers, since garbage is otherwise
+A body has to be used up: bytes after the record are an error, unlike in most deserialisers, since garbage is otherwise
 taken for a record now and then.
 
 Needs pyarrow. Thread rule: one thread at a time.
@@ -39,7 +39,7 @@ HEADER_SIZE: Final = 5
 MODES: Final = ("failfast", "permissive", "dlq")
 NULL_ROOT: Final = -1
 PROGRAM_COUNT_MAX: Final = 10_000
-"""Writers' schemas with a program; more begin anew."""
+"""Writers' schemas with a program; more begin again."""
 NO_HEADER: Final = "it does not begin with 0x00 and a schema id"
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kafkalite.record.columns import BytesColumn
 
 DECODER_COUNT_MAX: Final = 1000
-"""Schemas with a decoder; more begin anew."""
+"""Schemas with a decoder; more begin again."""
 DIGITS: Final = {"ms": 3, "us": 6, "ns": 9}
 EPOCH: Final = dt.datetime.fromtimestamp(0, dt.UTC).replace(tzinfo=None)
 

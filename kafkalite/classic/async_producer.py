@@ -3,7 +3,7 @@
     send ─▶ queue (queue.size) ─▶ send thread: batch.size events, or queue.time ms after the last batch ─▶ event handler
 
 A full queue drops the event at once and says so (queue.enqueueTimeout.ms = 0), waits for ever (negative), or waits so
-many milliseconds. A batch that fails is logged and lost, counted in `failed_count`. Source: kafka-0.7.md section 6.
+many milliseconds. A batch that fails is logged and lost, counted in `failed_count`. Source: docs/kafka-0.7.md, fact 6.
 
 Thread rule: any thread may send; hooks of the callback handler that see the queue run on the send thread.
 """
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _END: Final = QueueItem(None, "", -1)
-"""Behind it nothing is sent any more."""
+"""After it nothing is sent any more."""
 
 
 class AsyncProducer:

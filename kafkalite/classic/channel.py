@@ -90,7 +90,7 @@ class Channel:
             raise
 
     def close(self) -> None:
-        """Closes the socket; the next use connects anew."""
+        """Closes the socket; the next use connects again."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None

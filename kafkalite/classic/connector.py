@@ -6,9 +6,9 @@
 
 A rebalance stops the fetchers, clears the streams, commits (always), reads the group afresh, gives the owner nodes
 back, claims its share, and starts fetchers. Changes that come meanwhile are merged into one more; one that failed for
-good is begun anew after RETRY_S. A lost session means everything again; a connection that stays away longer than the
+good is begun again after RETRY_S. A lost session means everything again; a connection that stays away longer than the
 session may last stops the fetchers, since others may own the partitions by now. Until then a lost connection changes
-nothing. Source: kafka-0.7.md section 5; departures: docs/kafka-0.7.md.
+nothing. Source: docs/kafka-0.7.md, fact 5, which also says where this departs from it.
 
 Thread rule: any thread may commit or shut down. `_rebalancing` is held through a rebalance; `_wake` guards the flags
 that kazoo's callbacks set. Threads: one watcher, one committer, one fetcher a broker, and at the end one that leaves
@@ -111,7 +111,7 @@ class ConsumerConnector:
         return streams
 
     def commit_offsets(self) -> None:
-        """Stores, for each owned partition, the offset behind the last message handed out. Failures are logged.
+        """Stores, for each owned partition, the offset after the last message handed out. Failures are logged.
 
         Nothing is stored while ZooKeeper is away: others may own the partitions when it is back. Nor is anything once a
         rebalance has begun meanwhile, which commits itself: the next owner may have stored more by then.

@@ -104,7 +104,7 @@ class MessageSet:
 
     @property
     def valid_size(self) -> int:
-        """Bytes of its whole outer messages; the next fetch begins behind them. InvalidMessageSize."""
+        """Bytes of its whole outer messages; the next fetch begins after them. InvalidMessageSize."""
         return valid_size(self.data)
 
 

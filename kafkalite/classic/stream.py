@@ -47,7 +47,7 @@ class Position:
 
     @property
     def consumed(self) -> int:
-        """The offset behind the last message that was handed out."""
+        """The offset after the last message that was handed out."""
         iterator = self._iterator
         return self._offset if iterator is None else int(iterator.next_offset)
 

@@ -170,7 +170,7 @@ def sentence(error: OSError) -> str:
 
 
 def open_standard_streams() -> None:
-    """Whatever of 0, 1 and 2 was closed by who started us leads to /dev/null: else a socket or a log would be opened
+    """Opens /dev/null as those of 0, 1 and 2 that whoever started us has closed: else a socket or a log would be opened
     there, and be written to as if it were the terminal."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= STDERR:
         pass

@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     target = reset.add_mutually_exclusive_group(required=True)
     target.add_argument("--to-earliest", action="store_true", help="to the first record there is")
-    target.add_argument("--to-latest", action="store_true", help="behind the last")
+    target.add_argument("--to-latest", action="store_true", help="after the last")
     target.add_argument("--to-datetime", metavar="TIME", type=moment, help="to the first record not older")
     target.add_argument("--to-offset", metavar="OFFSET", type=natural)
     target.add_argument("--shift-by", metavar="N", type=int, help="so many records on, or back when below 0")

@@ -96,7 +96,7 @@ def segments_of(paths: list[Path]) -> list[Path]:
 
 
 class Batch(NamedTuple):
-    """One batch of a segment, and the bytes behind its header."""
+    """One batch of a segment, and the bytes after its header."""
 
     position: int
     info: BatchInfo
@@ -258,7 +258,7 @@ def walk(segment: Segment) -> Iterator[Batch]:
 
 
 def batches_in(segment: Segment, view: memoryview) -> Iterator[Batch]:
-    """Copies of the batches, and what the bytes behind them are."""
+    """Copies of the batches, and what the bytes after them are."""
     from kafkalite._native.wire.batch import BatchError, crc_matches, read_info
 
     position = 0
@@ -295,7 +295,7 @@ def note_batch(segment: Segment, batch: Batch) -> None:
 
 
 def note_tail(segment: Segment, tail: memoryview, position: int, reason: str) -> None:
-    """Bytes behind the last batch: preallocated zeros are none of our business, others are."""
+    """Bytes after the last batch: preallocated zeros are none of our business, others are."""
     with tail:
         zeros = bytes(ZERO_CHECK_SIZE)
         for start in range(0, len(tail), ZERO_CHECK_SIZE):
@@ -376,7 +376,7 @@ def check_native_index(segment: Segment) -> None:
 
 
 def check_kafka_index(segment: Segment) -> None:
-    """Kafka's own .index beside it: relative offset of a batch's last record, position; zeros behind the last entry."""
+    """Kafka's own .index beside it: relative offset of a batch's last record, position; zeros after the last entry."""
     path = segment.path.with_suffix(KAFKA_INDEX_SUFFIX)
     if not path.is_file():
         return

@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-a", "--acks", choices=tuple(ACKS), default="all", help="default: all")
     parser.add_argument("--timestamp", metavar="TIME", type=moment, help="of every record (default: now)")
     parser.add_argument("--batch-size", metavar="BYTES", type=count, default=1024 * 1024 - 1024, help="at most")
-    parser.add_argument("--transactional-id", metavar="ID", help="all of the input or nothing; fences an elder command")
+    parser.add_argument("--transactional-id", metavar="ID", help="all of the input or nothing; fences an older command")
     parser.add_argument(
         "--transaction-timeout", metavar="S", type=seconds, help="the broker aborts after so long (default: 60)"
     )

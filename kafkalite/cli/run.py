@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data-dir", metavar="DIR", type=directory, help="where the logs are kept (log.dirs)")
     parser.add_argument("--listeners", metavar="LIST", help=f"default: {LISTENERS}")
     parser.add_argument("--log-level", choices=LEVELS, default="warning", help="default: warning")
-    parser.add_argument("command", metavar="CMD", nargs="+", help="behind --: the command and its arguments")
+    parser.add_argument("command", metavar="CMD", nargs="+", help="after --: the command and its arguments")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -96,7 +96,7 @@ def _password() -> str:
 
 
 def _lines(file: Path, *, missing_ok: bool = False) -> list[str]:
-    """Of a file that is whole; UsageError, StartupError for one that is not, since it is written anew."""
+    """Of a file that is whole; UsageError, StartupError for one that is not, since it is rewritten."""
     if not file.exists():
         if missing_ok:
             return []

@@ -143,7 +143,7 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        """Drops every connection. Idempotent; the next question connects anew."""
+        """Drops every connection. Idempotent; the next question connects again."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()

@@ -7,7 +7,7 @@
     START             ApiVersions 0-4; an unknown version or a bad name is answered, and may be asked again
     EXPECT_HANDSHAKE  SaslHandshake alone, as START does. A mechanism that is not offered: 33 with those that are, and a
                       close
-    TOKENS            SaslAuthenticate, or, after SaslHandshake 0, tokens behind their length and nothing else. A
+    TOKENS            SaslAuthenticate, or, after SaslHandshake 0, tokens after their length and nothing else. A
                       refusal is 58, a moment later, and a close; any other request is 34 and a close
     OPEN              requests. A client whose session ends (KIP-368) signs in again, as the same user and by the same
                       mechanism; when it is over nothing else is served

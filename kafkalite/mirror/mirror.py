@@ -1,7 +1,7 @@
 """Copies topics from one cluster to another: partition, key, value, headers and timestamp of each record, once.
 
     source ─▶ fetched batches ─▶ as they are: new producer, new CRC        ─▶ transaction ─▶ target
-                    │            decoded and encoded anew: small, cut,           ▲
+                    │            decoded and encoded again: small, cut,          ▲
                     ▼            compacted, old formats, the broker's time       │
               next offsets ──────────────────────────────────────────────── progress
 
@@ -92,7 +92,7 @@ class Copied:
     """Bytes of batches in the source."""
     transactions: int = 0
     notes: list[str] = field(default_factory=list)
-    """What an operator should know: ranges that were gone, topics made anew."""
+    """What an operator should know: ranges that were gone, recreated topics."""
 
     @property
     def record_count(self) -> int:
@@ -336,7 +336,7 @@ class Mirror:
             yield key, 0 if found is None else found.offset
 
     def _forget_old(self, topic: TopicDescription) -> None:
-        """A topic made anew under its old name begins anew."""
+        """A topic recreated under its old name begins again."""
         if self._ids.get(topic.name, topic.topic_id) != topic.topic_id:
             self._forget(topic.name)
         self._ids[topic.name] = topic.topic_id
@@ -361,7 +361,7 @@ class Mirror:
         return any(ids.get(name, self._ids[name]) != self._ids[name] for name in wanted)
 
     def _step_over(self, error: OffsetOutOfRange) -> None:
-        """Goes on behind what aged out of the source. Raises the error when that is not what happened."""
+        """Goes on after what aged out of the source. Raises the error when that is not what happened."""
         earliest = self._source.list_offsets(dict.fromkeys(self._committed, OFFSET_EARLIEST))
         gone = {key: row.offset for key, row in earliest.items() if row.offset > self._committed[key]}
         if not gone:

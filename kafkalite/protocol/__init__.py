@@ -69,7 +69,7 @@ def _compile(api_key: int, version: int, direction: str, *, strict: bool) -> Pro
 def decode_request(api_key: int, version: int, data: Buffer, *, objects_max: int = OBJECTS_MAX) -> Any:
     """The request whose body (without its header) is `data`; DecodeError if it is not one.
 
-    Bytes behind it are ignored, as Kafka does: librdkafka 2.16 asks for all topics in Metadata v13 with a null array of
+    Bytes after it are ignored, as Kafka does: librdkafka 2.16 asks for all topics in Metadata v13 with a null array of
     four bytes in place of one, so that three are left over.
 
     `objects_max` bounds structs and array items together, whatever the peer claims.

@@ -50,7 +50,7 @@ def encode_request_header(api_key: int, api_version: int, correlation_id: int, c
 
 
 def decode_request_header(data: bytes | bytearray | memoryview) -> RequestHeader:
-    """The header at the start of a request frame (behind its length)."""
+    """The header at the start of a request frame (after its length)."""
     view = memoryview(data)
     if len(view) < _REQUEST.size:
         raise DecodeError(f"request header: {_REQUEST.size} bytes needed, {len(view)} left", 0)
@@ -68,7 +68,7 @@ def decode_request_header(data: bytes | bytearray | memoryview) -> RequestHeader
 
 
 def request_body(api_key: int, api_version: int, data: bytes) -> memoryview:
-    """What is left of a request behind its client id once the header's tag buffer, if it has one, is stepped over."""
+    """What is left of a request after its client id once the header's tag buffer, if it has one, is stepped over."""
     view = memoryview(data)
     return view[_skip_tags(view, 0) :] if request_header_version(api_key, api_version) == 2 else view
 

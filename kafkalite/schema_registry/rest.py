@@ -3,7 +3,7 @@
     method, path ─▶ ROUTES ─▶ handler(request) ─▶ JSON
                                  └─ RegistryError ─▶ {"error_code": ..., "message": ...}
 
-Bodies and answers are application/vnd.schemaregistry.v1+json, or plain JSON for who asks for that. A question whose
+Bodies and answers are application/vnd.schemaregistry.v1+json, or plain JSON for whoever asks for that. A question whose
 answer would be "not found" is asked once more after the store has caught up with what other registries wrote.
 
 Thread rule: any thread.

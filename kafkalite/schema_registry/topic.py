@@ -2,7 +2,7 @@
 
     write: [take the turn] ─▶ decide ─▶ transaction ─▶ wait until the follower has read it ─▶ answer
                  ▲                           │
-                 └──── another registry took the turn: nothing was written, decide anew
+                 └──── another registry took the turn: nothing was written, decide again
 
 Any number of registries may share a topic, without a leader. All use one transactional id. Taking the turn is
 InitProducerId: it fences the registry that had it, and returns when what that one had begun is committed or aborted.
@@ -88,7 +88,7 @@ class TopicStore:
         self._refresh_lock = threading.Lock()
         self._producer: Producer | None = None
         self._own_end = 0
-        """Behind the last record that was written from here: the follower has to be there before the next decision."""
+        """After the last record that was written from here: the follower has to be there before the next decision."""
         self._stopping = threading.Event()
         self.failed = threading.Event()
         """Set when the topic cannot be followed any more: what is in memory is not to be trusted."""

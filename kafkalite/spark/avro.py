@@ -4,7 +4,7 @@
     encode_avro(df, url, subject, schema)          every column of df, and the messages
 
 The reader's schema is fetched on the driver and goes to the executors as text, so all of them read alike until the
-query is started anew; writers' schemas are fetched where they come up. A Python worker keeps its decoder from task to
+query is restarted; writers' schemas are fetched where they come up. A Python worker keeps its decoder from task to
 task.
 
 Spark knows microseconds and no time of day: timestamps become microseconds (nanoseconds are cut), times the numbers
@@ -43,7 +43,7 @@ def decode_avro(
     column: str = "value",
     mode: str = "failfast",
 ) -> DataFrame:
-    """The DataFrame with `decoded`, `schema_id` and `avro_error` behind its columns.
+    """The DataFrame with `decoded`, `schema_id` and `avro_error` after its columns.
 
     The reader's schema is `reader_schema`, or the latest of `subject` now. In modes permissive and dlq a bad message
     has null, and its reason in `avro_error`; in failfast the query fails. `dead_letters` makes records of the bad
@@ -88,7 +88,7 @@ def encode_avro(
     output: str = "value",
     auto_register: bool = True,
 ) -> DataFrame:
-    """The DataFrame with a binary column of messages behind (or in place of) its columns.
+    """The DataFrame with a binary column of messages after (or in place of) its columns.
 
     `columns` (default: all) are the fields of the record, by name; the schema is registered once, on the driver.
     """
@@ -166,7 +166,7 @@ def decoder_of(registry_url: str, schema: str, mode: str) -> AvroDecoder:
 
 def as_spark(values: Any, made: Any) -> Any:
     """Decoded values in the types of `spark_type`. Times are cut to the microsecond, and one that does not fit is
-    another time, rather than the end of the query: it is a value like any other to who wrote it.
+    another time, rather than the end of the query: it is a value like any other to whoever wrote it.
     """
     return values.cast(made, safe=False)
 

@@ -76,7 +76,7 @@ class KafkaBroker(Broker):
         return self.faults.disconnect(api, times)
 
     def delay(self, api: str | int, seconds: float, times: int | None = None) -> Delay:
-        """Answers of an API leave so much later, and what stands behind them on their connection too.
+        """Answers of an API leave so much later, and what stands after them on their connection too.
 
         The request takes effect at once. `times=None` goes on until it is ended.
         """

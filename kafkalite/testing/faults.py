@@ -165,7 +165,7 @@ class Faults:
         return protocol.encode_response_frame(row.key, head.api_version, head.correlation_id, answer)
 
     def _hold(self, place: Answer, seconds: float) -> None:
-        """Keeps a place before an answer; who stands behind it waits."""
+        """Keeps a place before an answer; whoever stands after it waits."""
         timer = threading.Timer(seconds, self._complete, [place])
         timer.daemon = True
         with self._lock:

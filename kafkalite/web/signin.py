@@ -5,7 +5,7 @@
     Authorization: Basic <name:password> ─▶ seen just now? ─▶ scrypt, a few at a time
 
 A password that was right is known again for REMEMBERED_S by a keyed hash, so that a client that asks often costs one
-scrypt. Who is wrong too often, by address, is not looked at for a while. Any thread.
+scrypt. Whoever is wrong too often, by address, is not looked at for a while. Any thread.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ What ought to be registered is state (the id, and the topics that were told), an
 a lost connection is waited out, a lost session means that all of it is made again. Serving never waits for any of it.
 
 An id that is taken is fatal when the broker starts. Its own node of a run that was killed is waited for until that
-session must have expired, which 0.7 did not do. Source: kafka-0.7.md section 4.
+session must have expired, which 0.7 did not do. Source: docs/kafka-0.7.md, fact 3.
 
 Thread rule: any thread may call `topic_created`; `_changed` guards what it shares with the registry thread.
 """
@@ -185,7 +185,7 @@ class BrokerRegistration:
         return (found.host, found.port) == (self._host, self._port)
 
     def _register_topic(self, client: KazooClient, topic: str, count: int) -> None:
-        """Registers one topic. Who holds the broker's id may replace what an earlier run of it left behind."""
+        """Registers one topic. Whoever holds the broker's id may replace what an earlier run of it left behind."""
         path = topic_broker_path(topic, self._broker_id)
         if topic in self._registered:
             zookeeper.delete(client, path)  # consumers watch which nodes there are, not what they hold

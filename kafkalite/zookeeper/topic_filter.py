@@ -2,7 +2,7 @@
 
 A list is a regular expression that has to match the whole name, in which a comma stands for `|`, spaces do not count,
 and quotes around it fall off. 0.7 takes Java's expressions, this takes Python's; they agree on what topic lists use.
-Source: kafka-0.7.md section 4 (0.7.1's TopicFilter).
+Source: docs/kafka-0.7.md, fact 4 (0.7.1's TopicFilter).
 """
 
 from __future__ import annotations

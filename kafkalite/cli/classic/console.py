@@ -86,7 +86,7 @@ class LineReader:
         self._input = stream
 
     def read_message(self) -> Any:
-        """The next line without its end, None behind the last."""
+        """The next line without its end, None after the last."""
         line = self._input.readline()
         if not line:
             return None
@@ -190,7 +190,7 @@ class NewlineFormatter:
 
 
 class ChecksumFormatter(NewlineFormatter):
-    """Checksums, behind the topic that a property names (kafka.consumer.ChecksumMessageFormatter)."""
+    """Checksums, after the topic that a property names (kafka.consumer.ChecksumMessageFormatter)."""
 
     _prefix = b""
 

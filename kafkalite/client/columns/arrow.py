@@ -279,7 +279,7 @@ def bytes_column(name: str, array: Any) -> BytesColumn:
 
 
 def is_bytes(kind: Any) -> bool:
-    """Whether an Arrow type can become large_binary without being written anew as text."""
+    """Whether an Arrow type can become large_binary without being rewritten as text."""
     types = pyarrow().types
     tests = ("is_binary", "is_string", "is_large_binary", "is_large_string", "is_fixed_size_binary")
     views = ("is_binary_view", "is_string_view")

@@ -4,7 +4,7 @@
 
 What a range holds is what a reader of that isolation may see of it: offsets may be missing (compaction, transaction
 markers, aborted records), and the iteration ends when everything below `end` is known to have been seen. A range that
-the partition does not reach, that has aged out, or that belongs to a topic made anew ends in an error, never short.
+the partition does not reach, that has aged out, or that belongs to a recreated topic ends in an error, never short.
 
 Reading is for batch jobs: several ColumnReaders in as many processes each take ranges. `split` cuts a large partition
 into ranges of about the same number of bytes.
@@ -44,7 +44,7 @@ class ColumnReader:
     """See the module. Usable as a context manager.
 
     `client`            a Client, or bootstrap servers for one of its own, which `close` closes
-    `isolation_level`   "read_uncommitted" or "read_committed": without aborted records, and never behind open ones
+    `isolation_level`   "read_uncommitted" or "read_committed": without aborted records, and never after open ones
     `columns`           names out of COLUMNS, in the order wanted; what is left out is not even copied
     `rows_max`, `size_max`    of a record batch: rows; bytes of keys and values
     `fetch_size`        bytes asked for at once; memory in use is a few times that
@@ -103,7 +103,7 @@ class ColumnReader:
         """The records with start <= offset < end as pyarrow.RecordBatches, in order.
 
         OffsetOutOfRange when `start` is no longer there; RangeUnavailable when `end` is not reached;
-        UnknownTopicOrPartition; with `topic_id` (16 bytes) InconsistentTopicId when the topic was made anew.
+        UnknownTopicOrPartition; with `topic_id` (16 bytes) InconsistentTopicId when the topic was recreated.
         """
         exporter = ArrowExporter(self.columns, self._rows_max, self._size_max)
         for chunk in self._chunks(topic, partition, start, end, topic_id):

@@ -100,7 +100,7 @@ def rank(member: str, subscription: Subscription) -> tuple[bool, str]:
 
 
 def claimed_generation(subscription: Subscription) -> int:
-    """In which generation a member got what it owns; older members say so in user data, behind whatever is there."""
+    """In which generation a member got what it owns; older members say so in user data, after whatever is there."""
     data = subscription.user_data
     if subscription.generation != NO_GENERATION or data is None or len(data) < GENERATION_SIZE:
         return subscription.generation

@@ -1,7 +1,7 @@
 """Committed offsets of a group's member: sent, awaited, fetched.
 
     commit_async ─▶ on the wire, in order ──answered──▶ callback, in order (poll, or the next commit, takes answers)
-    commit       ─▶ behind those, awaited; repeated while the coordinator moves, loads or the group rebalances
+    commit       ─▶ after those, awaited; repeated while the coordinator moves, loads or the group rebalances
 
 A commit names generation and member, so that one which comes too late is refused (CommitFailed): others may read the
 partitions by then.

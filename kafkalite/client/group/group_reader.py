@@ -52,7 +52,7 @@ MAX_POLL_INTERVAL_S: Final = 300.0
 TOPICS_AGE_MAX_S: Final = 60.0
 CLOSE_TIMEOUT_S: Final = 10.0
 PLACE_AGAIN_S: Final = 0.1
-"""How soon is asked again for committed offsets that could not be had."""
+"""Seconds after which committed offsets that could not be had are asked for again."""
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class GroupReader:
     `on_assigned`, `on_revoked`, `on_lost`   called with partitions: taken; about to be given up, so that commit works
                             still; taken away, too late for a commit. A first call may bring none
     `session_timeout_s`     after so long without a beat the group goes on without this member
-    `max_poll_interval_s`   so long may the caller take between polls, and the group waits for it in a rebalance
+    `max_poll_interval_s`   the longest the caller may take between polls; a rebalance of the group waits for it
     `isolation`, `fetch_size`, `max_wait_ms`, `check_crcs`   as in Reader
     """
 
@@ -117,7 +117,7 @@ class GroupReader:
             max_poll_interval_s=max_poll_interval_s,
             topics_age_max_s=topics_age_max_s,
         )
-        client.refresh([])  # a broker that is not there is told of now, not never
+        client.refresh([])  # a broker that is not there raises here, and not at some later poll
         self._client = client
         self._callbacks = Callbacks(on_assigned, on_revoked, on_lost)
         self._auto_commit_s = auto_commit_interval_s
@@ -357,7 +357,7 @@ class GroupReader:
                 callback(rows, CommitFailed(f"group {self._settings.group_id} is rebalancing") if rows else None)
 
     def _noting(self, callback: Callback | None) -> Callback:
-        """The callback, behind our own note of what is committed."""
+        """The callback, after our own note of what is committed."""
 
         def finished(offsets: dict[TopicPartition, CommittedOffset], error: Exception | None) -> None:
             if error is None:
@@ -431,7 +431,7 @@ class GroupReader:
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
-        """The offset behind what was handed out, of each owned partition that was placed: what `commit` commits."""
+        """The offset after what was handed out, of each owned partition that was placed: what `commit` commits."""
         return dict(self._holdings.positions)
 
     def position(self, key: TopicPartition) -> int:

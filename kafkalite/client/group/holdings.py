@@ -63,7 +63,7 @@ class Holdings:
     # --- chunks ------------------------------------------------------------------------------------------------------
 
     def hold(self, chunks: Iterable[Chunk]) -> bool:
-        """Keeps these behind what is held; whether there is a record to hand out.
+        """Keeps these after what is held; whether there is a record to hand out.
 
         What holds none, markers and aborted transactions, is stepped over as long as it stands in front.
         """

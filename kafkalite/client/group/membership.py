@@ -60,7 +60,7 @@ MEMBERS_LEAVE_SINCE: Final = 3
 """From this version on LeaveGroup takes a list, and static members may be named."""
 LEAVE_TIMEOUT_S: Final = 5.0
 TOPICS_MISSING_AGE_MAX_S: Final = 3.0
-"""How soon is looked again for topics that are subscribed to and do not exist."""
+"""Seconds after which topics that are subscribed to and do not exist are looked for again."""
 BROKEN: Final = (*UNREACHED, ProtocolError)
 """Failures that end a connection, not a membership."""
 

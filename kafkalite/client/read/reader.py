@@ -350,7 +350,7 @@ class Reader:
             yield from self._decode(position, offset, row)
 
     def _send_next(self, connection: Connection, positions: list[Position], with_data: set[TopicPartition]) -> None:
-        """Rotated, so that a full partition cannot starve the ones behind it.
+        """Rotated, so that a full partition cannot starve the ones after it.
 
         Not while something is wrong, or a partition waits that this leader may have to be asked for too.
         """
@@ -363,7 +363,7 @@ class Reader:
                 self._fail(going, error)
 
     def _accept(self, position: Position, row: Any) -> bool:
-        """Whether this partition's answer has records, and goes on behind them; its errors are dealt with here."""
+        """Whether this partition's answer has records, and goes on after them; its errors are dealt with here."""
         if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and self._reset is not None:
             self._start_over(position)
             return False

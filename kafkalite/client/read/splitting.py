@@ -124,7 +124,7 @@ class Profile:
             known = len(self._probes)
             self._look_at(place)
             if len(self._probes) == known:
-                return  # behind the last batch
+                return  # after the last batch
 
     def _look_at(self, offset: int) -> None:
         if offset >= self._edge or any(seen.base <= offset < seen.following for seen in self._probes.values()):
@@ -190,13 +190,13 @@ def size_between(stretches: Sequence[Stretch], start: int, end: int) -> float:
 
 
 def batch_start(client: Cluster, key: TopicPartition, offset: int) -> int | None:
-    """Where the batch begins that holds this offset, or the next one; None behind the last."""
+    """Where the batch begins that holds this offset, or the next one; None after the last."""
     seen = probe(client, key, offset)
     return None if seen is None else seen.base
 
 
 def probe(client: Cluster, key: TopicPartition, offset: int) -> Probe | None:
-    """Looks at the batch that holds an offset, or the next one where there is none; None behind the last."""
+    """Looks at the batch that holds an offset, or the next one where there is none; None after the last."""
 
     def ask() -> Probe | None:
         request = FetchRequest(

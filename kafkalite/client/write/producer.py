@@ -7,7 +7,7 @@
 
 With acks=all the producer is idempotent (KIP-98): each batch carries producer id and sequence, so that what is sent
 twice is stored once, and order holds whatever fails. Without, a failure on the way may store a batch twice, and with
-several in flight out of order. acks=0 hears of no failure but a lost connection; flush then asks something else behind
+several in flight out of order. acks=0 hears of no failure but a lost connection; flush then asks something else after
 the batches and waits for that answer, since a broker may drop what it has not read when the connection closes.
 
 With a `transactional_id` everything is part of a transaction (`kafkalite.client.write.transactions`):
@@ -16,7 +16,7 @@ With a `transactional_id` everything is part of a transaction (`kafkalite.client
         producer.send("out", 0, records)
         producer.send_offsets_to_transaction(reader.positions, reader.group_metadata)
 
-After a batch of a partition has failed, those sent behind it are refused (OUT_OF_ORDER_SEQUENCE_NUMBER); that is no
+After a batch of a partition has failed, those sent after it are refused (OUT_OF_ORDER_SEQUENCE_NUMBER); that is no
 failure of theirs. So a failure first collects all that is in flight to that leader, then sends again what is left.
 
 Thread rule: one thread at a time, that of the Client.
@@ -90,7 +90,7 @@ class Delivery:
     first_offset: int = -1
     """Of the first record acknowledged; -1 while none is, and for acks=0."""
     end_offset: int = -1
-    """Behind the last record acknowledged."""
+    """After the last record acknowledged."""
     record_count: int = 0
     """Acknowledged; with acks=0: handed to the operating system."""
     batch_count: int = 0
@@ -124,7 +124,7 @@ class Producer:
     `batch_size`        bytes of records in a batch before compression, at most
     `in_flight_max`     requests to one leader not answered yet
     `delivery_timeout_s`   how long a batch may take, repetitions included, before DeliveryFailed
-    `transactional_id`  makes a transactional producer: an elder one of the same id is fenced when this one begins
+    `transactional_id`  makes a transactional producer: an older one of the same id is fenced when this one begins
     `transaction_timeout_s`   the broker aborts a transaction that is open for longer
     """
 
@@ -317,7 +317,7 @@ class Producer:
             raise
 
     def init_transactions(self) -> None:
-        """Takes the transactional id, fencing an elder producer. `begin_transaction` does it when it was not done."""
+        """Takes the transactional id, fencing an older producer. `begin_transaction` does it when it was not done."""
         self._manager.initialise()
         self._forget_sequences()
 

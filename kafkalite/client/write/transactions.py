@@ -123,7 +123,7 @@ class Transactions:
     # --- life --------------------------------------------------------------------------------------------------------
 
     def initialise(self) -> None:
-        """Takes the transactional id: an elder producer is fenced, its open transaction aborted."""
+        """Takes the transactional id: an older producer is fenced, its open transaction aborted."""
         self._ask_for_epoch(recovering=False)
         self.state = State.READY
 
@@ -297,7 +297,7 @@ class Transactions:
     # --- its end -----------------------------------------------------------------------------------------------------
 
     def end(self, *, commit: bool) -> bool:
-        """Commits or aborts; whether the epoch is another now, so that sequences begin anew.
+        """Commits or aborts; whether the epoch is another now, so that sequences begin again.
 
         An error that leaves the outcome open (no coordinator in time) leaves the state too: the call may be repeated.
         """
@@ -327,7 +327,7 @@ class Transactions:
         return (self.producer_id, self.epoch) != before
 
     def renew(self) -> None:
-        """A new epoch, behind which nothing that was lost on the way counts any more."""
+        """A new epoch, after which nothing that was lost on the way counts any more."""
         self._ask_for_epoch(recovering=True)
 
     # --- asking ------------------------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ class Published:
 
 @dataclass
 class Summary:
-    """What a load has done. `lag` counts the offsets that came behind its end meanwhile."""
+    """What a load has done. `lag` counts the offsets that came after its end meanwhile."""
 
     topics: list[str]
     rows: int = 0
@@ -107,7 +107,7 @@ def load(
 
     `topics` or `pattern` (a regular expression for whole names) say what; a partition that was never loaded begins at
     `starting` ("earliest", "latest", offsets as in startingOffsets, or a number: the first record that is not older
-    than so many ms since 1970, or behind the last). `options` are further ones of the source.
+    than so many ms since 1970, or after the last). `options` are further ones of the source.
     `transform` may change the frame (decode Avro, leave out rows or columns), but not topic, partition, offset and
     timestamp. About `commit_size` bytes are published at a time.
 

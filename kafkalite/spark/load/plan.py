@@ -3,7 +3,7 @@
     topics ─▶ ends, fixed at the first look
     manifests' positions ─▶ starts ─▶ is it still there? ─▶ up to `commit_size` bytes ─▶ Spark's options for that batch
 
-A position whose records have aged out, or whose topic was made anew, ends the load (on_data_loss="fail"), or is moved
+A position whose records have aged out, or whose topic was recreated, ends the load (on_data_loss="fail"), or is moved
 to what is there ("skip"), and said in the summary.
 
 Thread rule: one thread at a time.

@@ -6,10 +6,10 @@
     driver    every task is done ─▶ for each task: marker (batch, tasks, rows, checksum), then commit ──▶ checkpoint
               a task failed      ─▶ abort all
 
-Why a batch that is done again is not doubled: the rows of a task and its marker are in one transaction. Who does a task
-again takes its transactional id first, and by that the coordinator ends what any older attempt or driver had open, for
-good; then it reads the markers. Either the older one committed before, so its marker is found and nothing is written,
-or it never will. So each (query, batch, task) is committed once, in whatever order drivers and workers die.
+Why a batch that is done again is not doubled: the rows of a task and its marker are in one transaction. Whoever does a
+task again takes its transactional id first, and by that the coordinator ends what any older attempt or driver had open,
+for good; then it reads the markers. Either the older one committed before, so its marker is found and nothing is
+written, or it never will. So each (query, batch, task) is committed once, in whatever order drivers and workers die.
 
 Where some tasks of a batch were committed and others not, the batch has to be divided as before, or rows of one task
 would come back in another. That is checked: tasks compare rows and checksum, the driver the number of tasks, before

@@ -165,7 +165,7 @@ class Markers:
             producer.abort_transaction()
 
     def _known(self, topic_id: bytes) -> Known:
-        """What this thread has read of the topic of that id, begun anew for a topic that was made anew."""
+        """What this thread has read of the topic of that id, begun again for a topic that was recreated."""
         kept: dict[tuple[str, str], Known] = _kept.__dict__.setdefault("topics", {})
         name = (self._servers, self.topic)
         found = kept.pop(name, None)

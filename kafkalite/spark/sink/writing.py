@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 WRITERS_MAX = 16
 """Settings of which a thread keeps a writer; beyond that the oldest is closed."""
 WRITER_AGE_S_MAX = 300.0
-"""After that a writer is made anew, and sees partitions that were added."""
+"""After that a writer is recreated, and sees partitions that were added."""
 
 _kept = threading.local()
 """A worker process runs many tasks one after the other: a producer id for each would fill brokers' tables."""
@@ -48,7 +48,7 @@ class WriteTask(NamedTuple):
 
 
 class KeptWriter(NamedTuple):
-    """A writer, and since when there is it."""
+    """A writer, and when it was made (monotonic clock, s)."""
 
     writer: ColumnWriter
     since_s: float

@@ -4,7 +4,7 @@
 
 Filters only make ranges smaller: Spark gets all of them back and looks at every row again, so what is not understood
 here costs time and nothing else. A time narrows from below alone: all records before the first that is not older are
-older, but behind the first that is younger there may be older ones again.
+older, but after the first that is younger there may be older ones again.
 
 Filters are PySpark's (`pyspark.sql.datasource.EqualTo` and the like), known here by the names of their classes, so
 that nothing of this needs PySpark.

@@ -3,7 +3,7 @@
     start ─▶ [commit it for the group] ─▶ partitions, latest ─▶ limits by rows and bytes, fair shares ─▶ end
     (start, end) ─▶ ranges ─▶ pieces of about 32 MiB          the same pair again after a crash: the same records
 
-Positions are {"topic": {"0": 17}}, and under "@ids" the id of each topic, which is how a topic made anew is told from
+Positions are {"topic": {"0": 17}}, and under "@ids" the id of each topic, which is how a recreated topic is told from
 one whose records aged out. ("@ids" can be no topic's name.) Positions without ids are taken as well.
 
 Spark journals an end before it reads, and asks for the next one only when a batch is done: so `start` is finished work,

@@ -53,7 +53,7 @@ def records(data: bytes) -> list[tuple[int, bytes]]:
 
 
 def expected(data: bytes) -> list[tuple[int, bytes]]:
-    """(offset, payload) of every message as D1 numbers them: by position, and by place inside a wrapper."""
+    """(offset, payload) of every message as clients of today see them: by position, and by place inside a wrapper."""
     found = []
     for position, message in oracle.read_entries(data):
         inner = list(oracle.read_deep(message.encode()))

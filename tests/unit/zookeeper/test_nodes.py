@@ -1,4 +1,4 @@
-"""Values of nodes, against the texts that kafka-0.7.md section 4 gives."""
+"""Values of nodes, against the texts that docs/kafka-0.7.md gives (fact 3)."""
 
 import contextlib
 

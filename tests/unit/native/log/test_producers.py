@@ -19,7 +19,7 @@ SEQUENCE_MAX = (1 << 31) - 1
 
 
 class Model:
-    """kafka-wire 6.1 in words of one syllable."""
+    """What Kafka's ProducerAppendInfo and ProducerStateEntry check, in words of one syllable."""
 
     def __init__(self) -> None:
         self.epoch: int | None = None
