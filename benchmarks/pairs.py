@@ -42,7 +42,8 @@ def broker_of(tree: Path, directory: Path, settings: dict[str, str] | None = Non
         directory,
         settings or {},
         command=(str(tree / ".venv" / "bin" / "python"), "-m", "kafkalite", "start"),
-        environment={"PYTHONPATH": str(tree)},
+        # Python would look into the working directory first, which is the new tree's for both.
+        environment={"PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1"},
     )
 
 

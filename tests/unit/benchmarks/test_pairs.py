@@ -1,8 +1,12 @@
 """The interval that says whether one tree is slower than another."""
 
+import sys
+from pathlib import Path
+
 import pytest
 
-from benchmarks.pairs import interval
+from benchmarks.pairs import broker_of, interval
+from tests.kit.processes.broker import REPOSITORY
 
 
 def test_equal_pairs_have_an_interval_of_no_width() -> None:
@@ -22,3 +26,26 @@ def test_a_drop_in_every_pair_lies_below_one() -> None:
 
 def test_one_pair_says_nothing() -> None:
     assert interval([0.5])[1:] == (0.0, float("inf"))
+
+
+PROGRAM = """
+import signal, sys
+from pathlib import Path
+
+ready = Path(sys.argv[sys.argv.index("--ready-file") + 1])
+ready.with_name("writing").write_text(__file__)
+ready.with_name("writing").rename(ready)
+signal.pause()
+"""
+
+
+def test_broker_is_the_trees_own_wherever_it_is_started_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = tmp_path / "older"
+    (tree / "kafkalite").mkdir(parents=True)
+    (tree / "kafkalite" / "__main__.py").write_text(PROGRAM)
+    (tree / ".venv" / "bin").mkdir(parents=True)
+    (tree / ".venv" / "bin" / "python").symlink_to(sys.executable)
+    monkeypatch.chdir(REPOSITORY)
+    broker = broker_of(tree, tmp_path / "run").start()
+    broker.close()
+    assert (tmp_path / "run" / "ready").read_text() == str(tree / "kafkalite" / "__main__.py")
