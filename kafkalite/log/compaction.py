@@ -210,14 +210,11 @@ class Compaction:
     def _active_producers(self) -> dict[int, int]:
         """Producer id → offset behind its last batch: the batch that says how its sequence numbers go on."""
         producers = self.log.ensure_producers()
-        self.log._acquire()
-        try:
+        with self.log.locked():
             return {
                 entry.producer_id: (entry.last_data_offset if entry.span_count else entry.last_offset) + 1
                 for entry in producers
             }
-        finally:
-            self.log._release()
 
     def _forget_aborted(self, transactions: Transactions) -> None:
         """Readers need not be told any more of aborted transactions that had no batch left when this pass began.
@@ -227,11 +224,8 @@ class Compaction:
         if self._damaged or not transactions.finished:
             return
         producers = self.log.ensure_producers()
-        self.log._acquire()
-        try:
+        with self.log.locked():
             producers.aborted.drop(transactions.finished)
-        finally:
-            self.log._release()
 
     # ---- keys -------------------------------------------------------------------------------------------------------
 
@@ -401,15 +395,7 @@ class Compaction:
         scan = SegmentScan(segment, next_offset=base_offset, index=SegmentIndex(), index_interval=log.index_interval)
         if not scan.run(size, verify=True, offset_limit=behind):
             raise SegmentDamaged(f"{segment.path}: what was written does not read back at {scan.position}")
-        assert scan.index is not None, "the scan was made with an index"
-        segment.set_index(
-            scan.index,
-            bytes_since_entry=scan.bytes_since_entry,
-            max_timestamp=scan.max_timestamp,
-            max_timestamp_offset=scan.max_timestamp_offset,
-            last_position=scan.last_position,
-        )
-        segment.set_verified_from(0)
+        scan.install(verified_from=0)
         segment.set_flushed(size)
         segment.mark_sealed()
         self._spend(size)

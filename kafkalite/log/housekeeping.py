@@ -100,7 +100,7 @@ class Housekeeper:
             while self._removals and self._removals[0][0] <= now:
                 removals.append(heapq.heappop(self._removals)[1])
         for log in to_notify:
-            log._notify(0)
+            log.wake_listeners()
         for path in removals:
             _remove(path)
         for chore in self._chores:

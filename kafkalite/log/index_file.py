@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kafkalite._native.base.crc32c import crc32c
 from kafkalite._native.base.mapped_faults import MappedFile
 from kafkalite._native.log.index import SegmentIndex
-from kafkalite._native.log.scan import header_at
+from kafkalite._native.log.scan import SegmentScan, header_at
 from kafkalite.log import disk, files
 from kafkalite.logging import fields
 
@@ -192,6 +192,35 @@ def read_entries(path: str, summary: IndexSummary, *, mapped: bool = True) -> Se
             return SegmentIndex.from_columns(columns, writable=False, source=source)
     _report(path, "its entries are damaged or cut off")
     return None
+
+
+def scan_after(
+    segment: Segment, summary: IndexSummary | None, *, index_interval: int, mapped: bool = True
+) -> SegmentScan:
+    """A scan that makes a segment's index: from where the saved one with this header ends, or from the start."""
+    index = None if summary is None else read_entries(path_of(segment), summary, mapped=mapped)
+    if summary is None or index is None:
+        return SegmentScan(
+            segment, next_offset=segment.base_offset, index=SegmentIndex(), index_interval=index_interval
+        )
+    segment.indexed_size = summary.covered_size
+    return SegmentScan(
+        segment,
+        position=summary.covered_size,
+        next_offset=summary.end_offset,
+        index=index,
+        index_interval=index_interval,
+        bytes_since_entry=summary.bytes_since_entry,
+        max_timestamp=summary.max_timestamp,
+        max_timestamp_offset=summary.max_timestamp_offset,
+        last_position=summary.last_position,
+    )
+
+
+def summary_of(segment: Segment, topic_id: bytes, partition: int) -> IndexSummary | None:
+    """The header of a segment's saved index; None without a good one that is about these bytes."""
+    summary = read_summary(path_of(segment))
+    return summary if summary is not None and describes(summary, segment, topic_id, partition) else None
 
 
 def _plausible(columns: npt.NDArray[np.int64], summary: IndexSummary) -> bool:

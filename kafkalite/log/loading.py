@@ -27,8 +27,6 @@ import os
 from dataclasses import dataclass
 
 from kafkalite._native.base import file_ops
-from kafkalite._native.log.index import SegmentIndex
-from kafkalite._native.log.scan import SegmentScan
 from kafkalite._native.log.segment import Segment
 from kafkalite.log import (
     checkpoints,
@@ -194,8 +192,8 @@ def _load_empty(log: PartitionLog, plan: LoadPlan, start: int, *, quiet: bool = 
             extra=fields(log=log.name, first_offset=start, next_offset=end),
         )
     segment = Segment(log.services.cache, log.format, plan.directory, end, map_reserve=plan.config.segment_bytes)
-    log._set_segments((segment,))
-    log._set_offsets(end, end, end)
+    log.set_segments((segment,))
+    log.set_offsets(end, end, end)
     log.set_epochs(_read_epochs(plan, end), _epoch_of(plan))
 
 
@@ -204,10 +202,7 @@ def _find_end(
 ) -> tuple[tuple[Segment, ...], int, int]:
     """(segments, log end, flushed offset) by reading as little as the last stop allows."""
     active = segments[-1]
-    path = index_file.path_of(active)
-    summary = index_file.read_summary(path)
-    if summary is not None and not index_file.describes(summary, active, plan.topic_id, plan.partition):
-        summary = None
+    summary = index_file.summary_of(active, plan.topic_id, plan.partition)
     if plan.clean and summary is not None and summary.covered_size == active.size:
         active.set_summary(summary.max_timestamp, summary.max_timestamp_offset, summary.last_position)
         active.indexed_size = summary.covered_size
@@ -247,7 +242,7 @@ def _recover(
             segment.set_flushed(segment.size)
             end = behind
             continue
-        scan = _tail_scan(log, segment, summary)
+        scan = index_file.scan_after(segment, summary, index_interval=log.index_interval, mapped=False)
         from_position = scan.position
         tail = recovery.walk_tail(
             scan,
@@ -257,7 +252,7 @@ def _recover(
             keep_valid=foreign,
         )
         end = max(end, scan.next_offset)
-        _take_scan(segment, scan, from_position)
+        scan.install(verified_from=from_position)  # what the walk learned is not learned again
         if tail.ahead:
             segment.cut(scan.position)
         elif tail.cut_position is not None:
@@ -326,45 +321,8 @@ def _gaps_until(plan: LoadPlan, flushed: int, *, foreign: bool) -> int:
 
 def _covered_end(plan: LoadPlan, segment: Segment) -> tuple[int, index_file.IndexSummary | None]:
     """(end offset, header) of what a segment's saved index covers; (0, None) without a good one."""
-    summary = index_file.read_summary(index_file.path_of(segment))
-    if summary is None or not index_file.describes(summary, segment, plan.topic_id, plan.partition):
-        return 0, None
-    return summary.end_offset, summary
-
-
-def _tail_scan(log: PartitionLog, segment: Segment, summary: index_file.IndexSummary | None) -> SegmentScan:
-    """A scan that starts behind what the saved index covers, else at the start of the segment."""
-    if summary is not None:
-        index = index_file.read_entries(index_file.path_of(segment), summary, mapped=False)
-        if index is not None:
-            segment.indexed_size = summary.covered_size
-            return SegmentScan(
-                segment,
-                position=summary.covered_size,
-                next_offset=summary.end_offset,
-                index=index,
-                index_interval=log.index_interval,
-                bytes_since_entry=summary.bytes_since_entry,
-                max_timestamp=summary.max_timestamp,
-                max_timestamp_offset=summary.max_timestamp_offset,
-                last_position=summary.last_position,
-            )
-    return SegmentScan(
-        segment, next_offset=segment.base_offset, index=SegmentIndex(), index_interval=log.index_interval
-    )
-
-
-def _take_scan(segment: Segment, scan: SegmentScan, from_position: int) -> None:
-    """What the walk learned is not learned again: index, times, and that the bytes are good."""
-    assert scan.index is not None, "recovery scans build the index"
-    segment.set_index(
-        scan.index,
-        bytes_since_entry=scan.bytes_since_entry,
-        max_timestamp=scan.max_timestamp,
-        max_timestamp_offset=scan.max_timestamp_offset,
-        last_position=scan.last_position,
-    )
-    segment.set_verified_from(from_position)
+    summary = index_file.summary_of(segment, plan.topic_id, plan.partition)
+    return (0, None) if summary is None else (summary.end_offset, summary)
 
 
 def _cut(log: PartitionLog, segments: tuple[Segment, ...], i: int, position: int) -> tuple[Segment, ...]:
@@ -393,10 +351,10 @@ def _remove_snapshots_above(directory: str, log_end: int) -> None:
 def _open_at(
     log: PartitionLog, plan: LoadPlan, segments: tuple[Segment, ...], start: int, flushed: int, log_end: int
 ) -> None:
-    log._set_segments(segments)
+    log.set_segments(segments)
     start = max(start, segments[0].base_offset)
     log_end = max(log_end, start)
-    log._set_offsets(start, min(max(flushed, start), log_end), log_end)
+    log.set_offsets(start, min(max(flushed, start), log_end), log_end)
     log.set_epochs(_read_epochs(plan, log_end), _epoch_of(plan))
     if log.flushed_offset < log_end:
         log.services.dirty_logs.add(log)  # the next checkpoint puts what was recovered on the disk
@@ -415,8 +373,4 @@ def _epoch_of(plan: LoadPlan) -> int:
 
 def _note_producers(log: PartitionLog) -> None:
     """Producer ids that another broker gave out must not be given out again."""
-    log._acquire()
-    try:
-        log._load_producers_locked()
-    finally:
-        log._release()
+    log.load_producers()

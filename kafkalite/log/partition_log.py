@@ -14,6 +14,7 @@ of a write, takes the partition offline for the life of the process: only what i
 start reads that.
 """
 
+import contextlib
 import errno
 import itertools
 import logging
@@ -29,7 +30,7 @@ from kafkalite._native.log.index import SegmentIndex
 from kafkalite._native.log.log_core import APPEND_ASK, LogCore, LogSlice
 from kafkalite._native.log.producers import FROM_CLIENT, FROM_COORDINATOR, ProducerTable
 from kafkalite._native.log.record_format import RecordFormat
-from kafkalite._native.log.scan import SegmentScan, header_at
+from kafkalite._native.log.scan import header_at
 from kafkalite._native.log.segment import READ_DEFER, FileCache, Segment, SegmentUnreadable
 from kafkalite._native.wire.batch import RecordFaults
 from kafkalite.clock import Clock, SystemClock
@@ -271,20 +272,18 @@ class PartitionLog(LogCore):
         old.trim_zeros()
         self._create_file_locked(new)
         old.mark_sealed()
-        self._set_segments((*self.segments, new))
+        self.set_segments((*self.segments, new))
         self.services.seal(self, old, self.producer_state.capture_locked())
 
     def roll(self) -> None:
         """Starts a new segment now, unless the active one is empty."""
-        self._acquire()
-        try:
-            if self.active.size > 0 and not self.offline and not self.deleted:
-                self._roll_locked()
-        except OSError as error:
-            self._storage_error(error, "the next segment could not be created")
-            raise StorageError(f"{self.name} could not roll: {error}") from error
-        finally:
-            self._release()
+        with self.locked():
+            try:
+                if self.active.size > 0 and not self.offline and not self.deleted:
+                    self._roll_locked()
+            except OSError as error:
+                self._storage_error(error, "the next segment could not be created")
+                raise StorageError(f"{self.name} could not roll: {error}") from error
 
     def _record_epoch_locked(self) -> None:
         """Writes down from which offset on batches carry the current leader epoch."""
@@ -341,31 +340,29 @@ class PartitionLog(LogCore):
         table = self.producers
         if table is not None:
             return table
-        self._acquire()
-        try:
+        with self.locked():
             if self.offline or self.deleted or (self.producers is None and not self._load_producers_locked()):
                 raise StorageError(f"{self.name} is offline, or its producers cannot be read")
             table = self.producers
-        finally:
-            self._release()
         assert table is not None, "it was just loaded"
-        self._notify(0)
+        self.wake_listeners()
         return table
+
+    def load_producers(self) -> None:
+        """Loads the state of the producers, so that ids that another broker gave out are known. May block."""
+        with self.locked():
+            self._load_producers_locked()
 
     def open_transactions(self) -> list[tuple[int, int]]:
         """(producer id, first offset) of the transactions without a marker, oldest first. May block."""
         self.ensure_producers()
-        self._acquire()
-        try:
+        with self.locked():
             return [] if self.producers is None else self.producers.open_transactions()
-        finally:
-            self._release()
 
     def producer_rows(self) -> list["ProducerRow"]:
         """What is known of each producer, for DescribeProducers. May block."""
         self.ensure_producers()
-        self._acquire()
-        try:
+        with self.locked():
             return [
                 ProducerRow(
                     entry.producer_id,
@@ -377,8 +374,6 @@ class PartitionLog(LogCore):
                 )
                 for entry in self.producers or ()
             ]
-        finally:
-            self._release()
 
     def append_marker(
         self,
@@ -403,11 +398,8 @@ class PartitionLog(LogCore):
 
     def expire_producers(self, now_ms: int, idle_max_ms: int) -> int:
         """Forgets producers silent for so long; how many."""
-        self._acquire()
-        try:
+        with self.locked():
             return self.producers.expire(now_ms, idle_max_ms) if self.producers is not None else 0
-        finally:
-            self._release()
 
     # ---- flush ------------------------------------------------------------------------------------------------------
 
@@ -476,11 +468,11 @@ class PartitionLog(LogCore):
 
     def checkpoint(self) -> None:
         """Flushes, and saves the active segment's index and the producers when enough has been added for that."""
-        self._acquire()
-        segment = self.active
-        state = self._index_state_locked(segment)
-        captured = self.producer_state.capture_locked() if self.producer_state.is_due_locked(stopping=False) else None
-        self._release()
+        with self.locked():
+            segment = self.active
+            state = self._index_state_locked(segment)
+            due = self.producer_state.is_due_locked(stopping=False)
+            captured = self.producer_state.capture_locked() if due else None
         self.flush()
         if captured is not None:
             self.producer_state.save_or_warn(captured)
@@ -578,7 +570,7 @@ class PartitionLog(LogCore):
             return
         _LOG.error("partition is offline until the next start", extra=fields(log=self.name, reason=reason))
         self.services.went_offline(self, reason)
-        self._notify(0)
+        self.wake_listeners()
 
     def _storage_error(self, error: OSError, what: str) -> None:
         """An error of a system call: a full disk or a lack of descriptors passes, anything else does not."""
@@ -699,7 +691,9 @@ class PartitionLog(LogCore):
     def _load_index(self, segment: Segment, *, locked: bool) -> None:
         """Gives a loaded segment its index: from the file beside it if that fits, the rest by walking."""
         size = segment.size
-        scan = self._index_scan(segment)
+        summary = index_file.summary_of(segment, self.topic_id, self.partition)
+        mapped = segment is not self.active
+        scan = index_file.scan_after(segment, summary, index_interval=self.index_interval, mapped=mapped)
         from_file = scan.position
         limit = self._behind(segment)
         while not scan.run(size, verify=from_file == 0, offset_limit=limit):
@@ -714,56 +708,16 @@ class PartitionLog(LogCore):
             # A saved index of the whole file was made by who knew where it ends.
             if from_file < size and segment.sealed and self.dense and not self.config.compacted:
                 recovery.check_end(segment, max(scan.next_offset, self.log_start_offset), limit)
-        if not locked:
-            self._acquire()
-        try:
+        with contextlib.nullcontext() if locked else self.locked():
             # Appends need the index, so the segment cannot have grown; but another thread may have been faster.
             if segment.index is None:
-                assert scan.index is not None, "the scan was made with an index"
-                segment.set_index(
-                    scan.index,
-                    bytes_since_entry=scan.bytes_since_entry,
-                    max_timestamp=scan.max_timestamp,
-                    max_timestamp_offset=scan.max_timestamp_offset,
-                    last_position=scan.last_position,
-                )
-                if from_file == 0:
-                    segment.set_verified_from(0)
-        finally:
-            if not locked:
-                self._release()
+                scan.install(verified_from=0 if from_file == 0 else segment.size)
 
     def _behind(self, segment: Segment) -> int:
         """The first offset that cannot be in a segment: the next one's base, or the log end."""
         segments = self.segments
         return next(
             (other.base_offset for other in segments if other.base_offset > segment.base_offset), self.log_end_offset
-        )
-
-    def _index_scan(self, segment: Segment) -> SegmentScan:
-        """A scan that stands behind what the saved index covers, or at the start with an empty index."""
-        path = index_file.path_of(segment)
-        summary = index_file.read_summary(path)
-        if summary is not None and index_file.describes(summary, segment, self.topic_id, self.partition):
-            index = index_file.read_entries(path, summary, mapped=segment is not self.active)
-            if index is not None:
-                segment.indexed_size = summary.covered_size
-                return SegmentScan(
-                    segment,
-                    position=summary.covered_size,
-                    next_offset=summary.end_offset,
-                    index=index,
-                    index_interval=self.index_interval,
-                    bytes_since_entry=summary.bytes_since_entry,
-                    max_timestamp=summary.max_timestamp,
-                    max_timestamp_offset=summary.max_timestamp_offset,
-                    last_position=summary.last_position,
-                )
-        return SegmentScan(
-            segment,
-            next_offset=segment.base_offset,
-            index=SegmentIndex(),
-            index_interval=self.index_interval,
         )
 
     def loaded_index(self, segment: Segment) -> SegmentIndex:
@@ -793,12 +747,8 @@ class PartitionLog(LogCore):
         """Makes max_timestamp of a sealed segment known, from its index file's header if possible."""
         if segment.index is not None or segment.last_position >= 0 or segment.size == 0:
             return
-        summary = index_file.read_summary(index_file.path_of(segment))
-        if (
-            summary is not None
-            and summary.covered_size == segment.size
-            and index_file.describes(summary, segment, self.topic_id, self.partition)
-        ):
+        summary = index_file.summary_of(segment, self.topic_id, self.partition)
+        if summary is not None and summary.covered_size == segment.size:
             segment.set_summary(summary.max_timestamp, summary.max_timestamp_offset, summary.last_position)
         else:
             self._load_index(segment, locked=False)
@@ -851,19 +801,16 @@ class PartitionLog(LogCore):
             raise UnknownTopicOrPartition(f"{self.name} was deleted")
         if target < 0 or target > self.high_watermark:
             raise OffsetOutOfRange(f"{self.name} ends at {self.high_watermark}: cannot delete up to {target}")
-        self._acquire()
-        try:
+        with self.locked():
             if target > self.log_start_offset:
                 self._set_log_start(target)
-        finally:
-            self._release()
         self.services.log_start_moved(self)
         try:
             segments, ages = self._judged()
         except SegmentUnreadable as error:
             raise self.unreadable(error) from error
         self._remove_front(segments, StartRetention(self.log_start_offset).deletable_count(ages, 0))
-        self._notify(0)
+        self.wake_listeners()
         return self.log_start_offset
 
     def apply_retention(self, now_ms: int) -> int:
@@ -887,7 +834,7 @@ class PartitionLog(LogCore):
         if count >= len(ages):
             self.roll()
         removed = self._remove_front(segments, count)
-        self._notify(0)
+        self.wake_listeners()
         return removed
 
     def _judged(self) -> tuple[tuple[Segment, ...], list[SegmentAge]]:
@@ -932,8 +879,7 @@ class PartitionLog(LogCore):
         """
         if count <= 0:
             return 0
-        self._acquire()
-        try:
+        with self.locked():
             present = zip(self.segments[:-1], judged[:count], strict=False)
             removed = tuple(now for now, _ in itertools.takewhile(lambda pair: pair[0] is pair[1], present))
             count = len(removed)
@@ -942,16 +888,13 @@ class PartitionLog(LogCore):
             kept = self.segments[count:]
             if kept[0].base_offset > self.log_start_offset:
                 self._set_log_start(kept[0].base_offset)
-            self._set_segments(kept)
+            self.set_segments(kept)
             self.entries.removal_began()
-        finally:
-            self._release()
         self.services.front_goes(self)
         for segment in removed:
             self._remove_files(segment)
-        self._acquire()
-        self.entries.removal_ended()
-        self._release()
+        with self.locked():
+            self.entries.removal_ended()
         _LOG.info(
             "segments deleted", extra=fields(log=self.name, count=len(removed), log_start_offset=self.log_start_offset)
         )
@@ -974,12 +917,11 @@ class PartitionLog(LogCore):
 
     def mark_deleted(self) -> None:
         """The topic is gone: appends and reads answer UNKNOWN_TOPIC_OR_PARTITION, who waits is told."""
-        self._acquire()
-        self._set_deleted()
-        self._release()
+        with self.locked():
+            self._set_deleted()
         for segment in self.segments:
             segment.mark_deleted()
-        self._notify(0)
+        self.wake_listeners()
 
 
 def _nobody_waits(_code: int) -> None:

@@ -226,14 +226,11 @@ class ProducerState:
         """After a compaction up to `below`: the files of all segments are written anew, and no snapshot stays that
         knows a transaction as open whose marker may be gone, which a power cut must not bring back either."""
         log = self._log
-        log._acquire()
-        try:
+        with log.locked():
             if log.producers is None or log.deleted or log.offline:
                 return
             self._saved = (0, {})
             captured = self.capture_locked()
-        finally:
-            log._release()
         try:
             self.save(captured, durable=True)
         except OSError as error:

@@ -59,7 +59,7 @@ def replace(log: "PartitionLog", old: Sequence[Segment], new: Segment) -> None:
         segment.close()
     log.services.remove_later(paths, log.config.file_delete_delay_ms)
     log.save_index(new)
-    log._notify(0)
+    log.wake_listeners()
 
 
 def _announce(log: "PartitionLog", new: Segment) -> None:
@@ -107,18 +107,15 @@ def _put_in_place(log: "PartitionLog", old: Sequence[Segment], new: Segment) -> 
 def _publish(log: "PartitionLog", old: Sequence[Segment], new: Segment) -> list[str] | None:
     """Takes the old files away and the new segment in; None, and nothing done, when the log has changed meanwhile."""
     paths: list[str] = []
-    log._acquire()
-    try:
+    with log.locked():
         around = _around(log, old)
         if around is None:
             return None
         for segment in old:
             paths += _rename_away(segment, log.format)
-        log._set_segments((*around[0], new, *around[1]))
+        log.set_segments((*around[0], new, *around[1]))
         for segment in old:
             segment.mark_deleted()
-    finally:
-        log._release()
     return paths
 
 
@@ -145,16 +142,13 @@ def _rename_away(segment: Segment, record_format: RecordFormat) -> list[str]:
 
 def _give_final_name(log: "PartitionLog", new: Segment) -> None:
     """Step 4, unless retention has taken the segment since it was published."""
-    log._acquire()
-    try:
+    with log.locked():
         announced = new.path
         if new in log.segments and not log.deleted:
             file_ops.rename(announced, announced.removesuffix(files.SWAP_SUFFIX))
             new.path_suffix = ""
         else:
             file_ops.unlink(announced, missing_ok=True)
-    finally:
-        log._release()
 
 
 # ---- at a start -----------------------------------------------------------------------------------------------------

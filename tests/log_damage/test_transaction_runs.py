@@ -140,9 +140,8 @@ class TransactionsRun(RuleBasedStateMachine):
     def save_producers(self) -> None:
         """As a checkpoint after much more data."""
         self.log.ensure_producers()
-        self.log._acquire()
-        captured = self.log.producer_state.capture_locked()
-        self.log._release()
+        with self.log.locked():
+            captured = self.log.producer_state.capture_locked()
         self.log.producer_state.save(captured)
 
     @rule()

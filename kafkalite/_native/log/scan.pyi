@@ -45,6 +45,7 @@ class SegmentScan:
         max_timestamp_offset: int = -1,
         last_position: int = -1,
     ) -> None: ...
+    def install(self, *, verified_from: int = ...) -> None: ...
     def run(
         self,
         end: int,

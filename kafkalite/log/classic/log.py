@@ -154,14 +154,14 @@ class ClassicLog(PartitionLog):
         seen = self.flushed_offset
         super().flush()
         if self.flushed_offset > seen:
-            self._notify(0)
+            self.wake_listeners()
 
     def end_bulk_flush(self, state: BulkFlush, *, synced: bool) -> None:
         """As of a PartitionLog, with the same consequence."""
         seen = self.flushed_offset
         super().end_bulk_flush(state, synced=synced)
         if self.flushed_offset > seen:
-            self._notify(0)
+            self.wake_listeners()
 
     # ---- reading ----------------------------------------------------------------------------------------------------
 

@@ -74,7 +74,7 @@ def test_roll_when_offsets_would_not_fit_an_int32_delta(tmp_path: Path) -> None:
     end = (1 << 31) - 3
     log = harness.open()
     log.append(make_batch())
-    log._set_offsets(0, 0, end)  # as if that many records had come
+    log.set_offsets(0, 0, end)  # as if that many records had come
     log.append(make_batch(2))
     assert bases(harness) == [0]
     log.append(make_batch(2))

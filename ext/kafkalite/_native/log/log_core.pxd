@@ -36,6 +36,9 @@ cdef class LogSlice:
 
 cdef LogSlice make_slice(LogCore log, Segment segment, int64_t position, int64_t size)
 
+cdef class LockedLog:
+    cdef LogCore log
+
 cdef class LogListener:
     cdef int on_advance(self, LogCore log, int64_t appended_bytes) except -1
 

@@ -127,6 +127,17 @@ cdef LogSlice make_slice(LogCore log, Segment segment, int64_t position, int64_t
     return result
 
 
+@cython.final
+cdef class LockedLog:
+    """A log's lock, while a `with` block runs."""
+
+    def __enter__(self):
+        self.log.lock_acquire()
+
+    def __exit__(self, *_error):
+        self.log.lock_release()
+
+
 cdef class LogListener:
     """Told when a log's readable end moved."""
 
@@ -178,11 +189,11 @@ cdef class LogCore:
         PyThread_release_lock(self.lock)
         return 0
 
-    def _acquire(self):
-        self.lock_acquire()
-
-    def _release(self):
-        self.lock_release()
+    def locked(self):
+        """`with log.locked():` holds the log's lock. A leaf but for the file cache: see the thread rules."""
+        cdef LockedLog held = LockedLog.__new__(LockedLog)
+        held.log = self
+        return held
 
     cdef int64_t now_ms(self) except? -1:
         cdef timespec now
@@ -558,8 +569,10 @@ cdef class LogCore:
             (<LogListener>listeners[i]).on_advance(self, appended_bytes)
         return 0
 
-    def _notify(self, int64_t appended_bytes):
-        self.notify(appended_bytes)
+    def wake_listeners(self):
+        """Tells whoever listens to look again: the log's start or its visible end moved, or it is gone. No lock held.
+        """
+        self.notify(0)
 
     # ---- Python's view ----------------------------------------------------------------------------------------------
 
@@ -643,7 +656,7 @@ cdef class LogCore:
         self.codec = codec
         self.preallocate = preallocate
 
-    def _set_segments(self, tuple segments):
+    def set_segments(self, tuple segments):
         """Publishes a new list of segments."""
         cdef Segment last
         if not segments:
@@ -672,7 +685,7 @@ cdef class LogCore:
                 kl_assert(segment.base_offset == self.log_end_offset)
         return 0
 
-    def _set_offsets(self, int64_t log_start, int64_t flushed, int64_t log_end):
+    def set_offsets(self, int64_t log_start, int64_t flushed, int64_t log_end):
         """Publishes the offsets of a log being opened."""
         kl_assert(self.log_end_offset <= log_end)
         kl_assert(0 <= log_start)

@@ -120,6 +120,15 @@ cdef class SegmentScan:
         self.max_timestamp_offset = max_timestamp_offset
         self.last_position = last_position
 
+    def install(self, *, int64_t verified_from=INT64_MAX):
+        """Gives the segment what the walk has learned: its index, times and last batch, and that its bytes from
+        `verified_from` on were checked on the way (0: all of them)."""
+        if self.index is None:
+            raise ValueError("a scan without an index has nothing to give")
+        self.segment.set_verified_from(verified_from)
+        self.segment.set_index(self.index, self.bytes_since_entry, self.max_timestamp, self.max_timestamp_offset,
+                               self.last_position)
+
     cdef int _take(self, const unsigned char* map, const ItemInfo* batches, int64_t count) except -1:
         cdef const ItemInfo* info
         cdef int64_t i

@@ -87,6 +87,8 @@ cdef class Segment:
     cdef int64_t write(self, const unsigned char* data, int64_t size, int64_t size_max, bint whole) noexcept nogil
     cdef int64_t write_zeros(self, int64_t end) noexcept nogil
     cdef int advance(self, const ItemInfo* info, int64_t index_interval) except -1
+    cdef int set_index(self, SegmentIndex index, int64_t bytes_since_entry, int64_t max_timestamp,
+                       int64_t max_timestamp_offset, int64_t last_position) except -1
     cdef bint is_verified(self, int64_t position, int64_t end) noexcept
     cdef int slice(self, int64_t offset, int64_t size_max, bint whole_first, int64_t upper_offset, int64_t size_limit,
                    ReadResult* out) except -1

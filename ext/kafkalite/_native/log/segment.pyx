@@ -602,8 +602,8 @@ cdef class Segment:
 
     # ---- what was loaded from the disk ------------------------------------------------------------------------------
 
-    def set_index(self, SegmentIndex index, *, int64_t bytes_since_entry, int64_t max_timestamp,
-                  int64_t max_timestamp_offset, int64_t last_position):
+    cdef int set_index(self, SegmentIndex index, int64_t bytes_since_entry, int64_t max_timestamp,
+                       int64_t max_timestamp_offset, int64_t last_position) except -1:
         """The index and what else only a walk or an index file tells. Published last, as readers look at `index`."""
         self.bytes_since_entry = bytes_since_entry
         self.max_timestamp = max_timestamp
@@ -611,6 +611,7 @@ cdef class Segment:
         self.last_position = last_position
         self.verified = None
         self.index = index
+        return 0
 
     def set_summary(self, int64_t max_timestamp, int64_t max_timestamp_offset, int64_t last_position):
         """What the header of an index file tells before the index itself is loaded."""
