@@ -41,8 +41,6 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
 }
 SESSION_MS = 4000
-STABLE_S = 10.0
-"""After the last change. A killed member is missed only when its session is over."""
 
 
 class Worker:

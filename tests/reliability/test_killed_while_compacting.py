@@ -152,10 +152,6 @@ def verify(writer: Writer, found: list[tuple[int, bytes, bytes | None]]) -> None
         assert writer.by_offset.get(offset, (key, value)) == (key, value), f"wrong record at {offset}"
 
 
-def compacted_size(broker: BrokerProcess, topic: str) -> int:
-    return sum(path.stat().st_size for path in (broker.data_dir / f"{topic}-0").glob("*.log"))
-
-
 @pytest.mark.parametrize("kill_count", [0, 4, pytest.param(10, marks=pytest.mark.slow)])
 @pytest.mark.scenario("A9")
 def test_kill_during_compaction(make_broker: MakeBroker, seed: int, kill_count: int) -> None:

@@ -26,7 +26,7 @@ import struct
 import threading
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -222,7 +222,3 @@ def compare_reads(first: Read, second: Read) -> Verdict:
                 verdict.add("vanished", f"partition {partition} offset {record.offset} differs in the second read")
                 break
     return verdict
-
-
-def as_records(rows: Iterable[tuple[int, bytes | None, bytes | None]]) -> list[ReadRecord]:
-    return [ReadRecord(*row) for row in rows]

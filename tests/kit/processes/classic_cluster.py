@@ -43,7 +43,6 @@ SETTLE_S = 120.0
 OWNERS = f"/consumers/{GROUP}/owners/{TOPIC}"
 IDS = f"/consumers/{GROUP}/ids"
 OFFSETS = f"/consumers/{GROUP}/offsets/{TOPIC}"
-SEGMENT_NAME_LENGTH = 20
 PAYLOAD_SIZE = 200
 WRAPPED_COUNT = 10
 """Messages in each compressed wrapper."""
