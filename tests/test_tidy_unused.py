@@ -23,8 +23,8 @@ CALLED_BY_NAME = re.compile(r"test_|Test[A-Z]|pytest_|pytestmark$|__|visit_[A-Z]
 ROWS = "kafkalite/settings/"
 """Attributes there are settings, read by the names that operators give."""
 
-DECORATED = ("rule(", "invariant(", "initialize(", "autouse=True", "hookimpl")
-"""What Hypothesis and pytest call because of a decorator."""
+DECORATED = ("rule(", "invariant(", "initialize(", "autouse=True", "hookimpl", ".subscriber(")
+"""What Hypothesis, pytest and FastStream call because of a decorator."""
 
 KEPT = {
     "kafkalite/errors.py:NonEmptyGroup": "what `delete_group` raises, for callers to catch",
@@ -43,6 +43,10 @@ STANDALONE = {
     "README.md": "where everybody begins",
 }
 """Files that programs and people know without being told."""
+
+RUN_BY_NAME = ("test_", "bench_", "conftest.", "__init__.", "__main__.")
+FOUND_BY_PATTERN = re.compile(r"\.github/|benchmarks/results/|tests/compat/programs/\w+_app\.py")
+"""Files that are found by their folder, or whose names are put together."""
 
 
 class Definition(NamedTuple):
@@ -142,10 +146,7 @@ def dead_files(names: list[str], words: Mapping[str, set[str]]) -> Iterator[str]
     alone are found by those who run them."""
     for name in names:
         path = PurePosixPath(name)
-        found_anyway = (
-            path.name.startswith(("test_", "bench_", "conftest.", "__init__.", "__main__.")) or name in STANDALONE
-        )
-        if found_anyway or name.startswith((".github/", "benchmarks/results/")):
+        if path.name.startswith(RUN_BY_NAME) or name in STANDALONE or FOUND_BY_PATTERN.match(name):
             continue
         told = {path.stem, path.name}
         if not any(told & said for other, said in words.items() if other != name):

@@ -94,7 +94,7 @@ def test_requests_behind_a_wrong_password_are_never_looked_at(sasl: SaslBroker) 
         with sasl.connect(listener) as client:
             client.send(HANDSHAKE + authenticate(plain_token("alice", "wrong")) + create + PRODUCE)
             assert answer(api.SASL_HANDSHAKE, 1, client.frame()).error_code == 0
-            assert answer(api.SASL_AUTHENTICATE, 2, client.frame()).error_code == 58
+            assert answer(api.SASL_AUTHENTICATE, 2, client.frame()).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
             assert client.is_closed()
     assert "made-by-nobody" not in sasl.broker.logs.topics
 
@@ -259,7 +259,9 @@ def test_largest_frame_before_signing_in_is_read(sasl: SaslBroker) -> None:
             client.send(struct.pack(">i", size) + head)
             client.send(b"\0a\0" + b"x" * (size - 17))
             if served:
-                assert answer(api.SASL_AUTHENTICATE, 0, client.frame()).error_code == 58
+                assert (
+                    answer(api.SASL_AUTHENTICATE, 0, client.frame()).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+                )
             assert client.is_closed()
 
 

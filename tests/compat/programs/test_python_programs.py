@@ -65,7 +65,9 @@ def test_what_is_read_is_written_in_capitals(
             client.produce(source, partition, texts)
 
         def written() -> list[bytes]:
-            chunks = [chunk for part in range(PARTITIONS) for chunk in client.read(target, part, isolation=READ_COMMITTED)]
+            chunks = [
+                chunk for part in range(PARTITIONS) for chunk in client.read(target, part, isolation=READ_COMMITTED)
+            ]
             # Quix adds the count of its store behind the text.
             return [bytes(value).partition(b"#")[0] for chunk in chunks for value in chunk.columns.values]
 

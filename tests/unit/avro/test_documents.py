@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from kafkalite.avro import RegistryRefused
 from kafkalite.avro.documents import Documents
 from kafkalite.record.columns import BytesColumn
-from tests.support.avro_schemas import schemas, values
-from tests.support.schema_registry import FixedRegistry
+from tests.kit.harness.avro_schemas import schemas, values
+from tests.kit.processes.schema_registry import FixedRegistry
 
 
 def message(schema_id: int, schema: object, value: object) -> bytes:

@@ -122,7 +122,13 @@ def test_change_that_cannot_be_written_down_is_told_and_did_not_happen(broker: H
     assert broker.logs.credentials == {}
 
 
-@pytest.mark.parametrize(("principal", "code"), [("User:ANONYMOUS", 64), ("User:alice", 61)])
+@pytest.mark.parametrize(
+    ("principal", "code"),
+    [
+        ("User:ANONYMOUS", ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED),
+        ("User:alice", ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED),
+    ],
+)
 def test_delegation_tokens_are_switched_off(broker: HandlerCalls, principal: str, code: int) -> None:
     broker.connection.principal = principal
     for key, version, request in (

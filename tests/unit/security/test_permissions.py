@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kafkalite.acls import OPERATIONS, AclOperation, ResourceType
+from kafkalite.errors import ErrorCode
 from kafkalite.handlers import permissions, table
 from kafkalite.handlers.permissions import CLUSTER, PERMISSIONS
 from kafkalite.protocol import api
@@ -106,7 +107,7 @@ def test_a_gate_has_a_code_to_answer_with() -> None:
     for key, row in PERMISSIONS.items():
         if row.gate is not None:
             assert row.questions == {(row.gate, CLUSTER)}
-            assert permissions.closed_gate(key).error_code == 31
+            assert permissions.closed_gate(key).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 @pytest.mark.parametrize("row", table.ROWS, ids=lambda row: row.name)
