@@ -1,6 +1,7 @@
 """Nothing lies about: every name of the product, the tests and the tools is used somewhere, and so is every file."""
 
 import ast
+import functools
 import io
 import re
 import tokenize
@@ -153,6 +154,7 @@ def dead_files(names: list[str], words: Mapping[str, set[str]]) -> Iterator[str]
             yield name
 
 
+@functools.cache
 def own_files() -> dict[str, str]:
     """Everything but what is generated."""
     return {name_of(path): text for path, text in text_files() if "/protocol/messages/" not in name_of(path)}

@@ -54,10 +54,6 @@ class TlsSocket:
         plain.setblocking(False)
         self._tls = context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
 
-    @property
-    def handshake_done(self) -> bool:
-        return self._shaken
-
     def certificate(self) -> bytes | None:
         """The DER of the client's certificate, if it showed one."""
         with self._lock:
