@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from kafkalite.broker import Broker
 from kafkalite.client import READ_COMMITTED, Client, DeliveryFailed, Producer, TransactionAborted
+from kafkalite.client.committed import GroupMetadata
 from kafkalite.client.write.transactions import State
 from kafkalite.errors import (
     InvalidTransactionTimeout,
@@ -19,6 +21,7 @@ from kafkalite.errors import (
     MessageTooLarge,
     ProducerFenced,
     UnknownTopicOrPartition,
+    UnstableOffsetCommit,
 )
 from kafkalite.model import TopicPartition
 from tests.kit.processes.broker import BrokerProcess, wait_until
@@ -325,3 +328,59 @@ def test_a_prepared_transaction_is_over_when_a_newer_producer_is_there(client: C
     end = client.end_offset(topic, 0)
     found = [value for chunk in client.read(topic, 0, end=end, isolation=1) for value in chunk.columns.values]
     assert found == [b"new"]
+
+
+# --- offsets that an open transaction may change ----------------------------------------------------------------------
+
+
+def test_offsets_of_an_open_transaction_are_stable_when_it_has_ended(
+    client: Client, topic: str, bootstrap: str, producer: Callable[..., Producer]
+) -> None:
+    key, group = TopicPartition(topic, 0), f"g-{topic}"
+    client.groups.commit(group, {key: 1})
+    writing = producer()
+    writing.begin_transaction()
+    writing.send(topic, 0, [b"a", b"b", b"c"])
+    writing.send_offsets_to_transaction({key: 3}, GroupMetadata(group))
+    with Client(bootstrap, retry_timeout_s=0.5) as hasty:
+        assert hasty.groups.committed(group)[key].offset == 1, "who does not ask for stable ones gets the old one"
+        with pytest.raises(UnstableOffsetCommit):
+            hasty.groups.committed(group, require_stable=True)
+    committing = threading.Timer(0.3, writing.commit_transaction)
+    committing.start()
+    try:
+        with Client(bootstrap) as patient:
+            assert patient.groups.committed(group, require_stable=True)[key].offset == 3, "repeated until it is stable"
+    finally:
+        committing.join()
+
+
+@pytest.mark.parametrize(("ends", "seen"), [("commit", [b"c"]), ("abort", [b"a", b"b", b"c"])])
+def test_a_member_begins_where_an_open_transaction_will_have_ended(
+    client: Client, topic: str, bootstrap: str, producer: Callable[..., Producer], ends: str, seen: list[bytes]
+) -> None:
+    """It would do again what the transaction has done, if it began at the offset that is committed now."""
+    key, group = TopicPartition(topic, 0), f"g-{topic}"
+    client.produce(topic, 0, [b"a", b"b", b"c"])
+    writing = producer()
+    writing.begin_transaction()
+    writing.send(topic, 1, [b"what a and b became"])
+    writing.flush()
+    writing.send_offsets_to_transaction({key: 2}, GroupMetadata(group))
+    found: list[bytes | None] = []
+    with (
+        Client(bootstrap) as other,
+        other.group_reader(group, topic, reset="earliest", isolation=READ_COMMITTED) as reader,
+    ):
+        wait_until(lambda: bool(reader.poll(0.2) or key in reader.assignment), TIMEOUT_S, "the partition")
+        for _ in range(3):
+            assert reader.poll(0.2) == [], "nothing is handed out while nobody knows from where"
+        writing.commit_transaction() if ends == "commit" else writing.abort_transaction()
+
+        def all_there() -> bool:
+            chunks = [chunk for chunk in reader.poll(0.2) if chunk.partition == key]
+            found.extend(value for chunk in chunks for value in chunk.columns.values)
+            return len(found) >= len(seen)
+
+        wait_until(all_there, TIMEOUT_S, "what is left")
+    assert found == seen

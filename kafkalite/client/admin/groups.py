@@ -155,13 +155,17 @@ class Groups:
 
         self._client.with_retries(ask)
 
-    def committed(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
-        """Everything a group has committed; nothing for a group that does not exist."""
+    def committed(self, group_id: str, *, require_stable: bool = False) -> dict[TopicPartition, CommittedOffset]:
+        """Everything a group has committed; nothing for a group that does not exist.
+
+        With `require_stable` no offset that an open transaction may still change (KIP-447): the question is repeated
+        until there is none, and UnstableOffsetCommit when `retry_timeout_s` is over first. Members of a group ask so.
+        """
 
         def ask() -> dict[TopicPartition, CommittedOffset]:
             answer = self._coordinator(group_id).request(
                 api.OFFSET_FETCH,
-                OffsetFetchRequest(group_id=group_id, topics=None),
+                OffsetFetchRequest(group_id=group_id, topics=None, require_stable=require_stable),
                 version_max=OFFSET_FETCH_VERSION_MAX,
             )
             raise_for(answer.error_code, f"the offsets of group {group_id}")
