@@ -1,4 +1,4 @@
-"""FastStream, on confluent-kafka: `python faststream_app.py BOOTSTRAP FROM TO` writes each message in capitals, for ever."""
+"""FastStream on confluent-kafka: `python faststream_app.py BOOTSTRAP FROM TO` writes each message in capitals."""
 
 import asyncio
 import sys
