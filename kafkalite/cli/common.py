@@ -25,8 +25,8 @@ INT64_MAX = 2**63 - 1
 CLEAR_LINE = "\r\x1b[K"
 
 
-def add_client_arguments(parser: argparse.ArgumentParser, *, json_output: bool = True, secured: bool = True) -> None:
-    """-b, --timeout, --json and, for what can speak TLS, --command-config."""
+def add_client_arguments(parser: argparse.ArgumentParser, *, json_output: bool = True) -> None:
+    """-b, --timeout, --command-config and --json."""
     default = os.environ.get(BOOTSTRAP_VARIABLE) or BOOTSTRAP_DEFAULT
     parser.add_argument(
         "-b",
@@ -35,8 +35,7 @@ def add_client_arguments(parser: argparse.ArgumentParser, *, json_output: bool =
         default=default,
         help=f"brokers to ask first, with commas (default: ${BOOTSTRAP_VARIABLE} or {BOOTSTRAP_DEFAULT})",
     )
-    if secured:
-        add_config_argument(parser)
+    add_config_argument(parser)
     parser.add_argument("--timeout", metavar="S", type=seconds, default=30.0, help="for one answer (default: 30)")
     if json_output:
         parser.add_argument("--json", action="store_true", help="print JSON")

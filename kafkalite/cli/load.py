@@ -52,7 +52,7 @@ LINE_END = "\n"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_client_arguments(parser, secured=False)
+    add_client_arguments(parser)
     parser.add_argument("--to", dest="target", metavar="DIR", required=True, help="where files are kept")
     parser.add_argument("--topics", metavar="REGEX", help="what a topic's whole name matches")
     parser.add_argument("--exclude", metavar="REGEX", help="topics to leave out of these")
@@ -99,6 +99,20 @@ def where(text: str) -> str | int:
     if text.strip().lower() in {"earliest", "latest"} or text.lstrip().startswith("{"):
         return text
     return moment(text)
+
+
+def client_options(file: str | None) -> dict[str, str]:
+    """What a file of client settings says of security, as options of the source; StartupError for one that is wrong."""
+    if file is None:
+        return {}
+    from pathlib import Path
+
+    from kafkalite.client.security import OWN, Security
+    from kafkalite.settings.properties import read_properties
+
+    settings = {key: text for key, text in read_properties(Path(file)).items() if key.startswith(OWN)}
+    Security(settings)
+    return {f"kafka.{key}": text for key, text in settings.items()}
 
 
 def duration(text: str) -> float:
@@ -230,6 +244,7 @@ class Runs:
         assert self.spark is not None, "a load needs a session"
         given = self._arguments
         options = {
+            **client_options(given.command_config),
             "kafka.request.timeout.ms": str(round(given.timeout * 1000)),
             "kafka.default.api.timeout.ms": str(round(given.timeout * 1000)),
             "kafka.isolation.level": "read_committed" if given.read_committed else "read_uncommitted",

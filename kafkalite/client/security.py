@@ -38,6 +38,8 @@ _BROKERS_OWN = frozenset(
 )
 
 
+OWN = ("security.", "ssl.", "sasl.")
+"""How the settings begin that are about this."""
 _REFUSED = {
     "sasl.client.callback.handler.class": "Java classes cannot be loaded; in Python, Security takes a function",
     "sasl.login.class": "Java classes cannot be loaded; in Python, Security takes a function",
@@ -59,9 +61,26 @@ class Security:
         if not protocol.endswith("SSL"):
             _refuse_unknown(settings)
         self.protocol = protocol
+        self._settings = {key: text for key, text in settings.items() if key.startswith(OWN)}
+        self._token = token
         self._context = client_context(settings) if protocol.endswith("SSL") else None
         self.sasl = _sasl(settings, token) if protocol.startswith("SASL") else None
         """How the client signs in; None: it does not."""
+
+    def __reduce__(self) -> tuple[type[Security], tuple[dict[str, str]]]:
+        """By its settings: whoever unpickles it reads the files again. A function for tokens does not travel."""
+        if self._token is not None:
+            raise TypeError("a Security with a function for tokens cannot be pickled")
+        return Security, (self._settings,)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Security) and (self._settings, self._token) == (other._settings, other._token)
+
+    def __hash__(self) -> int:
+        return hash((frozenset(self._settings.items()), self._token))
+
+    def __repr__(self) -> str:
+        return f"Security({self.protocol})"
 
     @classmethod
     def from_file(cls, path: Path) -> Security:

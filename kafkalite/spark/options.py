@@ -17,7 +17,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kafkalite.client import parse_bootstrap
+from kafkalite.client import Security, parse_bootstrap
+from kafkalite.errors import StartupError
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition, topic_name_error
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ KNOWN = (
     "pushdown",
     *WITHOUT_EFFECT, "kafka.bootstrap.servers", "kafka.client.id", "kafka.isolation.level", "kafka.check.crcs",
     "kafka.fetch.max.bytes", "kafka.request.timeout.ms", "kafka.default.api.timeout.ms", "kafka.retry.backoff.ms",
-    "kafka.socket.connection.setup.timeout.ms", "kafka.security.protocol",
+    "kafka.socket.connection.setup.timeout.ms",
     "kafka.group.id", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxBytesPerTrigger", "maxTriggerDelay",
     "commitOffsetsOnBatch",
 )  # fmt: skip
@@ -219,6 +220,12 @@ class GivenOptions:
         """The value, None when it is not set."""
         assert name in self._known, f"{name} has to be among the known names"
         return self._values.get(name.lower())
+
+    def beginning(self, *prefixes: str) -> dict[str, str]:
+        """Those whose names begin so, in lower case as Spark hands them over; from now on they are known."""
+        found = {name: value for name, value in self._values.items() if name.startswith(prefixes)}
+        self._known = (*self._known, *found)
+        return found
 
     def flag(self, name: str, default: bool) -> bool:
         """true or false."""
@@ -286,10 +293,13 @@ def servers_and_client(given: GivenOptions) -> tuple[str, tuple[tuple[str, Any],
         parse_bootstrap(servers)
     except ValueError as error:
         raise OptionError(f"option kafka.bootstrap.servers: {error}") from None
-    protocol = given.choice("kafka.security.protocol", ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl"), "plaintext")
-    if protocol != "plaintext":
-        raise OptionError(f"option kafka.security.protocol is {protocol!r}; only plaintext is spoken")
     options: dict[str, Any] = {}
+    secured = given.beginning("kafka.security.", "kafka.ssl.", "kafka.sasl.")
+    if secured:
+        try:
+            options["security"] = Security({name.removeprefix("kafka."): text for name, text in secured.items()})
+        except StartupError as error:
+            raise OptionError(f"option kafka.{error}") from None
     for name, argument in CLIENT_TIMES.items():
         value = given.number(name, 1, INT32_MAX)
         if value is not None:
@@ -297,7 +307,7 @@ def servers_and_client(given: GivenOptions) -> tuple[str, tuple[tuple[str, Any],
     client_id = given.text("kafka.client.id")
     if client_id is not None:
         options["client_id"] = client_id
-    return servers, tuple(sorted(options.items()))
+    return servers, tuple(sorted(options.items(), key=lambda item: item[0]))
 
 
 CLIENT_TIMES = {

@@ -56,7 +56,7 @@ REFUSED = {
 """Name → why it is refused."""
 KNOWN = (
     "topic", "delivery", "failOnMarkerLoss", *WITHOUT_EFFECT, *OF_SPARK, "kafka.bootstrap.servers", "kafka.client.id",
-    "kafka.security.protocol", *CLIENT_TIMES, "kafka.acks", "kafka.enable.idempotence", "kafka.compression.type",
+    *CLIENT_TIMES, "kafka.acks", "kafka.enable.idempotence", "kafka.compression.type",
     "kafka.batch.size", "kafka.delivery.timeout.ms", "kafka.max.in.flight.requests.per.connection",
     "kafka.transaction.timeout.ms",
 )  # fmt: skip

@@ -72,7 +72,6 @@ def test_every_known_option_is_asked_for() -> None:
     values = dict.fromkeys(KNOWN, "1") | {
         "kafka.bootstrap.servers": "one:1",
         "topic": "t",
-        "kafka.security.protocol": "plaintext",
         "kafka.acks": "all",
         "kafka.enable.idempotence": "true",
         "kafka.compression.type": "none",
@@ -109,7 +108,12 @@ def test_every_known_option_is_asked_for() -> None:
         ({"delivery": "twice"}, "it may be at-least-once or exactly-once"),
         ({"topc": "t"}, "is topic meant"),
         ({"subscribe": "t"}, "there is no option subscribe"),
-        ({"kafka.security.protocol": "ssl"}, "only plaintext"),
+        ({"kafka.security.protocol": "tls"}, "option kafka.security.protocol: must be one of PLAINTEXT, SSL"),
+        ({"kafka.security.protocol": "sasl_ssl"}, "option kafka.sasl.mechanism: must be one of PLAIN"),
+        (
+            {"kafka.security.protocol": "ssl", "kafka.ssl.trust.location": "x"},
+            "unknown setting; did you mean",
+        ),
         ({"kafka.bootstrap.servers": "one:x"}, "option kafka.bootstrap.servers: "),
     ],
 )
