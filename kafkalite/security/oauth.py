@@ -118,7 +118,8 @@ class KeySet:
         self._read = read or read_document
         self._keys: dict[str, Any] = {}
         self._changed = threading.Condition(threading.Lock())
-        self._wanted = False
+        self._wanted = True
+        self._fetching = False
         self._stopping = False
         self._fetched_at = -FETCH_INTERVAL_S_MIN
         self.fetch_count = 0
@@ -149,10 +150,11 @@ class KeySet:
         if key is not None:
             return key
         with self._changed:
-            if time.monotonic() - self._fetched_at >= FETCH_INTERVAL_S_MIN and not self._stopping:
+            if time.monotonic() - self._fetched_at >= FETCH_INTERVAL_S_MIN:
                 self._wanted = True
-                count = self.fetch_count
                 self._changed.notify_all()
+            if self._wanted or self._fetching:
+                count = self.fetch_count
                 self._changed.wait_for(lambda: self.fetch_count > count or self._stopping, FETCH_WAIT_S)
         return self._keys.get(key_id)
 
@@ -165,6 +167,7 @@ class KeySet:
                 if self._stopping:
                     return
                 self._wanted = False
+                self._fetching = True
                 self._fetched_at = time.monotonic()
             keys = self._fetch()
             with self._changed:
@@ -174,7 +177,7 @@ class KeySet:
                     pause_s, failed_s = self._refresh_s, self._retry_s
                     self._keys = keys
                 self.fetch_count += 1
-                self._wanted = False
+                self._fetching = False
                 self._changed.notify_all()
 
     def _fetch(self) -> dict[str, Any] | None:
