@@ -33,6 +33,11 @@ def _code(context: RequestContext) -> ErrorCode:
     return ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED if known else ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 
 
+def _no_time(context: RequestContext) -> int:
+    """What stands for a time, by whether Kafka's broker or its controller answers."""
+    return 0 if _code(context) == ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED else -1
+
+
 def create(context: RequestContext, _request: CreateDelegationTokenRequest) -> CreateDelegationTokenResponse:
     kind, _, name = context.principal.partition(":")
     return CreateDelegationTokenResponse(
@@ -41,18 +46,18 @@ def create(context: RequestContext, _request: CreateDelegationTokenRequest) -> C
         principal_name=name,
         token_requester_principal_type=kind,
         token_requester_principal_name=name,
-        issue_timestamp_ms=-1,
-        expiry_timestamp_ms=-1,
-        max_timestamp_ms=-1,
+        issue_timestamp_ms=_no_time(context),
+        expiry_timestamp_ms=_no_time(context),
+        max_timestamp_ms=_no_time(context),
     )
 
 
 def renew(context: RequestContext, _request: RenewDelegationTokenRequest) -> RenewDelegationTokenResponse:
-    return RenewDelegationTokenResponse(error_code=_code(context), expiry_timestamp_ms=-1)
+    return RenewDelegationTokenResponse(error_code=_code(context), expiry_timestamp_ms=_no_time(context))
 
 
 def expire(context: RequestContext, _request: ExpireDelegationTokenRequest) -> ExpireDelegationTokenResponse:
-    return ExpireDelegationTokenResponse(error_code=_code(context), expiry_timestamp_ms=-1)
+    return ExpireDelegationTokenResponse(error_code=_code(context), expiry_timestamp_ms=_no_time(context))
 
 
 def describe(context: RequestContext, _request: DescribeDelegationTokenRequest) -> DescribeDelegationTokenResponse:

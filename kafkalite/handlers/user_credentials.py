@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.errors import ErrorCode, KafkaError
-from kafkalite.handlers.permissions import ALTER, CLUSTER, CODES, allows
+from kafkalite.handlers.permissions import ALTER, CLUSTER, CODES, DESCRIBE, allows
 from kafkalite.log.journal import credential_change, credential_deletion
 from kafkalite.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -50,6 +50,8 @@ _DUPLICATE: Final[_Problem] = (
 def describe(
     context: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
+    if not allows(context, DESCRIBE, CLUSTER):
+        return DescribeUserScramCredentialsResponse(error_code=CODES[CLUSTER], error_message=None)
     by_user: dict[str, list[CredentialInfo]] = {}
     for (mechanism, user), credential in sorted(context.broker.logs.credentials.items()):
         info = CredentialInfo(mechanism=_NUMBERS[mechanism], iterations=credential.iterations)
@@ -83,7 +85,7 @@ def alter(context: RequestContext, request: AlterUserScramCredentialsRequest) ->
     problems: dict[str, _Problem | None] = {}
     if not allows(context, ALTER, CLUSTER):
         names = {item.name for item in request.deletions} | {item.name for item in request.upsertions}
-        denied = AlterUserScramCredentialsResult(error_code=CODES[CLUSTER], error_message=None)
+        denied = AlterUserScramCredentialsResult(error_code=CODES[CLUSTER], error_message=CODES[CLUSTER].text)
         return AlterUserScramCredentialsResponse(results=[replace(denied, user=name) for name in sorted(names)])
 
     def decide() -> list[dict[str, Any]]:

@@ -41,6 +41,7 @@ from tests.kit.processes.broker import free_port, wait_until
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 DIFFERENT = {
+    "users": "Kafka closes the connection of whoever may not, where all users are asked for",
     "versions": "each serves versions of its own",
     "rules of no kind": "Kafka fails altogether, with UNKNOWN_SERVER_ERROR for every rule of the request",
 }
