@@ -176,6 +176,14 @@ class Broker:
         overrides = {key_of(attribute): to_text(value) for attribute, value in settings.items()}
         self.logs.create_topic(name, partitions, overrides)
 
+    def add_user(self, user: str, password: str) -> None:
+        """Gives a user, who may be new, a password for SCRAM-SHA-256 and SCRAM-SHA-512; it holds from now on."""
+        from kafkalite.log.journal import credential_change
+        from kafkalite.security.scram import HASHES, new_credential
+
+        changes = [credential_change(mechanism, user, new_credential(mechanism, password)) for mechanism in HASHES]
+        self.logs.alter_credentials(lambda: changes)
+
     def delete_topic(self, name: str) -> None:
         """Deletes a topic and everything in it."""
         self.logs.delete_topic(name)

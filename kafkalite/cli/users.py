@@ -73,12 +73,10 @@ def add_user(arguments: argparse.Namespace, mechanisms: Sequence[str], password:
     from kafkalite.log.offline_journal import open_journal
     from kafkalite.security import scram
 
-    changes = []
-    for mechanism in mechanisms:
-        salt = scram.new_salt()
-        salted = scram.salted_password(mechanism, password.encode(), salt, arguments.iterations)
-        kept = scram.credential(mechanism, salted, salt, arguments.iterations)
-        changes.append(credential_change(mechanism, arguments.user, kept))
+    changes = [
+        credential_change(mechanism, arguments.user, scram.new_credential(mechanism, password, arguments.iterations))
+        for mechanism in mechanisms
+    ]
     with open_journal(arguments.data_dir) as journal:
         journal.record(*changes)
 

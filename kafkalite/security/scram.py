@@ -67,6 +67,12 @@ def credential(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> S
     )
 
 
+def new_credential(mechanism: str, password: str, iterations: int = ITERATIONS_MIN) -> ScramCredential:
+    """What is kept of a password, with a salt of its own. Takes as long as a hash."""
+    salt = new_salt()
+    return credential(mechanism, salted_password(mechanism, password.encode(), salt, iterations), salt, iterations)
+
+
 def new_salt() -> bytes:
     """A random salt in the form of Kafka's tools: 130 bits as digits and letters."""
     return _salt(secrets.randbits(130))

@@ -58,9 +58,7 @@ class SaslBroker:
         self.broker.stop()
 
     def add_user(self, user: str, password: str, mechanism: str = "SCRAM-SHA-256") -> None:
-        salt = scram.new_salt()
-        salted = scram.salted_password(mechanism, password.encode(), salt, 4096)
-        kept = scram.credential(mechanism, salted, salt, 4096)
+        kept = scram.new_credential(mechanism, password)
         self.broker.logs.alter_credentials(lambda: [credential_change(mechanism, user, kept)])
 
     def address(self, listener: str = "SASL") -> str:
