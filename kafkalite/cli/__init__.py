@@ -31,6 +31,7 @@ COMMANDS = {
     "run": "run a command with a broker of its own, for tests and CI",
     "topics": "list, describe, create, delete and change topics",
     "configs": "describe and change settings of topics and brokers",
+    "acls": "list, add and remove rules of who may do what",
     "users": "add, list and delete users who sign in by SCRAM",
     "groups": "list, describe and delete consumer groups, move their offsets",
     "transactions": "list and describe transactions, abort one that hangs",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from re import Pattern
 
+    from kafkalite.client.admin.acls import Acls
     from kafkalite.client.admin.admin import Admin
     from kafkalite.client.admin.groups import Groups
     from kafkalite.client.admin.transactions import TransactionAdmin
@@ -76,6 +77,13 @@ class Client(Cluster):
         from kafkalite.client.admin.transactions import TransactionAdmin
 
         return TransactionAdmin(self)
+
+    @property
+    def acls(self) -> Acls:
+        """Rules of who may do what."""
+        from kafkalite.client.admin.acls import Acls
+
+        return Acls(self)
 
     @property
     def users(self) -> Users:

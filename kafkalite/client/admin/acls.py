@@ -1,0 +1,107 @@
+"""Administration of permissions: the rules (ACLs) of a cluster's authoriser.
+
+Thread rule: one thread at a time, that of the Client.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalite.acls import Acl, AclFilter, AclOperation, AclPermission, PatternType, ResourceType
+from kafkalite.client.cluster import raise_for
+from kafkalite.protocol import api
+from kafkalite.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from kafkalite.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from kafkalite.protocol.messages.describe_acls import DescribeAclsRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kafkalite.client.cluster import Cluster
+
+
+class Acls:
+    """See the module; `Client.acls` gives one."""
+
+    def __init__(self, client: Cluster) -> None:
+        self._client = client
+
+    def find(self, wanted: AclFilter | None = None) -> list[Acl]:
+        """The rules that a filter means, all without one; SecurityDisabled where there is no authoriser."""
+        wanted = wanted or AclFilter()
+        request = DescribeAclsRequest(
+            resource_type_filter=wanted.resource_type,
+            resource_name_filter=wanted.name,
+            pattern_type_filter=wanted.pattern_type,
+            principal_filter=wanted.principal,
+            host_filter=wanted.host,
+            operation=wanted.operation,
+            permission_type=wanted.permission,
+        )
+        answer = self._client.controller().request(api.DESCRIBE_ACLS, request)
+        raise_for(answer.error_code, "rules", answer.error_message)
+        return sorted(
+            Acl(
+                ResourceType(resource.resource_type),
+                resource.resource_name,
+                PatternType(resource.pattern_type),
+                found.principal,
+                found.host,
+                AclOperation(found.operation),
+                AclPermission(found.permission_type),
+            )
+            for resource in answer.resources
+            for found in resource.acls
+        )
+
+    def create(self, acls: Sequence[Acl]) -> None:
+        """Adds rules; those that are there already stay. InvalidRequest for the first that cannot be a rule."""
+        creations = [
+            AclCreation(
+                resource_type=acl.resource_type,
+                resource_name=acl.name,
+                resource_pattern_type=acl.pattern_type,
+                principal=acl.principal,
+                host=acl.host,
+                operation=acl.operation,
+                permission_type=acl.permission,
+            )
+            for acl in acls
+        ]
+        answer = self._client.controller().request(api.CREATE_ACLS, CreateAclsRequest(creations=creations))
+        for acl, result in zip(acls, answer.results, strict=True):
+            raise_for(result.error_code, str(acl), result.error_message)
+
+    def delete(self, filters: Sequence[AclFilter]) -> list[Acl]:
+        """Removes the rules that any of the filters means, and returns them."""
+        request = DeleteAclsRequest(
+            filters=[
+                DeleteAclsFilter(
+                    resource_type_filter=wanted.resource_type,
+                    resource_name_filter=wanted.name,
+                    pattern_type_filter=wanted.pattern_type,
+                    principal_filter=wanted.principal,
+                    host_filter=wanted.host,
+                    operation=wanted.operation,
+                    permission_type=wanted.permission,
+                )
+                for wanted in filters
+            ]
+        )
+        answer = self._client.controller().request(api.DELETE_ACLS, request)
+        gone = set()
+        for result in answer.filter_results:
+            raise_for(result.error_code, "rules", result.error_message)
+            gone |= {
+                Acl(
+                    ResourceType(found.resource_type),
+                    found.resource_name,
+                    PatternType(found.pattern_type),
+                    found.principal,
+                    found.host,
+                    AclOperation(found.operation),
+                    AclPermission(found.permission_type),
+                )
+                for found in result.matching_acls
+            }
+        return sorted(gone)
