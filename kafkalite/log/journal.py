@@ -252,11 +252,9 @@ class Journal:
         journal.rewrite()
         return journal
 
-    def rewrite(self) -> None:
-        """Replaces the file by the shortest one of the same meaning."""
-        self._rewrite(_snapshot(self.state))
-
-    def _rewrite(self, changes: list[dict[str, Any]]) -> None:
+    def rewrite(self, changes: list[dict[str, Any]] | None = None) -> None:
+        """Replaces the file by the shortest one of the same meaning, whose lines may be given."""
+        changes = _snapshot(self.state) if changes is None else changes
         data = b"".join(encode_line(change) for change in changes)
         files.write_atomically(self.path, data, durable=True)
         self.close()
@@ -268,7 +266,7 @@ class Journal:
         """Rewrites the file if that pays. Only once no directory of a deleted topic is left: their ids go too."""
         changes = _snapshot(self.state)
         if self._line_count > len(changes) + SLACK_LINES:
-            self._rewrite(changes)
+            self.rewrite(changes)
             self.state.deleted_ids.clear()
             self.state.deleted_names.clear()
 
