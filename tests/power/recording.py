@@ -15,6 +15,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kafkalite.model import ANONYMOUS
+from kafkalite.settings.areas.permissions import STANDARD_AUTHORIZER
 from tests.kit.processes.broker import free_port
 from tests.power import trace
 from tests.power.disk import Disk
@@ -81,6 +83,8 @@ def settings_for(seed: int) -> tuple[dict[str, Any], dict[str, str]]:
         "transaction.remove.expired.transaction.cleanup.interval.ms": "60000",
         "auto.create.topics.enable": "false",
         "group.min.session.timeout.ms": "100",
+        "authorizer.class.name": STANDARD_AUTHORIZER,
+        "super.users": ANONYMOUS,
     }
     return about, broker
 

@@ -151,6 +151,13 @@ def forget_users(data: Path) -> str:
     return "users: "
 
 
+def forget_acls(data: Path) -> str:
+    journal = data / "metadata.journal"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(line for line in lines if b'"op":"acls"' not in line))
+    return "acls: "
+
+
 def forget_topics(data: Path) -> str:
     journal = data / "metadata.journal"
     lines = journal.read_bytes().splitlines(keepends=True)
@@ -192,6 +199,7 @@ PLANTED = (
     forget_the_journal,
     forget_given_ids,
     forget_users,
+    forget_acls,
     forget_topics,
     delete_too_much,
     forget_the_newest_of_a_key,

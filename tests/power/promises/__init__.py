@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.power.promises.acls import Acls
 from tests.power.promises.base import Past, Promise
 from tests.power.promises.classic import Classic
 from tests.power.promises.compaction import Compaction
@@ -22,6 +23,7 @@ PROMISES: tuple[Promise, ...] = (
     Offsets(),
     Configs(),
     Users(),
+    Acls(),
     Compaction(),
     Purging(),
     Classic(),
