@@ -22,7 +22,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from kafkalite import chance
 from kafkalite.coordinator import consumer_records as stored
@@ -59,7 +59,7 @@ from kafkalite.protocol.messages.consumer_group_heartbeat import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from kafkalite._native.serve.topic_table import Topic
     from kafkalite.coordinator.assignors import Assignment
@@ -76,6 +76,8 @@ COMMIT_VERSION_MIN: Final = 9
 EPOCH_MAX: Final = (1 << 31) - 1
 
 Answer = Deferred[ConsumerGroupHeartbeatResponse]
+Describes: TypeAlias = "Callable[[frozenset[str]], frozenset[str]]"
+"""Of topics, those that somebody may describe, at any time; no lock of a group's is taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,7 @@ class HeartbeatCaller:
 
     client_id: str
     client_host: str
+    describes: Describes | None = None
 
 
 @dataclass(slots=True)
@@ -134,6 +137,7 @@ class ConsumerGroup(GroupBase):
         self._queue: list[_Move] = []
         self._writing: list[_Move] | None = None
         self._sessions: dict[str, Timer] = {}
+        self._describers: dict[str, Describes] = {}  # of expressions, as far as a member was heard of
         self._revocations: dict[str, Timer] = {}
 
     def __repr__(self) -> str:
@@ -339,7 +343,20 @@ class ConsumerGroup(GroupBase):
         """Forgets what an expression means if nobody uses it any more."""
         if expression and expression in self._staged.expressions and not self._staged.uses(expression):
             self._edit().set_expression(expression, None)
+            self._describers.pop(expression, None)
             self._erase(stored.EXPRESSION, expression)
+
+    def _show_to(self, expression: str, describes: Describes) -> None:
+        """From now on an expression means topics that this member's client may describe, as in Kafka."""
+        is_news = expression not in self._describers and expression in self._staged.expressions
+        self._describers[expression] = describes
+        if is_news:  # read from the log: nobody could tell whose it is
+            self._play_topics(None)
+
+    def _matching(self, expression: str, names: Iterable[str]) -> frozenset[str]:
+        found = topic_regex.matching(expression, names)
+        describes = self._describers.get(expression)
+        return found if describes is None else describes(found)
 
     def _means(self, expression: str, topics: frozenset[str]) -> None:
         self._edit().set_expression(expression, topics)
@@ -397,6 +414,8 @@ class ConsumerGroup(GroupBase):
         if after.expression and after.expression not in state.expressions:
             topic_regex.check(after.expression)
         # From here on nothing is refused.
+        if after.expression and caller.describes is not None:
+            self._show_to(after.expression, caller.describes)
         replaced = state.members.get(before.replaces) if before.replaces else None
         changed = self._change(before.member, after, replaced)
         if self._staged.epoch > self._staged.target_epoch:
@@ -486,7 +505,7 @@ class ConsumerGroup(GroupBase):
             if replaced is not None:
                 self._move_on(after)
         if after.expression and after.expression not in self._staged.expressions:
-            self._means(after.expression, topic_regex.matching(after.expression, self._consumers.topics()))
+            self._means(after.expression, self._matching(after.expression, self._consumers.topics()))
         changed = after.topics != before.topics or after.expression != before.expression
         if after.expression != before.expression:
             self._drop_expression(before.expression)
@@ -554,7 +573,7 @@ class ConsumerGroup(GroupBase):
         for expression, known in list(self._staged.expressions.items()):
             looked_at = topics.keys() if names is None else names & topics.keys()
             try:
-                found = topic_regex.matching(expression, looked_at)
+                found = self._matching(expression, looked_at)
             except KafkaError as error:  # read from a log that somebody else wrote
                 logger.warning("an expression means no topic: %s", error, extra=fields(group=self.group_id))
                 found = frozenset()

@@ -21,7 +21,17 @@ from kafkalite.coordinator.consumer_group import refusal as refused
 from kafkalite.coordinator.consumer_state import AWAY_EPOCH
 from kafkalite.deferred import Deferred, completed
 from kafkalite.errors import ErrorCode, InvalidRegularExpression
-from kafkalite.handlers.permissions import DESCRIBE, GROUP, READ, TOPIC, allowed_names, allows, operations, refusal
+from kafkalite.handlers.permissions import (
+    DESCRIBE,
+    GROUP,
+    READ,
+    TOPIC,
+    allowed_names,
+    allows,
+    describer,
+    operations,
+    refusal,
+)
 from kafkalite.protocol.messages.consumer_group_describe import (
     Assignment,
     ConsumerGroupDescribeRequest,
@@ -75,6 +85,7 @@ def heartbeat(
     caller = HeartbeatCaller(
         client_id=context.client_id or "",
         client_host=f"/{context.client_host}",  # as Java writes an address, which Kafka's tools show
+        describes=describer(context, TOPIC),
     )
     return context.broker.groups.consumer_heartbeat(request, caller)
 

@@ -24,7 +24,7 @@ from kafkalite.errors import ErrorCode, KafkaError, error_for
 from kafkalite.protocol import api
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from kafkalite.handlers.context import RequestContext
 
@@ -165,6 +165,24 @@ def allowed_names(
     if context.broker.authorizer is None:
         return frozenset(names)
     return frozenset(name for name in set(names) if allows(context, operation, kind, name, probe=probe))
+
+
+def describer(context: RequestContext, kind: ResourceType) -> Callable[[frozenset[str]], frozenset[str]] | None:
+    """Of names, those that the asker may describe whenever it is asked: for what goes on after the request.
+
+    It holds nothing of the connection. None: there is no authoriser.
+    """
+    authorizer = context.broker.authorizer
+    if authorizer is None:
+        return None
+    principal, host, name_of_api = context.principal, context.client_host, api.APIS[context.api_key].name
+
+    def describes(names: frozenset[str]) -> frozenset[str]:
+        return frozenset(
+            name for name in names if authorizer.allows(principal, host, DESCRIBE, kind, name, name_of_api, probe=True)
+        )
+
+    return describes
 
 
 def allows_any(context: RequestContext, operation: AclOperation, kind: ResourceType) -> bool:

@@ -15,6 +15,8 @@ from kafkalite.acls import AclOperation
 from kafkalite.errors import ErrorCode, StartupError
 from kafkalite.log.journal import Journal, acls_change, encode_line
 from kafkalite.protocol import api
+from kafkalite.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kafkalite.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kafkalite.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkalite.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -356,3 +358,50 @@ def test_a_hundred_thousand_rules_delay_the_start_little(tmp_path: Path) -> None
         assert codes(broker.ask("bob", api.FETCH, 12, fetch("topic-99998", "topic-99999"))) == [0, DENIED]
         broker.forbid(rule("*", READ, TOPIC, "topic-99998"))
         assert codes(broker.ask("bob", api.FETCH, 12, fetch("topic-99998"))) == [DENIED]
+
+
+# ---- subscriptions by expression -------------------------------------------------------------------------------------
+
+
+def test_an_expression_means_what_one_may_see(tmp_path: Path) -> None:
+    """Also of topics that come later, and of an expression that a start has read."""
+
+    def beat(broker: AclBroker, epoch: int, **fields: Any) -> Any:
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="g", member_id="m", member_epoch=epoch, rebalance_timeout_ms=10_000, topic_partitions=[], **fields
+        )
+        return broker.ask("bob", api.CONSUMER_GROUP_HEARTBEAT, 1, request)
+
+    def assigned(broker: AclBroker, epoch: int) -> tuple[int, set[str]]:
+        described = ConsumerGroupDescribeRequest(group_ids=["g"])
+        (group,) = broker.ask(ADMIN, api.CONSUMER_GROUP_DESCRIBE, 1, described).groups
+        beat(broker, epoch)
+        (member,) = group.members
+        return member.member_epoch, {topic.topic_name for topic in member.target_assignment.topic_partitions}
+
+    with AclBroker(tmp_path) as broker:
+        for name in ("mine-1", "theirs-1"):
+            broker.make_topic(name)
+        broker.allow(rule("bob", READ, GROUP, "g"), rule("bob", DESCRIBE, TOPIC, "mine-", pattern=PREFIXED))
+        joined = beat(broker, 0, subscribed_topic_names=[], subscribed_topic_regex=".*-.*")
+        assert joined.error_code == 0
+        for name in ("mine-2", "theirs-2"):
+            broker.make_topic(name)
+        seen = [joined.member_epoch]
+
+        def follows() -> bool:
+            epoch, topics = assigned(broker, seen[-1])
+            seen.append(epoch)
+            return topics == {"mine-1", "mine-2"}
+
+        wait_until(follows, 60, "the topic that came later")
+    with AclBroker(tmp_path) as broker:
+        for name in ("mine-3", "theirs-3"):
+            broker.make_topic(name)
+
+        def sees_it_again() -> bool:
+            epoch, topics = assigned(broker, seen[-1])
+            seen.append(epoch)
+            return topics == {"mine-1", "mine-2", "mine-3"}
+
+        wait_until(sees_it_again, 60, "the topics after the start")
