@@ -5,6 +5,9 @@ whatever else the machine does. With several trees (checkouts with a built `.ven
 ratio to the first tree's. Two runs of one tree differ by 0.3 %; with acks=all by 10 %, since the clock decides how many
 requests share a flush.
 
+`--rules 1000` counts each tree a second time, with an authoriser and so many rules, three of which are about what the
+client does; the ratio is to the same tree without.
+
 Requests are five in flight: a worker that waits for the only one in flight turns as often as the clock decides.
 """
 
@@ -21,6 +24,11 @@ from pathlib import Path
 
 from benchmarks.pairs import broker_of, commit_of
 from benchmarks.path.harness import ROOT, client
+from kafkalite.acls import Acl, AclOperation, AclPermission, PatternType, ResourceType
+from kafkalite.log.journal import acls_change
+from kafkalite.log.offline_journal import open_journal
+from kafkalite.model import ANONYMOUS
+from kafkalite.settings.areas.permissions import STANDARD_AUTHORIZER
 
 READY_TIMEOUT_S = 600
 FETCHED_SIZE = 20_000_000
@@ -56,11 +64,15 @@ CASES: dict[str, tuple[Load, int]] = {
 class Counted:
     """The broker of a checkout under callgrind."""
 
-    def __init__(self, tree: Path) -> None:
+    def __init__(self, tree: Path, rules: int = 0) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="kafkalite-instructions-"))
         self._out = self.folder / "callgrind.out"
         prefix = ("valgrind", "--tool=callgrind", f"--callgrind-out-file={self._out}", "--quiet")
-        self.broker = replace(broker_of(tree, self.folder), prefix=prefix)
+        settings = {}
+        if rules:
+            settings = {"authorizer.class.name": STANDARD_AUTHORIZER}
+            write_rules(self.folder / "data", rules)
+        self.broker = replace(broker_of(tree, self.folder, settings), prefix=prefix)
         self.broker.start(timeout_s=READY_TIMEOUT_S)
 
     def close(self) -> None:
@@ -84,8 +96,21 @@ class Counted:
         subprocess.run(["callgrind_control", what, str(self.broker.pid)], check=True, capture_output=True)
 
 
-def counts_of(tree: Path, names: list[str], scale: float) -> dict[str, float]:
-    counted = Counted(tree)
+def write_rules(data_dir: Path, count: int) -> None:
+    """Rules in a data directory that is not used yet: of the client's topics, and of others'."""
+
+    def rule(name: str, who: str, operation: AclOperation, pattern: PatternType = PatternType.LITERAL) -> Acl:
+        return Acl(ResourceType.TOPIC, name, pattern, who, "*", operation, AclPermission.ALLOW)
+
+    asker = (AclOperation.WRITE, AclOperation.READ, AclOperation.CREATE)
+    acls = [rule("counted-", ANONYMOUS, operation, PatternType.PREFIXED) for operation in asker]
+    acls += [rule(f"topic-{i}", f"User:u{i % 10}", AclOperation.READ) for i in range(count - len(acls))]
+    with open_journal(str(data_dir)) as journal:
+        journal.record(acls_change(acls, []))
+
+
+def counts_of(tree: Path, names: list[str], scale: float, rules: int = 0) -> dict[str, float]:
+    counted = Counted(tree, rules)
     try:
         return {name: counted.per_request(CASES[name][0], int(CASES[name][1] * scale)) for name in names}
     finally:
@@ -96,6 +121,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.instructions", description=__doc__.split("\n\n")[0])
     parser.add_argument("trees", nargs="*", type=Path, default=[ROOT], help="checkouts with a .venv (default: this)")
     parser.add_argument("--only", help="cases, by semicolons")
+    parser.add_argument("--rules", type=int, default=0, metavar="COUNT", help="a second time with so many")
     parser.add_argument("--scale", type=float, default=1.0, help="of the requests of each case")
     arguments = parser.parse_args()
     if shutil.which("valgrind") is None:
@@ -105,10 +131,16 @@ def main() -> None:
         parser.error(f"unknown: {', '.join(sorted(unknown))} (of {', '.join(CASES)})")
     yardstick: dict[str, float] = {}
     for tree in arguments.trees:
+        own: dict[str, float] = {}
         for name, found in counts_of(tree.resolve(), names, arguments.scale).items():
             ratio = f"  x {found / yardstick[name]:.4f}" if name in yardstick else ""
             yardstick.setdefault(name, found)
             print(f"{commit_of(tree):10} {name:28} {found:12,.0f} instructions a request{ratio}", flush=True)
+            own[name] = found
+        if arguments.rules:
+            for name, found in counts_of(tree.resolve(), names, arguments.scale, arguments.rules).items():
+                text = f"{found:12,.0f} with {arguments.rules} rules  x {found / own[name]:.4f}"
+                print(f"{commit_of(tree):10} {name:28} {text}", flush=True)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import pytest
 from kafkalite.acls import AclOperation
 from kafkalite.errors import ErrorCode, StartupError
 from kafkalite.log.journal import Journal, acls_change, encode_line
+from kafkalite.model import ANONYMOUS
 from kafkalite.protocol import api
 from kafkalite.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kafkalite.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -28,6 +29,7 @@ from kafkalite.protocol.messages.offset_commit import (
 )
 from kafkalite.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkalite.security.authorizer import Authorizer
 from tests.kit.harness import wire
 from tests.kit.harness.acl_broker import (
     ADMIN,
@@ -41,12 +43,15 @@ from tests.kit.harness.acl_broker import (
     Asker,
     rule,
 )
+from tests.kit.harness.classic_client import ClassicClient
+from tests.kit.oracles import classic_oracle
 from tests.kit.processes.broker import wait_until
 
 pytestmark = pytest.mark.scenario("I")
 
 READ, WRITE, DESCRIBE, ALL = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.ALL
 DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 LONG_MS = 60_000
 
 
@@ -405,3 +410,70 @@ def test_an_expression_means_what_one_may_see(tmp_path: Path) -> None:
             return topics == {"mine-1", "mine-2", "mine-3"}
 
         wait_until(sees_it_again, 60, "the topics after the start")
+
+
+# ---- Kafka 0.7 -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def classic(tmp_path: Path) -> Iterator[AclBroker]:
+    """Whose 0.7 clients are User:ANONYMOUS."""
+    listeners = "SSL://127.0.0.1:0,MUST://127.0.0.1:0,PLAINTEXT://127.0.0.1:0,kafka07://127.0.0.1:0"
+    with AclBroker(tmp_path, listeners=listeners) as running:
+        yield running
+
+
+def classic_client(broker: AclBroker) -> ClassicClient:
+    endpoint = broker.broker.classic_endpoint
+    assert endpoint is not None
+    return ClassicClient(endpoint.port)
+
+
+def test_clients_of_kafka_0_7_are_anonymous(classic: AclBroker) -> None:
+    message_set = classic_oracle.encode_set([classic_oracle.OracleMessage(b"v")])
+    with classic_client(classic) as client:
+        client.send(classic_oracle.produce("t", 0, message_set))
+        assert client.closed()
+    assert "t" not in classic.broker.logs.topics
+    classic.allow(rule(ANONYMOUS, WRITE, TOPIC, "t"))
+    with classic_client(classic) as client:  # may write, and not make it
+        client.send(classic_oracle.produce("t", 0, message_set))
+        assert client.closed()
+    assert "t" not in classic.broker.logs.topics
+    classic.allow(rule(ANONYMOUS, AclOperation.CREATE, TOPIC, "t"))
+    with classic_client(classic) as client:
+        client.send(classic_oracle.produce("t", 0, message_set))
+        wait_until(lambda: "t" in classic.broker.logs.topics, 30, "the topic")
+        assert [client.fetch(name, 0, 0) for name in ("t", "absent")] == [(UNKNOWN, b""), (UNKNOWN, b"")]
+        code, both = client.ask(classic_oracle.multifetch([("t", 0, 0, 1 << 20), ("absent", 0, 0, 1 << 20)]))
+        assert (code, classic_oracle.read_multifetch(both)) == (0, [(UNKNOWN, b"")] * 2)
+    for name in ("other", "absent"):
+        with classic_client(classic) as client:
+            client.send(classic_oracle.offsets(name, 0, -1, 1))
+            assert client.closed()
+    classic.allow(rule(ANONYMOUS, READ, TOPIC, "t"))
+    with classic_client(classic) as client:
+        wait_until(lambda: client.fetch("t", 0, 0) == (0, message_set), 30, "the message")
+        assert client.offsets("t", 0) == [len(message_set)]
+    classic.allow(rule("*", ALL, TOPIC, "t", permission=DENY))
+    with classic_client(classic) as client:
+        assert client.fetch("t", 0, 0) == (UNKNOWN, b"")
+        client.send(classic_oracle.produce("t", 0, message_set))
+        assert client.closed()
+
+
+def test_what_is_allowed_is_asked_once_however_often_it_is_done(
+    broker: AclBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Produce and Fetch look their decision up: no Python runs for a request."""
+    broker.make_topic("t")
+    broker.allow(rule("bob", ALL, TOPIC, "t"))
+    asked: list[Any] = []
+    decide = Authorizer.allows
+    monkeypatch.setattr(Authorizer, "allows", lambda *args, **more: asked.append(args[3:]) or decide(*args, **more))
+    asker = broker.asker("bob")
+    for _ in range(200):
+        assert codes(asker.ask(api.PRODUCE, 9, produce("t", "t"))) == [0, 0]
+        assert codes(asker.ask(api.FETCH, 12, fetch("t"))) == [0]
+    workers = len(broker.broker._workers)
+    assert 2 <= len(asked) <= 2 * workers
