@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from kafkalite.classic import ConsumerConfig, Producer, ProducerConfig, ProducerData, SimpleConsumer
 from kafkalite.classic.fetcher import Fetcher
 from kafkalite.classic.handlers import DefaultDecoder
-from kafkalite.classic.stream import ChunkQueue, KafkaStream, Position
+from kafkalite.classic.stream import ChunkQueue, ConsumedPosition, KafkaStream
 from kafkalite.classic.wire import LATEST
 from kafkalite.zookeeper.nodes import BrokerNode, BrokerPartition
 
@@ -59,7 +59,7 @@ def produce(arguments: argparse.Namespace) -> int:
 def consume_stream(arguments: argparse.Namespace) -> tuple[int, int]:
     """Messages and bytes that a stream gave."""
     queue = ChunkQueue(10)
-    position = Position(arguments.topic, BrokerPartition(0, 0), 0, queue)
+    position = ConsumedPosition(arguments.topic, BrokerPartition(0, 0), 0, queue)
     config = ConsumerConfig(groupid="bench", fetch_size=FETCH_SIZE)
     fetcher = Fetcher(BrokerNode(0, "bench", "127.0.0.1", arguments.port), [position], config, lambda *_: None)
     stream = KafkaStream(queue, DefaultDecoder(), timeout_ms=60_000, shallow=False)

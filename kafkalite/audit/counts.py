@@ -43,7 +43,7 @@ class Window(NamedTuple):
 
 
 @dataclass(slots=True)
-class Seen:
+class SeenCounts:
     """What a stage has of a window."""
 
     distinct: int = 0
@@ -67,7 +67,7 @@ class Count:
         self._since_ms = since_ms
         self._pages: dict[tuple[str, int, int], NDArray[np.uint8]] = {}
         self._twice: dict[tuple[str, int], dict[int, int]] = {}
-        self.windows: dict[Window, Seen] = {}
+        self.windows: dict[Window, SeenCounts] = {}
         self.servers: dict[int, str] = dict(reported.servers)
         self.unmarked: dict[str, int] = {}
         """Records without a mark, by topic."""
@@ -116,7 +116,7 @@ class Count:
         for kind, chosen in (("distinct", fresh & covered), ("unreported", fresh & ~covered), ("duplicated", ~fresh)):
             found, counts = np.unique(starts[chosen], return_counts=True)
             for window, count in zip(found.tolist(), counts.tolist(), strict=True):
-                seen = self.windows.setdefault(Window(topic, run, window), Seen())
+                seen = self.windows.setdefault(Window(topic, run, window), SeenCounts())
                 setattr(seen, kind, getattr(seen, kind) + count)
         if not fresh.all():
             self._remember_twice((topic, run), sequences[~fresh].tolist())

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkalite.audit.counts import Seen, Window
+from kafkalite.audit.counts import SeenCounts, Window
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -101,7 +101,7 @@ def judge(reported: Reported, stages: Mapping[str, Count], selection: Selection)
             closed.add(named)
             wanted = expected.get(window, 0)
             verdict.expected += wanted if place == 0 else 0
-            seen = count.windows.get(window, Seen())
+            seen = count.windows.get(window, SeenCounts())
             row = groups.setdefault((*named, count.servers[window.run]), [0, 0, 0, 0])
             surplus = max(seen.distinct - wanted, 0)
             found = (wanted, max(wanted - seen.distinct, 0), seen.duplicated, seen.unreported + surplus)

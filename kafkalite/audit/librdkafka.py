@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from kafkalite.audit.events import AUDIT_TOPIC
 from kafkalite.audit.marks import HEADER
-from kafkalite.audit.tally import REPORT_INTERVAL_S, WINDOW_S, Tally
+from kafkalite.audit.tally import REPORT_INTERVAL_S, WINDOW_S, SentTally
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,7 +59,7 @@ class AuditedConfluentProducer:
         self._producer = producer
         self._audit_topic = audit_topic
         self._report_interval_s = report_interval_s
-        self.tally = Tally(server or socket.gethostname(), window_s=window_s)
+        self.tally = SentTally(server or socket.gethostname(), window_s=window_s)
         self._lock = threading.Lock()
         """A message that is refused gives its number back before another gets one; counts leave in order."""
         self._unsent: deque[Increment] = deque()

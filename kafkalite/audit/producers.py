@@ -16,10 +16,10 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 from kafkalite.audit.events import AUDIT_TOPIC
-from kafkalite.audit.tally import REPORT_INTERVAL_S, WINDOW_S, Tally
+from kafkalite.audit.tally import REPORT_INTERVAL_S, WINDOW_S, SentTally
 from kafkalite.client import Admin, ColumnWriter, Producer
 from kafkalite.client.write.producer import stamped
-from kafkalite.client.write.transactions import State
+from kafkalite.client.write.transactions import TransactionState
 from kafkalite.errors import TopicAlreadyExists, UnknownTopicOrPartition
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class AuditedProducer(Producer):
         **options: Any,
     ) -> None:
         super().__init__(client, **options)
-        self.tally = Tally(server or socket.gethostname(), window_s=window_s)
+        self.tally = SentTally(server or socket.gethostname(), window_s=window_s)
         self._audit_topic = audit_topic
         self._report_interval_s = report_interval_s
         self._audit_topic_known = False
@@ -81,7 +81,7 @@ class AuditedProducer(Producer):
 
     def flush(self) -> None:
         """As Producer.flush, counts included."""
-        if self._transactions is None or self._manager.state == State.OPEN:
+        if self._transactions is None or self._manager.state == TransactionState.OPEN:
             self._report()
         super().flush()
 

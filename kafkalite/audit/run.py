@@ -62,7 +62,7 @@ class Plan:
     grace_s: float = GRACE_S
 
 
-class Named(NamedTuple):
+class NamedMessages(NamedTuple):
     """Messages of one run that a stage misses, or has twice, by their numbers; RANGES_MAX of them at most."""
 
     stage: str
@@ -81,7 +81,7 @@ class Report:
 
     verdict: Verdict
     stages: dict[str, Count]
-    named: list[Named]
+    named: list[NamedMessages]
     notes: list[str]
 
 
@@ -144,7 +144,7 @@ def read_loaded(
     raise NothingToCompare(f"files in {folder} were replaced again and again while they were read")
 
 
-def named_messages(verdict: Verdict, reported: Reported, stages: dict[str, Count]) -> list[Named]:
+def named_messages(verdict: Verdict, reported: Reported, stages: dict[str, Count]) -> list[NamedMessages]:
     """The messages that the differences are made of, of runs that have some.
 
     Numbers know no windows: those of windows that are not judged may be among them.
@@ -162,5 +162,5 @@ def named_messages(verdict: Verdict, reported: Reported, stages: dict[str, Count
                     break
             twice = count.duplicated_sequences(topic, run)
             if missing or twice:
-                found.append(Named(stage, topic, count.servers[run], run, missing, twice))
+                found.append(NamedMessages(stage, topic, count.servers[run], run, missing, twice))
     return found

@@ -46,7 +46,7 @@ class Span:
     counts: dict[int, int] = field(default_factory=dict)
 
 
-class Tally:
+class SentTally:
     """See the module. `window_s` is the length of a window, in seconds."""
 
     def __init__(self, server: str, *, window_s: float = WINDOW_S) -> None:

@@ -28,7 +28,7 @@ from kafkalite.classic import ownership
 from kafkalite.classic.errors import ClassicError, InvalidConfig, RebalanceFailed
 from kafkalite.classic.fetcher import Fetcher
 from kafkalite.classic.handlers import DefaultDecoder
-from kafkalite.classic.stream import ChunkQueue, KafkaStream, Position
+from kafkalite.classic.stream import ChunkQueue, ConsumedPosition, KafkaStream
 from kafkalite.logging import fields
 from kafkalite.zookeeper import group as nodes
 from kafkalite.zookeeper import session as zookeeper
@@ -75,7 +75,7 @@ class ConsumerConnector:
         self._streams: list[KafkaStream] = []
         self._fetchers: list[Fetcher] = []
         self._owners: dict[tuple[str, BrokerPartition], str] = {}  # every node that may be ours, claimed or half so
-        self._positions: dict[tuple[str, BrokerPartition], Position] = {}
+        self._positions: dict[tuple[str, BrokerPartition], ConsumedPosition] = {}
         self._wake = threading.Condition(threading.Lock())
         self._changed = False  # guarded by _wake, as are the three below
         self._session_lost = False
@@ -246,7 +246,7 @@ class ConsumerConnector:
         ownership.claim(self._client, self._group, share)
         ownership.find_offsets(self._client, self._group, share, self._config)
         self._positions = {
-            key: Position(*key, share.offsets[key], self._queue_of(key[0], thread))
+            key: ConsumedPosition(*key, share.offsets[key], self._queue_of(key[0], thread))
             for key, thread in share.owners.items()
         }
         self._start_fetchers(share)
@@ -273,8 +273,8 @@ class ConsumerConnector:
         number = int(thread_id.rpartition("-")[2])
         return self._queues[None if isinstance(self._subscription, FilterCounts) else topic, number]
 
-    def _start_fetchers(self, share: ownership.Share) -> None:
-        by_broker: dict[int, list[Position]] = {}
+    def _start_fetchers(self, share: ownership.ConsumerShare) -> None:
+        by_broker: dict[int, list[ConsumedPosition]] = {}
         for (_, partition), position in self._positions.items():
             by_broker.setdefault(partition.broker_id, []).append(position)
         for broker_id, positions in by_broker.items():
@@ -297,7 +297,7 @@ class ConsumerConnector:
 
     # ---- offsets ----------------------------------------------------------------------------------------------------
 
-    def _store_position(self, position: Position, offset: int) -> None:
+    def _store_position(self, position: ConsumedPosition, offset: int) -> None:
         self._store(position.topic, position.partition, offset)
 
     def _store(self, topic: str, partition: BrokerPartition, offset: int) -> None:

@@ -29,7 +29,7 @@ from kafkalite.classic.errors import (
 )
 from kafkalite.classic.messages import whole_size
 from kafkalite.classic.simple_consumer import SimpleConsumer
-from kafkalite.classic.stream import Chunk
+from kafkalite.classic.stream import FetchedChunk
 from kafkalite.classic.wire import FetchRequest
 from kafkalite.logging import fields
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kafkalite.classic.config import ConsumerConfig
-    from kafkalite.classic.stream import Position
+    from kafkalite.classic.stream import ConsumedPosition
     from kafkalite.zookeeper.nodes import BrokerNode
 
 logger = logging.getLogger(__name__)
@@ -62,9 +62,9 @@ class Fetcher:
     def __init__(
         self,
         broker: BrokerNode,
-        positions: Sequence[Position],
+        positions: Sequence[ConsumedPosition],
         config: ConsumerConfig,
-        store_offset: Callable[[Position, int], None],
+        store_offset: Callable[[ConsumedPosition, int], None],
     ) -> None:
         self._broker = broker
         self._positions = list(positions)
@@ -136,18 +136,18 @@ class Fetcher:
                     self._give_up(position, error)
         return found
 
-    def _take(self, position: Position, data: memoryview) -> bool:
+    def _take(self, position: ConsumedPosition, data: memoryview) -> bool:
         """Hands on the whole messages of what was fetched; whether there were any."""
         size = whole_size(data)
         if not size and len(data):
             data = self._fetch_larger(position)
             size = whole_size(data)
         if size:
-            self._put(Chunk(data[:size], position.fetched, position))
+            self._put(FetchedChunk(data[:size], position.fetched, position))
             position.fetched += size
         return size > 0
 
-    def _fetch_larger(self, position: Position) -> memoryview:
+    def _fetch_larger(self, position: ConsumedPosition) -> memoryview:
         """What begins with a message that fetch.size has no room for; InvalidMessageSize beyond fetch.size.max."""
         size_max, limit = self._config.fetch_size, self._config.fetch_size_limit
         while size_max < limit:
@@ -161,20 +161,20 @@ class Fetcher:
             f" fetch.size.max, {limit} bytes, or corrupt"
         )
 
-    def _give_up(self, position: Position, error: ClassicError) -> None:
+    def _give_up(self, position: ConsumedPosition, error: ClassicError) -> None:
         """The application is told; what else this thread reads goes on."""
         logger.warning(
             "%s-%s is not read on: %s", position.topic, position.partition, error,
             extra=fields(broker=self._broker.broker_id),
         )  # fmt: skip
         self._positions.remove(position)
-        self._put(Chunk(memoryview(b""), position.fetched, position, error))
+        self._put(FetchedChunk(memoryview(b""), position.fetched, position, error))
 
-    def _put(self, chunk: Chunk) -> None:
+    def _put(self, chunk: FetchedChunk) -> None:
         if not chunk.position.queue.put(chunk, self._generations[id(chunk.position)]):
             self._stopping.set()  # a rebalance took the streams away
 
-    def _reset(self, position: Position) -> bool:
+    def _reset(self, position: ConsumedPosition) -> bool:
         """Goes on where autooffset.reset says; False when the broker could not be asked just now."""
         policy = self._config.auto_offset_reset
         try:

@@ -1,6 +1,6 @@
 """One attempt of one consumer to take its share of a group's partitions: read, decide, claim.
 
-    read subscriptions, partitions, brokers ─▶ assign (pure) ─▶ owner nodes ─▶ offsets ─▶ Share
+    read subscriptions, partitions, brokers ─▶ assign (pure) ─▶ owner nodes ─▶ offsets ─▶ ConsumerShare
 
 Every member runs this for itself when anything changed; owner nodes decide where two of them disagree for a while.
 0.7 reads the offsets before it claims; here the owner before must have let go, and stored its last offset, first.
@@ -39,7 +39,7 @@ ASK_CONNECT_TIMEOUT_S: Final = 1.0
 
 
 @dataclass(slots=True)
-class Share:
+class ConsumerShare:
     """What an attempt decided for this consumer."""
 
     owners: dict[tuple[str, BrokerPartition], str] = field(default_factory=dict)
@@ -52,14 +52,14 @@ class Share:
 
 def decide(
     client: KazooClient, group: GroupPaths, consumer_id: str, watch: Callable[[object], None], *, watch_topics: bool
-) -> Share:
+) -> ConsumerShare:
     """Reads the group afresh and works out what this consumer owns. Sets the watches that announce the next change."""
     zookeeper.children(client, group.ids, watch)
     all_topics = nodes.topics(client, watch if watch_topics else None)
     own = nodes.subscription(client, group, consumer_id)
     if own is None:
         raise RebalanceFailed(f"the node of {consumer_id} is gone")
-    share = Share()
+    share = ConsumerShare()
     threads = nodes.threads_by_topic(client, group, all_topics)
     for topic, stream_count in own.streams_of(all_topics).items():
         share.topics.add(topic)
@@ -73,7 +73,7 @@ def decide(
     return share
 
 
-def find_offsets(client: KazooClient, group: GroupPaths, share: Share, config: ConsumerConfig) -> None:
+def find_offsets(client: KazooClient, group: GroupPaths, share: ConsumerShare, config: ConsumerConfig) -> None:
     """Where each owned partition is read on: what the group stored, else as autooffset.reset says."""
     silent: set[int] = set()
     for topic, partition in share.owners:
@@ -87,7 +87,7 @@ def find_offsets(client: KazooClient, group: GroupPaths, share: Share, config: C
         share.offsets[topic, partition] = stored
 
 
-def claim(client: KazooClient, group: GroupPaths, share: Share) -> None:
+def claim(client: KazooClient, group: GroupPaths, share: ConsumerShare) -> None:
     """Makes every owner node. NodeConflict when another consumer has one: the caller releases what was made."""
     for (topic, partition), thread in share.owners.items():
         zookeeper.create_ephemeral(client, group.owner(topic, partition), thread.encode())
@@ -104,7 +104,7 @@ def release(client: KazooClient, group: GroupPaths, owners: dict[tuple[str, Brok
         del owners[topic, partition]
 
 
-def _first_offset(share: Share, topic: str, partition: BrokerPartition, config: ConsumerConfig) -> int:
+def _first_offset(share: ConsumerShare, topic: str, partition: BrokerPartition, config: ConsumerConfig) -> int:
     broker = share.brokers.get(partition.broker_id)
     if broker is None:
         return UNKNOWN_OFFSET

@@ -1,7 +1,7 @@
 """A stream of messages for one thread of an application: 0.7's KafkaStream, and the queue of chunks behind it.
 
     fetcher ─▶ ChunkQueue (queuedchunks.max) ─▶ KafkaStream: chunk ─▶ messages ─▶ application
-                  ▲ cleared by a rebalance          └─▶ Position.consumed moves as each message is handed out
+                  ▲ cleared by a rebalance          └─▶ ConsumedPosition.consumed moves as each message is handed out
 
 A chunk is what one fetch brought of one partition. Iterating blocks; with consumer.timeout.ms it raises ConsumerTimeout
 when nothing came, and can be gone on with. It ends when the connector is shut down.
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from kafkalite.classic.messages import Message
     from kafkalite.zookeeper.nodes import BrokerPartition
 
-__all__ = ["Chunk", "ChunkQueue", "KafkaStream", "MessageAndMetadata", "Position"]
+__all__ = ["ChunkQueue", "ConsumedPosition", "FetchedChunk", "KafkaStream", "MessageAndMetadata"]
 
 
-class Position:
+class ConsumedPosition:
     """Where one owned partition is read (kafka.consumer.PartitionTopicInfo)."""
 
     __slots__ = ("_iterator", "_offset", "fetched", "partition", "queue", "topic")
@@ -66,12 +66,12 @@ class Position:
         self._offset = self.fetched = offset
 
 
-class Chunk(NamedTuple):
+class FetchedChunk(NamedTuple):
     """Whole messages of one partition from `offset` on, or what went wrong there."""
 
     data: memoryview
     offset: int
-    position: Position
+    position: ConsumedPosition
     error: ClassicError | None = None
 
 
@@ -80,7 +80,7 @@ class ChunkQueue:
 
     def __init__(self, count_max: int) -> None:
         self._count_max = count_max
-        self._chunks: deque[Chunk] = deque()
+        self._chunks: deque[FetchedChunk] = deque()
         self._changed = threading.Condition(threading.Lock())
         self._generation = 0
         self._ended = False
@@ -93,7 +93,7 @@ class ChunkQueue:
         """Rises with each clearing."""
         return self._generation
 
-    def put(self, chunk: Chunk, generation: int) -> bool:
+    def put(self, chunk: FetchedChunk, generation: int) -> bool:
         """Waits for room; False when the queue was cleared since `generation`, or ended."""
         with self._changed:
             while True:
@@ -106,7 +106,7 @@ class ChunkQueue:
             self._changed.notify_all()
             return True
 
-    def get(self, timeout_s: float | None) -> tuple[Chunk, int] | None:
+    def get(self, timeout_s: float | None) -> tuple[FetchedChunk, int] | None:
         """The next chunk and the generation it is of; None at the end. ConsumerTimeout when none comes in time."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:
@@ -145,7 +145,7 @@ class KafkaStream(MessageStream):
         self._queue = queue
         self._timeout_s = None if timeout_ms < 0 else timeout_ms / 1000
         self._shallow = shallow
-        self._position: Position | None = None
+        self._position: ConsumedPosition | None = None
 
     @property
     def idle(self) -> bool:

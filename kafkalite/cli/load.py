@@ -188,7 +188,7 @@ def run_load(arguments: argparse.Namespace) -> int:
     if arguments.avro is not None and len(topics) != 1:
         raise UsageError(f"--avro decodes one topic, and {len(topics)} match")
     settings = {"spark.ui.enabled": "false", "spark.log.level": "ERROR"} | assignments("--conf", arguments.conf)
-    runs = Runs(arguments)
+    runs = LoadRuns(arguments)
     with ended_at_once(runs.finish):  # what is published stays, and what is not is nobody's
         try:
             spark = runs.spark = session("kafkalite-load", master=arguments.master, settings=settings)
@@ -217,7 +217,7 @@ def topics_of(arguments: argparse.Namespace) -> list[str]:
         return sorted(name for name, topic in client.topics().items() if wanted.takes(topic))
 
 
-class Runs:
+class LoadRuns:
     """Loads of this command, and what they have done together."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
@@ -302,7 +302,7 @@ class Runs:
         )
 
 
-def follow(arguments: argparse.Namespace, runs: Runs) -> None:
+def follow(arguments: argparse.Namespace, runs: LoadRuns) -> None:
     """Loads again and again, with topics as they come, until a signal; a second one ends it at once."""
     stop = threading.Event()
     with on_ending(stop.set):

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kafkalite.load.manifest import Change, DataFile, Share, Target, now_ms
+from kafkalite.load.manifest import Change, DataFile, PartitionShare, Target, now_ms
 from kafkalite.load.parquet import FILE_SIZE, ROW_GROUP_SIZE, folder_of
 
 if TYPE_CHECKING:
@@ -130,11 +130,13 @@ def conform(batch: object, schema: object) -> object:
 
 def joined(files: Sequence[DataFile], path: str, size: int) -> DataFile:
     """What all the files together are, as one."""
-    shares: dict[int, Share] = {}
+    shares: dict[int, PartitionShare] = {}
     for file in files:
         for number, share in file.partitions.items():
-            known = shares.get(number, Share(0, share.first, share.last))
-            shares[number] = Share(known.rows + share.rows, min(known.first, share.first), max(known.last, share.last))
+            known = shares.get(number, PartitionShare(0, share.first, share.last))
+            shares[number] = PartitionShare(
+                known.rows + share.rows, min(known.first, share.first), max(known.last, share.last)
+            )
     return files[0]._replace(
         path=path,
         size=size,

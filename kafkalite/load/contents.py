@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kafkalite.load.manifest import DataFile, LoadError, State, Target
+from kafkalite.load.manifest import DataFile, LoadError, LoadState, Target
 
 if TYPE_CHECKING:
     from kafkalite.model import TopicPartition
 
 
-def state_of(path: str | os.PathLike[str]) -> State:
+def state_of(path: str | os.PathLike[str]) -> LoadState:
     """What the manifests say now. LoadError where there are none."""
     target = Target(path)
     target.require()

@@ -55,7 +55,7 @@ class LoadError(RuntimeError):
     """A load cannot go on; the message is one sentence that says why, and what can be done."""
 
 
-class Share(NamedTuple):
+class PartitionShare(NamedTuple):
     """What a file has of a partition: how many records, and the first and last offset of them."""
 
     rows: int
@@ -73,7 +73,7 @@ class DataFile(NamedTuple):
     hour: int | None
     rows: int
     size: int
-    partitions: dict[int, Share]
+    partitions: dict[int, PartitionShare]
     time_min: int | None
     time_max: int | None
 
@@ -85,7 +85,7 @@ class DataFile(NamedTuple):
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> DataFile:
         """What `to_json` made."""
-        partitions = {int(number): Share(*share) for number, share in value["partitions"].items()}
+        partitions = {int(number): PartitionShare(*share) for number, share in value["partitions"].items()}
         return cls(**{**value, "partitions": partitions})
 
 
@@ -121,7 +121,7 @@ class Change:
 
 
 @dataclass
-class State:
+class LoadState:
     """Everything that the manifests say together. `number` is the last one's, -1 when there is none."""
 
     number: int = -1
@@ -135,9 +135,9 @@ class State:
     doomed: dict[str, int] = field(default_factory=dict)
     """Files that compaction replaced → when they may go, in ms since 1970."""
 
-    def copy(self) -> State:
+    def copy(self) -> LoadState:
         """One that changes by itself."""
-        return State(
+        return LoadState(
             self.number,
             dict(self.files),
             dict(self.positions),
@@ -173,7 +173,7 @@ class State:
         }
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> State:
+    def from_json(cls, value: Mapping[str, Any]) -> LoadState:
         """What `to_json` made."""
         files = [DataFile.from_json(row) for row in value["files"]]
         return cls(
@@ -198,7 +198,7 @@ class Target:
     def __init__(self, path: str | os.PathLike[str], *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> None:
         refuse_url(path)
         self.path = Path(path).absolute()
-        self.state = State()
+        self.state = LoadState()
         self._manifests = self.path / MANIFESTS
         self._lock_timeout_s = lock_timeout_s
 
@@ -214,22 +214,22 @@ class Target:
         if not self.exists:
             raise LoadError(f"nothing was ever loaded into {self.path}")
 
-    def refresh(self) -> State:
+    def refresh(self) -> LoadState:
         """The state as it is now. LoadError for manifests that cannot be understood."""
         for attempt in range(READ_ATTEMPTS):
             try:
-                self.state = self._newer(self.state.copy() if attempt == 0 else State())
+                self.state = self._newer(self.state.copy() if attempt == 0 else LoadState())
             except FileNotFoundError:
                 continue  # cleared away between listing and reading, after a snapshot was written
             return self.state
         raise LoadError(f"{self._manifests}: manifests are missing")
 
-    def _newer(self, state: State) -> State:
+    def _newer(self, state: LoadState) -> LoadState:
         names = sorted(os.listdir(self._manifests)) if self.exists else []
         snapshots = [name for name in names if name.endswith(SNAPSHOT)]
         newest = int(snapshots[-1].removesuffix(SNAPSHOT)) if snapshots else -1
         if newest > state.number:
-            state = State.from_json(self._read(snapshots[-1]))
+            state = LoadState.from_json(self._read(snapshots[-1]))
         changes = [name for name in names if is_change(name) and int(name.removesuffix(".json")) > state.number]
         for name in changes:
             value = self._read(name)

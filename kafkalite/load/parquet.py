@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from kafkalite.load.manifest import DataFile, LoadError, Share
+from kafkalite.load.manifest import DataFile, LoadError, PartitionShare
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -62,7 +62,7 @@ class Writing(NamedTuple):
     """Whether records below that are left out, or an error."""
 
 
-class Part(NamedTuple):
+class FilePart(NamedTuple):
     """Rows of one topic, partition and hour, in order."""
 
     topic: str
@@ -88,7 +88,7 @@ def write(writing: Writing, batches: Iterator[Any]) -> Iterator[Any]:
     yield pa.RecordBatch.from_arrays([pa.array(rows, pa.string())], names=["file"])
 
 
-def parts_of(batch: Any) -> Iterator[Part]:
+def parts_of(batch: Any) -> Iterator[FilePart]:
     """A batch by topic, partition and hour. LoadError for a row without a place."""
     if not batch.num_rows:
         return
@@ -108,7 +108,7 @@ def parts_of(batch: Any) -> Iterator[Part]:
     cuts = [0, *(np.flatnonzero(changes) + 1).tolist(), batch.num_rows]
     for first, last in itertools.pairwise(cuts):
         topic = topics.dictionary[int(codes[first])].as_py()
-        yield Part(topic, int(partitions[first]), int(hours[first]), batch.slice(first, last - first))
+        yield FilePart(topic, int(partitions[first]), int(hours[first]), batch.slice(first, last - first))
 
 
 def hours_of(stamps: Any) -> Any:
@@ -118,7 +118,7 @@ def hours_of(stamps: Any) -> Any:
     return np.where((hours < HOUR_MIN) | (hours > HOUR_MAX), NO_HOUR, hours)
 
 
-def kept(part: Part, writing: Writing) -> Part:
+def kept(part: FilePart, writing: Writing) -> FilePart:
     """A part without what is loaded already, where that may be. LoadError where it may not."""
     loaded = writing.loaded.get((part.topic, part.partition))
     if loaded is None:
@@ -148,7 +148,7 @@ class OpenFile:
         self._waiting: list[Any] = []
         self._topic = topic
         self._rows = 0
-        self._partitions: dict[int, Share] = {}
+        self._partitions: dict[int, PartitionShare] = {}
         self._times: tuple[int, int] | None = None
         self.waiting_size = 0
 
@@ -157,14 +157,14 @@ class OpenFile:
         """Bytes written, at most: what waits counts as it is before compression."""
         return self._sink.tell() + self.waiting_size
 
-    def add(self, part: Part, batch: Any, size: int) -> None:
+    def add(self, part: FilePart, batch: Any, size: int) -> None:
         """Rows of a part, without the columns that are in the path."""
         self._waiting.append(batch)
         self.waiting_size += size
         self._rows += batch.num_rows
         offsets = part.batch.column("offset").to_numpy()
-        share = self._partitions.get(part.partition, Share(0, int(offsets.min()), -1))
-        self._partitions[part.partition] = Share(
+        share = self._partitions.get(part.partition, PartitionShare(0, int(offsets.min()), -1))
+        self._partitions[part.partition] = PartitionShare(
             share.rows + len(offsets), min(share.first, int(offsets.min())), max(share.last, int(offsets.max()))
         )
         if part.hour != NO_HOUR:
@@ -211,7 +211,7 @@ class FileSet:
         self._done: list[DataFile] = []
         self._waiting_size = 0
 
-    def add(self, part: Part) -> None:
+    def add(self, part: FilePart) -> None:
         """Rows for their file."""
         whole = part.batch.select([name for name in part.batch.schema.names if name != "topic"])
         if not whole.num_rows:

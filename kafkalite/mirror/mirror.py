@@ -27,7 +27,7 @@ from kafkalite.client import READ_COMMITTED, Reader, TransactionAborted
 from kafkalite.client.read.reader import FETCH_SIZE
 from kafkalite.client.write.producer import TRANSACTION_TIMEOUT_S
 from kafkalite.errors import ErrorCode, OffsetOutOfRange, error_for
-from kafkalite.mirror.progress import Progress, Reached
+from kafkalite.mirror.progress import CopiedUpTo, Progress
 from kafkalite.mirror.topics import TargetTopics, TopicFilter
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, ZERO_UUID, TopicPartition
 from kafkalite.record.batches import BatchReader, next_whole
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from kafkalite._native.wire.batch import BatchInfo
     from kafkalite._native.wire.columns import AbortedFilter
     from kafkalite.client import Client, Producer, TopicDescription
-    from kafkalite.client.read.reader import Position
+    from kafkalite.client.read.reader import ReadPosition
 
 COMMIT_INTERVAL_S: Final = 1.0
 COMMIT_SIZE: Final = 64 * 1024 * 1024
@@ -77,7 +77,7 @@ class FetchedReader(Reader):
         """As `answers`."""
         return cast("Iterator[Fetched]", self.answers(timeout_s))
 
-    def _decode(self, position: Position, offset: int, row: Any) -> Iterator[Any]:
+    def _decode(self, position: ReadPosition, offset: int, row: Any) -> Iterator[Any]:
         yield Fetched(position.key, memoryview(row.records), offset, position.offset, self._aborted(row))
 
 
@@ -225,7 +225,7 @@ class Mirror:
         self._reader = self._make_reader(await_topics=False)
         self._to_end = False
         self._ids: dict[str, bytes] = {}
-        self._reached: dict[TopicPartition, Reached] = {}
+        self._reached: dict[TopicPartition, CopiedUpTo] = {}
         """What the target has, of topics out of sight too."""
         self._committed: dict[TopicPartition, int] = {}
         """Where each partition that is being copied goes on after a failure."""
@@ -402,7 +402,7 @@ class Mirror:
             self._roll_back()
             self._take_topics()
             return False
-        reached = {key: Reached(offset, self._ids[key.topic]) for key, offset in self._pending.items()}
+        reached = {key: CopiedUpTo(offset, self._ids[key.topic]) for key, offset in self._pending.items()}
         self._progress.write(self._producer, reached)
         self._producer.commit_transaction()
         self._open = False

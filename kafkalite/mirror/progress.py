@@ -33,7 +33,7 @@ PREFIX: Final = "kafkalite.mirror."
 SETTINGS: Final = {"cleanup.policy": "compact"}
 
 
-class Reached(NamedTuple):
+class CopiedUpTo(NamedTuple):
     """A source partition is copied up to, not including, `offset`; the topic had this id then."""
 
     offset: int
@@ -59,9 +59,9 @@ class Progress:
             with contextlib.suppress(TopicAlreadyExists):
                 self._target.admin.create_topic(self.topic, 1, configs=SETTINGS)
 
-    def load(self) -> dict[TopicPartition, Reached]:
+    def load(self) -> dict[TopicPartition, CopiedUpTo]:
         """What the last transaction left. The transactional id must be taken: nobody else may be about to write."""
-        found: dict[TopicPartition, Reached] = {}
+        found: dict[TopicPartition, CopiedUpTo] = {}
         start = self._target.start_offset(self.topic, 0)
         end = self._target.end_offset(self.topic, 0)
         reader = ColumnReader(self._target, isolation_level="read_committed", columns=["key", "value"])
@@ -70,10 +70,12 @@ class Progress:
                 source_id, topic, partition = json.loads(key or b"[null, null, null]")
                 if source_id == self._source_id and value is not None:
                     fields = json.loads(value)
-                    found[TopicPartition(topic, partition)] = Reached(fields["offset"], uuid_bytes(fields["topic_id"]))
+                    found[TopicPartition(topic, partition)] = CopiedUpTo(
+                        fields["offset"], uuid_bytes(fields["topic_id"])
+                    )
         return found
 
-    def write(self, producer: Producer, reached: Mapping[TopicPartition, Reached]) -> None:
+    def write(self, producer: Producer, reached: Mapping[TopicPartition, CopiedUpTo]) -> None:
         """Into the producer's open transaction."""
         records = []
         for key, value in reached.items():

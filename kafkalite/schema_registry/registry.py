@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kafkalite.avro.schema import Schema
-    from kafkalite.schema_registry.state import State
+    from kafkalite.schema_registry.state import RegistryState
 
 T = TypeVar("T")
 
@@ -56,15 +56,15 @@ VERSION_COUNT_MAX: Final = 10_000
 class Store(Protocol):
     """Where the state comes from and records go to."""
 
-    def read(self, look: Callable[[State], T]) -> T:
+    def read(self, look: Callable[[RegistryState], T]) -> T:
         """What `look` sees."""
 
-    def write(self, decide: Callable[[State], tuple[Sequence[TopicRecord], T]]) -> T:
+    def write(self, decide: Callable[[RegistryState], tuple[Sequence[TopicRecord], T]]) -> T:
         """Writes what `decide` says, all or nothing, on the state that it saw; returns once it is durable."""
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class OfferedSchema:
     """A schema that a client sends."""
 
     text: str
@@ -83,11 +83,11 @@ class Registry:
 
     # --- register, look up -------------------------------------------------------------------------------------------
 
-    def register(self, subject: str, offered: Offered) -> SchemaVersion:
+    def register(self, subject: str, offered: OfferedSchema) -> SchemaVersion:
         """The version that this schema is now; an id that is durable."""
         check_subject(subject)
 
-        def decide(state: State) -> tuple[list[TopicRecord], SchemaVersion]:
+        def decide(state: RegistryState) -> tuple[list[TopicRecord], SchemaVersion]:
             mode = state.mode(subject)
             if mode in READ_ONLY:
                 raise errors.not_permitted(f"Subject {subject} is in read-only mode")
@@ -97,7 +97,7 @@ class Registry:
         return self._store.write(decide)
 
     def _add(
-        self, state: State, row: SchemaVersion, schema: Schema, offered: Offered
+        self, state: RegistryState, row: SchemaVersion, schema: Schema, offered: OfferedSchema
     ) -> tuple[list[TopicRecord], SchemaVersion]:
         if offered.schema_id >= 0:
             raise errors.not_permitted(f"Subject {row.subject} is not in import mode")
@@ -120,7 +120,9 @@ class Registry:
         ]
         return [schema_record(row), *gone], row
 
-    def _import(self, state: State, row: SchemaVersion, offered: Offered) -> tuple[list[TopicRecord], SchemaVersion]:
+    def _import(
+        self, state: RegistryState, row: SchemaVersion, offered: OfferedSchema
+    ) -> tuple[list[TopicRecord], SchemaVersion]:
         """As it was in another registry, id and version included."""
         if not 0 < offered.schema_id <= ID_MAX:
             raise errors.not_permitted(f"Subject {row.subject} is in import mode")
@@ -134,11 +136,11 @@ class Registry:
             raise errors.not_permitted(f"Overwrite new schema with id {row.schema_id} is not permitted.")
         return ([] if before == row else [schema_record(row)]), row
 
-    def look_up(self, subject: str, offered: Offered, *, deleted: bool = False) -> SchemaVersion:
+    def look_up(self, subject: str, offered: OfferedSchema, *, deleted: bool = False) -> SchemaVersion:
         """The version of a subject that is this schema."""
         check_subject(subject)
 
-        def look(state: State) -> SchemaVersion:
+        def look(state: RegistryState) -> SchemaVersion:
             rows = state.versions(subject, deleted=deleted)
             if not rows:
                 raise errors.subject_not_found(subject)
@@ -155,7 +157,7 @@ class Registry:
     def subjects(self, *, prefix: str = "", deleted: bool = False, deleted_only: bool = False) -> list[str]:
         """The subjects that have a version; `deleted` also those that have none but deleted ones."""
 
-        def look(state: State) -> list[str]:
+        def look(state: RegistryState) -> list[str]:
             found = []
             for subject in sorted(state.subjects):
                 live = any(not row.deleted for row in state.subjects[subject].values())
@@ -168,7 +170,7 @@ class Registry:
     def versions(self, subject: str, *, deleted: bool = False, deleted_only: bool = False) -> list[int]:
         """A subject's version numbers."""
 
-        def look(state: State) -> list[int]:
+        def look(state: RegistryState) -> list[int]:
             rows = state.versions(subject, deleted=deleted or deleted_only)
             found = [row.version for row in rows if row.deleted or not deleted_only]
             if not found:
@@ -184,7 +186,7 @@ class Registry:
     def schema(self, schema_id: int) -> SchemaVersion:
         """A version that has this id; deleted ones too, since their data may still be there."""
 
-        def look(state: State) -> SchemaVersion:
+        def look(state: RegistryState) -> SchemaVersion:
             row = state.by_id(schema_id)
             if row is None:
                 raise errors.schema_not_found(schema_id)
@@ -195,7 +197,7 @@ class Registry:
     def places(self, schema_id: int, *, subject: str | None = None, deleted: bool = False) -> list[SchemaVersion]:
         """The versions that have this id."""
 
-        def look(state: State) -> list[SchemaVersion]:
+        def look(state: RegistryState) -> list[SchemaVersion]:
             if state.by_id(schema_id) is None:
                 raise errors.schema_not_found(schema_id)
             rows = state.places(schema_id)
@@ -206,7 +208,7 @@ class Registry:
     def schemas(self, *, prefix: str = "", deleted: bool = False, latest_only: bool = False) -> list[SchemaVersion]:
         """Every version there is, by subject."""
 
-        def look(state: State) -> list[SchemaVersion]:
+        def look(state: RegistryState) -> list[SchemaVersion]:
             found = []
             for subject in sorted(state.subjects):
                 if subject.startswith(prefix):
@@ -219,7 +221,7 @@ class Registry:
     def referenced_by(self, subject: str, version: int) -> list[int]:
         """Ids of the schemas that use a version."""
 
-        def look(state: State) -> list[int]:
+        def look(state: RegistryState) -> list[int]:
             return state.referenced_by(subject, find_version(state, subject, version).version)
 
         return self._store.read(look)
@@ -233,7 +235,7 @@ class Registry:
     def delete_subject(self, subject: str, *, permanent: bool = False) -> list[int]:
         """Deletes all versions; which they were."""
 
-        def decide(state: State) -> tuple[list[TopicRecord], list[int]]:
+        def decide(state: RegistryState) -> tuple[list[TopicRecord], list[int]]:
             check_writable(state, subject)
             rows, live = state.versions(subject, deleted=True), state.versions(subject)
             if not rows:
@@ -259,7 +261,7 @@ class Registry:
     def delete_version(self, subject: str, version: int, *, permanent: bool = False) -> int:
         """Deletes one version; its number."""
 
-        def decide(state: State) -> tuple[list[TopicRecord], int]:
+        def decide(state: RegistryState) -> tuple[list[TopicRecord], int]:
             check_writable(state, subject)
             row = find_version(state, subject, version, deleted=True)
             if permanent and not row.deleted:
@@ -275,11 +277,11 @@ class Registry:
 
     # --- compatibility -----------------------------------------------------------------------------------------------
 
-    def problems(self, subject: str, offered: Offered, version: int | None) -> list[str]:
+    def problems(self, subject: str, offered: OfferedSchema, version: int | None) -> list[str]:
         """Why this schema could not follow a version (None: those that its level looks at); nothing is written."""
         check_subject(subject)
 
-        def look(state: State) -> list[str]:
+        def look(state: RegistryState) -> list[str]:
             level = state.level(subject)
             if version is None:
                 rows = state.versions(subject)
@@ -295,7 +297,7 @@ class Registry:
 
         return self._store.read(look)
 
-    def _reasons(self, state: State, level: str, schema: Schema, rows: Sequence[SchemaVersion]) -> list[str]:
+    def _reasons(self, state: RegistryState, level: str, schema: Schema, rows: Sequence[SchemaVersion]) -> list[str]:
         if level == "NONE":
             return []
         if not level.endswith("_TRANSITIVE"):
@@ -324,7 +326,7 @@ class Registry:
         if name not in LEVELS:
             raise errors.invalid_level()
 
-        def decide(state: State) -> tuple[list[TopicRecord], str]:
+        def decide(state: RegistryState) -> tuple[list[TopicRecord], str]:
             check_settable(state, subject)
             return [setting_record(CONFIG, subject, name)], name
 
@@ -346,7 +348,7 @@ class Registry:
         if subject is not None:
             check_subject(subject)
 
-        def decide(state: State) -> tuple[list[TopicRecord], str]:
+        def decide(state: RegistryState) -> tuple[list[TopicRecord], str]:
             if name == "IMPORT" and not force and state.mode(subject or "") != "IMPORT":
                 there = state.versions(subject) if subject else [s for s in state.subjects if state.versions(s)]
                 if there:
@@ -360,7 +362,7 @@ class Registry:
         return self._unset(MODE, subject)
 
     def _setting(self, kind: str, subject: str | None, *, or_default: bool) -> str:
-        def look(state: State) -> str:
+        def look(state: RegistryState) -> str:
             settings, effective = settings_of(state, kind, subject)
             if subject is not None and subject not in settings and not or_default:
                 raise (errors.level_not_configured if kind == CONFIG else errors.mode_not_configured)(subject)
@@ -369,7 +371,7 @@ class Registry:
         return self._store.read(look)
 
     def _unset(self, kind: str, subject: str | None) -> str:
-        def decide(state: State) -> tuple[list[TopicRecord], str]:
+        def decide(state: RegistryState) -> tuple[list[TopicRecord], str]:
             settings, before = settings_of(state, kind, subject)
             if kind == CONFIG:
                 check_settable(state, subject)
@@ -382,7 +384,7 @@ class Registry:
         return self._store.write(decide)
 
 
-def settings_of(state: State, kind: str, subject: str | None) -> tuple[dict[str | None, str], str]:
+def settings_of(state: RegistryState, kind: str, subject: str | None) -> tuple[dict[str | None, str], str]:
     """Levels or modes, as they are set, and the one that counts for a subject, or for all."""
     if kind == CONFIG:
         return state.levels, state.level(subject or "")
@@ -399,12 +401,12 @@ def check_subject(subject: str) -> None:
         raise errors.invalid_subject(subject[:SUBJECT_LENGTH_MAX])
 
 
-def check_writable(state: State, subject: str) -> None:
+def check_writable(state: RegistryState, subject: str) -> None:
     if state.mode(subject) in READ_ONLY:
         raise errors.not_permitted(f"Subject {subject} is in read-only mode")
 
 
-def check_settable(state: State, subject: str | None) -> None:
+def check_settable(state: RegistryState, subject: str | None) -> None:
     if subject is not None:
         check_subject(subject)
         check_writable(state, subject)
@@ -412,12 +414,12 @@ def check_settable(state: State, subject: str | None) -> None:
         raise errors.not_permitted("Subject null is in read-only mode")
 
 
-def check_unreferenced(state: State, row: SchemaVersion) -> None:
+def check_unreferenced(state: RegistryState, row: SchemaVersion) -> None:
     if state.referenced_by(row.subject, row.version):
         raise errors.reference_exists(row.subject, row.version)
 
 
-def canonical(state: State, subject: str, offered: Offered) -> tuple[SchemaVersion, Schema]:
+def canonical(state: RegistryState, subject: str, offered: OfferedSchema) -> tuple[SchemaVersion, Schema]:
     """What is offered in the one text that it is known by, and parsed; RegistryError when it is no schema."""
     size = len(offered.text.encode("utf-8", "surrogatepass"))
     if size > SCHEMA_SIZE_MAX:
@@ -442,13 +444,13 @@ def canonical(state: State, subject: str, offered: Offered) -> tuple[SchemaVersi
     return SchemaVersion(subject, 0, 0, text, references=offered.references), schema
 
 
-def parse_offered(state: State, offered: Offered) -> Schema:
+def parse_offered(state: RegistryState, offered: OfferedSchema) -> Schema:
     if offered.schema_type != AVRO:
         raise SchemaError(f"schemas of type {offered.schema_type} cannot be registered here, only {AVRO}")
     return parse(offered.text, state.named_types(offered.references))
 
 
-def find_version(state: State, subject: str, version: int, *, deleted: bool = False) -> SchemaVersion:
+def find_version(state: RegistryState, subject: str, version: int, *, deleted: bool = False) -> SchemaVersion:
     """One version, or the LATEST; RegistryError."""
     rows = state.versions(subject, deleted=deleted)
     if not rows:
@@ -461,7 +463,7 @@ def find_version(state: State, subject: str, version: int, *, deleted: bool = Fa
     raise errors.version_not_found(version)
 
 
-def next_version(state: State, subject: str) -> int:
+def next_version(state: RegistryState, subject: str) -> int:
     """One above all there are, deleted ones too."""
     versions = state.subjects.get(subject, {})
     if len(versions) >= VERSION_COUNT_MAX:
@@ -469,7 +471,7 @@ def next_version(state: State, subject: str) -> int:
     return max(versions, default=0) + 1
 
 
-def new_id(state: State) -> int:
+def new_id(state: RegistryState) -> int:
     """One above all that were ever given."""
     if state.id_max >= ID_MAX:
         raise errors.store_failed("every id is taken")

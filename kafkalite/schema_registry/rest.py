@@ -19,7 +19,7 @@ from urllib.parse import parse_qs
 from kafkalite import __version__
 from kafkalite.schema_registry import errors
 from kafkalite.schema_registry.records import AVRO, ID_MAX, Reference, SchemaVersion, dumps
-from kafkalite.schema_registry.registry import LATEST, Offered, Registry
+from kafkalite.schema_registry.registry import LATEST, OfferedSchema, Registry
 from kafkalite.web.guard import user_in
 from kafkalite.web.routes import NoSuchMethodError, NoSuchPathError, Routes
 from kafkalite.web.users import Role
@@ -108,7 +108,7 @@ class Request:
                 raise errors.plain(422, f"Unrecognized field: {name[:100]}")
         return found
 
-    def offered(self) -> Offered:
+    def offered(self) -> OfferedSchema:
         """The schema that was sent."""
         body = self.body(
             ("schema", "schemaType", "references", "id", "version", "metadata", "ruleSet", "schemaTagsToAdd")
@@ -119,7 +119,7 @@ class Request:
         for name in ("metadata", "ruleSet"):
             if body.get(name):
                 raise errors.invalid_schema(f"{name} is not supported")
-        return Offered(
+        return OfferedSchema(
             text,
             text_in(body, "schemaType") or AVRO,
             references_in(body),

@@ -40,7 +40,7 @@ PARSED_COUNT_MAX = 5000
 """Parsed schemas that are kept; when there are more, all are forgotten and parsed again as they are needed."""
 
 
-class State:
+class RegistryState:
     """See the module."""
 
     def __init__(self) -> None:

@@ -32,7 +32,7 @@ from kafkalite.model import TopicPartition
 from kafkalite.record.columns import Record
 from kafkalite.schema_registry import errors
 from kafkalite.schema_registry.records import RecordError, read
-from kafkalite.schema_registry.state import State
+from kafkalite.schema_registry.state import RegistryState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -82,7 +82,7 @@ class TopicStore:
         self._refresh_client.retry_timeout_s = timeout_s
         self._lock = threading.Lock()
         self._moved = threading.Condition(self._lock)
-        self._state = State()
+        self._state = RegistryState()
         self._position = 0
         self._write_lock = threading.Lock()
         self._refresh_lock = threading.Lock()
@@ -125,7 +125,7 @@ class TopicStore:
 
     # --- the store ---------------------------------------------------------------------------------------------------
 
-    def read(self, look: Callable[[State], T]) -> T:
+    def read(self, look: Callable[[RegistryState], T]) -> T:
         """What `look` sees; it must be quick and change nothing."""
         with self._lock:
             return look(self._state)
@@ -140,7 +140,7 @@ class TopicStore:
         if not self._await(end, self._timeout_s):
             raise errors.timed_out(f"the topic {self._topic} was not read up to offset {end}")
 
-    def write(self, decide: Callable[[State], tuple[Sequence[TopicRecord], T]]) -> T:
+    def write(self, decide: Callable[[RegistryState], tuple[Sequence[TopicRecord], T]]) -> T:
         """Writes what `decide` says, all or nothing. RegistryError.
 
         After 50001 or 50002 nobody knows whether it was written: it is asked for again, or looked up.

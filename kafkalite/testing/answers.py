@@ -76,7 +76,7 @@ _UNKNOWN: Final = {"base_offset": -1, "high_watermark": -1, "node_id": -1}
 """What is not known when there is an error, where the message's own default is another."""
 
 
-class View(NamedTuple):
+class MetadataView(NamedTuple):
     """What an answer to Metadata has to tell all the same."""
 
     node_id: int
@@ -85,7 +85,7 @@ class View(NamedTuple):
     topics: Iterable[str]
 
 
-def error_answer(key: int, version: int, request: Any, code: int, view: View) -> Any:
+def error_answer(key: int, version: int, request: Any, code: int, view: MetadataView) -> Any:
     """The response message; None where there is none, or none with room for an error: the connection is closed then."""
     known = api.APIS[key]
     namespace = vars(import_module(f"kafkalite.protocol.messages.{known.module}"))
@@ -147,7 +147,9 @@ class _Builder:
                 return
 
 
-def _complete_metadata(response: Any, namespace: Mapping[str, Any], request: Any, view: View, code: int) -> None:
+def _complete_metadata(
+    response: Any, namespace: Mapping[str, Any], request: Any, view: MetadataView, code: int
+) -> None:
     """The broker is there; of the topics asked for (none, all of them) it says nothing but the error."""
     broker = namespace["MetadataResponseBroker"]
     response.brokers = [broker(node_id=view.node_id, host=view.endpoint.host, port=view.endpoint.port)]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from kafkalite.broker import Broker
 from kafkalite.net.listener import bind_only
-from kafkalite.testing.answers import View
+from kafkalite.testing.answers import MetadataView
 from kafkalite.testing.faults import Faults
 
 if TYPE_CHECKING:
@@ -99,5 +99,7 @@ class KafkaBroker(Broker):
         port = int(self._kept[wanted].getsockname()[1])
         return super()._bind(replace(wanted, port=port))
 
-    def _view(self, connection: Connection) -> View:
-        return View(self.config.node_id, self.logs.cluster_id, connection.listener.endpoint, list(self.logs.topics))
+    def _view(self, connection: Connection) -> MetadataView:
+        return MetadataView(
+            self.config.node_id, self.logs.cluster_id, connection.listener.endpoint, list(self.logs.topics)
+        )

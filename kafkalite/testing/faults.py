@@ -94,7 +94,7 @@ class Delay(Fault):
 class Faults:
     """The faults of one broker. `view` is asked for what an answer to Metadata has to tell."""
 
-    def __init__(self, view: Callable[[Connection], answers.View]) -> None:
+    def __init__(self, view: Callable[[Connection], answers.MetadataView]) -> None:
         self._view = view
         self._lock = threading.Lock()
         self._faults: list[Fault] = []  # guarded by _lock, as are the two below

@@ -7,7 +7,7 @@ import pytest
 
 from kafkalite.broker import Broker
 from kafkalite.client import Client
-from kafkalite.load.manifest import LoadError, State
+from kafkalite.load.manifest import LoadError, LoadState
 from kafkalite.model import OFFSET_LATEST, TopicPartition
 from kafkalite.spark.load.plan import LoadPlan, starting_at
 from kafkalite.spark.options import OffsetBound, SourceOptions
@@ -42,7 +42,7 @@ def plan(broker: Broker, topic: str, *, commit_size: int = 1 << 30, skips: bool 
     return LoadPlan(replace(options, **changes), commit_size=commit_size)
 
 
-def correct(made: LoadPlan, state: State) -> dict[TopicPartition, int]:
+def correct(made: LoadPlan, state: LoadState) -> dict[TopicPartition, int]:
     """As the load does it: what is found is in the state from then on."""
     change = made.corrections(state)
     if change is None:
@@ -55,7 +55,7 @@ def correct(made: LoadPlan, state: State) -> dict[TopicPartition, int]:
 def test_rounds_cover_everything_once(client: Client, kafka_broker: Broker, topic: str) -> None:
     made = plan(kafka_broker, topic, commit_size=60_000)
     client.produce(topic, 1, [b"later"])
-    state = State()
+    state = LoadState()
     assert correct(made, state) == {TopicPartition(topic, 0): 0, TopicPartition(topic, 1): 0}
     assert correct(made, state) == {}, "once is enough"
     sizes = []
@@ -73,7 +73,7 @@ def test_rounds_cover_everything_once(client: Client, kafka_broker: Broker, topi
 
 def test_partitions_begin_where_it_is_said(kafka_broker: Broker, topic: str) -> None:
     latest = plan(kafka_broker, topic, starting=OffsetBound(everywhere=OFFSET_LATEST))
-    state = State()
+    state = LoadState()
     assert correct(latest, state) == {TopicPartition(topic, 0): 300, TopicPartition(topic, 1): 50}
     assert latest.following(state) is None
     earliest = SourceOptions.parse(
@@ -82,13 +82,13 @@ def test_partitions_begin_where_it_is_said(kafka_broker: Broker, topic: str) -> 
     for time_ms, offsets in ((1_000, (0, 0)), (2**62, (300, 50))):
         by_time = LoadPlan(starting_at(earliest, {}, time_ms), commit_size=1 << 30)
         first, second = (TopicPartition(topic, partition) for partition in (0, 1))
-        assert correct(by_time, State()) == dict(zip((first, second), offsets, strict=True))
+        assert correct(by_time, LoadState()) == dict(zip((first, second), offsets, strict=True))
     given = plan(kafka_broker, topic, starting=OffsetBound(offsets={TopicPartition(topic, 0): 17}))
-    assert correct(given, State()) == {TopicPartition(topic, 0): 17, TopicPartition(topic, 1): 0}, "or at its first"
+    assert correct(given, LoadState()) == {TopicPartition(topic, 0): 17, TopicPartition(topic, 1): 0}, "or at its first"
 
 
 def test_what_has_aged_out(client: Client, kafka_broker: Broker, topic: str) -> None:
-    state = State()
+    state = LoadState()
     correct(plan(kafka_broker, topic), state)
     client.admin.delete_records({TopicPartition(topic, 0): 100})
     with pytest.raises(LoadError, match=r"offsets 0 to 100 of .*-0 have aged out .*on_data_loss=\"skip\""):
@@ -99,7 +99,7 @@ def test_what_has_aged_out(client: Client, kafka_broker: Broker, topic: str) -> 
 
 
 def test_a_topic_made_anew_begins_again_in_all_partitions(client: Client, kafka_broker: Broker, topic: str) -> None:
-    state = State()
+    state = LoadState()
     correct(plan(kafka_broker, topic), state)
     state.positions = {TopicPartition(topic, 0): 300, TopicPartition(topic, 1): 50}
     client.admin.delete_topic(topic)
@@ -112,7 +112,7 @@ def test_a_topic_made_anew_begins_again_in_all_partitions(client: Client, kafka_
 
 
 def test_a_partition_that_ends_before_what_is_loaded(kafka_broker: Broker, topic: str) -> None:
-    state = State()
+    state = LoadState()
     correct(plan(kafka_broker, topic), state)
     state.positions[TopicPartition(topic, 1)] = 60
     with pytest.raises(LoadError, match="ends at offset 50, and is loaded up to 60"):

@@ -13,8 +13,8 @@ from kafkalite.broker import Broker
 from kafkalite.client import Client
 from kafkalite.client.connection import Connection
 from kafkalite.spark.sink import exactly_once, markers
-from kafkalite.spark.sink.exactly_once import Outcome, abort, commit, prepare
-from kafkalite.spark.sink.markers import Marker, Markers, Tally
+from kafkalite.spark.sink.exactly_once import TaskOutcome, abort, commit, prepare
+from kafkalite.spark.sink.markers import Marker, Markers, RowTally
 from kafkalite.spark.sink.options import SinkOptions
 from kafkalite.spark.sink.writing import SinkError, WriteTask
 from tests.kit.processes.broker import wait_until
@@ -35,7 +35,7 @@ class Job:
     def rows(self, batch: int, number: int, tasks: int) -> list[int]:
         return list(range(100 * batch, 100 * batch + 100))[number::tasks]
 
-    def prepare(self, batch: int, number: int, tasks: int, rows: list[int] | None = None) -> Outcome:
+    def prepare(self, batch: int, number: int, tasks: int, rows: list[int] | None = None) -> TaskOutcome:
         """What one attempt of a task does; a new worker each time, which remembers nothing."""
         markers._kept.__dict__.clear()
         rows = self.rows(batch, number, tasks) if rows is None else rows
@@ -135,7 +135,7 @@ def test_an_elder_attempt_cannot_commit(job: Job) -> None:
 
 def test_an_elder_attempt_that_still_writes_is_fenced(job: Job) -> None:
     """As a worker that was stopped and goes on, or a speculative attempt."""
-    younger: list[Outcome] = []
+    younger: list[TaskOutcome] = []
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"value": pa.array([b"0"] * 10)})
@@ -298,7 +298,7 @@ def test_dying_at_any_step_doubles_and_loses_nothing(job: Job, monkeypatch: pyte
 
 def test_the_checksum_knows_keys_values_and_nothing_of_order() -> None:
     def tally(keys: list[bytes | None] | None, values: list[bytes | None]) -> tuple[int, int]:
-        found = Tally()
+        found = RowTally()
         columns = {"value": pa.array(values, pa.binary())} | (
             {} if keys is None else {"key": pa.array(keys, pa.binary())}
         )

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from kafkalite.client.cluster import Cluster
     from kafkalite.client.connection import Connection
-    from kafkalite.client.group.membership import Identity
+    from kafkalite.client.group.membership import GroupIdentity
 
     Callback = Callable[[dict[TopicPartition, CommittedOffset], Exception | None], None]
 
@@ -82,7 +82,9 @@ class Commits:
 
     # --- sending -----------------------------------------------------------------------------------------------------
 
-    def commit(self, offsets: Mapping[TopicPartition, CommittedOffset], identity: Identity, timeout_s: float) -> None:
+    def commit(
+        self, offsets: Mapping[TopicPartition, CommittedOffset], identity: GroupIdentity, timeout_s: float
+    ) -> None:
         """Commits and waits. CommitFailed; what can pass is repeated for `timeout_s`."""
         self.drain()
         deadline = time.monotonic() + timeout_s
@@ -110,7 +112,7 @@ class Commits:
             backoff_s = min(2 * backoff_s, RETRY_BACKOFF_S_MAX)
 
     def commit_async(
-        self, offsets: dict[TopicPartition, CommittedOffset], identity: Identity, callback: Callback | None
+        self, offsets: dict[TopicPartition, CommittedOffset], identity: GroupIdentity, callback: Callback | None
     ) -> None:
         """Sends a commit and returns. A failure is the callback's to hear; it is not repeated, since a later one may be
         on its way."""
@@ -166,7 +168,9 @@ class Commits:
         if under_way.callback is not None:
             under_way.callback(under_way.offsets, wrapped)
 
-    def _request(self, offsets: Mapping[TopicPartition, CommittedOffset], identity: Identity) -> OffsetCommitRequest:
+    def _request(
+        self, offsets: Mapping[TopicPartition, CommittedOffset], identity: GroupIdentity
+    ) -> OffsetCommitRequest:
         return OffsetCommitRequest(
             group_id=self._group_id,
             generation_id_or_member_epoch=identity.generation,

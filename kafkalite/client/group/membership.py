@@ -105,7 +105,7 @@ class MemberSettings:
         return all(assignor.cooperative for assignor in self.assignors)
 
 
-class Identity(NamedTuple):
+class GroupIdentity(NamedTuple):
     """A member as the group knows it."""
 
     generation: int
@@ -123,7 +123,7 @@ class Membership:
         self._changed = threading.Condition()
         self._phase = Phase.IDLE
         self._failure: Exception | None = None
-        self._identity = Identity(NO_GENERATION, "")
+        self._identity = GroupIdentity(NO_GENERATION, "")
         self._assignment: tuple[TopicPartition, ...] | None = None
         """Not taken yet."""
         self._owned: tuple[TopicPartition, ...] = ()
@@ -183,14 +183,14 @@ class Membership:
                 self._changed.notify_all()
         self._bell.ring()
 
-    def identity(self, timeout_s: float) -> Identity | None:
+    def identity(self, timeout_s: float) -> GroupIdentity | None:
         """Who this is in the present generation, waiting while the next one begins; None when it is no member."""
         with self._changed:
             self._changed.wait_for(lambda: self._phase != Phase.JOINING, timeout_s)
             member = self._phase in {Phase.STABLE, Phase.REBALANCING}
             return self._identity if member else None
 
-    def known_as(self) -> Identity:
+    def known_as(self) -> GroupIdentity:
         """As it is known now, without waiting."""
         return self._identity
 
@@ -252,7 +252,7 @@ class Membership:
         self._notify()
 
     def _lose(self, *, forget_id: bool) -> None:
-        self._identity = Identity(NO_GENERATION, "" if forget_id else self._identity.member_id)
+        self._identity = GroupIdentity(NO_GENERATION, "" if forget_id else self._identity.member_id)
         self._become(Phase.LOST)
 
     def _ask(self, api_key: int, message: object, *, version_max: int | None = None, wait_s: float = 0.0) -> Any:
@@ -296,7 +296,7 @@ class Membership:
                     raise
                 code = error.code
             if code in {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}:
-                self._identity = Identity(NO_GENERATION, "")
+                self._identity = GroupIdentity(NO_GENERATION, "")
                 if self._owned:
                     self._become(Phase.LOST)
                 self._bell.wait(self._client.retry_backoff_s)
@@ -319,9 +319,9 @@ class Membership:
         answer = self._ask(JOIN_GROUP, self._join_request(owned, topics), wait_s=self._settings.max_poll_interval_s)
         if answer.error_code:
             if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-                self._identity = Identity(NO_GENERATION, answer.member_id)
+                self._identity = GroupIdentity(NO_GENERATION, answer.member_id)
             return int(answer.error_code)
-        self._identity = identity = Identity(answer.generation_id, answer.member_id)
+        self._identity = identity = GroupIdentity(answer.generation_id, answer.member_id)
         self._led = None
         assignments = []
         if answer.leader == answer.member_id and not answer.skip_assignment:

@@ -64,7 +64,7 @@ class Chunk(NamedTuple):
         return self.columns.records()
 
 
-class Position:
+class ReadPosition:
     """How far one partition is."""
 
     __slots__ = (
@@ -146,8 +146,8 @@ class Reader:
         self._chunk_size = chunk_size
         self._batches = BatchReader(decompressed_size_max=decompressed_size_max, check_crcs=check_crcs, fields=fields)
         self._lane = f"reader-{id(self)}"
-        self._positions: dict[TopicPartition, Position] = {}
-        self._sent: dict[Connection, list[tuple[Position, int]]] = {}
+        self._positions: dict[TopicPartition, ReadPosition] = {}
+        self._sent: dict[Connection, list[tuple[ReadPosition, int]]] = {}
         self.add(starts, ends)
 
     def __enter__(self) -> Self:
@@ -173,7 +173,7 @@ class Reader:
         """Reads these partitions too, from these offsets; one that is being read goes on from here."""
         limits = ends or {}
         for key, offset in starts.items():
-            self._positions[key] = Position(key, offset, limits.get(key), self._client.retry_backoff_s)
+            self._positions[key] = ReadPosition(key, offset, limits.get(key), self._client.retry_backoff_s)
 
     def drop(self, keys: Iterable[TopicPartition]) -> None:
         """Reads these partitions no longer."""
@@ -249,7 +249,7 @@ class Reader:
     def _send_all(self) -> None:
         """Sees to it that each leader of an unfinished partition has a fetch under way."""
         waiting = self._waiting()
-        by_leader: dict[Connection, list[Position]] = {}
+        by_leader: dict[Connection, list[ReadPosition]] = {}
         for index, position in enumerate(waiting):
             try:
                 by_leader.setdefault(self._client.leader(position.key, self._lane), []).append(position)
@@ -265,7 +265,7 @@ class Reader:
                 except (ConnectionLost, RequestTimeout) as error:
                     self._fail(positions, error)
 
-    def _waiting(self) -> list[Position]:
+    def _waiting(self) -> list[ReadPosition]:
         """The partitions to be asked for now, that nobody has been asked for."""
         busy = {id(position) for asked in self._sent.values() for position, _ in asked}
         now = time.monotonic()
@@ -275,7 +275,7 @@ class Reader:
             if not (position.done or position.paused or position.retry_at > now or id(position) in busy)
         ]
 
-    def _send(self, connection: Connection, positions: list[Position]) -> None:
+    def _send(self, connection: Connection, positions: list[ReadPosition]) -> None:
         offsets = {position.key: position.offset for position in positions}
         request = FetchRequest(
             max_wait_ms=self._max_wait_ms,
@@ -349,7 +349,7 @@ class Reader:
         for position, offset, row in found:
             yield from self._decode(position, offset, row)
 
-    def _send_next(self, connection: Connection, positions: list[Position], with_data: set[TopicPartition]) -> None:
+    def _send_next(self, connection: Connection, positions: list[ReadPosition], with_data: set[TopicPartition]) -> None:
         """Rotated, so that a full partition cannot starve the ones after it.
 
         Not while something is wrong, or a partition waits that this leader may have to be asked for too.
@@ -362,7 +362,7 @@ class Reader:
             except (ConnectionLost, RequestTimeout) as error:
                 self._fail(going, error)
 
-    def _accept(self, position: Position, row: Any) -> bool:
+    def _accept(self, position: ReadPosition, row: Any) -> bool:
         """Whether this partition's answer has records, and goes on after them; its errors are dealt with here."""
         if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and self._reset is not None:
             self._start_over(position)
@@ -396,7 +396,7 @@ class Reader:
         position.empty_to = -1
         return True
 
-    def _skip_gap(self, position: Position, row: Any) -> None:
+    def _skip_gap(self, position: ReadPosition, row: Any) -> None:
         """The rest of a range may be gone (compacted tombstones, aborted records): then nothing ever comes.
 
         The first empty answer says how far the partition can be read; when the second, asked for after that, is empty
@@ -409,7 +409,7 @@ class Reader:
             position.offset = position.end
         position.empty_to = self.readable_end(position.key)
 
-    def _start_over(self, position: Position) -> None:
+    def _start_over(self, position: ReadPosition) -> None:
         """Goes on where `reset` says."""
         asked = OFFSET_EARLIEST if self._reset == "earliest" else OFFSET_LATEST
         try:
@@ -420,7 +420,7 @@ class Reader:
             position.offset = found[position.key].offset
             position.empty_to = -1
 
-    def _decode(self, position: Position, offset: int, row: Any) -> Iterator[Chunk]:
+    def _decode(self, position: ReadPosition, offset: int, row: Any) -> Iterator[Chunk]:
         """The answer's records in chunks of chunk_count records or chunk_size bytes, or a little more."""
         aborted = self._aborted(row)
         target = position.offset
@@ -450,7 +450,7 @@ class Reader:
             return None
         return AbortedFilter((entry.producer_id, entry.first_offset) for entry in row.aborted_transactions or ())
 
-    def _damaged(self, position: Position, target: int, cause: Exception) -> None:
+    def _damaged(self, position: ReadPosition, target: int, cause: Exception) -> None:
         """Stays before a batch that cannot be read."""
         at = self._batches.damaged_at
         error = error_for(
@@ -461,7 +461,7 @@ class Reader:
             position.offset = at
             position.error = error
 
-    def _fail(self, positions: list[Position], error: Exception) -> None:
+    def _fail(self, positions: list[ReadPosition], error: Exception) -> None:
         """Notes a failure. One that cannot pass, or lasts for retry_timeout_s, is raised by the next poll."""
         now = time.monotonic()
         awaited = self._await_topics and isinstance(error, UnknownTopicOrPartition)

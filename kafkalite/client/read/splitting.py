@@ -61,7 +61,7 @@ class Probe(NamedTuple):
         return self.size / max(self.following - self.base, 1)
 
 
-class Stretch(NamedTuple):
+class EvenStretch(NamedTuple):
     """Offsets of the same density, in bytes an offset."""
 
     start: int
@@ -148,29 +148,29 @@ class Profile:
             if between > 0:
                 yield abs(one.density - two.density) * between / 2, one.following + between // 2
 
-    def stretches(self) -> list[Stretch]:
+    def stretches(self) -> list[EvenStretch]:
         """The whole range, without gaps between the stretches."""
-        found: list[Stretch] = []
+        found: list[EvenStretch] = []
         reached, density = self._start, 0.0
         for seen in self._ordered():
             density = (density + seen.density) / 2 if found else seen.density
-            found += [Stretch(reached, seen.base, density), Stretch(seen.base, seen.following, seen.density)]
+            found += [EvenStretch(reached, seen.base, density), EvenStretch(seen.base, seen.following, seen.density)]
             reached, density = seen.following, seen.density
-        found += [Stretch(reached, self._edge, density), Stretch(self._edge, self._end, 0.0)]
+        found += [EvenStretch(reached, self._edge, density), EvenStretch(self._edge, self._end, 0.0)]
         return [
-            Stretch(max(first, self._start), min(last, self._end), density)
+            EvenStretch(max(first, self._start), min(last, self._end), density)
             for first, last, density in found
             if max(first, self._start) < min(last, self._end)
         ]
 
 
-def piece_count(stretches: Sequence[Stretch], size_target: int) -> int:
+def piece_count(stretches: Sequence[EvenStretch], size_target: int) -> int:
     """Into how many pieces the stretches are to be cut."""
     total = sum((stretch.end - stretch.start) * stretch.density for stretch in stretches)
     return max(1, min(round(total / size_target), PIECES_MAX))
 
 
-def equal_cuts(stretches: Sequence[Stretch], count: int) -> list[int]:
+def equal_cuts(stretches: Sequence[EvenStretch], count: int) -> list[int]:
     """The offsets at which `count` pieces of the same size meet."""
     total = sum((stretch.end - stretch.start) * stretch.density for stretch in stretches)
     cuts: list[int] = []
@@ -184,7 +184,7 @@ def equal_cuts(stretches: Sequence[Stretch], count: int) -> list[int]:
     return cuts
 
 
-def size_between(stretches: Sequence[Stretch], start: int, end: int) -> float:
+def size_between(stretches: Sequence[EvenStretch], start: int, end: int) -> float:
     """Bytes of a part of the range."""
     return sum(max(0, min(stretch.end, end) - max(stretch.start, start)) * stretch.density for stretch in stretches)
 

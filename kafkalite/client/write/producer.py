@@ -43,7 +43,12 @@ from kafkalite.client.errors import (
     ProtocolError,
     RequestTimeout,
 )
-from kafkalite.client.write.transactions import INIT_VERSION_MAX, PreparedTransaction, State, Transactions
+from kafkalite.client.write.transactions import (
+    INIT_VERSION_MAX,
+    PreparedTransaction,
+    ProducerTransactions,
+    TransactionState,
+)
 from kafkalite.errors import ErrorCode, KafkaError, ProducerFenced, error_for
 from kafkalite.model import TopicPartition
 from kafkalite.protocol.api import API_VERSIONS, INIT_PRODUCER_ID, PRODUCE
@@ -158,9 +163,9 @@ class Producer:
         self._delivery_timeout_s = delivery_timeout_s
         self._producer_id = -1
         self._producer_epoch = -1
-        self._transactions: Transactions | None = None
+        self._transactions: ProducerTransactions | None = None
         if transactional_id is not None:
-            self._transactions = Transactions(client, transactional_id, transaction_timeout_s)
+            self._transactions = ProducerTransactions(client, transactional_id, transaction_timeout_s)
         self._anything_lost = False
         """Whether batches of this epoch may be somewhere between here and the broker."""
         self._streams: dict[TopicPartition, Stream] = {}
@@ -176,7 +181,10 @@ class Producer:
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         try:
-            if self._transactions is not None and self._transactions.state in {State.OPEN, State.ABORT_ONLY}:
+            if self._transactions is not None and self._transactions.state in {
+                TransactionState.OPEN,
+                TransactionState.ABORT_ONLY,
+            }:
                 with contextlib.suppress(KafkaError, ClientError):  # it will time out
                     self.abort_transaction()
             elif kind is None:
@@ -307,7 +315,7 @@ class Producer:
             yield self
             self.commit_transaction()
         except BaseException as error:
-            if self._manager.state in {State.OPEN, State.ABORT_ONLY}:
+            if self._manager.state in {TransactionState.OPEN, TransactionState.ABORT_ONLY}:
                 try:
                     self.abort_transaction()
                 except (KafkaError, ClientError) as failure:
@@ -323,7 +331,7 @@ class Producer:
 
     def begin_transaction(self) -> None:
         """Opens a transaction. RuntimeError when one is open."""
-        if self._manager.state == State.NEW:
+        if self._manager.state == TransactionState.NEW:
             self.init_transactions()
         self._manager.begin()
 
@@ -332,7 +340,7 @@ class Producer:
 
         ClientError (no coordinator in time): nobody can tell yet; call it again.
         """
-        if self._manager.state == State.OPEN:
+        if self._manager.state == TransactionState.OPEN:
             self.flush()
         if self._manager.end(commit=True):
             self._forget_sequences()
@@ -340,7 +348,7 @@ class Producer:
     def abort_transaction(self) -> None:
         """Gives up what was sent since `begin_transaction`, for all who read committed data."""
         manager = self._manager
-        manager.require(State.OPEN, State.ABORT_ONLY, State.ABORTING)
+        manager.require(TransactionState.OPEN, TransactionState.ABORT_ONLY, TransactionState.ABORTING)
         self._abandon()
         self._failure = None
         if manager.end(commit=False):
@@ -377,7 +385,7 @@ class Producer:
         self._forget_sequences()
 
     @property
-    def _manager(self) -> Transactions:
+    def _manager(self) -> ProducerTransactions:
         if self._transactions is None:
             raise RuntimeError("this producer has no transactional_id")
         return self._transactions
@@ -615,7 +623,7 @@ class Producer:
             raise self._spoilt(self._transactions, self._failure)
         raise self._failure
 
-    def _spoilt(self, transactions: Transactions, failure: DeliveryFailed) -> Exception:
+    def _spoilt(self, transactions: ProducerTransactions, failure: DeliveryFailed) -> Exception:
         """A batch that was not delivered, as the transaction sees it. An old epoch need not mean a newer producer: the
         coordinator, asked to abort, knows."""
         cause = failure.__cause__

@@ -79,7 +79,7 @@ FINAL: Final = FENCED | {
 """Codes after which this producer cannot go on."""
 
 
-class State(Enum):
+class TransactionState(Enum):
     """See the module."""
 
     NEW = "new"
@@ -100,7 +100,7 @@ class PreparedTransaction(NamedTuple):
     second: bool
 
 
-class Transactions:
+class ProducerTransactions:
     """See the module: the transactions of one transactional id, one after the other."""
 
     def __init__(self, client: Cluster, transactional_id: str, timeout_s: float) -> None:
@@ -109,7 +109,7 @@ class Transactions:
         self._timeout_ms = int(timeout_s * 1000)
         self._coordinator = Coordinator(client, transactional_id, TRANSACTION)
         self._groups: dict[str, Coordinator] = {}
-        self.state = State.NEW
+        self.state = TransactionState.NEW
         self.producer_id = -1
         self.epoch = -1
         self.second = False
@@ -125,7 +125,7 @@ class Transactions:
     def initialise(self) -> None:
         """Takes the transactional id: an older producer is fenced, its open transaction aborted."""
         self._ask_for_epoch(recovering=False)
-        self.state = State.READY
+        self.state = TransactionState.READY
 
     def _ask_for_epoch(self, *, recovering: bool) -> None:
         def ask() -> tuple[int, Any]:
@@ -145,36 +145,36 @@ class Transactions:
 
     def begin(self) -> None:
         """Opens a transaction; brokers hear of it with its first partition."""
-        self.require(State.READY)
+        self.require(TransactionState.READY)
         self._partitions.clear()
         self._groups_added.clear()
         self._error = None
-        self.state = State.OPEN
+        self.state = TransactionState.OPEN
 
     @property
     def prepared(self) -> PreparedTransaction:
         """The open transaction, to be resumed elsewhere."""
-        self.require(State.OPEN)
+        self.require(TransactionState.OPEN)
         return PreparedTransaction(self.transactional_id, self.producer_id, self.epoch, self.second)
 
     def leave(self) -> None:
         """Leaves the open transaction to whoever resumes it."""
-        self.require(State.OPEN)
-        self.state = State.READY
+        self.require(TransactionState.OPEN)
+        self.state = TransactionState.READY
 
     def resume(self, prepared: PreparedTransaction) -> None:
         """Takes up a transaction that is open. Whether it still is, its end tells."""
-        self.require(State.NEW)
+        self.require(TransactionState.NEW)
         self.producer_id, self.epoch, self.second = prepared[1:]
         self._resumed = True
-        self.state = State.OPEN
+        self.state = TransactionState.OPEN
 
-    def require(self, *states: State) -> None:
+    def require(self, *states: TransactionState) -> None:
         """The error that stands in the way, if one does; RuntimeError for calls in the wrong order."""
-        if self.state == State.FAILED:
+        if self.state == TransactionState.FAILED:
             assert self._error is not None, "failed for a reason"
             raise self._error
-        if self.state == State.ABORT_ONLY and State.ABORT_ONLY not in states:
+        if self.state == TransactionState.ABORT_ONLY and TransactionState.ABORT_ONLY not in states:
             raise TransactionAborted(f"the transaction can only be aborted: {self._error}") from self._error
         if self.state not in states:
             wanted = " or ".join(state.value for state in states)
@@ -191,11 +191,11 @@ class Transactions:
                 f"the broker has ended the transaction of {self.transactional_id}, it took too long"
             )
         if isinstance(error, KafkaError) and error.code in FINAL:
-            self.state = State.FAILED
+            self.state = TransactionState.FAILED
             self._error = error
             return error
-        if self.state in {State.OPEN, State.COMMITTING, State.ABORT_ONLY}:
-            self.state = State.ABORT_ONLY
+        if self.state in {TransactionState.OPEN, TransactionState.COMMITTING, TransactionState.ABORT_ONLY}:
+            self.state = TransactionState.ABORT_ONLY
             self._error = error
             spoilt = TransactionAborted(f"the transaction can only be aborted: {error}")
             spoilt.__cause__ = error
@@ -206,7 +206,7 @@ class Transactions:
 
     def add(self, key: TopicPartition) -> None:
         """Before the first batch of a partition."""
-        self.require(State.OPEN)
+        self.require(TransactionState.OPEN)
         if key in self._partitions:
             return
         if not self.second:
@@ -231,7 +231,7 @@ class Transactions:
 
     def send_offsets(self, offsets: Offsets, group: GroupMetadata) -> None:
         """Offsets of a group become part of the transaction: committed with it or not at all."""
-        self.require(State.OPEN)
+        self.require(TransactionState.OPEN)
         rows = committed_offsets(offsets)
         if not rows:
             return
@@ -302,10 +302,10 @@ class Transactions:
         An error that leaves the outcome open (no coordinator in time) leaves the state too: the call may be repeated.
         """
         if commit:
-            self.require(State.OPEN, State.COMMITTING)
+            self.require(TransactionState.OPEN, TransactionState.COMMITTING)
         else:
-            self.require(State.OPEN, State.ABORT_ONLY, State.ABORTING)
-        self.state = State.COMMITTING if commit else State.ABORTING
+            self.require(TransactionState.OPEN, TransactionState.ABORT_ONLY, TransactionState.ABORTING)
+        self.state = TransactionState.COMMITTING if commit else TransactionState.ABORTING
         before = (self.producer_id, self.epoch)
         if self._partitions or self._groups_added or self._resumed:
             request = EndTxnRequest(
@@ -323,7 +323,7 @@ class Transactions:
             if self.second and answer.producer_id >= 0:
                 self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
         self._resumed = False
-        self.state = State.READY
+        self.state = TransactionState.READY
         return (self.producer_id, self.epoch) != before
 
     def renew(self) -> None:
@@ -350,14 +350,14 @@ class Transactions:
             except KafkaError as refused:
                 error = refused
             except UnsupportedApi as missing:
-                self.state = State.FAILED
+                self.state = TransactionState.FAILED
                 self._error = missing
                 raise
             passing = not isinstance(error, KafkaError) or error.code in WAITING or error.retriable
             if not passing:
                 raise self.spoil(error)
             if time.monotonic() + backoff_s > deadline:
-                raise self.spoil(error) if self.state == State.OPEN else error
+                raise self.spoil(error) if self.state == TransactionState.OPEN else error
             time.sleep(backoff_s)
             backoff_s = min(2 * backoff_s, RETRY_BACKOFF_S_MAX)
 

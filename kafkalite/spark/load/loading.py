@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-    from kafkalite.spark.load.plan import Round
+    from kafkalite.spark.load.plan import LoadRound
 
 COMMIT_SIZE: Final = 1024 * 1024 * 1024
 """Bytes on the wire, about, that a load publishes at a time."""
@@ -168,7 +168,7 @@ def source_options(
     }
 
 
-def frame_of(spark: SparkSession, given: Mapping[str, str], part: Round, file_size: int) -> DataFrame:
+def frame_of(spark: SparkSession, given: Mapping[str, str], part: LoadRound, file_size: int) -> DataFrame:
     """The records of one round, in about as many tasks as are worth it: a task writes its own files."""
     cores = spark.sparkContext.defaultParallelism
     named = {name: text for name, text in given.items() if not name.startswith("subscribe")}

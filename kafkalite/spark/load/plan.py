@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kafkalite.client import Client
-    from kafkalite.load.manifest import State
+    from kafkalite.load.manifest import LoadState
     from kafkalite.spark.options import SourceOptions
 
 REMEDY = 'on_data_loss="skip" (--on-data-loss skip) loads what is left'
 
 
-class Round(NamedTuple):
+class LoadRound(NamedTuple):
     """One batch of a load: offsets from `starts` up to, not including, `ends`, and about its bytes on the wire."""
 
     starts: dict[TopicPartition, int]
@@ -83,16 +83,16 @@ class LoadPlan:
         """Offsets between what is loaded and where the topics end now."""
         return sum(max(0, end - positions.get(key, 0)) for key, end in self._latest().items())
 
-    def following(self, state: State) -> Round | None:
+    def following(self, state: LoadState) -> LoadRound | None:
         """What comes next; None when all is loaded. `state` has what `corrections` found."""
         starts = {key: state.positions[key] for key in self._keys}
         ends = {key: end for key, end in self._bounds.items() if starts[key] < end}
         if not ends:
             return None
         ends, size = self._ends_within(starts, ends)
-        return Round({key: starts[key] for key in ends}, ends, size)
+        return LoadRound({key: starts[key] for key in ends}, ends, size)
 
-    def corrections(self, state: State) -> Change | None:
+    def corrections(self, state: LoadState) -> Change | None:
         """What the manifests have to say before anything is read: where new partitions begin, and where to go on when
         what follows a position is gone. None when that is nothing. LoadError, OptionError.
 
@@ -119,7 +119,7 @@ class LoadPlan:
             return {**given, **look_up(markers)}
         return resolve(starting, keys, look_up, missing=self._options.timestamp_strategy)
 
-    def _checked(self, key: TopicPartition, earliest: int, latest: int, state: State) -> int:
+    def _checked(self, key: TopicPartition, earliest: int, latest: int, state: LoadState) -> int:
         """A position, or where to go on when what follows it is gone."""
         position = state.positions[key]
         then, now = state.topic_ids.get(key.topic), self._topic_ids.get(key.topic)

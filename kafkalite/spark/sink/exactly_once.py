@@ -1,7 +1,7 @@
 """Batches of a streaming query to topics, exactly once: transactions that tasks prepare and the driver commits.
 
     task      take the transactional id ─▶ markers ─▶ rows ─▶ all acknowledged, transaction left open ─┐
-                (QUERY, task): fences         └─ this batch is there already: count its rows, compare   │ Outcome
+                (QUERY, task): fences         └─ this batch is there already: count its rows, compare   │ TaskOutcome
                 every older attempt                                                                     ▼
     driver    every task is done ─▶ for each task: marker (batch, tasks, rows, checksum), then commit ──▶ checkpoint
               a task failed      ─▶ abort all
@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalite.client import Client, ClientError, ColumnWriter
 from kafkalite.errors import InvalidProducerEpoch, InvalidTxnState, KafkaError, ProducerFenced
-from kafkalite.spark.sink.markers import Marker, Markers, Tally
+from kafkalite.spark.sink.markers import Marker, Markers, RowTally
 from kafkalite.spark.sink.writing import SinkError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ TAKEN = (ProducerFenced, InvalidProducerEpoch, InvalidTxnState)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TaskOutcome:
     """What a task of a batch tells the driver."""
 
     task: WriteTask
@@ -61,7 +61,7 @@ class Outcome:
 # --- in a task --------------------------------------------------------------------------------------------------------
 
 
-def prepare(options: SinkOptions, task: WriteTask, batches: Iterator[Any]) -> Outcome:
+def prepare(options: SinkOptions, task: WriteTask, batches: Iterator[Any]) -> TaskOutcome:
     """Writes the rows of a task into a transaction that stays open, unless they were committed before. SinkError."""
     try:
         with client_of(options) as client:
@@ -102,9 +102,9 @@ def tasks_before(options: SinkOptions, task: WriteTask, found: Mapping[int, Mark
     return next((marker.tasks for marker in found.values() if marker.batch == task.batch), None)
 
 
-def written_before(task: WriteTask, marker: Marker, batches: Iterator[Any]) -> Outcome:
+def written_before(task: WriteTask, marker: Marker, batches: Iterator[Any]) -> TaskOutcome:
     """Makes sure that the rows are those that were committed. SinkError."""
-    tally = Tally()
+    tally = RowTally()
     for batch in batches:
         tally.add(batch)
     if (tally.rows, tally.checksum) != (marker.rows, marker.checksum):
@@ -112,14 +112,14 @@ def written_before(task: WriteTask, marker: Marker, batches: Iterator[Any]) -> O
             f"{task}: it has {tally.rows} rows, others than the {marker.rows} that it committed before; a batch that is"
             " done again has to be divided among tasks as before"
         )
-    return Outcome(task, tally.rows, tally.checksum, None, committed=True, tasks_before=marker.tasks)
+    return TaskOutcome(task, tally.rows, tally.checksum, None, committed=True, tasks_before=marker.tasks)
 
 
 def write_prepared(
     options: SinkOptions, task: WriteTask, writer: ColumnWriter, batches: Iterator[Any], before: int | None
-) -> Outcome:
+) -> TaskOutcome:
     """The rows, all acknowledged. A transaction that goes wrong is aborted."""
-    tally = Tally()
+    tally = RowTally()
     producer = writer.producer
     try:
         for batch in batches:
@@ -135,13 +135,13 @@ def write_prepared(
             with contextlib.suppress(KafkaError, ClientError, RuntimeError):  # the next attempt ends it, or its time
                 producer.abort_transaction()
         raise
-    return Outcome(task, tally.rows, tally.checksum, prepared, tasks_before=before)
+    return TaskOutcome(task, tally.rows, tally.checksum, prepared, tasks_before=before)
 
 
 # --- in the driver ----------------------------------------------------------------------------------------------------
 
 
-def commit(options: SinkOptions, outcomes: Sequence[Outcome]) -> None:
+def commit(options: SinkOptions, outcomes: Sequence[TaskOutcome]) -> None:
     """Commits a batch, whose tasks these are, all of them. SinkError: what is not committed is to be aborted."""
     first = outcomes[0].task
     batch = first.batch
@@ -168,7 +168,7 @@ def commit(options: SinkOptions, outcomes: Sequence[Outcome]) -> None:
         raise SinkError(f"{at}: {reason(options, error)}") from None
 
 
-def commit_one(client: Client, markers: Markers, outcome: Outcome, count: int) -> None:
+def commit_one(client: Client, markers: Markers, outcome: TaskOutcome, count: int) -> None:
     """The marker of a task, and the end of its transaction."""
     prepared, task = outcome.prepared, outcome.task
     assert prepared is not None, "there is something to commit"
@@ -181,7 +181,7 @@ def commit_one(client: Client, markers: Markers, outcome: Outcome, count: int) -
         producer.commit_transaction()
 
 
-def abort(options: SinkOptions, outcomes: Sequence[Outcome]) -> None:
+def abort(options: SinkOptions, outcomes: Sequence[TaskOutcome]) -> None:
     """Aborts what of a batch is not committed, as far as brokers can be reached: the rest times out."""
     if not any(outcome.prepared is not None for outcome in outcomes):
         return

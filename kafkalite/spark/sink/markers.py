@@ -64,7 +64,7 @@ class Marker(NamedTuple):
 
 
 @dataclass(slots=True)
-class Tally:
+class RowTally:
     """Counts rows, and adds up a checksum in which their order means nothing."""
 
     rows: int = 0
@@ -87,7 +87,7 @@ def hashes(column: BytesColumn, count: int) -> NDArray[np.uint64]:
 
 
 @dataclass(slots=True)
-class Known:
+class KnownMarkers:
     """What a thread has read of a marker topic: its id, up to where, and the markers by task."""
 
     topic_id: bytes
@@ -164,13 +164,13 @@ class Markers:
             producer.resume_transaction(prepared)
             producer.abort_transaction()
 
-    def _known(self, topic_id: bytes) -> Known:
+    def _known(self, topic_id: bytes) -> KnownMarkers:
         """What this thread has read of the topic of that id, begun again for a topic that was recreated."""
-        kept: dict[tuple[str, str], Known] = _kept.__dict__.setdefault("topics", {})
+        kept: dict[tuple[str, str], KnownMarkers] = _kept.__dict__.setdefault("topics", {})
         name = (self._servers, self.topic)
         found = kept.pop(name, None)
         if found is None or found.topic_id != topic_id:
-            found = Known(topic_id, 0)
+            found = KnownMarkers(topic_id, 0)
         while len(kept) >= KEPT_MAX:
             kept.pop(next(iter(kept)))
         kept[name] = found

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from kafkalite.spark.sink.exactly_once import Outcome, abort, commit, prepare
+from kafkalite.spark.sink.exactly_once import TaskOutcome, abort, commit, prepare
 from kafkalite.spark.sink.writing import WriteTask, write_all
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Written(WriterCommitMessage):
     """What a task tells the driver."""
 
     rows: int
-    outcome: Outcome | None = None
+    outcome: TaskOutcome | None = None
     """Of a task whose rows the driver commits."""
 
 
@@ -80,6 +80,6 @@ def present_task() -> WriteTask:
     return WriteTask(context.partitionId(), None if batch is None else int(batch), context.getLocalProperty(QUERY))
 
 
-def outcomes_of(messages: Sequence[WriterCommitMessage | None]) -> list[Outcome]:
+def outcomes_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskOutcome]:
     """Of the tasks that the driver has to end something for."""
     return [message.outcome for message in messages if isinstance(message, Written) and message.outcome is not None]

@@ -13,7 +13,7 @@ from pathlib import Path
 from kafkalite.avro.client import SCHEMA_NOT_FOUND, RegisteredSchema, RegistryRefused
 from kafkalite.avro.schema import Schema, parse
 from kafkalite.schema_registry.records import TopicRecord, read
-from kafkalite.schema_registry.state import State
+from kafkalite.schema_registry.state import RegistryState
 from tests.kit.processes.broker import READY_TIMEOUT_S, REPOSITORY, STOP_TIMEOUT_S, wait_until
 
 JSON = "application/vnd.schemaregistry.v1+json"
@@ -23,7 +23,7 @@ class MemoryStore:
     """The store without a topic: what is written is applied at once, and kept."""
 
     def __init__(self, records: list[TopicRecord] = ()) -> None:
-        self.state = State()
+        self.state = RegistryState()
         self.log: list[TopicRecord] = []
         self.refresh_count = 0
         for record in records:

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalite.audit import tally as tally_module
-from kafkalite.audit.counts import PAGE_SIZE, RANGES_MAX, Count, Seen, Window
+from kafkalite.audit.counts import PAGE_SIZE, RANGES_MAX, Count, SeenCounts, Window
 from kafkalite.audit.events import Increment, Reported, increment_of
 from kafkalite.audit.judge import Difference, Selection, Verdict, judge
 from kafkalite.audit.marks import HEADER, mark
-from kafkalite.audit.tally import Tally
+from kafkalite.audit.tally import SentTally
 from kafkalite.record.columns import HeaderColumns, Record, RecordColumns
 
 MINUTE = 60_000
@@ -170,7 +170,7 @@ def test_records_without_marks_are_counted_apart() -> None:
     count.add("t", None, 3)
     count.add("t", HeaderColumns.from_items([(), ((HEADER, mark(1, 0, 5, b"s")),)]), 2)
     assert (count.unmarked, count.record_count) == ({"t": 4}, 5)
-    assert count.windows == {Window("t", 1, 0): Seen(unreported=1)}
+    assert count.windows == {Window("t", 1, 0): SeenCounts(unreported=1)}
 
 
 def test_an_increment_that_was_sent_twice_counts_once() -> None:
@@ -217,7 +217,7 @@ def values(count: int, timestamps: list[int] | None = None) -> RecordColumns:
 
 
 def test_counts_follow_the_messages_own_time_and_spans_follow_each_other() -> None:
-    tally = Tally("web1", window_s=60)
+    tally = SentTally("web1", window_s=60)
     tally.mark_columns("t", values(4, [0, 59_999, 60_000, -1]), now_ms=120_000)
     tally.mark_one("t", -1000)
     tally.mark_columns("u", values(2), now_ms=5)
@@ -232,7 +232,7 @@ def test_counts_follow_the_messages_own_time_and_spans_follow_each_other() -> No
 
 
 def test_a_message_that_was_refused_is_not_counted_and_its_number_is_used_again() -> None:
-    tally = Tally("web1")
+    tally = SentTally("web1")
     tally.mark_one("t", 0)
     refused = tally.mark_one("t", 70_000)
     tally.take_back("t", 70_000)
@@ -242,7 +242,7 @@ def test_a_message_that_was_refused_is_not_counted_and_its_number_is_used_again(
 
 
 def test_what_was_given_up_leaves_a_gap_between_spans() -> None:
-    tally = Tally("web1")
+    tally = SentTally("web1")
     tally.mark_columns("t", values(3), now_ms=0)
     tally.forget()
     assert tally.take() == []
@@ -253,7 +253,7 @@ def test_what_was_given_up_leaves_a_gap_between_spans() -> None:
 def test_many_windows_become_several_increments_and_are_due_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tally_module, "WINDOWS_MAX", 10)
     monkeypatch.setattr(tally_module, "WINDOWS_PENDING_MAX", 25)
-    tally = Tally("web1")
+    tally = SentTally("web1")
     assert not tally.due(0)
     tally.mark_columns("t", values(0, [MINUTE * n for n in range(24)]), now_ms=0)
     assert not tally.due(1e6)
@@ -267,7 +267,7 @@ def test_many_windows_become_several_increments_and_are_due_at_once(monkeypatch:
 
 
 def test_a_process_that_was_forked_has_a_run_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    tally = Tally("web1")
+    tally = SentTally("web1")
     tally.mark_one("t", 0)
     run = tally.run
     monkeypatch.setattr(os, "getpid", lambda: -1)
@@ -280,7 +280,7 @@ def test_a_process_that_was_forked_has_a_run_of_its_own(monkeypatch: pytest.Monk
 
 def test_a_window_needs_a_length() -> None:
     with pytest.raises(ValueError, match="too short"):
-        Tally("web1", window_s=0.0001)
+        SentTally("web1", window_s=0.0001)
 
 
 def test_an_increment_of_any_length_is_looked_through_at_once() -> None:

@@ -6,7 +6,7 @@ from kafkalite.classic.config import ConsumerConfig
 from kafkalite.classic.errors import ConsumerTimeout, InvalidConfig, InvalidMessageSize, InvalidPartition
 from kafkalite.classic.fetcher import Fetcher
 from kafkalite.classic.handlers import PayloadDecoder
-from kafkalite.classic.stream import ChunkQueue, KafkaStream, Position
+from kafkalite.classic.stream import ChunkQueue, ConsumedPosition, KafkaStream
 from kafkalite.zookeeper.nodes import BrokerNode, BrokerPartition
 from tests.kit.fakes.classic_broker import FETCH, ClassicBroker
 from tests.kit.oracles.classic_oracle import OracleMessage, encode_set
@@ -31,7 +31,7 @@ def fetch(broker):
         streams, positions = [], []
         for number in range(partition_count):
             queue = ChunkQueue(10)
-            positions.append(Position("t", BrokerPartition(0, number), 0, queue))
+            positions.append(ConsumedPosition("t", BrokerPartition(0, number), 0, queue))
             streams.append(KafkaStream(queue, PayloadDecoder(), timeout_ms=WAIT_MS, shallow=False))
         fetcher = Fetcher(BrokerNode(0, "c", "127.0.0.1", broker.port), positions, config, lambda *_: None)
         running.append((fetcher, positions))
@@ -117,7 +117,7 @@ def test_reader_of_several_partitions_goes_on_behind_the_error(broker):
     put(broker, 1, b"a")
     queue = ChunkQueue(10)
     stream = KafkaStream(queue, PayloadDecoder(), timeout_ms=WAIT_MS, shallow=False)
-    positions = [Position("t", BrokerPartition(0, number), 0, queue) for number in range(2)]
+    positions = [ConsumedPosition("t", BrokerPartition(0, number), 0, queue) for number in range(2)]
     config = ConsumerConfig(groupid="g", fetcher_backoff_ms=2, fetch_size=100, fetch_size_max=200)
     fetcher = Fetcher(BrokerNode(0, "c", "127.0.0.1", broker.port), positions, config, lambda *_: None)
     fetcher.start()

@@ -9,7 +9,7 @@ from kafkalite.classic import messages
 from kafkalite.classic.errors import ConsumerTimeout, InvalidMessage, OffsetOutOfRange
 from kafkalite.classic.handlers import DefaultDecoder, PayloadDecoder
 from kafkalite.classic.messages import Message, encode_message_set
-from kafkalite.classic.stream import Chunk, ChunkQueue, KafkaStream, Position
+from kafkalite.classic.stream import ChunkQueue, ConsumedPosition, FetchedChunk, KafkaStream
 from kafkalite.record.message_set import wrap
 from kafkalite.zookeeper.nodes import BrokerPartition
 
@@ -17,13 +17,13 @@ from kafkalite.zookeeper.nodes import BrokerPartition
 class Fixture:
     def __init__(self, *, timeout_ms=50, count_max=10, shallow=False):
         self.queue = ChunkQueue(count_max)
-        self.position = Position("t", BrokerPartition(0, 0), 0, self.queue)
+        self.position = ConsumedPosition("t", BrokerPartition(0, 0), 0, self.queue)
         decoder = DefaultDecoder() if shallow else PayloadDecoder()
         self.stream = KafkaStream(self.queue, decoder, timeout_ms=timeout_ms, shallow=shallow)
 
     def put(self, *payloads, codec=0, error=None):
         data = encode_message_set([Message(payload) for payload in payloads], codec)
-        chunk = Chunk(memoryview(data), self.position.fetched, self.position, error)
+        chunk = FetchedChunk(memoryview(data), self.position.fetched, self.position, error)
         assert self.queue.put(chunk, self.queue.generation)
         self.position.fetched += len(data)
 
@@ -100,7 +100,7 @@ def test_whoever_waits_for_room_gives_up_when_it_is_cleared():
     at.put(b"a")
     generation = at.queue.generation
     results = []
-    chunk = Chunk(memoryview(b""), 0, at.position)
+    chunk = FetchedChunk(memoryview(b""), 0, at.position)
     waiting = threading.Thread(target=lambda: results.append(at.queue.put(chunk, generation)))
     waiting.start()
     at.queue.clear()
@@ -118,7 +118,7 @@ def test_end_ends_the_iteration_also_of_one_who_waits():
     reader.join(30)
     assert not reader.is_alive()
     assert found == []
-    assert not at.queue.put(Chunk(memoryview(b""), 0, at.position), at.queue.generation)
+    assert not at.queue.put(FetchedChunk(memoryview(b""), 0, at.position), at.queue.generation)
 
 
 def test_error_of_a_partition_is_raised_where_it_stands():
@@ -134,7 +134,7 @@ def test_damaged_message_is_never_handed_out():
     at = Fixture()
     data = bytearray(encode_message_set([Message(b"a"), Message(b"b")], 0))
     data[-1] ^= 1
-    at.queue.put(Chunk(memoryview(bytes(data)), 0, at.position), at.queue.generation)
+    at.queue.put(FetchedChunk(memoryview(bytes(data)), 0, at.position), at.queue.generation)
     assert next(at.stream).message == b"a"
     with pytest.raises(InvalidMessage):
         next(at.stream)
@@ -146,7 +146,7 @@ def test_chunk_that_was_taken_while_the_stream_was_cleared_is_not_handed_out():
     at = Fixture(timeout_ms=1)
     clear = [at.stream.clear]
 
-    class Interfering(Position):
+    class Interfering(ConsumedPosition):
         def begin(self, iterator):
             if clear:
                 clear.pop()()
@@ -181,7 +181,7 @@ def test_clearing_while_a_wrapper_inside_a_wrapper_is_opened(monkeypatch):
     at = Fixture(timeout_ms=1)
     deep = encode_message_set([Message(b"x"), Message(b"y")], 1)
     data = wrap(encode_message_set([Message(b"a")], 0) + deep, 1)
-    assert at.queue.put(Chunk(memoryview(data), 0, at.position), at.queue.generation)
+    assert at.queue.put(FetchedChunk(memoryview(data), 0, at.position), at.queue.generation)
     unpack = messages.unpack
 
     def slow(codec, payload, limit):

@@ -15,7 +15,7 @@ from kafkalite.schema_registry.records import (
     SubjectDeletion,
     read,
 )
-from kafkalite.schema_registry.state import State
+from kafkalite.schema_registry.state import RegistryState
 
 SCHEMA_KEY = b'{"keytype":"SCHEMA","subject":"s","version":1,"magic":1}'
 SCHEMA_VALUE = b'{"subject":"s","version":1,"id":25,"schema":"\\"string\\"","deleted":false}'
@@ -105,7 +105,7 @@ def test_what_is_no_record_is_told(key: bytes | None, value: bytes | None) -> No
 
 
 def test_an_id_belongs_to_one_schema() -> None:
-    state = State()
+    state = RegistryState()
     assert state.apply(SchemaChange("s", 1, ROW))
     assert state.apply(SchemaChange("t", 1, SchemaVersion("t", 1, 25, '"string"')))
     assert not state.apply(SchemaChange("t", 2, SchemaVersion("t", 2, 25, '"int"')))

@@ -7,7 +7,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from kafkalite.load.compaction import compact, groups
-from kafkalite.load.manifest import DataFile, LoadError, Share, Target
+from kafkalite.load.manifest import DataFile, LoadError, PartitionShare, Target
 from kafkalite.spark import load
 from tests.kit.harness.load_target import add
 
@@ -26,7 +26,7 @@ def test_small_files_of_an_hour_become_one(tmp_path: Path) -> None:
     done = compact(tmp_path)
     assert (done.files_before, done.files_after, done.rows) == (6, 1, 57)
     one, other = sorted(load.files(tmp_path), key=lambda file: file.hour)
-    assert (one.rows, one.partitions, one.hour) == (57, {0: Share(7, 0, 6), 1: Share(50, 0, 49)}, 0)
+    assert (one.rows, one.partitions, one.hour) == (57, {0: PartitionShare(7, 0, 6), 1: PartitionShare(50, 0, 49)}, 0)
     assert (one.time_min, one.time_max) == (0, 9)
     assert (tmp_path / one.path).stat().st_size == one.size == done.size
     assert (other.rows, other.hour) == (3, 1)

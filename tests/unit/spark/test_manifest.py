@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kafkalite.load import manifest
-from kafkalite.load.manifest import SNAPSHOT_EVERY, Change, DataFile, LoadError, Share, State, Target
+from kafkalite.load.manifest import SNAPSHOT_EVERY, Change, DataFile, LoadError, LoadState, PartitionShare, Target
 from kafkalite.load.parquet import folder_of
 from kafkalite.model import TopicPartition
 
@@ -20,7 +20,7 @@ class Crash(BaseException):
 
 def file_of(number: int, hour: int = 0) -> DataFile:
     path = f"{folder_of('t', '2026-11-21', hour)}/part-{number}.parquet"
-    return DataFile(path, "t", "2026-11-21", hour, 1, 3, {0: Share(1, number, number)}, number, number)
+    return DataFile(path, "t", "2026-11-21", hour, 1, 3, {0: PartitionShare(1, number, number)}, number, number)
 
 
 def load(target: Target, number: int, hours: range = range(1)) -> None:
@@ -42,7 +42,7 @@ def data_of(path: Path) -> set[str]:
 
 def test_a_change_is_read_by_others(tmp_path: Path) -> None:
     reader = Target(tmp_path)
-    assert reader.refresh() == State()
+    assert reader.refresh() == LoadState()
     load(Target(tmp_path), 0, range(2))
     load(Target(tmp_path), 1)
     state = reader.refresh()
@@ -148,7 +148,7 @@ def test_writers_take_turns(tmp_path: Path) -> None:
     with Target(tmp_path).writing():
         with pytest.raises(LoadError, match="another load works on"), Target(tmp_path, lock_timeout_s=0).writing():
             pytest.fail("two writers at a time")
-        assert Target(tmp_path).refresh() == State(), "a reader does not wait"
+        assert Target(tmp_path).refresh() == LoadState(), "a reader does not wait"
     load(Target(tmp_path, lock_timeout_s=0), 0)
 
 
@@ -183,10 +183,10 @@ def test_a_change_that_fails_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_json_and_back() -> None:
-    file = DataFile("p", "t", None, None, 2, 3, {3: Share(1, 5, 5), 1: Share(1, 2, 2)}, None, None)
+    file = DataFile("p", "t", None, None, 2, 3, {3: PartitionShare(1, 5, 5), 1: PartitionShare(1, 2, 2)}, None, None)
     assert DataFile.from_json(json.loads(json.dumps(file.to_json()))) == file
-    state = State(4, {"p": file}, {KEY: 3}, {"t": "x"}, {"q": 1}, {"old": 17})
-    assert State.from_json(json.loads(json.dumps(state.to_json()))) == state
+    state = LoadState(4, {"p": file}, {KEY: 3}, {"t": "x"}, {"q": 1}, {"old": 17})
+    assert LoadState.from_json(json.loads(json.dumps(state.to_json()))) == state
     changed = state.copy()
     changed.files.clear()
     assert state.files, "a copy changes by itself"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalite.load.manifest import DataFile, LoadError, Share
+from kafkalite.load.manifest import DataFile, LoadError, PartitionShare
 from kafkalite.load.parquet import NO_PLACE, OPEN_MAX, Writing, folder_of, write
 
 HOUR_US = 3_600_000_000
@@ -105,7 +105,7 @@ def test_every_row_once_and_in_order(
         for partition, share in file.partitions.items():
             offsets = [row[3] for row in mine if row[2] == partition]
             assert offsets == sorted(offsets)
-            assert share == Share(len(offsets), offsets[0], offsets[-1])
+            assert share == PartitionShare(len(offsets), offsets[0], offsets[-1])
         assert sum(share.rows for share in file.partitions.values()) == file.rows
     assert {Path(file.path) for file in files} == set(folder.iterdir())
 

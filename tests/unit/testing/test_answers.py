@@ -9,10 +9,10 @@ from kafkalite.errors import ErrorCode
 from kafkalite.handlers import table
 from kafkalite.model import Endpoint
 from kafkalite.protocol import api
-from kafkalite.testing.answers import LISTS, View, error_answer
+from kafkalite.testing.answers import LISTS, MetadataView, error_answer
 
 CODE = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-VIEW = View(7, "cluster", Endpoint("KAFKA", "host", 9), ["one", "two"])
+VIEW = MetadataView(7, "cluster", Endpoint("KAFKA", "host", 9), ["one", "two"])
 EVERY = [
     pytest.param(row.key, v, id=f"{row.name}-{v}") for row in table.ROWS for v in range(row.oldest, row.newest + 1)
 ]
