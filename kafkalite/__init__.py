@@ -9,7 +9,9 @@ Everything else is private unless a module's docstring says otherwise. Names are
 importing the package costs nothing.
 """
 
-from typing import TYPE_CHECKING
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.lazy import lazy_names
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_WHERE = {
+_WHERE: Final = {
     "Broker": "kafkalite.broker",
     "BrokerConfig": "kafkalite.settings.broker",
     "ConfigError": "kafkalite.errors",

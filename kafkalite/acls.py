@@ -7,6 +7,8 @@ The numbers are those of the wire, the names those of Kafka's tools. What follow
 `kafkalite.security.rules`' to say; this module is shared by the broker's rooms, the client and the command line.
 """
 
+from __future__ import annotations
+
 from enum import IntEnum
 from typing import Final, NamedTuple, Self
 

@@ -21,7 +21,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from kafkalite import __version__
 from kafkalite._native.serve.connection import Connection, WorkerIo
@@ -62,12 +62,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("kafkalite.broker")
 
-DESCRIPTORS_KEPT = 64
+DESCRIPTORS_KEPT: Final = 64
 """Descriptors left for listeners, wake-ups, directories, journals and files that are being made."""
-CONNECTIONS_ROOM_MIN = 8
-DRAIN_S = 0.5
+CONNECTIONS_ROOM_MIN: Final = 8
+DRAIN_S: Final = 0.5
 """How long clients have to take their last answers at a stop."""
-POOL_CLOSE_S = 5.0
+POOL_CLOSE_S: Final = 5.0
 
 
 class Broker:

@@ -5,14 +5,16 @@ measuring how long something took or has to wait. A jump of the wall clock must 
 before somebody could set it right, what is kept for a certain time: see ExpiryTime.
 """
 
+from __future__ import annotations
+
 import logging
 import threading
 import time
-from typing import Protocol
+from typing import Final, Protocol
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
-JUMP_MS_MIN = 60_000
+JUMP_MS_MIN: Final = 60_000
 """How far the wall clock may get ahead of the monotonic one between two looks before that counts as a jump."""
 
 
@@ -65,7 +67,7 @@ class ExpiryTime:
             if ahead_ms > JUMP_MS_MIN:
                 if self._jumped_at is None:
                     self._jumped_at = now
-                    _LOG.warning(
+                    logger.warning(
                         "the wall clock jumped %d s ahead: for a while nothing expires by it", ahead_ms // 1000
                     )
                 if now - self._jumped_at < self._hold_s:

@@ -12,6 +12,8 @@ ext/kafkalite/_native/wire/error_codes.pxd.
 Raising is for the places that stop; where many partitions answer one request, code passes the bare `ErrorCode`.
 """
 
+from __future__ import annotations
+
 from enum import IntEnum
 from typing import Final, Self
 
@@ -202,7 +204,7 @@ class KafkaError(Exception):
         return self.code.retriable
 
 
-_CLASSES: dict[int, type[KafkaError]] = {}
+_CLASSES: Final[dict[int, type[KafkaError]]] = {}
 
 
 def error_for(code: int, message: str | None = None) -> KafkaError:

@@ -13,7 +13,7 @@ run all of them, in any order.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -149,5 +149,5 @@ class Threads:
         return threading.Event()
 
 
-THREADS: Executors = Threads()
+THREADS: Final[Executors] = Threads()
 """What runs in a broker."""

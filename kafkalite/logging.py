@@ -8,17 +8,21 @@ must not configure logging: only the command line calls `configure`; embedded, t
 log. `RepeatFilter` keeps a hostile client from filling the disk with the line that its mistake earns.
 """
 
+from __future__ import annotations
+
 import json
 import logging
 import sys
 import time
-from collections.abc import Mapping
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
-ROOT = "kafkalite"
-LINES_PER_SECOND_MAX = 50
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ROOT: Final = "kafkalite"
+LINES_PER_SECOND_MAX: Final = 50
 """Lines of one message text let through each second; the rest are counted and the count is told."""
-TEXTS_MAX = 1024
+TEXTS_MAX: Final = 1024
 """Message texts that RepeatFilter keeps count of."""
 
 

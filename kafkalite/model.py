@@ -3,32 +3,34 @@
 It leaves to others: what a request looks like (`kafkalite.protocol`), what a log is (`kafkalite.log`).
 """
 
+from __future__ import annotations
+
 import base64
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kafkalite import chance
 
-TOPIC_NAME_SIZE_MAX = 249
+TOPIC_NAME_SIZE_MAX: Final = 249
 """Kafka's own bound: directory names are `<topic>-<partition>`, and file systems stop at 255 bytes."""
 
-NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+NAME_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 """The characters a topic name may be made of."""
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 """Topics the broker writes itself; clients may read them, not produce to them or create them."""
 
-OFFSET_LATEST = -1
-OFFSET_EARLIEST = -2
-OFFSET_MAX_TIMESTAMP = -3
-OFFSET_EARLIEST_LOCAL = -4
-OFFSET_LATEST_TIERED = -5
+OFFSET_LATEST: Final = -1
+OFFSET_EARLIEST: Final = -2
+OFFSET_MAX_TIMESTAMP: Final = -3
+OFFSET_EARLIEST_LOCAL: Final = -4
+OFFSET_LATEST_TIERED: Final = -5
 
-NO_TIMESTAMP = -1
-NO_LEADER_EPOCH = -1
-NO_PRODUCER_ID = -1
+NO_TIMESTAMP: Final = -1
+NO_LEADER_EPOCH: Final = -1
+NO_PRODUCER_ID: Final = -1
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
 
 class TopicPartition(NamedTuple):
@@ -49,7 +51,7 @@ class OffsetAndTimestamp(NamedTuple):
     leader_epoch: int = NO_LEADER_EPOCH
 
 
-ANONYMOUS = "User:ANONYMOUS"
+ANONYMOUS: Final = "User:ANONYMOUS"
 """Kafka's principal of a client that has not said who it is."""
 
 

@@ -402,3 +402,59 @@ class TestTheChecksThemselves:
         )
         assert stub_names(text) == {"X", "f", "C"}
         assert class_members(text)["C"] == {"y"}
+
+
+# --- one dialect over the product -------------------------------------------------------------------------------------
+
+CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")
+TYPE_FACTORIES = frozenset({"TypeVar", "ParamSpec", "NewType"})
+SECTION_RULE = re.compile(r"^ *# -{2,} ?[^\s-]")
+SECTION_RULE_FORM = re.compile(r"^ *# --- [^\s-].* -+$")
+RULE_WIDTH = 120
+
+
+def is_code(node: ast.stmt) -> bool:
+    """Whether it is more than a docstring, or a text under a name."""
+    return not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+
+
+def dialect(text: str) -> Iterator[str]:
+    """What a module of the product spells in another way than the others do."""
+    body = [node for node in ast.parse(text).body if is_code(node)]
+    if body and not (isinstance(body[0], ast.ImportFrom) and body[0].module == "__future__"):
+        yield "no `from __future__ import annotations`"
+    for node in body:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            name, value = node.targets[0].id, ast.unparse(node.value)
+            if value.startswith("logging.getLogger(__name__") and name != "logger":
+                yield f"{name} is a logger, and loggers are called logger"
+            changing = re.search(rf"^ +global .*\b{name}\b", text, re.MULTILINE)
+            if CONSTANT.fullmatch(name) and not changing and value.partition("(")[0] not in TYPE_FACTORIES:
+                yield f"{name} is not Final"
+    for line in text.split("\n"):
+        if SECTION_RULE.match(line) and not (SECTION_RULE_FORM.match(line) and len(line) == RULE_WIDTH):
+            yield f"a section rule: {line.strip()[:40]}"
+
+
+def test_modules_of_the_product_speak_one_dialect() -> None:
+    files = {n: text for n, text in product_files() if n.endswith(".py") and not n.startswith(GENERATED)}
+    assert [f"{name}: {what}" for name, text in files.items() for what in dialect(text)] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("import os\n", ["no `from __future__ import annotations`"]),
+        ("from __future__ import annotations\n\nSIZE = 1\n", ["SIZE is not Final"]),
+        ("from __future__ import annotations\n\nSIZE: Final = 1\nT = TypeVar('T')\n", []),
+        ("from __future__ import annotations\n\nSIZE = 1\ndef f():\n    global SIZE\n", []),
+        (
+            "from __future__ import annotations\n\nlog = logging.getLogger(__name__)\n",
+            ["log is a logger, and loggers are called logger"],
+        ),
+        ("# ---- inside ----\n", ["a section rule: # ---- inside ----"]),
+        ('"""Only words."""\n', []),
+    ],
+)
+def test_another_dialect_is_found(text: str, what: list[str]) -> None:
+    assert list(dialect(text)) == what

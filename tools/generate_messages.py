@@ -403,7 +403,11 @@ def render_api_table(rows: list[tuple[int, str, Message, Message]]) -> str:
         "version (-1: never). What the broker serves is in kafkalite/handlers/table.py, not here.",
         '"""',
         "",
-        "ROWS: tuple[tuple[int, str, str, int, int, int], ...] = (",
+        "from __future__ import annotations",
+        "",
+        "from typing import Final",
+        "",
+        "ROWS: Final[tuple[tuple[int, str, str, int, int, int], ...]] = (",
     ]
     for key, name, request, response in rows:
         if request.versions != response.versions or request.flexible != response.flexible:

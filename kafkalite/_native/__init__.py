@@ -3,8 +3,13 @@
 KAFKALITE_NATIVE_PATH names a directory whose modules are taken instead: a debug build beside the release build.
 """
 
+from __future__ import annotations
+
 import os
-from collections.abc import MutableSequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import MutableSequence
 
 
 def with_other_build(path: MutableSequence[str], room: str) -> None:

@@ -18,7 +18,9 @@
 Names are imported when first used; confluent-kafka is not needed unless it is wrapped.
 """
 
-from typing import TYPE_CHECKING
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.lazy import lazy_names
 
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from kafkalite.audit.producers import AuditedProducer as AuditedProducer
     from kafkalite.audit.producers import AuditedWriter as AuditedWriter
 
-_WHERE = {
+_WHERE: Final = {
     "AuditedConfluentProducer": "kafkalite.audit.librdkafka",
     "AuditedProducer": "kafkalite.audit.producers",
     "AuditedWriter": "kafkalite.audit.producers",

@@ -14,7 +14,7 @@ from __future__ import annotations
 import bisect
 import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from kafkalite.audit.events import Reported
     from kafkalite.record.columns import HeaderColumns
 
-PAGE_BITS = 16
-PAGE_SIZE = 1 << PAGE_BITS
-RANGES_MAX = 20
+PAGE_BITS: Final = 16
+PAGE_SIZE: Final = 1 << PAGE_BITS
+RANGES_MAX: Final = 20
 """Ranges of sequences that are named for a topic and run."""
 
 

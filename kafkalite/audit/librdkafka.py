@@ -17,7 +17,7 @@ import socket
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from kafkalite.audit.events import AUDIT_TOPIC
 from kafkalite.audit.marks import HEADER
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from kafkalite.audit.events import Increment
 
-QUEUE_PAUSE_S = 0.1
+QUEUE_PAUSE_S: Final = 0.1
 
 
 class AuditedConfluentProducer:

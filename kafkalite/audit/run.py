@@ -14,7 +14,7 @@ import functools
 import re
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.audit.counts import RANGES_MAX, Count
 from kafkalite.audit.events import AUDIT_TOPIC
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from kafkalite.client import Client
     from kafkalite.model import TopicPartition
 
-GRACE_S = 60.0
-LOADED_ATTEMPTS = 5
+GRACE_S: Final = 60.0
+LOADED_ATTEMPTS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)

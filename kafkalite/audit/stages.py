@@ -8,7 +8,7 @@ Thread rule: one thread at a time, that of the Clients.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.audit.events import Reported
 from kafkalite.client import READ_COMMITTED, Reader
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kafkalite.client import Chunk, Client
     from kafkalite.load.manifest import DataFile
 
-CHUNK_COUNT = 100_000
+CHUNK_COUNT: Final = 100_000
 
 
 class NothingToCompare(ValueError):

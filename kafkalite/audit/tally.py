@@ -17,7 +17,7 @@ import secrets
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
     from kafkalite.record.columns import RecordColumns
 
-WINDOW_S = 60.0
-REPORT_INTERVAL_S = 10.0
+WINDOW_S: Final = 60.0
+REPORT_INTERVAL_S: Final = 10.0
 """How long counts stay with the producer, at most, while it is used."""
-WINDOWS_PENDING_MAX = 5000
+WINDOWS_PENDING_MAX: Final = 5000
 """Counts of one topic that are not reported; more are reported at once."""
-NO_TIMESTAMP = -1
+NO_TIMESTAMP: Final = -1
 
 
 @dataclass(slots=True)

@@ -16,7 +16,9 @@
 Names are imported when first used.
 """
 
-from typing import TYPE_CHECKING
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.lazy import lazy_names
 
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from kafkalite.avro.schema import Schema as Schema
     from kafkalite.avro.schema import SchemaError as SchemaError
 
-_WHERE = {
+_WHERE: Final = {
     "AvroDecoder": "kafkalite.avro.decoder",
     "AvroEncoder": "kafkalite.avro.encoder",
     "DecodeError": "kafkalite.avro.decoder",

@@ -118,7 +118,7 @@ class RegistryClient:
                 self._connection.close()
                 self._connection = None
 
-    # --- questions ---------------------------------------------------------------------------------------------------
+    # --- questions ----------------------------------------------------------------------------------------------------
 
     def schema(self, schema_id: int) -> Schema:
         """The schema of an id. RegistryRefused (40403: there is none), RegistryUnreachable, SchemaError."""
@@ -187,7 +187,7 @@ class RegistryClient:
             named |= seen[subject, version]
         return parse(answer["schema"], named)
 
-    # --- asking ------------------------------------------------------------------------------------------------------
+    # --- asking -------------------------------------------------------------------------------------------------------
 
     def request(self, method: str, path: str, body: object = None) -> Any:
         """One question of the registry's interface, repeated until it is answered; the JSON of the answer."""

@@ -109,7 +109,7 @@ class _Compiler:
     def _add(self, op: Op) -> int:
         return self._fill(self._begin(), op)
 
-    # --- read into columns -------------------------------------------------------------------------------------------
+    # --- read into columns --------------------------------------------------------------------------------------------
 
     def _read(self, writer: Type, reader: Type, node: Node) -> int:
         """Reads a value of the writer's into a column of the reader's."""
@@ -216,7 +216,7 @@ class _Compiler:
         index = self._begin()
         return self._fill(index, Op(OP_DEFAULT, node.index, [self._read(reader, reader, node)], 0, blob))
 
-    # --- step over ---------------------------------------------------------------------------------------------------
+    # --- step over ----------------------------------------------------------------------------------------------------
 
     def _skip(self, writer: Type) -> int:
         """Steps over a value of the writer's."""

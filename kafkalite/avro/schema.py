@@ -332,7 +332,7 @@ def _shown(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-# --- rendering -------------------------------------------------------------------------------------------------------
+# --- rendering --------------------------------------------------------------------------------------------------------
 
 
 def render(root: Type, *, external: frozenset[str] = frozenset(), ordered: bool = False) -> str:

@@ -9,7 +9,7 @@ Pure.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.avro.schema import MISSING
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kafkalite.avro.schema import Type
 
 INT_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1
-DEPTH_MAX = 100
+DEPTH_MAX: Final = 100
 
 
 def encode_default(schema: Type, value: object, depth: int = 0) -> bytes:

@@ -6,7 +6,9 @@ Names are 0.7's, in snake case; each class says which of Kafka's it stands for. 
 that the message sets in this package cost nobody a ZooKeeper client.
 """
 
-from typing import TYPE_CHECKING
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.lazy import lazy_names
 
@@ -55,7 +57,7 @@ if TYPE_CHECKING:
     from kafkalite.zookeeper.topic_filter import Blacklist as Blacklist
     from kafkalite.zookeeper.topic_filter import Whitelist as Whitelist
 
-_WHERE = {
+_WHERE: Final = {
     "AsyncProducer": "kafkalite.classic.async_producer",
     "AsyncProducerConfig": "kafkalite.classic.config",
     "Blacklist": "kafkalite.zookeeper.topic_filter",

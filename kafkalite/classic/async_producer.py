@@ -104,7 +104,7 @@ class AsyncProducer:
         self._event_handler.close()
         self._producer.close()
 
-    # ---- the send thread --------------------------------------------------------------------------------------------
+    # --- the send thread ----------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         batch: list[QueueItem] = []

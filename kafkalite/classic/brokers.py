@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from kafkalite.classic.config import ProducerConfig
 
-_ENTRY = re.compile(r"(\d+):([^:\s]+):(\d+)")
+_ENTRY: Final = re.compile(r"(\d+):([^:\s]+):(\d+)")
 _FIRST_PARTITION: Final = 0
 
 

@@ -28,8 +28,8 @@ RESPONSE_SIZE_MAX: Final = 512 * 1024 * 1024
 """A response larger than this is not read."""
 _PAUSE_S_FIRST: Final = 0.001
 _PAUSE_S_MAX: Final = 60.0
-_SIZE = struct.Struct(">i")
-_TIMEVAL = struct.Struct("@ll")
+_SIZE: Final = struct.Struct(">i")
+_TIMEVAL: Final = struct.Struct("@ll")
 
 
 class Channel:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from kafkalite.classic.channel import RESPONSE_SIZE_MAX
 from kafkalite.classic.errors import InvalidConfig
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-INT32_MAX = 2**31 - 1
-PORT_MAX = 65_535
-FETCH_SIZE_MAX = 64 * 1024 * 1024
+INT32_MAX: Final = 2**31 - 1
+PORT_MAX: Final = 65_535
+FETCH_SIZE_MAX: Final = 64 * 1024 * 1024
 """Default of fetch.size.max, a key of ours: up to here a message larger than fetch.size is fetched again."""
-CODECS = (0, 1, 2)
+CODECS: Final = (0, 1, 2)
 """none, gzip, snappy."""
-SMALLEST = "smallest"
-LARGEST = "largest"
+SMALLEST: Final = "smallest"
+LARGEST: Final = "largest"
 
 
 def _setting(key: str, default: Any, *, low: int | None = None, high: int = INT32_MAX) -> Any:
@@ -248,7 +248,7 @@ def _parse_list(_key: str, text: str) -> tuple[str, ...]:
     return tuple(filter(None, (part.strip() for part in text.split(","))))
 
 
-_PARSERS: dict[str, Callable[[str, str], Any]] = {
+_PARSERS: Final[dict[str, Callable[[str, str], Any]]] = {
     "int": _parse_int,
     "int | None": _parse_int,
     "bool": _parse_bool,

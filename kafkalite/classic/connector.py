@@ -86,7 +86,7 @@ class ConsumerConnector:
         if config.auto_commit:
             self._start_thread(self._commit_often, "commit")
 
-    # ---- the application's side -------------------------------------------------------------------------------------
+    # --- the application's side ---------------------------------------------------------------------------------------
 
     def create_message_streams(
         self, topic_counts: Mapping[str, int], decoder: Decoder | None = None
@@ -178,7 +178,7 @@ class ConsumerConnector:
         finally:
             zookeeper.close(self._client)
 
-    # ---- joining ----------------------------------------------------------------------------------------------------
+    # --- joining ------------------------------------------------------------------------------------------------------
 
     def _new_stream(self, topic: str | None, number: int, decoder: Decoder | None) -> KafkaStream:
         if self._subscription is not None:
@@ -206,7 +206,7 @@ class ConsumerConnector:
         except NodeConflict as error:
             raise RebalanceFailed(f"consumer id {self.consumer_id} is in use: {error}") from error
 
-    # ---- rebalancing ------------------------------------------------------------------------------------------------
+    # --- rebalancing --------------------------------------------------------------------------------------------------
 
     def _rebalance(self) -> None:
         """Attempts until one succeeds; RebalanceFailed after rebalance.retries.max of them."""
@@ -295,7 +295,7 @@ class ConsumerConnector:
         for fetcher in fetchers:
             fetcher.join()
 
-    # ---- offsets ----------------------------------------------------------------------------------------------------
+    # --- offsets ------------------------------------------------------------------------------------------------------
 
     def _store_position(self, position: ConsumedPosition, offset: int) -> None:
         self._store(position.topic, position.partition, offset)
@@ -311,7 +311,7 @@ class ConsumerConnector:
         while not self._wait(interval_s):
             self.commit_offsets()
 
-    # ---- the watcher thread -----------------------------------------------------------------------------------------
+    # --- the watcher thread -------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
         """Rebalances whenever something changed; changes in between are one."""
@@ -383,7 +383,7 @@ class ConsumerConnector:
         self._threads.append(thread)
         thread.start()
 
-    # ---- on kazoo's thread: nothing may wait ------------------------------------------------------------------------
+    # --- on kazoo's thread: nothing may wait --------------------------------------------------------------------------
 
     def _on_change(self, event: object) -> None:
         if not zookeeper.tells_change(event):

@@ -5,7 +5,7 @@ The codes of 0.7's protocol are the first of today's table, some under another n
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from kafkalite.errors import ErrorCode
 
@@ -77,7 +77,7 @@ class ConnectionFailed(ClassicError):
     """The broker could not be reached, or went away in the middle of a request."""
 
 
-_BY_CODE: dict[int, type[ClassicError]] = {
+_BY_CODE: Final[dict[int, type[ClassicError]]] = {
     kind.code: kind for kind in (UnknownError, OffsetOutOfRange, InvalidMessage, InvalidPartition, InvalidMessageSize)
 }
 

@@ -7,10 +7,10 @@ A partitioner is anything with `partition(key, partition_count) -> int`; the ind
 from __future__ import annotations
 
 import struct
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
-_INT32_SIGN = 1 << 31
-_UINT32 = (1 << 32) - 1
+_INT32_SIGN: Final = 1 << 31
+_UINT32: Final = (1 << 32) - 1
 
 
 class Partitioner(Protocol):

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +28,7 @@ from kafkalite.classic.sync_producer import SyncProducer
 from kafkalite.zookeeper.nodes import BrokerPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from typing import Self
 
     from kafkalite.classic.brokers import Address

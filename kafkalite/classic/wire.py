@@ -32,15 +32,15 @@ ANY_PARTITION: Final = native.ANY_PARTITION
 PRODUCE_HEADS_MAX: Final = 1024
 """Topics and partitions for which the start of a produce request is remembered."""
 
-_TYPE = struct.Struct(">ih")
-_CODE = struct.Struct(">h")
-_COUNT = struct.Struct(">h")
-_SIZE = struct.Struct(">i")
-_PARTITION = _SIZE
-_PART = struct.Struct(">ii")
-_FETCH_TAIL = struct.Struct(">iqi")
-_OFFSETS_TAIL = struct.Struct(">iqi")
-_SIZED_CODE = struct.Struct(">ih")
+_TYPE: Final = struct.Struct(">ih")
+_CODE: Final = struct.Struct(">h")
+_COUNT: Final = struct.Struct(">h")
+_SIZE: Final = struct.Struct(">i")
+_PARTITION: Final = _SIZE
+_PART: Final = struct.Struct(">ii")
+_FETCH_TAIL: Final = struct.Struct(">iqi")
+_OFFSETS_TAIL: Final = struct.Struct(">iqi")
+_SIZED_CODE: Final = struct.Struct(">ih")
 SIZE_SIZE: Final = _SIZE.size
 CODE_SIZE: Final = _CODE.size
 

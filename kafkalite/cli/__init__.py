@@ -18,7 +18,7 @@ import importlib
 import os
 import re
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from kafkalite.client.errors import BrokerUnreachable, ClientError, SignInRefused
 from kafkalite.errors import KafkaError, StartupError
@@ -26,7 +26,7 @@ from kafkalite.errors import KafkaError, StartupError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-COMMANDS = {
+COMMANDS: Final = {
     "start": "run a broker",
     "run": "run a command with a broker of its own, for tests and CI",
     "topics": "list, describe, create, delete and change topics",
@@ -51,10 +51,10 @@ COMMANDS = {
 """Name → what it does, as --help shows them; each is the module of that name in this package."""
 
 STDOUT, STDERR = 1, 2
-EXIT_FAILURE = 1
-EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130
-VALUE_LIKE_A_FLAG = re.compile(r"-\.?[0-9]")
+EXIT_FAILURE: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_INTERRUPTED: Final = 130
+VALUE_LIKE_A_FLAG: Final = re.compile(r"-\.?[0-9]")
 
 
 class CommandError(Exception):

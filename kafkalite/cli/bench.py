@@ -13,18 +13,20 @@ Runs from a clone of the repository, where the load programs are. A system that 
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import sys
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import kafkalite
 from kafkalite.cli import CommandError
 from kafkalite.cli.run import WAITED_FOR, run_to_end
 
-CLONE = Path(kafkalite.__file__).resolve().parent.parent
+if TYPE_CHECKING:
+    import argparse
+
+CLONE: Final = Path(kafkalite.__file__).resolve().parent.parent
 PROGRAM: Final = "benchmarks.head_to_head"
 """Is run as a program of the clone's, with the options here; no module of the product needs it."""
 

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.cli import UsageError
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from kafkalite.client import Client
     from kafkalite.client.security import Security
 
-BOOTSTRAP_VARIABLE = "KAFKALITE_BOOTSTRAP"
-BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
-PROGRESS_INTERVAL_S = 1.0
-INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
-CLEAR_LINE = "\r\x1b[K"
+BOOTSTRAP_VARIABLE: Final = "KAFKALITE_BOOTSTRAP"
+BOOTSTRAP_DEFAULT: Final = "127.0.0.1:9092"
+PROGRESS_INTERVAL_S: Final = 1.0
+INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
+CLEAR_LINE: Final = "\r\x1b[K"
 
 
 def add_client_arguments(parser: argparse.ArgumentParser, *, json_output: bool = True) -> None:

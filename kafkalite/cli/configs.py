@@ -11,7 +11,7 @@ Without --all only values that differ from their default are shown.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.cli import Parser, UsageError
 from kafkalite.cli.common import add_client_arguments, assignments, open_client, print_json, print_table
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
     from kafkalite.client import Admin, Client, ConfigEntry
 
-DEFAULT_SOURCE = "default"
-UNKNOWN_TYPE = "unknown"
-LISTENER_PREFIX = "listener.name."
+DEFAULT_SOURCE: Final = "default"
+UNKNOWN_TYPE: Final = "unknown"
+LISTENER_PREFIX: Final = "listener.name."
 """Of the settings of one listener, which no description lists."""
-SECRET = "(hidden)"  # noqa: S105  # what is shown in place of one
+SECRET: Final = "(hidden)"  # noqa: S105  # what is shown in place of one
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

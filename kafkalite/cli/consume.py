@@ -31,7 +31,7 @@ import contextlib
 import os
 import re
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.cli import STDOUT, UsageError
 from kafkalite.cli.common import INT64_MAX, Progress, add_client_arguments, count, natural, open_client, unescape
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from kafkalite.model import TopicPartition
     from kafkalite.record.columns import RecordColumns
 
-NUMBER = re.compile(r"-?[0-9]{1,19}")
-RESETS = {"beginning": "earliest", "earliest": "earliest", "end": "latest", "latest": "latest"}
+NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
+RESETS: Final = {"beginning": "earliest", "earliest": "earliest", "end": "latest", "latest": "latest"}
 """Where a member of a group may begin, as GroupReader calls it."""
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalite._native.wire.lines import OPERATIONS, STEPS_MAX, render
 from kafkalite.cli import UsageError
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kafkalite.model import TopicPartition
     from kafkalite.record.columns import Record, RecordColumns
 
-FIELDS = {
+FIELDS: Final = {
     b"s": "value",
     b"S": "value_size",
     b"k": "key",
@@ -36,7 +36,7 @@ FIELDS = {
     b"T": "timestamp",
     b"h": "headers",
 }
-_PART = re.compile(rb"%(.?)", re.DOTALL)
+_PART: Final = re.compile(rb"%(.?)", re.DOTALL)
 
 
 class Format:

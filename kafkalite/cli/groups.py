@@ -13,7 +13,7 @@ unless it says), -1h (ms, s, m, h, d, w before now), or ms since 1970.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.cli import Parser, UsageError
 from kafkalite.cli.common import add_client_arguments, natural, open_client, print_json, print_table
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from kafkalite.client import Client, GroupDescription
 
-STATES = (
+STATES: Final = (
     *("Empty", "Stable", "PreparingRebalance", "CompletingRebalance"),
     *("Assigning", "Reconciling", "NotReady", "Dead"),
 )

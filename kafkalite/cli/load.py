@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.cli import CommandError, UsageError
 from kafkalite.cli.common import (
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 
     from kafkalite.spark.load import Published, Summary
 
-FILE_SIZE_DEFAULT = 128 * 1024 * 1024
-COMMIT_SIZE_DEFAULT = 1024 * 1024 * 1024
-SPARK = ("pyspark", "py4j")
+FILE_SIZE_DEFAULT: Final = 128 * 1024 * 1024
+COMMIT_SIZE_DEFAULT: Final = 1024 * 1024 * 1024
+SPARK: Final = ("pyspark", "py4j")
 """Packages of whose errors the first line says enough."""
-LINE_END = "\n"
+LINE_END: Final = "\n"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.cli import EXIT_FAILURE, STDOUT, Parser, UsageError
 from kafkalite.cli.common import print_json, quantity
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from kafkalite._native.wire.batch import BatchInfo
     from kafkalite.cli.formats import Format, JsonLines
 
-SEGMENT_SUFFIX = ".log"
-NATIVE_INDEX_SUFFIX = ".klindex"
-KAFKA_INDEX_SUFFIX = ".index"
-TRANSACTION_INDEX_SUFFIX = ".txnindex"
-KAFKA_INDEX_ENTRY = struct.Struct(">ii")
-ZERO_CHECK_SIZE = 1024 * 1024
-PROBLEMS_MAX = 20
+SEGMENT_SUFFIX: Final = ".log"
+NATIVE_INDEX_SUFFIX: Final = ".klindex"
+KAFKA_INDEX_SUFFIX: Final = ".index"
+TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
+KAFKA_INDEX_ENTRY: Final = struct.Struct(">ii")
+ZERO_CHECK_SIZE: Final = 1024 * 1024
+PROBLEMS_MAX: Final = 20
 """Problems of one file that are told; the others are counted."""
 
 

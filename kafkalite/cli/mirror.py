@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.cli import EXIT_USAGE, CommandError, UsageError
 from kafkalite.cli.common import (
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from kafkalite.mirror import Copied
 
-CLIENT_ID = "kafkalite-mirror"
+CLIENT_ID: Final = "kafkalite-mirror"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

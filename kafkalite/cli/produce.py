@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import time
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.cli import CommandError, UsageError
 from kafkalite.cli.common import (
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
     from kafkalite.client import Client, Producer
     from kafkalite.record.columns import BytesColumn, HeaderColumns, RecordColumns
 
-STDIN = 0
-ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
-READ_SIZE = 4 * 1024 * 1024
+STDIN: Final = 0
+ACKS: Final = {"all": -1, "-1": -1, "1": 1, "0": 0}
+READ_SIZE: Final = 4 * 1024 * 1024
 """Bytes read at once; whole lines of them become records together."""
-LINE_SIZE_MAX = 256 * 1024 * 1024
+LINE_SIZE_MAX: Final = 256 * 1024 * 1024
 """A line longer than this ends the command; brokers refuse far shorter ones."""
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

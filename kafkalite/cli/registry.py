@@ -16,7 +16,7 @@ again on SIGHUP and when it changes. `kafkalite web` keeps the file of --users.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.cli import UsageError
 from kafkalite.cli.common import add_client_arguments, count, security_from
@@ -28,11 +28,11 @@ from kafkalite.web.users import Users
 if TYPE_CHECKING:
     import argparse
 
-HOST_DEFAULT = "127.0.0.1"
-PORT_DEFAULT = 8081
-TOPIC_DEFAULT = "_schemas"
-THREADS_DEFAULT = 8
-CONNECTIONS_DEFAULT = 500
+HOST_DEFAULT: Final = "127.0.0.1"
+PORT_DEFAULT: Final = 8081
+TOPIC_DEFAULT: Final = "_schemas"
+THREADS_DEFAULT: Final = 8
+CONNECTIONS_DEFAULT: Final = 500
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -18,7 +18,7 @@ import contextlib
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.cli import EXIT_FAILURE, UsageError, fail
 from kafkalite.cli.serving import LEVELS, beginning
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
     from kafkalite.broker import Broker
 
-ADDRESS_NAMES = ("KAFKA_BOOTSTRAP_SERVERS", "BOOTSTRAP_SERVERS")
-REGISTRY_NAME = "SCHEMA_REGISTRY_URL"
-LISTENERS = "kafka://127.0.0.1:0"
-EXIT_NOT_FOUND = 127
-EXIT_NOT_RUN = 126
-FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-WAITED_FOR = {*FORWARDED, signal.SIGCHLD}
+ADDRESS_NAMES: Final = ("KAFKA_BOOTSTRAP_SERVERS", "BOOTSTRAP_SERVERS")
+REGISTRY_NAME: Final = "SCHEMA_REGISTRY_URL"
+LISTENERS: Final = "kafka://127.0.0.1:0"
+EXIT_NOT_FOUND: Final = 127
+EXIT_NOT_RUN: Final = 126
+FORWARDED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+WAITED_FOR: Final = {*FORWARDED, signal.SIGCHLD}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -13,7 +13,7 @@ import os
 import signal
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kafkalite.cli import EXIT_FAILURE, UsageError, leave_broken_pipe, sentence
 from kafkalite.cli.ending import SIGNALS, Ending
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator
 
-LEVELS = ("debug", "info", "warning", "error")
+LEVELS: Final = ("debug", "info", "warning", "error")
 
 
 class Serving(Protocol):

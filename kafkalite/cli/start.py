@@ -15,7 +15,7 @@ One line on stdout says that the broker serves and where; the log goes to stderr
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.cli import UsageError
 from kafkalite.cli.serving import Ready, add_serving_arguments, beginning, serve
@@ -23,7 +23,7 @@ from kafkalite.cli.serving import Ready, add_serving_arguments, beginning, serve
 if TYPE_CHECKING:
     import argparse
 
-LISTENERS = "kafka://127.0.0.1:9092,kafka07://127.0.0.1:9072"
+LISTENERS: Final = "kafka://127.0.0.1:9092,kafka07://127.0.0.1:9072"
 """What a broker of its own binds unless it is told; an embedded one leaves Kafka 0.7's port out. So does one whose
 settings name a ZooKeeper and no listener: that is a file of Kafka's later days, whose ZooKeeper need not be there."""
 

@@ -21,9 +21,9 @@ from kafkalite.cli.common import INT64_MAX
 UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 DIGITS_MAX: Final = 19
 SHOWN_MAX: Final = 40
-_PART = re.compile(rf"([0-9]{{1,{DIGITS_MAX}}})(ms|[smhdw])")
-_RELATIVE = re.compile(rf"[+-](?:{_PART.pattern})+")
-_NUMBER = re.compile(rf"[0-9]{{1,{DIGITS_MAX}}}")
+_PART: Final = re.compile(rf"([0-9]{{1,{DIGITS_MAX}}})(ms|[smhdw])")
+_RELATIVE: Final = re.compile(rf"[+-](?:{_PART.pattern})+")
+_NUMBER: Final = re.compile(rf"[0-9]{{1,{DIGITS_MAX}}}")
 _BASIC_DATE_LENGTH: Final = len("20261121")
 
 

@@ -11,7 +11,7 @@ transactional id has none. One that its producer still writes is lost by it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.cli import Parser, UsageError
 from kafkalite.cli.common import add_client_arguments, natural, open_client, print_json, print_table
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from kafkalite.client import Client
 
-STATES = (
+STATES: Final = (
     *("Empty", "Ongoing", "PrepareCommit", "PrepareAbort"),
     *("CompleteCommit", "CompleteAbort", "PrepareEpochFence", "Dead"),
 )

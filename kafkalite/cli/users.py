@@ -13,7 +13,7 @@ line of --password-file (- is stdin). A change holds from the next sign-in on.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.cli import Parser, UsageError
 from kafkalite.cli.common import add_client_arguments, count, open_client, print_json, print_table
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
-ITERATIONS = 4096
-ITERATIONS_MAX = 16384
-PASSWORD_SIZE_MAX = 4096
+MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+ITERATIONS: Final = 4096
+ITERATIONS_MAX: Final = 16384
+PASSWORD_SIZE_MAX: Final = 4096
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

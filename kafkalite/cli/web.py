@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.cli import Parser, UsageError
 from kafkalite.web.users import Role, Users, certificate_line, name_of, password_line, token_line
@@ -23,7 +23,7 @@ from kafkalite.web.users import Role, Users, certificate_line, name_of, password
 if TYPE_CHECKING:
     import argparse
 
-ROLES = tuple(role.name.lower() for role in Role)
+ROLES: Final = tuple(role.name.lower() for role in Role)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

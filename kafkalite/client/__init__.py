@@ -25,7 +25,9 @@ Message-at-a-time clients exist and are good (confluent-kafka, kafka-python, aio
 millions of records a second, and for tools. Names are imported when first used.
 """
 
-from typing import TYPE_CHECKING
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.lazy import lazy_names
 
@@ -67,7 +69,7 @@ if TYPE_CHECKING:
     from kafkalite.client.write.producer import Producer as Producer
     from kafkalite.client.write.transactions import PreparedTransaction as PreparedTransaction
 
-_WHERE = {
+_WHERE: Final = {
     "Admin": "kafkalite.client.admin.admin",
     "BrokerUnreachable": "kafkalite.client.errors",
     "Chunk": "kafkalite.client.read.reader",

@@ -6,7 +6,7 @@ Thread rule: a Client, and the Readers, Producers and Admins made from it, belon
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.client.cluster import READ_UNCOMMITTED, Cluster
 from kafkalite.client.errors import ClientError
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from kafkalite.record.columns import Record, RecordColumns
 
 
-CREATION_S = 10.0
+CREATION_S: Final = 10.0
 """How long a topic that is being made is waited for."""
-AUTO_CREATE = "auto.create.topics.enable"
+AUTO_CREATE: Final = "auto.create.topics.enable"
 
 
 class Client(Cluster):

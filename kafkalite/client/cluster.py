@@ -148,7 +148,7 @@ class Cluster:
             connection.close()
         self._connections.clear()
 
-    # --- what the tools and the pipeline use -------------------------------------------------------------------------
+    # --- what the tools and the pipeline use --------------------------------------------------------------------------
 
     def brokers(self) -> list[BrokerDescription]:
         """The brokers of the cluster, by node id."""
@@ -240,7 +240,7 @@ class Cluster:
         key = TopicPartition(topic, partition)
         return self.list_offsets({key: OFFSET_LATEST}, isolation=isolation)[key].offset
 
-    # --- the way to a broker -----------------------------------------------------------------------------------------
+    # --- the way to a broker ------------------------------------------------------------------------------------------
 
     def with_retries(self, attempt: Callable[[], Result]) -> Result:
         """Repeats an attempt that changes nothing until it works, cannot work, or retry_timeout_s is over."""

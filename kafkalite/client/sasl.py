@@ -13,7 +13,7 @@ Immutable once made, but for the token that is kept while it is good; any thread
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kafkalite.client.errors import SignInRefused
 from kafkalite.errors import ConfigError, ErrorCode
@@ -27,10 +27,10 @@ from kafkalite.security.scram import HASHES, ScramClient
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-MECHANISM_KEY = "sasl.mechanism"
-USER_KEY = "sasl.username"
-PASSWORD_KEY = "sasl.password"  # noqa: S105  # a setting's name
-MECHANISMS = (PLAIN, *HASHES, OAUTHBEARER)
+MECHANISM_KEY: Final = "sasl.mechanism"
+USER_KEY: Final = "sasl.username"
+PASSWORD_KEY: Final = "sasl.password"  # noqa: S105  # a setting's name
+MECHANISMS: Final = (PLAIN, *HASHES, OAUTHBEARER)
 
 Token = str
 """A bearer token, as it goes over the wire."""

@@ -14,7 +14,7 @@ Any thread.
 from __future__ import annotations
 
 import ssl
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.errors import ConfigError
 from kafkalite.settings.properties import read_properties
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 
     from kafkalite.client.sasl import ClientSasl
 
-PROTOCOL_KEY = "security.protocol"
-PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-NAME_CHECK_KEY = "ssl.endpoint.identification.algorithm"
-_WITHOUT_EFFECT = frozenset(
+PROTOCOL_KEY: Final = "security.protocol"
+PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+NAME_CHECK_KEY: Final = "ssl.endpoint.identification.algorithm"
+_WITHOUT_EFFECT: Final = frozenset(
     {"ssl.provider", "ssl.secure.random.implementation", "ssl.keymanager.algorithm", "ssl.trustmanager.algorithm"}
 )
-_BROKERS_OWN = frozenset(
+_BROKERS_OWN: Final = frozenset(
     {"ssl.client.auth", "ssl.principal.mapping.rules", "ssl.allow.dn.changes", "ssl.allow.san.changes"}
 )
 
 
-OWN = ("security.", "ssl.", "sasl.")
+OWN: Final = ("security.", "ssl.", "sasl.")
 """How the settings begin that are about this."""
-_REFUSED = {
+_REFUSED: Final = {
     "sasl.client.callback.handler.class": "Java classes cannot be loaded; in Python, Security takes a function",
     "sasl.login.class": "Java classes cannot be loaded; in Python, Security takes a function",
 }

@@ -18,7 +18,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.errors import ConfigError
 from kafkalite.security.sasl import Refused
@@ -26,13 +26,13 @@ from kafkalite.security.sasl import Refused
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-URL_KEY = "sasl.oauthbearer.token.endpoint.url"
-ID_KEY = "sasl.oauthbearer.client.credentials.client.id"
-SECRET_KEY = "sasl.oauthbearer.client.credentials.client.secret"  # noqa: S105  # a setting's name
-SCOPE_KEY = "sasl.oauthbearer.scope"
-TIMEOUT_S = 10.0
-ANSWER_SIZE_MAX = 1024 * 1024
-KEPT_SHARE = 0.8
+URL_KEY: Final = "sasl.oauthbearer.token.endpoint.url"
+ID_KEY: Final = "sasl.oauthbearer.client.credentials.client.id"
+SECRET_KEY: Final = "sasl.oauthbearer.client.credentials.client.secret"  # noqa: S105  # a setting's name
+SCOPE_KEY: Final = "sasl.oauthbearer.scope"
+TIMEOUT_S: Final = 10.0
+ANSWER_SIZE_MAX: Final = 1024 * 1024
+KEPT_SHARE: Final = 0.8
 """Of a token's time, after which another one is asked for."""
 
 

@@ -144,7 +144,7 @@ class ConsumerGroup(GroupBase):
         state = self._durable
         return f"<ConsumerGroup {self.group_id!r} {self.state_name}, {len(state.members)} members, epoch {state.epoch}>"
 
-    # ---- what others see --------------------------------------------------------------------------------------------
+    # --- what others see ----------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> ConsumerState:
@@ -222,7 +222,7 @@ class ConsumerGroup(GroupBase):
     def kept_since_locked(self, topic: str, committed: Committed) -> int | None:
         return None if self.subscribes_locked(topic) else committed.commit_ms
 
-    # ---- turns ------------------------------------------------------------------------------------------------------
+    # --- turns --------------------------------------------------------------------------------------------------------
 
     def heartbeat(self, request: ConsumerGroupHeartbeatRequest, caller: HeartbeatCaller) -> Answer:
         """ConsumerGroupHeartbeat, whose fields the handler has checked; answered when what it changed is durable."""
@@ -310,7 +310,7 @@ class ConsumerGroup(GroupBase):
     def _deliver_locked(self, answer: Answer, response: ConsumerGroupHeartbeatResponse) -> None:
         self._outbox.append(lambda: answer.complete(response))
 
-    # ---- changes of the staged state, each with its record ----------------------------------------------------------
+    # --- changes of the staged state, each with its record ------------------------------------------------------------
 
     def _edit(self) -> ConsumerState:
         if self._staged is self._durable:
@@ -395,7 +395,7 @@ class ConsumerGroup(GroupBase):
         self._drop_expression(member.expression)
         self._raise_epoch()
 
-    # ---- heartbeats -------------------------------------------------------------------------------------------------
+    # --- heartbeats ---------------------------------------------------------------------------------------------------
 
     def _play_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, caller: HeartbeatCaller
@@ -558,7 +558,7 @@ class ConsumerGroup(GroupBase):
         assert holder is not None, "checked"
         return holder
 
-    # ---- topics -----------------------------------------------------------------------------------------------------
+    # --- topics -------------------------------------------------------------------------------------------------------
 
     def topic_changed(self, name: str) -> None:
         """A topic came, went, or has more partitions."""
@@ -583,7 +583,7 @@ class ConsumerGroup(GroupBase):
         if self._staged.members and self._staged.hash_of(topics) != self._staged.metadata_hash:
             self._raise_epoch()
 
-    # ---- time -------------------------------------------------------------------------------------------------------
+    # --- time ---------------------------------------------------------------------------------------------------------
 
     def _touch_locked(self, member_id: str) -> None:
         """A member was heard of, and what it said was good."""
@@ -658,7 +658,7 @@ class ConsumerGroup(GroupBase):
             if not self._dead:
                 self._submit_locked(_Move(play))
 
-    # ---- what outlives the broker -----------------------------------------------------------------------------------
+    # --- what outlives the broker -------------------------------------------------------------------------------------
 
     def restore(self, state: ConsumerState) -> None:
         """Takes over what the log says, before anybody knows the group. Sessions begin with `wake`."""

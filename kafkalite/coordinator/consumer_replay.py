@@ -9,11 +9,12 @@ Thread rule: belongs to whoever loads.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from kafkalite.coordinator import consumer_records as stored
 from kafkalite.coordinator.consumer_state import ClassicMember, ConsumerMember, ConsumerState, MemberState
 
-_STATES = {int(state): state for state in MemberState}
+_STATES: Final = {int(state): state for state in MemberState}
 
 
 class ConsumerReplay:

@@ -118,7 +118,7 @@ class Group(GroupBase):
     def expendable(self) -> bool:
         return self.empty and not self.pending
 
-    # ---- join -------------------------------------------------------------------------------------------------------
+    # --- join ---------------------------------------------------------------------------------------------------------
 
     def join(self, request: JoinGroupRequest, caller: Caller) -> Deferred[JoinGroupResponse]:
         """JoinGroup: answered when the rebalance it belongs to has everybody."""
@@ -280,7 +280,7 @@ class Group(GroupBase):
         member.session_timeout_ms = request.session_timeout_ms
         member.awaiting_join = answer
 
-    # ---- static members ---------------------------------------------------------------------------------------------
+    # --- static members -----------------------------------------------------------------------------------------------
 
     def _replace_static_locked(
         self,
@@ -349,7 +349,7 @@ class Group(GroupBase):
             self.leader = new_id
         return member
 
-    # ---- rebalance --------------------------------------------------------------------------------------------------
+    # --- rebalance ----------------------------------------------------------------------------------------------------
 
     def _start_rebalance_locked(self, reason: str) -> None:
         """Everybody has to join again; nothing to do when they are asked to already."""
@@ -456,7 +456,7 @@ class Group(GroupBase):
         if code:
             logger.warning("an empty group could not be written down", extra=fields(group=self.group_id, error=code))
 
-    # ---- sync -------------------------------------------------------------------------------------------------------
+    # --- sync ---------------------------------------------------------------------------------------------------------
 
     def sync(self, request: SyncGroupRequest) -> Deferred[SyncGroupResponse]:
         """SyncGroup: answered when the leader's assignment is durable."""
@@ -540,7 +540,7 @@ class Group(GroupBase):
                 self._start_rebalance_locked(f"{len(late)} members did not sync")
                 self._try_complete_join_locked()
 
-    # ---- heartbeat, leave, timeouts ---------------------------------------------------------------------------------
+    # --- heartbeat, leave, timeouts -----------------------------------------------------------------------------------
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> int:
         """Heartbeat: keeps the member; the code tells it whether to join again."""
@@ -614,7 +614,7 @@ class Group(GroupBase):
     def _touch_locked(self, member: Member) -> None:
         member.session_timer.set(member.session_timeout_ms / 1000)
 
-    # ---- who may ------------------------------------------------------------------------------------------------
+    # --- who may ------------------------------------------------------------------------------------------------------
 
     def _identity_error_locked(self, member_id: str, instance_id: str | None) -> int:
         if instance_id is not None:
@@ -688,7 +688,7 @@ class Group(GroupBase):
             return committed.commit_ms
         return None
 
-    # ---- answers ----------------------------------------------------------------------------------------------------
+    # --- answers ------------------------------------------------------------------------------------------------------
 
     def _answer_join_locked(self, answer: Deferred[JoinGroupResponse], code: int, member_id: str) -> None:
         response = JoinGroupResponse(error_code=code, member_id=member_id)
@@ -723,7 +723,7 @@ class Group(GroupBase):
             response.protocol_type, response.protocol_name = self.protocol_type, self.protocol
         self._outbox.append(lambda: answer.complete(response))
 
-    # ---- what outlives the broker -----------------------------------------------------------------------------------
+    # --- what outlives the broker -------------------------------------------------------------------------------------
 
     def _enter_locked(self, state: State) -> None:
         self.state = state

@@ -147,7 +147,7 @@ class GroupCoordinator:
         self._loader: Job | None = None
         self._expiry = self.timers.timer(self._expire)
 
-    # ---- start and stop ---------------------------------------------------------------------------------------------
+    # --- start and stop -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Begins to load; groups are served as soon as that is done."""
@@ -192,7 +192,7 @@ class GroupCoordinator:
         """Why not all groups can be listed now."""
         return self.error_of("", may_be_empty=True) if not self._unreadable else 0
 
-    # ---- members ----------------------------------------------------------------------------------------------------
+    # --- members ------------------------------------------------------------------------------------------------------
 
     def join(
         self, request: JoinGroupRequest, caller: Caller, connection: Hashable = None
@@ -277,7 +277,7 @@ class GroupCoordinator:
         if code:
             logger.warning("the end of a group's other kind could not be written down", extra=fields(error=code))
 
-    # ---- members of the newer protocol ------------------------------------------------------------------------------
+    # --- members of the newer protocol --------------------------------------------------------------------------------
 
     def consumer_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, caller: HeartbeatCaller
@@ -339,7 +339,7 @@ class GroupCoordinator:
             if len(promised) >= PROMISES_PRUNED_AT:
                 promised[:] = [(other, promise) for other, promise in promised if promise in other.pending]
 
-    # ---- offsets ----------------------------------------------------------------------------------------------------
+    # --- offsets ------------------------------------------------------------------------------------------------------
 
     def commit(
         self,
@@ -559,7 +559,7 @@ class GroupCoordinator:
 
         self.log.write(group.group_id, [offset_record(group.group_id, *p, None) for p in partitions], erased)
 
-    # ---- groups -----------------------------------------------------------------------------------------------------
+    # --- groups -------------------------------------------------------------------------------------------------------
 
     def groups(self) -> list[GroupBase]:
         """Every group, in no order."""
@@ -618,7 +618,7 @@ class GroupCoordinator:
                 if numbers:
                     self._erase_locked(group, [TopicPartition(name, number) for number in sorted(numbers)])
 
-    # ---- retention --------------------------------------------------------------------------------------------------
+    # --- retention ----------------------------------------------------------------------------------------------------
 
     def _expire(self) -> None:
         if self._stopped:
@@ -646,7 +646,7 @@ class GroupCoordinator:
                 count += 1
         return count
 
-    # ---- the table --------------------------------------------------------------------------------------------------
+    # --- the table ----------------------------------------------------------------------------------------------------
 
     def _group(self, group_id: str) -> GroupBase | None:
         return self._groups.get(group_id)
@@ -668,7 +668,7 @@ class GroupCoordinator:
             if self._groups.get(group.group_id) is group:
                 del self._groups[group.group_id]
 
-    # ---- loading ----------------------------------------------------------------------------------------------------
+    # --- loading ------------------------------------------------------------------------------------------------------
 
     def _load(self) -> None:
         began = self._clock.monotonic()

@@ -202,7 +202,7 @@ class TransactionCoordinator:
         self._loader: Job | None = None
         self._expiry = timers.timer(self._expire)
 
-    # ---- start and stop ---------------------------------------------------------------------------------------------
+    # --- start and stop -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Begins to load; ids are served as soon as that is done."""
@@ -247,7 +247,7 @@ class TransactionCoordinator:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return 0 if self._loaded.is_set() else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
-    # ---- the table --------------------------------------------------------------------------------------------------
+    # --- the table ----------------------------------------------------------------------------------------------------
 
     def find(self, transactional_id: str) -> Transaction | None:
         """An id that is known."""
@@ -267,7 +267,7 @@ class TransactionCoordinator:
                 self._transactions[transactional_id] = found
             return found
 
-    # ---- a change ---------------------------------------------------------------------------------------------------
+    # --- a change -----------------------------------------------------------------------------------------------------
 
     def _change_locked(self, transaction: Transaction, coming: Metadata, done: Callable[[int], object]) -> None:
         """Makes `coming` durable; done(0) then, or done(code) and nothing has changed. `done` is called unlocked."""
@@ -307,7 +307,7 @@ class TransactionCoordinator:
         if transaction.coming is None and transaction.waiting:
             self._add_waiting_locked(transaction)
 
-    # ---- InitProducerId ---------------------------------------------------------------------------------------------
+    # --- InitProducerId -----------------------------------------------------------------------------------------------
 
     def initialise(
         self, transactional_id: str, timeout_ms: int, asked: tuple[int, int] | None
@@ -361,7 +361,7 @@ class TransactionCoordinator:
             logger.info("a new producer ends the transaction of an earlier one", extra=_fields(transaction))
         self._change_locked(transaction, coming, done)
 
-    # ---- adding partitions ------------------------------------------------------------------------------------------
+    # --- adding partitions --------------------------------------------------------------------------------------------
 
     def add(
         self, transactional_id: str, producer_id: int, epoch: int, partitions: frozenset[TopicPartition], version: int
@@ -473,7 +473,7 @@ class TransactionCoordinator:
             return int(ErrorCode.INVALID_TXN_STATE)
         return int(code)
 
-    # ---- offsets ----------------------------------------------------------------------------------------------------
+    # --- offsets ------------------------------------------------------------------------------------------------------
 
     def add_group(self, transactional_id: str, producer_id: int, epoch: int, group_id: str) -> Deferred[int]:
         """AddOffsetsToTxn: the partition that keeps a group's offsets joins the transaction."""
@@ -555,7 +555,7 @@ class TransactionCoordinator:
         else:
             done.then(answer.complete)
 
-    # ---- the end ----------------------------------------------------------------------------------------------------
+    # --- the end ------------------------------------------------------------------------------------------------------
 
     def end(
         self, transactional_id: str, producer_id: int, epoch: int, *, commit: bool, version: int
@@ -633,7 +633,7 @@ class TransactionCoordinator:
         except RuntimeError:  # the broker stops
             failed(int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
-    # ---- markers ----------------------------------------------------------------------------------------------------
+    # --- markers ------------------------------------------------------------------------------------------------------
 
     def _write_markers(self, transaction: Transaction, prepared: Metadata) -> None:
         mark = Mark(
@@ -665,7 +665,7 @@ class TransactionCoordinator:
         partitions = self.log.partitions
         return partitions[self.log.partition_of(transactional_id)].leader_epoch if partitions else 0
 
-    # ---- timeouts ---------------------------------------------------------------------------------------------------
+    # --- timeouts -----------------------------------------------------------------------------------------------------
 
     def _set_deadline_locked(self, transaction: Transaction, delay_s: float) -> None:
         """The producer has so long to end its transaction."""
@@ -713,7 +713,7 @@ class TransactionCoordinator:
             with transaction.changing():
                 self._set_deadline_locked(transaction, ABORT_RETRY_S)
 
-    # ---- expiry -----------------------------------------------------------------------------------------------------
+    # --- expiry -------------------------------------------------------------------------------------------------------
 
     def _schedule_expiry(self) -> None:
         self._expiry.set(self._config.transaction_remove_expired_transaction_cleanup_interval_ms / 1000)
@@ -738,7 +738,7 @@ class TransactionCoordinator:
                     count += 1
         return count
 
-    # ---- loading ----------------------------------------------------------------------------------------------------
+    # --- loading ------------------------------------------------------------------------------------------------------
 
     def _load(self) -> None:
         began = self._clock.monotonic()

@@ -83,7 +83,7 @@ def _load(path: str) -> Any:
     return getattr(import_module(f"kafkalite.handlers.{module}"), function)
 
 
-IN_C = ""
+IN_C: Final = ""
 
 ROWS: Final[tuple[Row, ...]] = (
     Row(api.PRODUCE, 3, 13, IN_C, advertised=0),

@@ -14,16 +14,16 @@ import os
 import time
 import uuid
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.load.manifest import Change, DataFile, PartitionShare, Target, now_ms
 from kafkalite.load.parquet import FILE_SIZE, ROW_GROUP_SIZE, folder_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
-SMALL = 0.5
+SMALL: Final = 0.5
 """A file below this part of `file_size` is small."""
 
 

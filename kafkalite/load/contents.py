@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kafkalite.load.manifest import DataFile, LoadError, LoadState, Target
 
 if TYPE_CHECKING:
+    import os
+
     from kafkalite.model import TopicPartition
 
 

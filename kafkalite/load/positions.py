@@ -5,7 +5,7 @@ Spark compares the offsets of a stream as text, and manifests are compared by pe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.model import TopicPartition
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     Positions = Mapping[TopicPartition, int]
 
-INT32_MAX = 2**31 - 1
+INT32_MAX: Final = 2**31 - 1
 
 
 def to_json(positions: Positions) -> dict[str, dict[str, int]]:

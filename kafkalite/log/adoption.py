@@ -16,9 +16,10 @@ Adopted partitions go on above the last leader epoch they have, and the producer
 given out again. Runs once, at start, on the manager's thread.
 """
 
+from __future__ import annotations
+
 import logging
-from collections.abc import Callable, Mapping
-from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.errors import StartupError
 from kafkalite.log import checkpoints, disk, files, index_file
@@ -26,11 +27,15 @@ from kafkalite.log.journal import MetadataState, TopicState
 from kafkalite.logging import fields
 from kafkalite.model import new_uuid, topic_name_error, uuid_text
 
-_LOG = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from collections.abc import Set as AbstractSet
 
-CLASSIC = "classic"
-KAFKA_METADATA_TOPIC = "__cluster_metadata"
-COMPACTED_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+logger = logging.getLogger(__name__)
+
+CLASSIC: Final = "classic"
+KAFKA_METADATA_TOPIC: Final = "__cluster_metadata"
+COMPACTED_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
 
 
 def sort_out(
@@ -60,14 +65,14 @@ def sort_out(
         if topic_id is not None and topic_id in state.deleted_ids:
             leftovers.append(path)
         elif not any(has_segments(path, suffix) for suffix in suffixes):
-            _LOG.warning("partition directory without a log, ignored", extra=fields(path=path))
+            logger.warning("partition directory without a log, ignored", extra=fields(path=path))
         elif known is not None and topic_id is not None and topic_id != known.topic_id:
             raise StartupError(
                 f"{path} belongs to topic id {uuid_text(topic_id)}, but topic {topic} has {uuid_text(known.topic_id)}:"
                 " move it away, or write the right id into its partition.metadata"
             )
         elif damaged:
-            _LOG.error(
+            logger.error(
                 "partition directory is left alone: its partition.metadata is damaged, so nobody knows whose it is;"
                 " without that file it is taken for a new topic's at the next start",
                 extra=fields(path=path),
@@ -75,7 +80,7 @@ def sort_out(
         elif known is None and topic_id is None and topic in doubtful_names:
             strays.append(path)
         elif topic == KAFKA_METADATA_TOPIC or topic_name_error(topic) is not None:
-            _LOG.warning("not a topic of this broker, ignored", extra=fields(path=path))
+            logger.warning("not a topic of this broker, ignored", extra=fields(path=path))
         else:
             strangers.setdefault(topic, {})[partition] = path
     owners = {known.topic_id: known.name for known in state.topics.values()}
@@ -101,11 +106,11 @@ def identity_of(path: str) -> tuple[bytes | None, bool]:
 
 
 def _write_anew(path: str, known: TopicState) -> None:
-    _LOG.warning("partition.metadata is damaged and written anew", extra=fields(path=path))
+    logger.warning("partition.metadata is damaged and written anew", extra=fields(path=path))
     try:
         checkpoints.write_partition_topic_id(path, known.topic_id, durable=True)
     except OSError as error:  # whoever loads the partition meets it, too
-        _LOG.warning("partition.metadata could not be written", extra=fields(path=path, reason=str(error)))
+        logger.warning("partition.metadata could not be written", extra=fields(path=path, reason=str(error)))
 
 
 def has_segments(path: str, suffix: str) -> bool:
@@ -152,7 +157,7 @@ def _adopt(
         overrides["cleanup.policy"] = "compact"
     if known is None and message_format == CLASSIC:
         overrides["message.format"] = CLASSIC
-    _LOG.info("topic adopted from its directories", extra=fields(topic=topic, partitions=len(bases)))
+    logger.info("topic adopted from its directories", extra=fields(topic=topic, partitions=len(bases)))
     return TopicState(topic, topic_id, overrides, bases)
 
 

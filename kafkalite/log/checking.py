@@ -12,15 +12,16 @@ tell.
 Everything here blocks and reads whole logs. The caller holds the data directory's lock.
 """
 
+from __future__ import annotations
+
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TYPE_CHECKING, Final
 
 from kafkalite._native.base.crc32c import crc32c
 from kafkalite._native.log.index import SegmentIndex
-from kafkalite._native.log.record_format import RecordFormat
 from kafkalite._native.log.scan import SegmentScan
 from kafkalite._native.log.segment import FileCache, Segment
 from kafkalite.errors import ConfigError, StartupError
@@ -31,10 +32,15 @@ from kafkalite.log.formats import FORMATS
 from kafkalite.settings.broker import BrokerConfig
 from kafkalite.settings.topic import TopicConfig
 
-OPEN_SEGMENTS_MAX = 16
-MAP_SIZE_MIN = 4096
-OFFSET_MAX = recovery.OFFSET_MAX
-SET_ASIDE = re.compile(r"(?P<segment>\d{20}\.\w+)\.damaged-(?P<first>\d+)-(?P<next>\d+)")
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kafkalite._native.log.record_format import RecordFormat
+
+OPEN_SEGMENTS_MAX: Final = 16
+MAP_SIZE_MIN: Final = 4096
+OFFSET_MAX: Final = recovery.OFFSET_MAX
+SET_ASIDE: Final = re.compile(r"(?P<segment>\d{20}\.\w+)\.damaged-(?P<first>\d+)-(?P<next>\d+)")
 """Bytes that a repair has taken out of a segment, and the offsets that were there."""
 
 
@@ -79,7 +85,7 @@ class Partition:
     notes: list[str] = field(default_factory=list)
 
 
-# ---- a data directory -----------------------------------------------------------------------------------------------
+# --- a data directory -------------------------------------------------------------------------------------------------
 
 
 def partitions_of(directory: str) -> list[Partition]:
@@ -145,7 +151,7 @@ def check_root(directory: str) -> Iterator[Finding]:
             yield Finding(path, "the checkpoint is damaged", Remedy.REBUILD)
 
 
-# ---- a partition ----------------------------------------------------------------------------------------------------
+# --- a partition ------------------------------------------------------------------------------------------------------
 
 
 def check_partition(partition: Partition) -> Iterator[Finding]:

@@ -9,17 +9,22 @@ these only shortens work or repeats what the log says. Only partition.metadata s
 is told apart from none. Writing replaces the file as a whole. All of it may block.
 """
 
+from __future__ import annotations
+
 import itertools
 import logging
-from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.log import files
 from kafkalite.logging import fields
 from kafkalite.model import uuid_bytes, uuid_text
 
-_LOG = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
-VERSION = 0
+logger = logging.getLogger(__name__)
+
+VERSION: Final = 0
 
 
 class MetadataDamaged(Exception):
@@ -31,7 +36,7 @@ def _read(path: str) -> bytes | None:
     try:
         return files.read_bytes(path)
     except OSError as error:
-        _LOG.warning("file cannot be read and is ignored", extra=fields(path=path, reason=str(error)))
+        logger.warning("file cannot be read and is ignored", extra=fields(path=path, reason=str(error)))
         return None
 
 
@@ -48,7 +53,7 @@ def _lines(path: str, width: int) -> list[list[str]] | None:
         if len(rows) != int(lines[1]) or any(len(row) != width for row in rows):
             raise ValueError("count or shape of its lines")  # noqa: TRY301
     except (ValueError, IndexError) as error:
-        _LOG.warning("checkpoint file is damaged and ignored", extra=fields(path=path, reason=str(error)))
+        logger.warning("checkpoint file is damaged and ignored", extra=fields(path=path, reason=str(error)))
         return None
     return rows
 
@@ -61,7 +66,7 @@ def read_offsets(path: str) -> dict[tuple[str, int], int] | None:
     try:
         offsets = {(topic, int(partition)): int(offset) for topic, partition, offset in rows}
     except ValueError:
-        _LOG.warning("checkpoint file is damaged and ignored", extra=fields(path=path, reason="not a number"))
+        logger.warning("checkpoint file is damaged and ignored", extra=fields(path=path, reason="not a number"))
         return None
     return {key: offset for key, offset in offsets.items() if offset >= 0}
 
@@ -82,7 +87,7 @@ def read_epochs(path: str) -> list[tuple[int, int]]:
     except ValueError:
         entries = []
     if any(after[0] <= before[0] or after[1] < before[1] for before, after in itertools.pairwise(entries)):
-        _LOG.warning("leader epochs are out of order and ignored", extra=fields(path=path))
+        logger.warning("leader epochs are out of order and ignored", extra=fields(path=path))
         return []
     return entries
 

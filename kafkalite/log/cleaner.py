@@ -21,10 +21,12 @@ Thread rule: `_lock` guards the offsets and the lists; it is a leaf but for the 
 compacted by one thread at a time.
 """
 
+from __future__ import annotations
+
 import logging
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalite._native.log.scan import batch_headers
 from kafkalite._native.log.segment import SegmentUnreadable
@@ -42,13 +44,13 @@ if TYPE_CHECKING:
     from kafkalite.executors import Worker
     from kafkalite.log.manager import LogManager
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
-INT64_MAX = (1 << 63) - 1
-LOAD_FACTOR_MAX = 0.95
+INT64_MAX: Final = (1 << 63) - 1
+LOAD_FACTOR_MAX: Final = 0.95
 """Searching a key map that is nearly full takes too long."""
-SLOT_COUNT_MIN = 2
-THROTTLE_STEP = 0.05
+SLOT_COUNT_MIN: Final = 2
+THROTTLE_STEP: Final = 0.05
 """Seconds of delay that are worth waiting for."""
 
 
@@ -78,7 +80,7 @@ class LogToClean:
 class LogCleaner:
     """Compacts the logs of one data directory."""
 
-    def __init__(self, manager: "LogManager") -> None:
+    def __init__(self, manager: LogManager) -> None:
         self._manager = manager
         self._path = f"{manager.directory}/{files.CLEANER_OFFSETS_NAME}"
         self._stopped = manager.executors.event()
@@ -90,7 +92,7 @@ class LogCleaner:
         self._paid_until = 0.0  # monotonic seconds: when the bytes moved so far may have been moved
         self._workers: list[Worker] = []
 
-    # ---- life -------------------------------------------------------------------------------------------------------
+    # --- life ---------------------------------------------------------------------------------------------------------
 
     def load(self) -> None:
         """Reads the checkpoint; a missing or damaged one means that everything is looked at again."""
@@ -118,14 +120,14 @@ class LogCleaner:
         try:
             if self.clean_dirtiest():
                 return 0.0
-        except Exception:  # noqa: BLE001 - the other logs still need this thread
-            _LOG.exception("cleaning failed")
+        except Exception:  # the other logs still need this thread
+            logger.exception("cleaning failed")
         return self._manager.config.log_cleaner_backoff_ms / 1000
 
     def _wait(self, seconds: float) -> None:
         self._stopped.wait(seconds)
 
-    # ---- offsets ----------------------------------------------------------------------------------------------------
+    # --- offsets ------------------------------------------------------------------------------------------------------
 
     def offset_of(self, log: PartitionLog) -> int:
         """Up to where a log is compacted; 0 when it never was."""
@@ -153,14 +155,14 @@ class LogCleaner:
             self._offsets = {**self._offsets, (log.topic, log.partition): offset}
             checkpoints.write_offsets(self._path, self._offsets)
 
-    # ---- choice -----------------------------------------------------------------------------------------------------
+    # --- choice -------------------------------------------------------------------------------------------------------
 
     def look_at(self, log: PartitionLog, now_ms: int) -> LogToClean:
         """What of a log is clean, and what could be cleaned now."""
         segments = log.segments
         first_dirty = self.offset_of(log)
         if first_dirty > log.log_end_offset:
-            _LOG.warning(
+            logger.warning(
                 "cleaner offset is beyond the log and starts anew",
                 extra=fields(log=log.name, offset=first_dirty, log_end_offset=log.log_end_offset),
             )
@@ -178,9 +180,7 @@ class LogCleaner:
         overdue = upper > first_dirty and _oldest_ms(dirty, log) < now_ms - log.config.max_compaction_lag_ms
         return LogToClean(log, first_dirty, upper, clean_size, dirty_size if upper > first_dirty else 0, overdue)
 
-    def _first_uncleanable(
-        self, log: PartitionLog, segments: "Sequence[Segment]", first_dirty: int, now_ms: int
-    ) -> int:
+    def _first_uncleanable(self, log: PartitionLog, segments: Sequence[Segment], first_dirty: int, now_ms: int) -> int:
         log.ensure_producers()
         upper = min(log.last_stable_offset, segments[-1].base_offset)
         lag_ms = log.config.min_compaction_lag_ms
@@ -196,7 +196,7 @@ class LogCleaner:
         return upper
 
     @staticmethod
-    def _flushed(log: PartitionLog, segment: "Segment") -> bool:
+    def _flushed(log: PartitionLog, segment: Segment) -> bool:
         """Puts a full segment on the disk that nobody has yet, as after a recovery."""
         try:
             log.flush()
@@ -221,7 +221,7 @@ class LogCleaner:
             except (OSError, KafkaError) as error:
                 if not log.still_has(segments):
                     continue  # what it was looking at was deleted meanwhile; it has its turn again
-                _LOG.warning("log cannot be looked at by the cleaner", extra=fields(log=log.name, reason=str(error)))
+                logger.warning("log cannot be looked at by the cleaner", extra=fields(log=log.name, reason=str(error)))
                 continue
             if found.due and (best is None or found.dirty_ratio > best.dirty_ratio):
                 best = found
@@ -233,7 +233,7 @@ class LogCleaner:
             self._busy.add(best.log)
         return best
 
-    # ---- work -------------------------------------------------------------------------------------------------------
+    # --- work ---------------------------------------------------------------------------------------------------------
 
     def clean_dirtiest(self) -> bool:
         """Compacts the dirtiest log that is due; whether there was one. May be called by a test."""
@@ -276,10 +276,10 @@ class LogCleaner:
             self._manager.note_flushed(log, chosen.upper)
             offset = compaction.run()
         except (CompactionStopped, SwapAbandoned) as reason:
-            _LOG.info("compaction ended early", extra=fields(log=log.name, reason=str(reason)))
+            logger.info("compaction ended early", extra=fields(log=log.name, reason=str(reason)))
             return False
         except FileNotFoundError as error:
-            _LOG.info("segments went away under compaction", extra=fields(log=log.name, reason=str(error)))
+            logger.info("segments went away under compaction", extra=fields(log=log.name, reason=str(error)))
             return False
         except SegmentUnreadable as error:
             log.unreadable(error)
@@ -288,7 +288,7 @@ class LogCleaner:
             self._failed(log, error)
             return False
         self._cleaned(log, offset)
-        _LOG.info(
+        logger.info(
             "log compacted",
             extra=fields(log=log.name, first_offset=chosen.first_dirty, next_offset=offset, **compaction.summary()),
         )
@@ -298,10 +298,10 @@ class LogCleaner:
         if log.deleted:
             return
         if isinstance(error, OSError) and error.errno in FULL_DISK_ERRORS | PASSING_ERRORS:
-            _LOG.warning("compaction will be tried again", extra=fields(log=log.name, reason=str(error)))
+            logger.warning("compaction will be tried again", extra=fields(log=log.name, reason=str(error)))
             return
         known = isinstance(error, OSError | KafkaError | SegmentDamaged | MemoryError)
-        _LOG.error(
+        logger.error(
             "compaction failed; the log is not compacted until the next start",
             extra=fields(log=log.name, reason=str(error)),
             exc_info=None if known else error,
@@ -324,7 +324,7 @@ class LogCleaner:
                 raise CompactionStopped("the broker stops")
 
 
-def _oldest_ms(segments: "Sequence[Segment]", log: PartitionLog) -> int:
+def _oldest_ms(segments: Sequence[Segment], log: PartitionLog) -> int:
     """The earliest time of a first batch; as if from the future where it does not matter."""
     if log.config.max_compaction_lag_ms == INT64_MAX:
         return INT64_MAX

@@ -20,14 +20,15 @@ unpacked batch, eight bytes for each marker and each batch of an aborted transac
 Thread rule: a compaction belongs to one cleaner thread. Readers and appends go on meanwhile.
 """
 
+from __future__ import annotations
+
 import contextlib
 import logging
 import os
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalite._native.base import file_ops
 from kafkalite._native.log.compaction import (
@@ -47,20 +48,22 @@ from kafkalite._native.log.scan import SegmentScan, batch_headers
 from kafkalite._native.log.segment import Segment
 from kafkalite._native.wire.batch import CODEC_MASK, CONTROL, DELETE_HORIZON, MARKER_ABORT
 from kafkalite.log import disk, files, swap
-from kafkalite.log.partition_log import PartitionLog
 from kafkalite.logging import fields
 from kafkalite.record.compression import CompressionError, Decompressor, compress
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
     from kafkalite._native.log.scan import BatchHeaderDict
+    from kafkalite.log.partition_log import PartitionLog
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
-GROUP_COUNT_MAX = 128
+GROUP_COUNT_MAX: Final = 128
 """Segments merged into one at a time: all of them are open while they are swapped."""
-OFFSET_SPAN_MAX = (1 << 31) - 1
+OFFSET_SPAN_MAX: Final = (1 << 31) - 1
 """Offsets that one segment may span: Kafka's index stores them relative to the base offset."""
-SEGMENT_SIZE_MAX = (1 << 31) - 1
+SEGMENT_SIZE_MAX: Final = (1 << 31) - 1
 
 
 class CompactionStopped(Exception):
@@ -84,14 +87,14 @@ class CompactionLimits:
 class Transactions:
     """What the headers of a log say about its transactions; offsets rise in both arrays."""
 
-    aborted: "array[int]"  # base offsets of batches of aborted transactions
-    finished: "array[int]"  # base offsets of markers without a batch of their transaction
+    aborted: array[int]  # base offsets of batches of aborted transactions
+    finished: array[int]  # base offsets of markers without a batch of their transaction
     open_offset: int | None = None  # first offset of the earliest transaction without a marker
     producers: bool = False  # any batch has a producer id
     seen: bool = False  # any batch is of a transaction, or a marker
 
 
-def holds(offsets: "array[int]", offset: int) -> bool:
+def holds(offsets: array[int], offset: int) -> bool:
     """Whether a rising array has an offset."""
     at = bisect_left(offsets, offset)
     return at < len(offsets) and offsets[at] == offset
@@ -157,7 +160,7 @@ class Compaction:
         finally:
             self._decompressor.close()
 
-    # ---- what is there ----------------------------------------------------------------------------------------------
+    # --- what is there ------------------------------------------------------------------------------------------------
 
     def _prepare(self) -> list[tuple[Segment, int]]:
         """(segment, first offset behind it) of all segments below the active one, indexed and checked."""
@@ -169,7 +172,7 @@ class Compaction:
                 self._spend(0)
             if segment.damage is not None:
                 self._damaged.add(segment.base_offset)
-                _LOG.error(
+                logger.error(
                     "segment is damaged and will not be compacted",
                     extra=fields(log=self.log.name, path=segment.path),
                 )
@@ -198,7 +201,7 @@ class Compaction:
         found.open_offset = min((batches[0] for batches in running.values()), default=None)
         return found
 
-    def _transaction_headers(self, segment: Segment, found: Transactions) -> "Iterator[BatchHeaderDict]":
+    def _transaction_headers(self, segment: Segment, found: Transactions) -> Iterator[BatchHeaderDict]:
         position = 0
         while position >= 0 and segment.size > 0:
             headers, producers, position = transaction_batches(segment, position)
@@ -227,7 +230,7 @@ class Compaction:
         with self.log.locked():
             producers.aborted.drop(transactions.finished)
 
-    # ---- keys -------------------------------------------------------------------------------------------------------
+    # --- keys ---------------------------------------------------------------------------------------------------------
 
     def _note_keys(self, keys: KeyMap, segments: Sequence[tuple[Segment, int]], transactions: Transactions) -> int:
         """Fills the map with the dirty part; the first offset that is not in it."""
@@ -238,7 +241,7 @@ class Compaction:
                 break
             full_offset = self._note_segment(keys, segment, transactions)
             if full_offset is not None:
-                _LOG.info(
+                logger.info(
                     "key map is full: the rest of the log waits for the next compaction",
                     extra=fields(log=self.log.name, keys=len(keys), up_to_offset=full_offset),
                 )
@@ -273,17 +276,17 @@ class Compaction:
         try:
             return self._decompressor.decompress(codec, packed)
         except CompressionError as error:
-            _LOG.warning(
+            logger.warning(
                 "a batch cannot be unpacked and is kept whole",
                 extra=fields(log=self.log.name, offset=base_offset, reason=str(error)),
             )
             return None
 
     def _found_damage(self, segment: Segment, position: int) -> None:
-        _LOG.error("segment turned out to be damaged", extra=fields(path=segment.path, position=position))
+        logger.error("segment turned out to be damaged", extra=fields(path=segment.path, position=position))
         raise SegmentDamaged(f"{segment.path}: no intact batch at {position}")
 
-    # ---- writing ----------------------------------------------------------------------------------------------------
+    # --- writing ------------------------------------------------------------------------------------------------------
 
     def _groups(self, segments: Sequence[tuple[Segment, int]]) -> Iterator[list[tuple[Segment, int]]]:
         """Neighbours whose bytes together fit into one segment; damaged ones stand alone and are left out."""
@@ -365,7 +368,7 @@ class Compaction:
         return size
 
     def _filter_marker(
-        self, batches: BatchFilter, segment: Segment, header: "BatchHeaderDict", transactions: Transactions
+        self, batches: BatchFilter, segment: Segment, header: BatchHeaderDict, transactions: Transactions
     ) -> None:
         position = header["position"]
         needed = not holds(transactions.finished, header["base_offset"]) or not batches.may_forget

@@ -11,11 +11,14 @@ What is made in a data directory is for its owner alone: records, settings, and 
 Everything here blocks; the manager's thread alone uses it.
 """
 
+from __future__ import annotations
+
 import contextlib
 import logging
 import os
 import stat
 from dataclasses import dataclass
+from typing import Final
 
 from kafkalite._native.base import file_ops
 from kafkalite.errors import StartupError
@@ -23,12 +26,12 @@ from kafkalite.log import checkpoints, disk, files
 from kafkalite.logging import fields
 from kafkalite.model import new_uuid, uuid_text
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
-FORMAT_KEY = "kafkalite.format"
-FORMAT_VERSION = 1
-KAFKA_VERSION = "1"
-CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
+FORMAT_KEY: Final = "kafkalite.format"
+FORMAT_VERSION: Final = 1
+KAFKA_VERSION: Final = "1"
+CLEAN_SHUTDOWN_CONTENT: Final = b'{"version":0,"brokerEpoch":-1}'
 """What Kafka 4 writes into the marker of a clean stop; ours has no broker epoch."""
 
 
@@ -71,7 +74,7 @@ def prepare(directory: str) -> None:
     mode = stat.S_IMODE(disk.stat(directory).st_mode)
     if mode & ~file_ops.DIRECTORY_MODE:
         # It may be wide on purpose (a group that makes backups), so it is told and left.
-        _LOG.warning(
+        logger.warning(
             "the data directory is open to other users of this machine: chmod %o closes it",
             file_ops.DIRECTORY_MODE,
             extra=fields(path=directory, mode=f"{mode:04o}"),
@@ -159,7 +162,7 @@ def partition_directories(directory: str) -> tuple[dict[tuple[str, int], str], l
             continue
         parsed = files.parse_directory_name(entry.name)
         if parsed is None:
-            _LOG.warning("directory is not a partition's, ignored", extra=fields(path=entry.path))
+            logger.warning("directory is not a partition's, ignored", extra=fields(path=entry.path))
         else:
             found[parsed] = entry.path
     return found, deleted

@@ -19,7 +19,7 @@ import contextlib
 import errno
 import fcntl
 import os
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from kafkalite._native.base import file_ops
 
@@ -196,7 +196,7 @@ def reading(path: str) -> Iterator[int]:
         close(fd)
 
 
-_SYSTEM = {
+_SYSTEM: Final = {
     name: globals()[name]
     for name in (
         "exists",

@@ -9,10 +9,15 @@ next one.
 Thread rule: what counts needs the log's lock; `sync` and `synced` need its flush lock.
 """
 
-from collections.abc import Callable
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from kafkalite._native.base import file_ops
 from kafkalite.log import files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class DirectoryEntries:

@@ -17,45 +17,48 @@ compaction's (see kafkalite.log.swap); cleaner-offset-checkpoint, in the root, s
 Everything here may block. OSError goes to the caller.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import re
+from typing import Final
 
 from kafkalite import chance
 from kafkalite._native.base import file_ops
 from kafkalite.log import disk
 
-INDEX_SUFFIX = ".klindex"
-SNAPSHOT_SUFFIX = ".snapshot"
-PRODUCERS_SUFFIX = ".producers"
-QUARANTINE_SUFFIX = ".quarantine"
-DELETED_SUFFIX = ".deleted"
-TEMPORARY_SUFFIX = ".tmp"
-CLEANED_SUFFIX = ".cleaned"
-SWAP_SUFFIX = ".swap"
-DIRECTORY_DELETED_SUFFIX = "-delete"
-DIRECTORY_STRAY_SUFFIX = "-stray"
-TRANSACTION_INDEX_SUFFIX = ".txnindex"
-KAFKA_INDEX_SUFFIXES = (".index", ".timeindex")
-COMPANION_SUFFIXES = (INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, QUARANTINE_SUFFIX, *KAFKA_INDEX_SUFFIXES)
+INDEX_SUFFIX: Final = ".klindex"
+SNAPSHOT_SUFFIX: Final = ".snapshot"
+PRODUCERS_SUFFIX: Final = ".producers"
+QUARANTINE_SUFFIX: Final = ".quarantine"
+DELETED_SUFFIX: Final = ".deleted"
+TEMPORARY_SUFFIX: Final = ".tmp"
+CLEANED_SUFFIX: Final = ".cleaned"
+SWAP_SUFFIX: Final = ".swap"
+DIRECTORY_DELETED_SUFFIX: Final = "-delete"
+DIRECTORY_STRAY_SUFFIX: Final = "-stray"
+TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
+KAFKA_INDEX_SUFFIXES: Final = (".index", ".timeindex")
+COMPANION_SUFFIXES: Final = (INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, QUARANTINE_SUFFIX, *KAFKA_INDEX_SUFFIXES)
 """What goes with a segment when it goes."""
 
-EPOCHS_NAME = "leader-epoch-checkpoint"
-PARTITION_METADATA_NAME = "partition.metadata"
-RECOVERY_POINTS_NAME = "recovery-point-offset-checkpoint"
-LOG_STARTS_NAME = "log-start-offset-checkpoint"
-CLEANER_OFFSETS_NAME = "cleaner-offset-checkpoint"
-CLEAN_SHUTDOWN_NAME = ".kafka_cleanshutdown"
-META_PROPERTIES_NAME = "meta.properties"
-JOURNAL_NAME = "metadata.journal"
-LOCK_NAME = ".lock"
+EPOCHS_NAME: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA_NAME: Final = "partition.metadata"
+RECOVERY_POINTS_NAME: Final = "recovery-point-offset-checkpoint"
+LOG_STARTS_NAME: Final = "log-start-offset-checkpoint"
+CLEANER_OFFSETS_NAME: Final = "cleaner-offset-checkpoint"
+CLEAN_SHUTDOWN_NAME: Final = ".kafka_cleanshutdown"
+META_PROPERTIES_NAME: Final = "meta.properties"
+JOURNAL_NAME: Final = "metadata.journal"
+LOCK_NAME: Final = ".lock"
 
-DIRECTORY_NAME = re.compile(r"(?P<topic>.+)-(?P<partition>\d{1,10})")
-DELETED_DIRECTORY_NAME = re.compile(r".+-\d{1,10}\.[0-9a-f]{32}-delete")
-SEGMENT_STEM = re.compile(r"\d{20}")
+DIRECTORY_NAME: Final = re.compile(r"(?P<topic>.+)-(?P<partition>\d{1,10})")
+DELETED_DIRECTORY_NAME: Final = re.compile(r".+-\d{1,10}\.[0-9a-f]{32}-delete")
+SEGMENT_STEM: Final = re.compile(r"\d{20}")
 
 
-READ_SIZE = 1024 * 1024
+READ_SIZE: Final = 1024 * 1024
 
 
 def stem(offset: int) -> str:

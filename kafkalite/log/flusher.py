@@ -11,16 +11,21 @@ Callbacks run on this thread, outside every lock, with 0 or a Kafka error code; 
 raises is logged and does not harm the others. Every callback is called exactly once, also when the flusher stops.
 """
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from kafkalite._native.base import file_ops
 from kafkalite.errors import ErrorCode, KafkaError
 from kafkalite.executors import THREADS, Executors
-from kafkalite.log.partition_log import PartitionLog
 from kafkalite.logging import fields
 
-_LOG = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from kafkalite.log.partition_log import PartitionLog
+
+logger = logging.getLogger(__name__)
 
 Callback = Callable[[int], None]
 
@@ -67,7 +72,7 @@ class Flusher:
             for log, waiters in waiting.items():
                 _serve(log, waiters)
         except BaseException as error:
-            _LOG.critical("the flusher died", exc_info=True)
+            logger.critical("the flusher died", exc_info=True)
             self._on_fatal(error)
             raise
 
@@ -80,14 +85,14 @@ def _serve(log: PartitionLog, waiters: list[tuple[int, Callback]]) -> None:
             log.flush()
     except KafkaError as error:
         code = int(error.code)
-    except Exception:  # noqa: BLE001 - whatever it was, the records are not known to be on the disk
-        _LOG.exception("flush failed", extra=fields(log=log.name))
+    except Exception:  # whatever it was, the records are not known to be on the disk
+        logger.exception("flush failed", extra=fields(log=log.name))
         code = int(ErrorCode.KAFKA_STORAGE_ERROR)
     for end_offset, callback in waiters:
         try:
             callback(code if code or log.flushed_offset >= end_offset else int(ErrorCode.KAFKA_STORAGE_ERROR))
-        except Exception:  # noqa: BLE001 - one waiter's fault is not the others'
-            _LOG.exception("a flush callback failed", extra=fields(log=log.name, end_offset=end_offset))
+        except Exception:  # one waiter's fault is not the others'
+            logger.exception("a flush callback failed", extra=fields(log=log.name, end_offset=end_offset))
 
 
 def flush_together(logs: Sequence[PartitionLog], directory: str) -> None:
@@ -101,10 +106,10 @@ def flush_together(logs: Sequence[PartitionLog], directory: str) -> None:
         file_ops.sync_file_system(directory)
         synced = True
     except OSError as error:
-        _LOG.warning("file system sync failed, each log is flushed by itself", extra=fields(reason=str(error)))
+        logger.warning("file system sync failed, each log is flushed by itself", extra=fields(reason=str(error)))
         synced = False
     for state in states:
         try:
             state.log.end_bulk_flush(state, synced=synced)
         except KafkaError as error:
-            _LOG.warning("flush failed", extra=fields(log=state.log.name, reason=str(error)))
+            logger.warning("flush failed", extra=fields(log=state.log.name, reason=str(error)))

@@ -4,13 +4,17 @@ A format is a native object (`_native.log.record_format`): it validates an appen
 look-ups, and places offsets. With it comes the class of log that knows what else differs.
 """
 
+from __future__ import annotations
+
+from typing import Final
+
 from kafkalite._native.classic.classic_log import classic
 from kafkalite._native.log.record_format import RecordFormat, v2
 from kafkalite.log.classic.log import ClassicLog
 from kafkalite.log.partition_log import PartitionLog
 
-FORMATS: dict[str, RecordFormat] = {v2.name: v2, classic.name: classic}
-LOGS: dict[str, type[PartitionLog]] = {v2.name: PartitionLog, classic.name: ClassicLog}
+FORMATS: Final[dict[str, RecordFormat]] = {v2.name: v2, classic.name: classic}
+LOGS: Final[dict[str, type[PartitionLog]]] = {v2.name: PartitionLog, classic.name: ClassicLog}
 
 
 def format_named(name: str) -> RecordFormat:

@@ -13,10 +13,11 @@ crash has to read. Chores are measured on the monotonic clock. A chore that fail
 turn; the thread does not end. `run_due` may also be called by a test with a clock of its own.
 """
 
+from __future__ import annotations
+
 import heapq
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalite._native.base import file_ops
 from kafkalite.errors import KafkaError
@@ -25,16 +26,18 @@ from kafkalite.log.flusher import flush_together
 from kafkalite.logging import fields
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kafkalite.log.manager import LogManager
     from kafkalite.log.partition_log import PartitionLog
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
-FLUSH_CHECK_INTERVAL = 0.5
+FLUSH_CHECK_INTERVAL: Final = 0.5
 """Seconds between looks for logs that flush.ms makes due."""
-BULK_FLUSH_COUNT_MIN = 32
+BULK_FLUSH_COUNT_MIN: Final = 32
 """Logs from which one sync of the file system is cheaper than one of each file and directory."""
-RETENTION_DELAY = 30.0
+RETENTION_DELAY: Final = 30.0
 """Seconds from the start to the first retention, as in Kafka: a start has other things to do."""
 
 
@@ -53,7 +56,7 @@ class Chore:
 class Housekeeper:
     """The housekeeping thread of one data directory."""
 
-    def __init__(self, manager: "LogManager") -> None:
+    def __init__(self, manager: LogManager) -> None:
         self._manager = manager
         self._worker = manager.executors.worker("kafkalite-housekeeper", self._turn)
         self._lock = self._worker.lock
@@ -83,7 +86,7 @@ class Housekeeper:
                 heapq.heappush(self._removals, (due, path))
             self._worker.call_locked()
 
-    def notify_later(self, log: "PartitionLog") -> None:
+    def notify_later(self, log: PartitionLog) -> None:
         """Tells a log's listeners to look again, from a thread that holds no lock."""
         with self._lock:
             self._to_notify.append(log)
@@ -130,17 +133,17 @@ class Housekeeper:
             return None
         try:
             return self.run_due()
-        except Exception:  # noqa: BLE001 - the thread must live
-            _LOG.exception("housekeeping failed")
+        except Exception:  # the thread must live
+            logger.exception("housekeeping failed")
             return FLUSH_CHECK_INTERVAL
 
     def _do(self, chore: Chore) -> None:
         try:
             chore.run()
-        except Exception:  # noqa: BLE001 - the next turn may go better, and the thread must live
-            _LOG.exception("a chore failed and will be tried again", extra=fields(chore=chore.name))
+        except Exception:  # the next turn may go better, and the thread must live
+            logger.exception("a chore failed and will be tried again", extra=fields(chore=chore.name))
 
-    def _dirty_logs(self) -> "list[PartitionLog]":
+    def _dirty_logs(self) -> list[PartitionLog]:
         """In an order that does not change from run to run."""
         return sorted(self._manager.dirty_logs, key=lambda log: (log.topic, log.partition))
 
@@ -162,7 +165,7 @@ class Housekeeper:
             try:
                 count += log.apply_retention(now_ms)
             except (OSError, KafkaError) as error:
-                _LOG.warning("retention failed for a log", extra=fields(log=log.name, reason=str(error)))
+                logger.warning("retention failed for a log", extra=fields(log=log.name, reason=str(error)))
         return count
 
     def checkpoint(self) -> None:
@@ -174,7 +177,7 @@ class Housekeeper:
             try:
                 log.checkpoint()
             except (OSError, KafkaError) as error:
-                _LOG.warning("checkpoint failed for a log", extra=fields(log=log.name, reason=str(error)))
+                logger.warning("checkpoint failed for a log", extra=fields(log=log.name, reason=str(error)))
         self._manager.write_recovery_points()
         self._manager.write_log_starts()
 
@@ -193,4 +196,4 @@ def _remove(path: str) -> None:
         else:
             file_ops.unlink(path, missing_ok=True)
     except OSError as error:
-        _LOG.warning("could not be removed now, left for the next start", extra=fields(path=path, reason=str(error)))
+        logger.warning("could not be removed now, left for the next start", extra=fields(path=path, reason=str(error)))

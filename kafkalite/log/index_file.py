@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite._native.base.crc32c import crc32c
 from kafkalite._native.base.mapped_faults import MappedFile
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
     from kafkalite._native.log.segment import Segment
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
-MAGIC = b"KLINDEX1"
-VERSION = 1
-HEADER = struct.Struct("<8sII16sIIqqqqqqIIqI")
-HEADER_SIZE = HEADER.size + 4
-MAPPED_SIZE_MIN = 64 * 1024
+MAGIC: Final = b"KLINDEX1"
+VERSION: Final = 1
+HEADER: Final = struct.Struct("<8sII16sIIqqqqqqIIqI")
+HEADER_SIZE: Final = HEADER.size + 4
+MAPPED_SIZE_MIN: Final = 64 * 1024
 """Entries of at least so many bytes are mapped rather than read."""
 
 
@@ -132,7 +132,9 @@ def read_summary(path: str) -> IndexSummary | None:
 
 
 def _report(path: str, reason: str) -> None:
-    _LOG.warning("a saved index cannot be used; it is made again from the log", extra=fields(path=path, reason=reason))
+    logger.warning(
+        "a saved index cannot be used; it is made again from the log", extra=fields(path=path, reason=reason)
+    )
 
 
 def topic_id_in(directory: str) -> bytes | None:

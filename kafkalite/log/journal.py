@@ -26,13 +26,14 @@ holds many more lines than the state needs.
 The manager's lock orders writers. Everything here blocks.
 """
 
+from __future__ import annotations
+
 import json
 import logging
 import os
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite._native.base import file_ops
 from kafkalite._native.base.crc32c import crc32c
@@ -42,12 +43,15 @@ from kafkalite.log import disk, files
 from kafkalite.logging import fields
 from kafkalite.model import ScramCredential, uuid_bytes, uuid_text
 
-_LOG = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
-VERSION = 1
-ACLS_PER_LINE = 1000
+logger = logging.getLogger(__name__)
+
+VERSION: Final = 1
+ACLS_PER_LINE: Final = 1000
 """Rules in one line of a journal that is rewritten."""
-SLACK_LINES = 64
+SLACK_LINES: Final = 64
 """Lines a journal may have beyond what its state needs before it is rewritten at start."""
 
 
@@ -228,7 +232,7 @@ class Journal:
         self._failed: str | None = None
 
     @classmethod
-    def open(cls, directory: str) -> "Journal | None":
+    def open(cls, directory: str) -> Journal | None:
         """Replays the journal; None when there is none. StartupError when it is damaged or newer than this release."""
         path = f"{directory}/{files.JOURNAL_NAME}"
         data = files.read_bytes(path)
@@ -237,7 +241,7 @@ class Journal:
         state, good_size, line_count = replay(path, data)
         fd = file_ops.open_file(path, os.O_RDWR)
         if good_size < len(data):
-            _LOG.warning(
+            logger.warning(
                 "the journal's last line was never completed and is dropped",
                 extra=fields(path=path, size=len(data) - good_size),
             )
@@ -246,7 +250,7 @@ class Journal:
         return cls(path, state, fd, good_size, line_count)
 
     @classmethod
-    def create(cls, directory: str, cluster_id: str) -> "Journal":
+    def create(cls, directory: str, cluster_id: str) -> Journal:
         """A new journal, on the disk when this returns."""
         journal = cls(f"{directory}/{files.JOURNAL_NAME}", MetadataState(cluster_id), -1, 0, 0)
         journal.rewrite()

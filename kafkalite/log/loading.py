@@ -21,10 +21,13 @@ retention's first look at it, and then remembered, so that a start reads nothing
 May block; different directories may be loaded by different threads at once.
 """
 
+from __future__ import annotations
+
 import itertools
 import logging
 import os
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from kafkalite._native.base import file_ops
 from kafkalite._native.log.segment import Segment
@@ -41,13 +44,15 @@ from kafkalite.log import (
 )
 from kafkalite.log.classic.log import check_contiguous, make_visible
 from kafkalite.log.formats import LOGS, format_named
-from kafkalite.log.partition_log import LogServices, PartitionLog
 from kafkalite.logging import fields
-from kafkalite.settings.topic import TopicConfig
 
-_LOG = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from kafkalite.log.partition_log import LogServices, PartitionLog
+    from kafkalite.settings.topic import TopicConfig
 
-LEFTOVER_SUFFIXES = (files.DELETED_SUFFIX, files.TEMPORARY_SUFFIX)
+logger = logging.getLogger(__name__)
+
+LEFTOVER_SUFFIXES: Final = (files.DELETED_SUFFIX, files.TEMPORARY_SUFFIX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +177,7 @@ def list_directory(directory: str, segment_suffix: str) -> Listing:
             if entry.is_file():
                 listing.segment_sizes[int(stem)] = entry.stat().st_size
             else:
-                _LOG.warning("not a file, ignored", extra=fields(path=entry.path))
+                logger.warning("not a file, ignored", extra=fields(path=entry.path))
         elif suffix in files.KAFKA_INDEX_SUFFIXES:
             listing.kafka_indexes.add(int(stem))
         elif suffix in (files.INDEX_SUFFIX, files.TRANSACTION_INDEX_SUFFIX, files.QUARANTINE_SUFFIX):
@@ -187,7 +192,7 @@ def _load_empty(log: PartitionLog, plan: LoadPlan, start: int, *, quiet: bool = 
     """A partition without segment files: a new one, or one whose records are gone."""
     end = max(start, plan.recovery_point or 0)
     if end > start and not quiet:
-        _LOG.error(
+        logger.error(
             "records are missing: the partition has no segment files; its offsets are not given out again",
             extra=fields(log=log.name, first_offset=start, next_offset=end),
         )
@@ -270,7 +275,7 @@ def _recover(
     active.created_ms = int(disk.stat(active.path).st_mtime * 1000)
     active.trim(unknown=True)
     if end < flushed:
-        _LOG.error(
+        logger.error(
             "records are missing: the log ends before what was flushed; their offsets are not given out again",
             extra=fields(log=log.name, log_end=end, flushed=flushed),
         )
@@ -328,7 +333,7 @@ def _covered_end(plan: LoadPlan, segment: Segment) -> tuple[int, index_file.Inde
 def _cut(log: PartitionLog, segments: tuple[Segment, ...], i: int, position: int) -> tuple[Segment, ...]:
     """Cuts the log at a position of its i-th segment; segments behind it follow a gap and go."""
     segment = segments[i]
-    _LOG.warning(
+    logger.warning(
         "the log's unflushed tail is cut at the first bytes that are no batch",
         extra=fields(
             path=segment.path, position=position, size=segment.size - position, segments=len(segments) - i - 1

@@ -12,16 +12,17 @@ Topics are published copy-on-write: `topics` and `table` may be read by any thre
 change something block and are for the io pool.
 """
 
+from __future__ import annotations
+
 import logging
 import os
 import resource
 import threading
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from kafkalite._native.base import file_ops
 from kafkalite._native.log.segment import FileCache
 from kafkalite._native.serve.topic_table import Topic, TopicTable
-from kafkalite.acls import Acl
 from kafkalite.chance import random_bytes
 from kafkalite.clock import Clock, ExpiryTime
 from kafkalite.errors import (
@@ -45,7 +46,6 @@ from kafkalite.log.housekeeping import BULK_FLUSH_COUNT_MIN, Housekeeper
 from kafkalite.log.journal import Journal, TopicState
 from kafkalite.log.loading import LoadPlan, load, load_offline
 from kafkalite.log.partition_log import LogServices, PartitionLog
-from kafkalite.log.retention import RetentionPolicy
 from kafkalite.log.sealer import Sealer
 from kafkalite.logging import fields
 from kafkalite.model import (
@@ -56,13 +56,19 @@ from kafkalite.model import (
     topic_names_collide,
     uuid_text,
 )
-from kafkalite.settings.broker import BrokerConfig
 from kafkalite.settings.topic import TopicConfig
 
-_LOG = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
-OPEN_SEGMENTS_MIN = 8
-CLOSE_THREADS = 4
+    from kafkalite.acls import Acl
+    from kafkalite.log.retention import RetentionPolicy
+    from kafkalite.settings.broker import BrokerConfig
+
+logger = logging.getLogger(__name__)
+
+OPEN_SEGMENTS_MIN: Final = 8
+CLOSE_THREADS: Final = 4
 """Threads that close logs: closing waits for the file system far more than it computes."""
 
 
@@ -127,7 +133,7 @@ class LogManager:
         self.housekeeper = Housekeeper(self)
         self.cleaner = LogCleaner(self)
 
-    # ---- open and close ---------------------------------------------------------------------------------------------
+    # --- open and close -----------------------------------------------------------------------------------------------
 
     def open(self) -> None:
         """Opens the data directory, recovering what needs it. StartupError in words; nothing is harmed by it."""
@@ -192,7 +198,7 @@ class LogManager:
     def _keep_strays(self, strays: Iterable[str]) -> None:
         """Gives directories that may be a deleted topic's, and cannot tell, names that no start takes for a topic's."""
         for path in strays:
-            _LOG.warning(
+            logger.warning(
                 "a directory with the name of a deleted topic, which does not tell whose it is, is kept under another",
                 extra=fields(path=self._rename_partition(path, files.stray_directory_name)),
             )
@@ -312,7 +318,8 @@ class LogManager:
                     directory.leave_clean_marker(self.directory)
             except OSError as error:
                 clean = False
-                _LOG.error("the data directory could not be closed cleanly", extra=fields(reason=str(error)))
+                reason = fields(reason=str(error))
+                logger.error("the data directory could not be closed cleanly", extra=reason)  # noqa: TRY400
             self._release()
             return clean
 
@@ -361,7 +368,7 @@ class LogManager:
         try:
             log.close()
         except KafkaError as error:
-            _LOG.warning("log was not closed cleanly", extra=fields(log=log.name, reason=str(error)))
+            logger.warning("log was not closed cleanly", extra=fields(log=log.name, reason=str(error)))
             return False
         return True
 
@@ -370,7 +377,7 @@ class LogManager:
         for topic in list(self.topics.values()):
             yield from topic.partitions
 
-    # ---- topics -----------------------------------------------------------------------------------------------------
+    # --- topics -------------------------------------------------------------------------------------------------------
 
     def create_topic(
         self, name: str, partition_count: int, overrides: Mapping[str, str], topic_id: bytes | None = None
@@ -386,7 +393,7 @@ class LogManager:
             logs = [self._load(self._plan(state, config, i, {}, {})) for i in range(partition_count)]
             topic = self._topic(state, logs)
             self._publish(topic)
-        _LOG.info("topic created", extra=fields(topic=name, partitions=partition_count))
+        logger.info("topic created", extra=fields(topic=name, partitions=partition_count))
         self._tell_changed(name)
         return topic
 
@@ -435,8 +442,8 @@ class LogManager:
             try:
                 self._forget_offsets(name)
             except StorageError as error:  # the topic is gone all the same; making one of that name tries again
-                _LOG.warning("checkpoints of a deleted topic stay", extra=fields(topic=name, reason=str(error)))
-        _LOG.info("topic deleted", extra=fields(topic=name))
+                logger.warning("checkpoints of a deleted topic stay", extra=fields(topic=name, reason=str(error)))
+        logger.info("topic deleted", extra=fields(topic=name))
         on_topic_deleted = self.on_topic_deleted
         if on_topic_deleted is not None:
             on_topic_deleted(name)
@@ -470,7 +477,7 @@ class LogManager:
             added = [self._load(self._plan(state, topic.config, i, {}, {})) for i in range(count, total)]
             changed = self._topic(state, [*topic.partitions, *added])
             self._publish(changed)
-        _LOG.info("partitions added", extra=fields(topic=name, partitions=total))
+        logger.info("partitions added", extra=fields(topic=name, partitions=total))
         self._tell_changed(name)
         return changed
 
@@ -486,7 +493,7 @@ class LogManager:
                 log.configure(config)
             changed = self._topic(self._state_of(name), list(topic.partitions), config)
             self._publish(changed)
-        _LOG.info("topic settings changed", extra=fields(topic=name))
+        logger.info("topic settings changed", extra=fields(topic=name))
         return changed
 
     @property
@@ -520,7 +527,7 @@ class LogManager:
             self._write(journal_, {"op": "producer_ids", "next": first + count})
             return first
 
-    # ---- users ------------------------------------------------------------------------------------------------------
+    # --- users --------------------------------------------------------------------------------------------------------
 
     @property
     def credentials(self) -> Mapping[tuple[str, str], ScramCredential]:
@@ -602,7 +609,7 @@ class LogManager:
             else:
                 target = f"{self.directory}/{files.stray_directory_name(name, partition)}"
                 self._rename_out_of_the_way(path, target)
-                _LOG.warning("a directory that is no topic's is kept under another name", extra=fields(path=target))
+                logger.warning("a directory that is no topic's is kept under another name", extra=fields(path=target))
         self.sync_renames()
 
     def _rename_out_of_the_way(self, path: str, target: str) -> str:
@@ -642,12 +649,12 @@ class LogManager:
         except FileNotFoundError:
             return
         except OSError as error:
-            _LOG.warning("partition directory could not be renamed", extra=fields(path=path, reason=str(error)))
+            logger.warning("partition directory could not be renamed", extra=fields(path=path, reason=str(error)))
             return
         self._renames_unsynced = True
         self._to_remove.append((target, delay_ms))
 
-    # ---- journal ----------------------------------------------------------------------------------------------------
+    # --- journal ------------------------------------------------------------------------------------------------------
 
     def _open_journal(self) -> Journal:
         if self._journal is None:
@@ -677,7 +684,7 @@ class LogManager:
             if producer_id >= journal_.state.next_producer_id:
                 self._write(journal_, {"op": "producer_ids", "next": producer_id + 1})
 
-    # ---- what the logs ask for --------------------------------------------------------------------------------------
+    # --- what the logs ask for ----------------------------------------------------------------------------------------
 
     def _remove_later(self, paths: list[str], delay_ms: int) -> None:
         self.housekeeper.remove_later(paths, delay_ms)
@@ -692,7 +699,7 @@ class LogManager:
         """Partitions that storage failures took away, with the reason."""
         return dict(self._offline)
 
-    # ---- checkpoints ------------------------------------------------------------------------------------------------
+    # --- checkpoints --------------------------------------------------------------------------------------------------
 
     def write_recovery_points(self) -> None:
         """Writes down up to where each log is on the disk."""
@@ -721,7 +728,7 @@ class LogManager:
         try:
             self.write_recovery_points()
         except OSError as error:  # on a full disk it is retention that makes room
-            _LOG.warning("recovery points could not be written", extra=fields(log=log.name, reason=str(error)))
+            logger.warning("recovery points could not be written", extra=fields(log=log.name, reason=str(error)))
 
     def write_log_starts(self) -> None:
         """Writes down log start offsets that the names of the segment files do not tell, or not durably yet."""

@@ -7,15 +7,18 @@
 A marker takes an offset; clients step over it.
 """
 
+from __future__ import annotations
+
 import struct
+from typing import Final
 
 from kafkalite._native.wire.batch import CONTROL, HEADER_SIZE, MARKER_ABORT, MARKER_COMMIT, TRANSACTIONAL
 from kafkalite._native.wire.columns import seal
 
-KEY = struct.Struct(">hh")
-VALUE = struct.Struct(">hi")
-VERSION = 0
-TYPES = {MARKER_COMMIT: "commit", MARKER_ABORT: "abort"}
+KEY: Final = struct.Struct(">hh")
+VALUE: Final = struct.Struct(">hi")
+VERSION: Final = 0
+TYPES: Final = {MARKER_COMMIT: "commit", MARKER_ABORT: "abort"}
 
 
 def marker_batch(producer_id: int, producer_epoch: int, coordinator_epoch: int, time_ms: int, *, commit: bool) -> bytes:

@@ -14,25 +14,23 @@ of a write, takes the partition offline for the life of the process: only what i
 start reads that.
 """
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import itertools
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite import chance
 from kafkalite._native.base import file_ops
-from kafkalite._native.log.index import SegmentIndex
 from kafkalite._native.log.log_core import APPEND_ASK, LogCore, LogSlice
 from kafkalite._native.log.producers import FROM_CLIENT, FROM_COORDINATOR, ProducerTable
-from kafkalite._native.log.record_format import RecordFormat
 from kafkalite._native.log.scan import header_at
 from kafkalite._native.log.segment import READ_DEFER, FileCache, Segment, SegmentUnreadable
-from kafkalite._native.wire.batch import RecordFaults
 from kafkalite.clock import Clock, SystemClock
 from kafkalite.errors import (
     ErrorCode,
@@ -47,23 +45,30 @@ from kafkalite.log.markers import marker_batch
 from kafkalite.log.producer_state import Captured, ProducerState, load_or_report
 from kafkalite.log.retention import RetentionPolicy, SegmentAge, SizeRetention, StartRetention, TimeRetention, ask
 from kafkalite.logging import fields
-from kafkalite.model import OffsetAndTimestamp
 from kafkalite.record.compression import Codec
-from kafkalite.settings.topic import TopicConfig
 
-_LOG = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
-STRICT_EPOCHS_SINCE = 2
+    from kafkalite._native.log.index import SegmentIndex
+    from kafkalite._native.log.record_format import RecordFormat
+    from kafkalite._native.wire.batch import RecordFaults
+    from kafkalite.model import OffsetAndTimestamp
+    from kafkalite.settings.topic import TopicConfig
+
+logger = logging.getLogger(__name__)
+
+STRICT_EPOCHS_SINCE: Final = 2
 """First transaction.version in which every marker has an epoch above its transaction's."""
-VERIFY_AHEAD = 4 * 1024 * 1024
+VERIFY_AHEAD: Final = 4 * 1024 * 1024
 """Bytes checked beyond what a read asked for, so that the next reads of a consumer need not wait again."""
-READ_ATTEMPTS_MAX = 100
+READ_ATTEMPTS_MAX: Final = 100
 """Rounds of opening and checking before a blocking read gives up; each round makes progress."""
-INDEX_SAVE_GROWTH_MIN = 1024 * 1024
+INDEX_SAVE_GROWTH_MIN: Final = 1024 * 1024
 """A checkpoint saves the active segment's index again only after so many bytes, or a quarter of the segment."""
-FULL_DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-PASSING_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-CODECS = {"producer": -1, "uncompressed": Codec.NONE, **{codec.name.lower(): codec for codec in Codec}}
+FULL_DISK_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+PASSING_ERRORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+CODECS: Final = {"producer": -1, "uncompressed": Codec.NONE, **{codec.name.lower(): codec for codec in Codec}}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,14 +78,14 @@ class LogServices:
     cache: FileCache
     clock: Clock
     dirty_logs: set[LogCore]
-    seal: Callable[["PartitionLog", Segment, Captured], None]
+    seal: Callable[[PartitionLog, Segment, Captured], None]
     remove_later: Callable[[list[str], int], None]  # paths, delay in ms
-    request_flush: Callable[["PartitionLog", int, Callable[[int], None]], None]
-    log_start_moved: Callable[["PartitionLog"], None]  # writes it down, durably
-    went_offline: Callable[["PartitionLog", str], None]
+    request_flush: Callable[[PartitionLog, int, Callable[[int], None]], None]
+    log_start_moved: Callable[[PartitionLog], None]  # writes it down, durably
+    went_offline: Callable[[PartitionLog, str], None]
     producer_id_seen: Callable[[int], None]
     sync_root: Callable[[], None]  # makes new partition directories durable
-    front_goes: Callable[["PartitionLog"], None] = lambda _log: None  # segments below the log start are about to go
+    front_goes: Callable[[PartitionLog], None] = lambda _log: None  # segments below the log start are about to go
     producer_count_max: int = 50_000
     decompressed_size_max: int = 256 * 1024 * 1024
     nesting_max: int = 4  # wrappers of classic messages in each other
@@ -110,7 +115,7 @@ class ProducerRow(NamedTuple):
 class BulkFlush(NamedTuple):
     """What a log had to be made durable when a bulk flush began."""
 
-    log: "PartitionLog"
+    log: PartitionLog
     target: int
     sizes: list[tuple[Segment, int]]
     entries_mark: int
@@ -185,7 +190,7 @@ class PartitionLog(LogCore):
             preallocate=config.preallocate,
         )
 
-    # ---- append -----------------------------------------------------------------------------------------------------
+    # --- append -------------------------------------------------------------------------------------------------------
 
     def append(self, batch: bytes | bytearray | memoryview) -> AppendInfo:
         """Appends one batch, blocking where need be; KafkaError with the code that a producer would get."""
@@ -232,7 +237,7 @@ class PartitionLog(LogCore):
 
         return recode(batch, codec, self.config, self.services.decompressed_size_max)
 
-    # ---- making the active segment writable -------------------------------------------------------------------------
+    # --- making the active segment writable ---------------------------------------------------------------------------
 
     def _prepare_segment_locked(self, roll: bool) -> Segment | None:
         try:
@@ -326,7 +331,7 @@ class PartitionLog(LogCore):
         for suffix in files.KAFKA_INDEX_SUFFIXES:
             file_ops.unlink(f"{segment.directory}/{segment.name}{suffix}", missing_ok=True)
 
-    # ---- producers and transactions ---------------------------------------------------------------------------------
+    # --- producers and transactions -----------------------------------------------------------------------------------
 
     def _load_producers_locked(self) -> bool:
         table = load_or_report(self)
@@ -359,7 +364,7 @@ class PartitionLog(LogCore):
         with self.locked():
             return [] if self.producers is None else self.producers.open_transactions()
 
-    def producer_rows(self) -> list["ProducerRow"]:
+    def producer_rows(self) -> list[ProducerRow]:
         """What is known of each producer, for DescribeProducers. May block."""
         self.ensure_producers()
         with self.locked():
@@ -401,7 +406,7 @@ class PartitionLog(LogCore):
         with self.locked():
             return self.producers.expire(now_ms, idle_max_ms) if self.producers is not None else 0
 
-    # ---- flush ------------------------------------------------------------------------------------------------------
+    # --- flush --------------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
         """Puts everything appended before the call on the disk. StorageError: it is not there, partition offline."""
@@ -433,13 +438,13 @@ class PartitionLog(LogCore):
             if not segment.deleted:
                 raise
 
-    def begin_bulk_flush(self) -> "BulkFlush":
+    def begin_bulk_flush(self) -> BulkFlush:
         """The first half of a flush whose sync covers many logs at once (see flush_together)."""
         target, segments = self._begin_flush()
         sizes = [(segment, segment.size) for segment in segments if segment.flushed_size < segment.size]
         return BulkFlush(self, target, sizes, self.entries.mark())
 
-    def end_bulk_flush(self, state: "BulkFlush", *, synced: bool) -> None:
+    def end_bulk_flush(self, state: BulkFlush, *, synced: bool) -> None:
         """The second half: takes in that the sync succeeded, or flushes this log alone. KafkaError."""
         if not synced:
             self.flush()
@@ -514,7 +519,7 @@ class PartitionLog(LogCore):
         except OSError as error:
             if self._is_gone(segment):
                 return
-            _LOG.warning("index could not be saved", extra=fields(path=segment.path, reason=str(error)))
+            logger.warning("index could not be saved", extra=fields(path=segment.path, reason=str(error)))
 
     def save_index(self, segment: Segment) -> None:
         """Saves the index of a sealed segment that is on the disk."""
@@ -558,17 +563,17 @@ class PartitionLog(LogCore):
             if self.producer_state.is_due_locked(stopping=True):
                 self.producer_state.save(self.producer_state.capture_locked())
         except OSError as error:
-            _LOG.warning("log could not be closed tidily", extra=fields(log=self.name, reason=str(error)))
+            logger.warning("log could not be closed tidily", extra=fields(log=self.name, reason=str(error)))
         for each in self.segments:
             each.close()
 
-    # ---- failures ---------------------------------------------------------------------------------------------------
+    # --- failures -----------------------------------------------------------------------------------------------------
 
     def go_offline(self, reason: str) -> None:
         """Stops serving the partition until the broker is started again."""
         if not self._set_offline():
             return
-        _LOG.error("partition is offline until the next start", extra=fields(log=self.name, reason=reason))
+        logger.error("partition is offline until the next start", extra=fields(log=self.name, reason=reason))
         self.services.went_offline(self, reason)
         self.wake_listeners()
 
@@ -577,9 +582,9 @@ class PartitionLog(LogCore):
         if error.errno in FULL_DISK_ERRORS:
             self._report_full(error)
         elif error.errno in PASSING_ERRORS:
-            _LOG.error("storage refuses work for now", extra=fields(log=self.name, what=what, reason=str(error)))
+            logger.error("storage refuses work for now", extra=fields(log=self.name, what=what, reason=str(error)))
         elif self._set_offline():
-            _LOG.error(
+            logger.error(
                 "partition is offline until the next start", extra=fields(log=self.name, reason=f"{what}: {error}")
             )
             self.services.went_offline(self, str(error))
@@ -598,7 +603,7 @@ class PartitionLog(LogCore):
     def _report_full(self, error: OSError) -> None:
         if not self.storage_full:
             self.storage_full = True
-            _LOG.error(
+            logger.error(
                 "disk is full: appends are refused, reads go on", extra=fields(log=self.name, reason=error.strerror)
             )
 
@@ -607,9 +612,9 @@ class PartitionLog(LogCore):
 
     def _storage_recovered_locked(self) -> None:
         self.storage_full = False
-        _LOG.info("appends succeed again", extra=fields(log=self.name))
+        logger.info("appends succeed again", extra=fields(log=self.name))
 
-    # ---- reading ----------------------------------------------------------------------------------------------------
+    # --- reading ------------------------------------------------------------------------------------------------------
 
     def read_blocking(
         self, offset: int, size_max: int, *, whole_first_batch: bool = True
@@ -753,7 +758,7 @@ class PartitionLog(LogCore):
         else:
             self._load_index(segment, locked=False)
 
-    # ---- look-ups by time -------------------------------------------------------------------------------------------
+    # --- look-ups by time ---------------------------------------------------------------------------------------------
 
     def find_timestamp(self, timestamp: int, upper_offset: int | None = None) -> OffsetAndTimestamp | None:
         """The first record, in offset order, with a timestamp (ms) >= `timestamp`, below upper_offset. May block."""
@@ -783,7 +788,7 @@ class PartitionLog(LogCore):
                 if not self._forget_failed_indexes(segments):
                     return found
 
-    # ---- retention --------------------------------------------------------------------------------------------------
+    # --- retention ----------------------------------------------------------------------------------------------------
 
     def still_has(self, segments: tuple[Segment, ...]) -> bool:
         """Whether these, its segments a moment ago, are its segments now: none was deleted or replaced since."""
@@ -895,7 +900,7 @@ class PartitionLog(LogCore):
             self._remove_files(segment)
         with self.locked():
             self.entries.removal_ended()
-        _LOG.info(
+        logger.info(
             "segments deleted", extra=fields(log=self.name, count=len(removed), log_start_offset=self.log_start_offset)
         )
         return count
@@ -912,7 +917,7 @@ class PartitionLog(LogCore):
             except FileNotFoundError:
                 continue
             except OSError as error:
-                _LOG.warning("deleted segment could not be renamed", extra=fields(path=path, reason=str(error)))
+                logger.warning("deleted segment could not be renamed", extra=fields(path=path, reason=str(error)))
         self.services.remove_later(paths, self.config.file_delete_delay_ms)
 
     def mark_deleted(self) -> None:

@@ -11,9 +11,11 @@ Saved at a roll, a checkpoint when much was added, a clean stop, and after a com
 the log's lock; files are written without it, one save at a time, and never by an older capture over a newer one.
 """
 
+from __future__ import annotations
+
 import logging
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite._native.base import file_ops
 from kafkalite._native.log.producers import ProducerTable
@@ -26,11 +28,11 @@ if TYPE_CHECKING:
     from kafkalite._native.log.segment import Segment
     from kafkalite.log.partition_log import PartitionLog
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
-WALK_SIZE_MAX = 8 * 1024 * 1024
+WALK_SIZE_MAX: Final = 8 * 1024 * 1024
 """Bytes behind the last snapshot from which a clean stop or a checkpoint saves a new one for their sake alone."""
-OFFSET_MAX = (1 << 63) - 1
+OFFSET_MAX: Final = (1 << 63) - 1
 
 Marks = dict[int, tuple[int, int]]
 """Base offset of a segment → (count, CRC) of the entries in its txnindex; segments without entries are left out."""
@@ -50,7 +52,7 @@ class Captured(NamedTuple):
 class ProducerState:
     """The producer state of one log on its way from and to the disk."""
 
-    def __init__(self, log: "PartitionLog") -> None:
+    def __init__(self, log: PartitionLog) -> None:
         self._log = log
         self._saving = threading.Lock()  # a leaf: under it only files are written
         self._captures = 0  # guarded by the log's lock
@@ -59,7 +61,7 @@ class ProducerState:
         self.snapshot_offset = -1
         self._snapshot_size = 0  # of the active segment at the last snapshot
 
-    # ---- load -------------------------------------------------------------------------------------------------------
+    # --- load ---------------------------------------------------------------------------------------------------------
 
     def load_locked(self) -> ProducerTable:
         """The state at the log end; OSError, KafkaError."""
@@ -114,7 +116,7 @@ class ProducerState:
 
     def _rebuild(self, start: int) -> list[transaction_index.Row]:
         log = self._log
-        _LOG.warning("aborted transactions are looked up in the log again", extra=fields(log=log.name))
+        logger.warning("aborted transactions are looked up in the log again", extra=fields(log=log.name))
         scratch = ProducerTable(log.services.producer_count_max)
         self._walk(scratch, 0, start)
         return [row for row in scratch.aborted.rows() if row[2] < start]
@@ -134,7 +136,7 @@ class ProducerState:
                     marks[segment.base_offset] = transaction_index.mark_of(data)
             snapshots.write(log.directory, start, snapshots.encode(table, marks))
         except OSError as error:
-            _LOG.warning("aborted transactions could not be saved", extra=fields(log=log.name, reason=str(error)))
+            logger.warning("aborted transactions could not be saved", extra=fields(log=log.name, reason=str(error)))
             return
         self._saved = (start, marks)
 
@@ -146,7 +148,7 @@ class ProducerState:
             if segment.size > 0 and behind > start and segment.base_offset < limit:
                 self._walk_segment(segment, start, table)
 
-    def _walk_segment(self, segment: "Segment", start_offset: int, table: ProducerTable) -> None:
+    def _walk_segment(self, segment: Segment, start_offset: int, table: ProducerTable) -> None:
         scan = SegmentScan(
             segment,
             position=self._log.position_of_offset(segment, start_offset, locked=True),
@@ -159,7 +161,7 @@ class ProducerState:
                 return
             scan.skip_to(*following)
 
-    # ---- save -------------------------------------------------------------------------------------------------------
+    # --- save ---------------------------------------------------------------------------------------------------------
 
     def is_due_locked(self, *, stopping: bool) -> bool:
         """Whether a snapshot now would spare the next start work."""
@@ -220,7 +222,7 @@ class ProducerState:
             self._warn(error)
 
     def _warn(self, error: OSError) -> None:
-        _LOG.warning("producer snapshot could not be saved", extra=fields(log=self._log.name, reason=str(error)))
+        logger.warning("producer snapshot could not be saved", extra=fields(log=self._log.name, reason=str(error)))
 
     def save_compacted(self, below: int) -> None:
         """After a compaction up to `below`: the files of all segments are written anew, and no snapshot stays that
@@ -249,12 +251,12 @@ def _adjoins(rows: list[transaction_index.Row], following: list[transaction_inde
     return not rows or not following or rows[-1][3] <= following[0][3]
 
 
-def load_or_report(log: "PartitionLog") -> ProducerTable | None:
+def load_or_report(log: PartitionLog) -> ProducerTable | None:
     """What load_locked gives; None when the storage or the journal failed, which is in the log then."""
     try:
         return log.producer_state.load_locked()
     except OSError as error:
         log._storage_error(error, "producer state could not be read")
     except KafkaError as error:  # the journal is full or broken: nothing is wrong with this log
-        _LOG.warning("producer ids could not be noted", extra=fields(log=log.name, reason=str(error)))
+        logger.warning("producer ids could not be noted", extra=fields(log=log.name, reason=str(error)))
     return None

@@ -12,12 +12,13 @@ served, as ever. Another version is not read. Kafka does not look at the file.
 It lives and goes with its segment. Everything here may block.
 """
 
+from __future__ import annotations
+
 import json
 import logging
 import re
 import threading
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalite._native.base import file_ops
 from kafkalite._native.base.crc32c import crc32c
@@ -25,14 +26,16 @@ from kafkalite.log import disk, files
 from kafkalite.logging import fields
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kafkalite._native.log.segment import Segment
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
-VERSION = 1
-SAMPLE_SIZE = 64 * 1024
+VERSION: Final = 1
+SAMPLE_SIZE: Final = 64 * 1024
 """Bytes of a range from which it is known again."""
-TOLD_MAX = 10
+TOLD_MAX: Final = 10
 """Ranges named in the line at the start; the others are counted."""
 
 Range = tuple[int, int, int, int]
@@ -52,7 +55,7 @@ def read(path: str) -> list[tuple[Range, int]]:
         data = files.read_bytes(path)
         return [] if data is None else _parse(data)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        _LOG.warning("what is quarantined is not known from its file", extra=fields(path=path, reason=str(error)))
+        logger.warning("what is quarantined is not known from its file", extra=fields(path=path, reason=str(error)))
         return []
 
 
@@ -84,7 +87,7 @@ def sample_crc(path: str, position: int, end: int) -> int | None:
         return None
 
 
-def save(segment: "Segment") -> None:
+def save(segment: Segment) -> None:
     """Writes down what a segment has under quarantine. A failure is only logged: the damage is found again."""
     if segment.deleted or segment.path_suffix:
         return
@@ -93,12 +96,12 @@ def save(segment: "Segment") -> None:
         try:
             write(path_of(segment.directory, segment.base_offset), rows)
         except OSError as error:
-            _LOG.warning(
+            logger.warning(
                 "what is quarantined could not be written down", extra=fields(path=segment.path, reason=str(error))
             )
 
 
-def restore(segments: Iterable["Segment"], log_name: str) -> None:
+def restore(segments: Iterable[Segment], log_name: str) -> None:
     """Puts under quarantine again what was there when the broker stopped, and says so once."""
     known: list[Range] = []
     for segment in segments:
@@ -111,11 +114,11 @@ def restore(segments: Iterable["Segment"], log_name: str) -> None:
                 segment.add_damage(position, end, offset, behind)
                 known.append((position, end, offset, behind))
         if len(segment.damage or ()) < len(rows):
-            _LOG.info("quarantined bytes have changed and are checked again", extra=fields(path=segment.path))
+            logger.info("quarantined bytes have changed and are checked again", extra=fields(path=segment.path))
             save(segment)
     if known:
         told = ", ".join(f"{offset}-{behind - 1}" for _, _, offset, behind in known[:TOLD_MAX])
-        _LOG.error(
+        logger.error(
             "offsets are under quarantine since an earlier run: reads of them fail, everything else is served",
             extra=fields(log=log_name, ranges=len(known), offsets=told),
         )
@@ -128,7 +131,7 @@ def taken_out(directory: str, base_offset: int) -> list[tuple[int, int]]:
     return [(int(match[1]), int(match[2])) for match in found if match is not None]
 
 
-def _stands(segment: "Segment", position: int, end: int, crc: int) -> bool:
+def _stands(segment: Segment, position: int, end: int, crc: int) -> bool:
     """Whether the bytes are those that were found to be damaged; what cannot be read is not better than it was."""
     if not 0 <= position <= end <= segment.size or (position == end and position != segment.size):
         return False

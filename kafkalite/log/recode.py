@@ -4,7 +4,10 @@ Only the records block, the codec bits, the length and the CRC change; offsets, 
 have been checked. Pure, and slow: it belongs on the io pool.
 """
 
+from __future__ import annotations
+
 import struct
+from typing import TYPE_CHECKING
 
 from kafkalite._native.base.crc32c import crc32c
 from kafkalite._native.wire.batch import (
@@ -18,7 +21,9 @@ from kafkalite._native.wire.batch import (
     read_info,
 )
 from kafkalite.record.compression import Codec, Decompressor, compress
-from kafkalite.settings.topic import TopicConfig
+
+if TYPE_CHECKING:
+    from kafkalite.settings.topic import TopicConfig
 
 
 def recode(batch: bytes, codec: int, config: TopicConfig, decompressed_size_max: int) -> bytearray:

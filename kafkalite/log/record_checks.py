@@ -4,6 +4,8 @@ A plain batch is checked in C as it is written. A compressed one is unpacked her
 what was unpacked is kept. May be called from any thread.
 """
 
+from __future__ import annotations
+
 from kafkalite._native.wire.batch import (
     HEADER_SIZE,
     BatchError,

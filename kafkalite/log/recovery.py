@@ -14,20 +14,25 @@ Both uses share the walk: recovery after an unclean stop (the tail of a log) and
 they are first served. Everything here may block.
 """
 
+from __future__ import annotations
+
 import logging
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite._native.log.scan import SegmentScan
-from kafkalite._native.log.segment import Segment
 from kafkalite._native.wire.batch import HEADER_SIZE
 from kafkalite.log import disk, files, quarantine_file
 from kafkalite.logging import fields
 
-_LOG = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-OFFSET_MAX = (1 << 63) - 1
-ZEROS_CHUNK = 1 << 20
+    from kafkalite._native.log.segment import Segment
+
+logger = logging.getLogger(__name__)
+
+OFFSET_MAX: Final = (1 << 63) - 1
+ZEROS_CHUNK: Final = 1 << 20
 
 
 class Tail(NamedTuple):
@@ -95,7 +100,7 @@ def quarantine(segment: Segment, position: int, end: int, offset: int, next_offs
     if not segment.add_damage(position, end, offset, next_offset):
         return
     quarantine_file.save(segment)
-    _LOG.error(
+    logger.error(
         "damaged bytes are quarantined: reads inside fail, everything else is served",
         extra=fields(
             path=segment.path, position=position, size=end - position, first_offset=offset, next_offset=next_offset
@@ -108,7 +113,7 @@ def quarantine_gap(segment: Segment, offset: int, next_offset: int) -> None:
     if not segment.add_damage(segment.size, segment.size, offset, next_offset):
         return
     quarantine_file.save(segment)
-    _LOG.error(
+    logger.error(
         "records are missing: a segment ends before the next one begins; reads of their offsets fail, "
         "everything else is served",
         extra=fields(path=segment.path, size=segment.size, first_offset=offset, next_offset=next_offset),

@@ -11,8 +11,10 @@ empty one is begun. Each step is on the disk before the next one; a crash in bet
 Everything here blocks. The caller holds the data directory's lock.
 """
 
+from __future__ import annotations
+
 import os
-from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 from kafkalite._native.base import file_ops
 from kafkalite._native.log.index import SegmentIndex
@@ -21,9 +23,12 @@ from kafkalite._native.log.segment import FileCache, Segment
 from kafkalite.log import checkpoints, disk, files, index_file
 from kafkalite.log.checking import MAP_SIZE_MIN, Finding, Partition, Remedy, topic_id_of
 
-COPY_SIZE = 1 << 20
-INDEX_INTERVAL = 4096
-DAMAGED_SUFFIX = ".damaged"
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+COPY_SIZE: Final = 1 << 20
+INDEX_INTERVAL: Final = 4096
+DAMAGED_SUFFIX: Final = ".damaged"
 
 
 def mend(partition: Partition | None, findings: Sequence[Finding]) -> list[tuple[Finding, str]]:

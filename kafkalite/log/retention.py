@@ -16,14 +16,18 @@ then as old as its file. The active segment is never older than its last append,
 timestamp 0 must not take the segment with it that is being written.
 """
 
+from __future__ import annotations
+
 import logging
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kafkalite import plugins
 from kafkalite.errors import ConfigError
 
-_LOG = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+logger = logging.getLogger(__name__)
 
 
 class SegmentAge(NamedTuple):
@@ -58,9 +62,9 @@ def ask(policy: RetentionPolicy, segments: Sequence[SegmentAge], now_ms: int) ->
     """What a policy of an application's answers, within bounds; 0, and a line in the log, when it fails."""
     try:
         count = int(policy.deletable_count(segments, now_ms))
-    except Exception:  # noqa: BLE001 - whatever a policy does, the other logs have their turn
+    except Exception:  # whatever a policy does, the other logs have their turn
         name = f"{segments[0].topic}-{segments[0].partition}"
-        _LOG.exception("%s failed for %s and deletes nothing there", type(policy).__name__, name)
+        logger.exception("%s failed for %s and deletes nothing there", type(policy).__name__, name)
         return 0
     return min(max(count, 0), len(segments))
 

@@ -4,19 +4,21 @@ A roll hands its segment over and goes on; with SEAL_COUNT_MAX waiting it waits 
 so that whoever holds one may wait here.
 """
 
+from __future__ import annotations
+
 import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from kafkalite.executors import Executors
 from kafkalite.logging import fields
 
 if TYPE_CHECKING:
     from kafkalite._native.log.segment import Segment
+    from kafkalite.executors import Executors
     from kafkalite.log.partition_log import PartitionLog
     from kafkalite.log.producer_state import Captured
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 SEAL_COUNT_MAX: Final = 256
 """Full segments that may wait to be synced; beyond it rolling waits."""
@@ -38,7 +40,7 @@ class Sealer:
         """Finishes what waits, then ends the thread."""
         self._worker.stop()
 
-    def submit(self, log: "PartitionLog", segment: "Segment", state: "Captured") -> None:
+    def submit(self, log: PartitionLog, segment: Segment, state: Captured) -> None:
         """Has a segment finished, soon."""
         with self._worker.lock:
             self._waiting.append((log, segment, state))
@@ -59,5 +61,5 @@ class Sealer:
                     self._room.set()
             try:
                 log.finish_seal(segment, state)
-            except Exception:  # noqa: BLE001 - the other logs still need this thread
-                _LOG.exception("a full segment could not be finished", extra=fields(path=segment.path))
+            except Exception:  # the other logs still need this thread
+                logger.exception("a full segment could not be finished", extra=fields(path=segment.path))

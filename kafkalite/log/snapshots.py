@@ -17,29 +17,34 @@ start.
 All of it may block.
 """
 
+from __future__ import annotations
+
 import json
 import logging
 import os
 import struct
-from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite._native.base import file_ops
 from kafkalite._native.base.crc32c import crc32c
-from kafkalite._native.log.producers import ProducerEntry, ProducerTable
 from kafkalite.log import disk, files
 from kafkalite.logging import fields
 
-_LOG = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
-VERSION = 1
-HEADER = struct.Struct(">hI")
-COUNT = struct.Struct(">i")
-ENTRY = struct.Struct(">qhiqiqiq")
-COMPANION_VERSION = 1
-LAST_OFFSET_AT = 3
+    from kafkalite._native.log.producers import ProducerEntry, ProducerTable
+
+logger = logging.getLogger(__name__)
+
+VERSION: Final = 1
+HEADER: Final = struct.Struct(">hI")
+COUNT: Final = struct.Struct(">i")
+ENTRY: Final = struct.Struct(">qhiqiqiq")
+COMPANION_VERSION: Final = 1
+LAST_OFFSET_AT: Final = 3
 """Place of the last offset in a companion's entry; older releases have none."""
-KEPT_COUNT = 2
+KEPT_COUNT: Final = 2
 """Snapshots kept in a directory: the newest may be ahead of a log that a power failure shortened."""
 
 
@@ -114,7 +119,7 @@ def load(directory: str, log_end: int, table: ProducerTable) -> int:
         data = _readable(base + files.SNAPSHOT_SUFFIX)
         rows = decode(data) if data is not None else None
         if rows is None:
-            _LOG.warning("producer snapshot is damaged and ignored", extra=fields(directory=directory, offset=offset))
+            logger.warning("producer snapshot is damaged and ignored", extra=fields(directory=directory, offset=offset))
             continue
         producers = _companion(directory, offset).get("producers", {})
         for row in rows:
@@ -148,7 +153,7 @@ def _readable(path: str) -> bytes | None:
     try:
         return files.read_bytes(path)
     except OSError as error:
-        _LOG.warning("producer state cannot be read and is ignored", extra=fields(path=path, reason=str(error)))
+        logger.warning("producer state cannot be read and is ignored", extra=fields(path=path, reason=str(error)))
         return None
 
 

@@ -20,32 +20,35 @@ can no longer be opened, so that nobody opens a new file with an old segment's i
 Thread rule: one swap of a log at a time, by the cleaner; renaming is done under the log's lock, syncing is not.
 """
 
+from __future__ import annotations
+
 import contextlib
 import logging
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalite._native.base import file_ops
-from kafkalite._native.log.record_format import RecordFormat
 from kafkalite._native.log.scan import SegmentScan
 from kafkalite._native.log.segment import FileCache, Segment
 from kafkalite.log import disk, files
 from kafkalite.logging import fields
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kafkalite._native.log.record_format import RecordFormat
     from kafkalite.log.partition_log import PartitionLog
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
-MAP_SIZE_MIN = 4096
+MAP_SIZE_MIN: Final = 4096
 
 
 class SwapAbandoned(Exception):
     """The log changed meanwhile (retention, deletion): the old segments, as far as they are there, stand."""
 
 
-def replace(log: "PartitionLog", old: Sequence[Segment], new: Segment) -> None:
+def replace(log: PartitionLog, old: Sequence[Segment], new: Segment) -> None:
     """Swaps `new`, whose file is synced and ends in `.cleaned`, for `old`, which stand side by side in the log.
 
     SwapAbandoned, or OSError: nothing has changed, unless the log is offline; then the next start finishes the swap.
@@ -62,7 +65,7 @@ def replace(log: "PartitionLog", old: Sequence[Segment], new: Segment) -> None:
     log.wake_listeners()
 
 
-def _announce(log: "PartitionLog", new: Segment) -> None:
+def _announce(log: PartitionLog, new: Segment) -> None:
     """Step 2."""
     file_ops.sync_directory(log.directory)
     cleaned = new.path
@@ -76,7 +79,7 @@ def _announce(log: "PartitionLog", new: Segment) -> None:
         raise
 
 
-def _withdraw(log: "PartitionLog", new: Segment) -> None:
+def _withdraw(log: PartitionLog, new: Segment) -> None:
     """Takes an announced swap back. Where that fails a later start would carry it out, over what came after it."""
     try:
         file_ops.unlink(new.path, missing_ok=True)
@@ -86,7 +89,7 @@ def _withdraw(log: "PartitionLog", new: Segment) -> None:
             log.go_offline(f"a swap could not be taken back: {error}")
 
 
-def _put_in_place(log: "PartitionLog", old: Sequence[Segment], new: Segment) -> list[str]:
+def _put_in_place(log: PartitionLog, old: Sequence[Segment], new: Segment) -> list[str]:
     """Steps 3 and 4; the paths to remove later."""
     try:
         paths = _publish(log, old, new)
@@ -104,7 +107,7 @@ def _put_in_place(log: "PartitionLog", old: Sequence[Segment], new: Segment) -> 
     raise SwapAbandoned(log.name)
 
 
-def _publish(log: "PartitionLog", old: Sequence[Segment], new: Segment) -> list[str] | None:
+def _publish(log: PartitionLog, old: Sequence[Segment], new: Segment) -> list[str] | None:
     """Takes the old files away and the new segment in; None, and nothing done, when the log has changed meanwhile."""
     paths: list[str] = []
     with log.locked():
@@ -119,7 +122,7 @@ def _publish(log: "PartitionLog", old: Sequence[Segment], new: Segment) -> list[
     return paths
 
 
-def _around(log: "PartitionLog", old: Sequence[Segment]) -> tuple[tuple[Segment, ...], tuple[Segment, ...]] | None:
+def _around(log: PartitionLog, old: Sequence[Segment]) -> tuple[tuple[Segment, ...], tuple[Segment, ...]] | None:
     """The segments before and behind the old ones; None when they no longer stand in the log as they did."""
     segments = log.segments
     if log.offline or log.deleted or old[0] not in segments:
@@ -140,7 +143,7 @@ def _rename_away(segment: Segment, record_format: RecordFormat) -> list[str]:
     return paths
 
 
-def _give_final_name(log: "PartitionLog", new: Segment) -> None:
+def _give_final_name(log: PartitionLog, new: Segment) -> None:
     """Step 4, unless retention has taken the segment since it was published."""
     with log.locked():
         announced = new.path
@@ -151,7 +154,7 @@ def _give_final_name(log: "PartitionLog", new: Segment) -> None:
             file_ops.unlink(announced, missing_ok=True)
 
 
-# ---- at a start -----------------------------------------------------------------------------------------------------
+# --- at a start -------------------------------------------------------------------------------------------------------
 
 
 def finish(directory: str, record_format: RecordFormat, cache: FileCache) -> None:
@@ -197,7 +200,7 @@ def _finish_one(directory: str, base: int, record_format: RecordFormat, cache: F
     end, intact = _end_of(directory, base, record_format, cache)
     if not intact and disk.exists(path):
         # Old files are renamed from the first on: as long as that one is there all of them are.
-        _LOG.error("a compacted segment is damaged; the segments it was made from are kept", extra=fields(path=path))
+        logger.error("a compacted segment is damaged; the segments it was made from are kept", extra=fields(path=path))
         file_ops.rename(announced, announced + files.DELETED_SUFFIX)
         return
     for name in disk.list_names(directory):
@@ -208,7 +211,7 @@ def _finish_one(directory: str, base: int, record_format: RecordFormat, cache: F
             file_ops.unlink(f"{directory}/{name}", missing_ok=True)
     file_ops.sync_directory(directory)
     file_ops.rename(announced, path)
-    _LOG.info("a swap of compacted segments was finished", extra=fields(path=path, end_offset=end))
+    logger.info("a swap of compacted segments was finished", extra=fields(path=path, end_offset=end))
 
 
 def _end_of(directory: str, base: int, record_format: RecordFormat, cache: FileCache) -> tuple[int, bool]:

@@ -9,8 +9,9 @@ broker that does not look at records can have let in, answers by its header.
 Everything here may block; it reads like any other reader and takes no lock but for loading an index.
 """
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
 
 from kafkalite._native.log.scan import batch_headers
 from kafkalite._native.wire.batch import HEADER_SIZE, BatchError, BatchInfo, first_at, newest, read_info
@@ -19,26 +20,28 @@ from kafkalite.model import OffsetAndTimestamp
 from kafkalite.record.compression import CompressionError, Decompressor
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from kafkalite._native.log.scan import BatchHeaderDict
     from kafkalite._native.log.segment import Segment
     from kafkalite.log.partition_log import PartitionLog
 
-STEP_SIZE = 4 * 1024 * 1024
+STEP_SIZE: Final = 4 * 1024 * 1024
 """Bytes checked and walked at a time."""
 
 
-def find_timestamp(log: "PartitionLog", timestamp: int, upper_offset: int | None) -> OffsetAndTimestamp | None:
+def find_timestamp(log: PartitionLog, timestamp: int, upper_offset: int | None) -> OffsetAndTimestamp | None:
     """The first record, in offset order, with a timestamp (ms) >= `timestamp`, below upper_offset."""
     return _in_standing_segments(log, lambda: _find_timestamp(log, timestamp, upper_offset))
 
 
-def find_newest(log: "PartitionLog") -> OffsetAndTimestamp | None:
+def find_newest(log: PartitionLog) -> OffsetAndTimestamp | None:
     """The record with the largest timestamp, the first one where several have it; None in an empty log."""
     return _in_standing_segments(log, lambda: _find_newest(log))
 
 
 def _in_standing_segments(
-    log: "PartitionLog", look: Callable[[], OffsetAndTimestamp | None]
+    log: PartitionLog, look: Callable[[], OffsetAndTimestamp | None]
 ) -> OffsetAndTimestamp | None:
     """Looks again when retention took a segment away meanwhile; each time there are fewer, so it ends."""
     while True:
@@ -50,7 +53,7 @@ def _in_standing_segments(
                 raise
 
 
-def _find_timestamp(log: "PartitionLog", timestamp: int, upper_offset: int | None) -> OffsetAndTimestamp | None:
+def _find_timestamp(log: PartitionLog, timestamp: int, upper_offset: int | None) -> OffsetAndTimestamp | None:
     upper = log.high_watermark if upper_offset is None else min(upper_offset, log.high_watermark)
     for segment, behind in _segments(log):
         if segment.base_offset >= upper:
@@ -69,7 +72,7 @@ def _find_timestamp(log: "PartitionLog", timestamp: int, upper_offset: int | Non
     return None
 
 
-def _find_newest(log: "PartitionLog") -> OffsetAndTimestamp | None:
+def _find_newest(log: PartitionLog) -> OffsetAndTimestamp | None:
     best: OffsetAndTimestamp | None = None
     for segment, behind in _segments(log):
         log.ensure_summary(segment)
@@ -81,7 +84,7 @@ def _find_newest(log: "PartitionLog") -> OffsetAndTimestamp | None:
     return best
 
 
-def _segments(log: "PartitionLog") -> "Iterator[tuple[Segment, int]]":
+def _segments(log: PartitionLog) -> Iterator[tuple[Segment, int]]:
     """(segment, first offset behind it) of those that hold anything a reader may see."""
     segments = log.segments
     for i, segment in enumerate(segments):
@@ -90,7 +93,7 @@ def _segments(log: "PartitionLog") -> "Iterator[tuple[Segment, int]]":
             yield segment, behind
 
 
-def _headers(log: "PartitionLog", segment: "Segment", position: int, behind: int) -> Iterator["BatchHeaderDict"]:
+def _headers(log: PartitionLog, segment: Segment, position: int, behind: int) -> Iterator[BatchHeaderDict]:
     """Headers from a batch boundary on that end above the log start, of checked batches only."""
     index = log.loaded_index(segment)
     position = max(position, index.position_of_offset(log.log_start_offset))
@@ -110,7 +113,7 @@ def _headers(log: "PartitionLog", segment: "Segment", position: int, behind: int
             position = end if _is_damaged(segment, end) else _behind_large_batch(segment, position, size)
 
 
-def _between_damage(segment: "Segment", position: int, end: int) -> tuple[int, int]:
+def _between_damage(segment: Segment, position: int, end: int) -> tuple[int, int]:
     """The position moved out of quarantined bytes, and the end moved before the next ones."""
     for start, stop, _, _ in segment.damage or ():
         if start <= position < stop:
@@ -120,17 +123,17 @@ def _between_damage(segment: "Segment", position: int, end: int) -> tuple[int, i
     return position, max(position, end)
 
 
-def _is_damaged(segment: "Segment", position: int) -> bool:
+def _is_damaged(segment: Segment, position: int) -> bool:
     return any(start <= position < stop for start, stop, _, _ in segment.damage or ())
 
 
-def _behind_large_batch(segment: "Segment", position: int, size: int) -> int:
+def _behind_large_batch(segment: Segment, position: int, size: int) -> int:
     """Behind a batch larger than a step, or at the end where there is no batch."""
     found = batch_headers(segment, position, size, count_max=1)
     return found[0]["position"] + found[0]["size"] if found else size
 
 
-def _newest_in(log: "PartitionLog", segment: "Segment", behind: int) -> OffsetAndTimestamp | None:
+def _newest_in(log: PartitionLog, segment: Segment, behind: int) -> OffsetAndTimestamp | None:
     """Of one segment: its summary names the batch, unless the log start cuts into the segment."""
     index = log.loaded_index(segment)
     cut = segment.base_offset < log.log_start_offset
@@ -145,23 +148,23 @@ def _newest_in(log: "PartitionLog", segment: "Segment", behind: int) -> OffsetAn
 
 
 def _first_record(
-    log: "PartitionLog", segment: "Segment", header: "BatchHeaderDict", timestamp: int
+    log: PartitionLog, segment: Segment, header: BatchHeaderDict, timestamp: int
 ) -> OffsetAndTimestamp | None:
     start = log.log_start_offset
     fallback = (header["max_timestamp"], max(header["base_offset"], start))
     return _in_batch(log, segment, header, lambda info, records: first_at(info, records, timestamp, start), fallback)
 
 
-def _newest_record(log: "PartitionLog", segment: "Segment", header: "BatchHeaderDict") -> OffsetAndTimestamp | None:
+def _newest_record(log: PartitionLog, segment: Segment, header: BatchHeaderDict) -> OffsetAndTimestamp | None:
     start = log.log_start_offset
     fallback = (header["max_timestamp"], header["next_offset"] - 1)
     return _in_batch(log, segment, header, lambda info, records: newest(info, records, start), fallback)
 
 
 def _in_batch(
-    log: "PartitionLog",
-    segment: "Segment",
-    header: "BatchHeaderDict",
+    log: PartitionLog,
+    segment: Segment,
+    header: BatchHeaderDict,
     look: Callable[[BatchInfo, memoryview], tuple[int, int] | None],
     fallback: tuple[int, int],
 ) -> OffsetAndTimestamp | None:

@@ -12,19 +12,24 @@ is missing, torn or not the one meant is made again from the log.
 Everything here may block. OSError of a write goes to the caller.
 """
 
+from __future__ import annotations
+
 import logging
 import struct
-from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 from kafkalite._native.base import file_ops
 from kafkalite._native.base.crc32c import crc32c
 from kafkalite.log import files
 from kafkalite.logging import fields
 
-_LOG = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-ENTRY = struct.Struct(">hqqqq")
-VERSION = 0
+logger = logging.getLogger(__name__)
+
+ENTRY: Final = struct.Struct(">hqqqq")
+VERSION: Final = 0
 
 Row = tuple[int, int, int, int]
 """Producer id, first offset, marker offset, last stable offset."""
@@ -66,7 +71,9 @@ def read(directory: str, base_offset: int) -> bytes:
     try:
         return files.read_bytes(path) or b""
     except OSError as error:
-        _LOG.warning("aborted transactions cannot be read from their file", extra=fields(path=path, reason=str(error)))
+        logger.warning(
+            "aborted transactions cannot be read from their file", extra=fields(path=path, reason=str(error))
+        )
         return b""
 
 

@@ -7,7 +7,9 @@
 It is a program of the columnar client: everything goes through `kafkalite.client`.
 """
 
-from typing import TYPE_CHECKING
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.lazy import lazy_names
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from kafkalite.mirror.progress import Progress as Progress
     from kafkalite.mirror.topics import TopicFilter as TopicFilter
 
-_WHERE = {
+_WHERE: Final = {
     "Copied": "kafkalite.mirror.mirror",
     "Mirror": "kafkalite.mirror.mirror",
     "Progress": "kafkalite.mirror.progress",

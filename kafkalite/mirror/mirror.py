@@ -296,7 +296,7 @@ class Mirror:
                 self._roll_back()
                 self._step_over(error)
 
-    # --- what is copied ----------------------------------------------------------------------------------------------
+    # --- what is copied -----------------------------------------------------------------------------------------------
 
     def _take_topics(self) -> None:
         """Begins with partitions that are not being copied yet, ends with those that are gone."""
@@ -371,7 +371,7 @@ class Mirror:
             self._committed[key] = first
             self._reader.seek(key, first)
 
-    # --- copying -----------------------------------------------------------------------------------------------------
+    # --- copying ------------------------------------------------------------------------------------------------------
 
     def _round(self) -> None:
         """One answer from a leader or more, and a commit when it is time."""

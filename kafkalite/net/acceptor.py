@@ -14,7 +14,7 @@ import selectors
 import socket
 import threading
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.bell import Bell
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("kafkalite.net")
 
-PAUSE_S = 0.1
-_OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+PAUSE_S: Final = 0.1
+_OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
 class Acceptor:

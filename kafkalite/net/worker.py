@@ -14,7 +14,7 @@ import logging
 import selectors
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import socket
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("kafkalite.net")
 
-HOUSEKEEPING_INTERVAL_S = 1.0
-RECEIVE_BUFFER_IDLE_S = 2.0
+HOUSEKEEPING_INTERVAL_S: Final = 1.0
+RECEIVE_BUFFER_IDLE_S: Final = 2.0
 
 
 def connection_class(*, classic: bool, faulty: bool, sasl: bool = False) -> type[Connection]:

@@ -11,6 +11,8 @@ are left out when encoding (an EncodeError, for requests, if that would change t
 Threads: any. Two that meet at the first use both compile; one result stays.
 """
 
+from __future__ import annotations
+
 from importlib import import_module
 from typing import Any
 

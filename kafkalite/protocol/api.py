@@ -4,6 +4,8 @@ Known is not served: the broker's range is in `kafkalite.handlers.table`, the cl
 names live here, so that importing it costs nothing; messages are loaded by `kafkalite.protocol` when first used.
 """
 
+from __future__ import annotations
+
 from typing import Final, NamedTuple
 
 from kafkalite.protocol.api_table import ROWS

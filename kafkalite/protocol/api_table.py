@@ -4,7 +4,11 @@ Rows: key, name, module in kafkalite.protocol.messages, oldest version, newest v
 version (-1: never). What the broker serves is in kafkalite/handlers/table.py, not here.
 """
 
-ROWS: tuple[tuple[int, str, str, int, int, int], ...] = (
+from __future__ import annotations
+
+from typing import Final
+
+ROWS: Final[tuple[tuple[int, str, str, int, int, int], ...]] = (
     (0, "Produce", "produce", 3, 13, 9),
     (1, "Fetch", "fetch", 4, 18, 12),
     (2, "ListOffsets", "list_offsets", 1, 11, 6),

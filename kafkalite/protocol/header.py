@@ -9,17 +9,19 @@
 The broker's own parser for the hot path is in `_native.serve.connection`; this one serves client, tests and tools.
 """
 
+from __future__ import annotations
+
 import struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kafkalite._native.wire.codec import DecodeError, EncodeError
 from kafkalite.protocol.api import API_VERSIONS, APIS
 
-_REQUEST = struct.Struct(">hhih")
-_CORRELATION_ID = struct.Struct(">i")
-_NO_TAGS = b"\0"
-_STRING_SIZE_MAX = 0x7FFF
-_UVARINT_SIZE_MAX = 5
+_REQUEST: Final = struct.Struct(">hhih")
+_CORRELATION_ID: Final = struct.Struct(">i")
+_NO_TAGS: Final = b"\0"
+_STRING_SIZE_MAX: Final = 0x7FFF
+_UVARINT_SIZE_MAX: Final = 5
 
 
 class RequestHeader(NamedTuple):

@@ -11,10 +11,14 @@ A table row is (name, type, versions[, nullable[, tag[, "must fit"]]]):
 The newest version stands after "+", so a table needs no editing when a message grows.
 """
 
+from __future__ import annotations
+
+from typing import Final
+
 from kafkalite._native.wire.codec import covers
 
 __all__ = ["ZERO_UUID", "FieldTable", "covers"]
 
 FieldTable = tuple[tuple[str, ...], ...]
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)

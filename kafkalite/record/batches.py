@@ -12,7 +12,7 @@ Thread rule: functions are pure; a BatchReader belongs to one thread at a time.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import numpy as np
 
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Buffer
 
-BATCH_SIZE_MAX = 1024 * 1024 - 1024
+BATCH_SIZE_MAX: Final = 1024 * 1024 - 1024
 """Records per batch in bytes before compression, unless the caller says otherwise: below Kafka's max.message.bytes."""
 
-OFFSET_MAX = 2**63 - 1
+OFFSET_MAX: Final = 2**63 - 1
 
 
 class Producer(NamedTuple):
@@ -57,7 +57,7 @@ class Producer(NamedTuple):
     transactional: bool = False
 
 
-NOBODY = Producer()
+NOBODY: Final = Producer()
 
 
 def encode_batch(

@@ -25,7 +25,7 @@ import mmap
 import struct
 import threading
 from enum import IntEnum
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from kafkalite._native.wire.batch import CODEC_GZIP, CODEC_LZ4, CODEC_NONE, CODEC_SNAPPY, CODEC_ZSTD
 
@@ -35,33 +35,33 @@ if TYPE_CHECKING:
     import zstandard
     from typing_extensions import Buffer
 
-DECOMPRESSED_SIZE_MAX = 256 * 1024 * 1024
+DECOMPRESSED_SIZE_MAX: Final = 256 * 1024 * 1024
 """What one batch may grow to unless the caller sets its own limit, in bytes."""
 
-RETAINED_SIZE = 4 * 1024 * 1024
+RETAINED_SIZE: Final = 4 * 1024 * 1024
 """Pages that a Decompressor keeps between two batches, in bytes; beyond it they go back to the system."""
 
-LZ4_LEVEL = 0
+LZ4_LEVEL: Final = 0
 """The fast mode, as other clients have it; the library's own default is five times slower for a fifth less."""
 
-ZSTD_LEVEL = 3
+ZSTD_LEVEL: Final = 3
 """The library's default. Contexts for higher levels are not kept: they take up to hundreds of MB."""
 
-ZSTD_GUESS = 4
-ZSTD_GUESS_MIN = 64 * 1024
+ZSTD_GUESS: Final = 4
+ZSTD_GUESS_MIN: Final = 64 * 1024
 """Room given to a frame that does not tell its content's size: so many times its own, at least so many bytes. Asking
 for all that is allowed would cost a mapping and its page faults for each batch."""
 
-XERIAL_MAGIC = b"\x82SNAPPY\x00"
-XERIAL_HEADER_SIZE = 16  # the magic, a version and the oldest version that can read it
-XERIAL_BLOCK_HEADER = struct.Struct(">i")
+XERIAL_MAGIC: Final[bytes] = b"\x82SNAPPY\x00"
+XERIAL_HEADER_SIZE: Final = 16  # the magic, a version and the oldest version that can read it
+XERIAL_BLOCK_HEADER: Final = struct.Struct(">i")
 
-LZ4_MAGIC = b"\x04\x22\x4d\x18"
-LZ4_FLAGS_AT = 4
-LZ4_DESCRIPTOR_SIZE = 2  # flags and block size; the content's size, when told, is 8 more
-LZ4_CONTENT_SIZE_FLAG = 0x08
-_XXH32 = (2654435761, 2246822519, 3266489917, 668265263, 374761393)
-_MASK = 0xFFFFFFFF
+LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
+LZ4_FLAGS_AT: Final = 4
+LZ4_DESCRIPTOR_SIZE: Final = 2  # flags and block size; the content's size, when told, is 8 more
+LZ4_CONTENT_SIZE_FLAG: Final = 0x08
+_XXH32: Final = (2654435761, 2246822519, 3266489917, 668265263, 374761393)
+_MASK: Final = 0xFFFFFFFF
 
 
 class Codec(IntEnum):
@@ -82,7 +82,7 @@ class Codec(IntEnum):
         raise ValueError(f"no codec is called {name!r}; choose one of {', '.join(codec.name.lower() for codec in cls)}")
 
 
-LEVELS: dict[int, tuple[int, int]] = {Codec.GZIP: (-1, 9), Codec.LZ4: (0, 17), Codec.ZSTD: (-131_072, 22)}
+LEVELS: Final[dict[int, tuple[int, int]]] = {Codec.GZIP: (-1, 9), Codec.LZ4: (0, 17), Codec.ZSTD: (-131_072, 22)}
 """Lowest and highest level of the codecs that have any, as in Kafka; for lz4 also 0, the fast mode."""
 
 
@@ -160,7 +160,7 @@ class _Contexts(threading.local):
             return None
 
 
-_CONTEXTS = _Contexts()
+_CONTEXTS: Final = _Contexts()
 
 
 def check_level(codec: int, level: int) -> None:

@@ -11,7 +11,7 @@ may unpack to. Pure; the native half is `_native.classic.message_set`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite._native.classic.message_set import (
     BAD_CODEC,
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-DEPTH_MAX = 4
+DEPTH_MAX: Final = 4
 """Wrappers that may lie in each other."""
-UNPACKED_SIZE_MAX = 128 * 1024 * 1024
+UNPACKED_SIZE_MAX: Final = 128 * 1024 * 1024
 """What one wrapper may unpack to unless the caller sets its own limit, in bytes."""
-SNAPPY_BLOCK_SIZE = 32 * 1024
+SNAPPY_BLOCK_SIZE: Final = 32 * 1024
 """Input of one block of a snappy-java stream, in bytes."""
-_SNAPPY_VERSIONS = b"\x00\x00\x00\x01\x00\x00\x00\x01"
+_SNAPPY_VERSIONS: Final = b"\x00\x00\x00\x01\x00\x00\x00\x01"
 
 
 class SetSummary(NamedTuple):

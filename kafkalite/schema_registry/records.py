@@ -205,7 +205,7 @@ def _read_nothing(_head: dict[str, Any], _body: dict[str, Any] | None) -> Change
     return Noop()
 
 
-_READERS = {
+_READERS: Final = {
     SCHEMA: _read_schema,
     CONFIG: _read_setting,
     MODE: _read_setting,

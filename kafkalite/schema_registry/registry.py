@@ -81,7 +81,7 @@ class Registry:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    # --- register, look up -------------------------------------------------------------------------------------------
+    # --- register, look up --------------------------------------------------------------------------------------------
 
     def register(self, subject: str, offered: OfferedSchema) -> SchemaVersion:
         """The version that this schema is now; an id that is durable."""
@@ -152,7 +152,7 @@ class Registry:
 
         return self._store.read(look)
 
-    # --- look around -------------------------------------------------------------------------------------------------
+    # --- look around --------------------------------------------------------------------------------------------------
 
     def subjects(self, *, prefix: str = "", deleted: bool = False, deleted_only: bool = False) -> list[str]:
         """The subjects that have a version; `deleted` also those that have none but deleted ones."""
@@ -230,7 +230,7 @@ class Registry:
     def id_max(self) -> int:
         return self._store.read(lambda state: state.id_max)
 
-    # --- delete ------------------------------------------------------------------------------------------------------
+    # --- delete -------------------------------------------------------------------------------------------------------
 
     def delete_subject(self, subject: str, *, permanent: bool = False) -> list[int]:
         """Deletes all versions; which they were."""
@@ -275,7 +275,7 @@ class Registry:
 
         return self._store.write(decide)
 
-    # --- compatibility -----------------------------------------------------------------------------------------------
+    # --- compatibility ------------------------------------------------------------------------------------------------
 
     def problems(self, subject: str, offered: OfferedSchema, version: int | None) -> list[str]:
         """Why this schema could not follow a version (None: those that its level looks at); nothing is written."""
@@ -314,7 +314,7 @@ class Registry:
         except SchemaError as error:
             raise errors.invalid_schema(f"an earlier version cannot be compared: {error}") from error
 
-    # --- levels and modes --------------------------------------------------------------------------------------------
+    # --- levels and modes ---------------------------------------------------------------------------------------------
 
     def level(self, subject: str | None, *, or_default: bool = False) -> str:
         """The level that is set for a subject, or for all."""
@@ -391,7 +391,7 @@ def settings_of(state: RegistryState, kind: str, subject: str | None) -> tuple[d
     return state.modes, state.mode(subject or "")
 
 
-# --- rules -----------------------------------------------------------------------------------------------------------
+# --- rules ------------------------------------------------------------------------------------------------------------
 
 
 def check_subject(subject: str) -> None:

@@ -167,7 +167,7 @@ class Application:
         return handler(self, request)
 
 
-# --- handlers --------------------------------------------------------------------------------------------------------
+# --- handlers ---------------------------------------------------------------------------------------------------------
 
 
 def get_root(_app: Application, _request: Request) -> Any:
@@ -343,7 +343,7 @@ READING: Final = frozenset(
 """What changes nothing: all that a viewer may ask."""
 
 
-# --- between HTTP and the registry -----------------------------------------------------------------------------------
+# --- between HTTP and the registry ------------------------------------------------------------------------------------
 
 
 def find(environ: Mapping[str, Any]) -> tuple[Handler, tuple[str, ...]]:

@@ -12,7 +12,7 @@ Thread rule: one lock, the store's, guards it.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.avro.schema import Schema, SchemaError, parse
 from kafkalite.schema_registry.records import (
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
     from kafkalite.avro.schema import Type
 
-LEVEL_DEFAULT = "BACKWARD"
-MODE_DEFAULT = "READWRITE"
-REFERENCE_DEPTH_MAX = 20
+LEVEL_DEFAULT: Final = "BACKWARD"
+MODE_DEFAULT: Final = "READWRITE"
+REFERENCE_DEPTH_MAX: Final = 20
 """Schemas that refer to schemas that refer to ..."""
-PARSED_COUNT_MAX = 5000
+PARSED_COUNT_MAX: Final = 5000
 """Parsed schemas that are kept; when there are more, all are forgotten and parsed again as they are needed."""
 
 
@@ -53,7 +53,7 @@ class RegistryState:
         self._identities: dict[tuple[object, ...], int] = {}
         self._parsed: dict[tuple[object, ...], Schema] = {}
 
-    # --- changes -----------------------------------------------------------------------------------------------------
+    # --- changes ------------------------------------------------------------------------------------------------------
 
     def apply(self, change: Change) -> bool:
         """Takes a record's change in; False for one that would give an id to a second schema."""
@@ -101,7 +101,7 @@ class RegistryState:
             if self._identities.get(row.identity) == row.schema_id:
                 del self._identities[row.identity]
 
-    # --- looking -----------------------------------------------------------------------------------------------------
+    # --- looking ------------------------------------------------------------------------------------------------------
 
     def versions(self, subject: str, *, deleted: bool = False) -> list[SchemaVersion]:
         """A subject's versions in order; `deleted` shows soft deleted ones too."""
@@ -144,7 +144,7 @@ class RegistryState:
             }
         )
 
-    # --- parsed ------------------------------------------------------------------------------------------------------
+    # --- parsed -------------------------------------------------------------------------------------------------------
 
     def parsed(self, row: SchemaVersion) -> Schema:
         """A stored Avro schema, parsed with its references; SchemaError."""

@@ -123,7 +123,7 @@ class TopicStore:
         with self._refresh_lock:
             self._refresh_client.close()
 
-    # --- the store ---------------------------------------------------------------------------------------------------
+    # --- the store ----------------------------------------------------------------------------------------------------
 
     def read(self, look: Callable[[RegistryState], T]) -> T:
         """What `look` sees; it must be quick and change nothing."""
@@ -169,7 +169,7 @@ class TopicStore:
                 return result
         raise errors.timed_out(f"other registries took the turn {TURN_COUNT_MAX} times")
 
-    # --- writing -----------------------------------------------------------------------------------------------------
+    # --- writing ------------------------------------------------------------------------------------------------------
 
     def _take_turn(self) -> Producer:
         """The producer that may write, with all that was written before it read."""
@@ -196,7 +196,7 @@ class TopicStore:
             self._producer.close()
             self._producer = None
 
-    # --- following ---------------------------------------------------------------------------------------------------
+    # --- following ----------------------------------------------------------------------------------------------------
 
     def _await(self, offset: int, timeout_s: float) -> bool:
         """Whether the follower has read up to an offset, waiting for it."""
@@ -242,7 +242,7 @@ class TopicStore:
             self._position = reader.position(self._key)
             self._moved.notify_all()
 
-    # --- the topic ---------------------------------------------------------------------------------------------------
+    # --- the topic ----------------------------------------------------------------------------------------------------
 
     def _make_topic(self) -> None:
         """One partition, compacted; StartupError for one that is not, since it would lose schemas."""

@@ -5,9 +5,14 @@ and the hexadecimal DER of its value. OpenSSL and Python's libraries write three
 DER is read here. Pure functions; bad input is a ValueError.
 """
 
-from collections.abc import Iterator
+from __future__ import annotations
 
-KEYWORDS = {
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+KEYWORDS: Final = {
     "2.5.4.3": "CN",
     "2.5.4.6": "C",
     "2.5.4.7": "L",
@@ -18,15 +23,15 @@ KEYWORDS = {
     "0.9.2342.19200300.100.1.25": "DC",
     "0.9.2342.19200300.100.1.1": "UID",
 }
-SIZE_MAX = 65536
+SIZE_MAX: Final = 65536
 """A longer name is nobody's."""
 
 _SEQUENCE, _SET, _OID = 0x30, 0x31, 0x06
-_VERSION = 0xA0
+_VERSION: Final = 0xA0
 """The tag of a certificate's first field, which is optional."""
-_STRINGS = frozenset({0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E})
+_STRINGS: Final = frozenset({0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E})
 """Tags: UTF-8, printable, teletex, IA5, general and BMP strings."""
-_ESCAPED = frozenset(',=+<>#;"\\')
+_ESCAPED: Final = frozenset(',=+<>#;"\\')
 
 
 def java_text(der: bytes) -> str:

@@ -6,32 +6,36 @@ Words stand bare or in quotation marks with Java's escapes; comments are Java's.
 error, for it holds passwords. Pure functions; any thread. Source: Kafka's JaasConfig and JDK's StreamTokenizer.
 """
 
+from __future__ import annotations
+
 import re
-from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.errors import ConfigError
 
-KEY = "sasl.jaas.config"
-SIZE_MAX = 1024 * 1024
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+KEY: Final = "sasl.jaas.config"
+SIZE_MAX: Final = 1024 * 1024
 """Characters; a longer text is refused unread."""
 
-MODULES = {
+MODULES: Final = {
     "PlainLoginModule": "PLAIN",
     "ScramLoginModule": "SCRAM",
     "OAuthBearerLoginModule": "OAUTHBEARER",
 }
 """The last part of a login module's name → the kind of mechanism it is for; the rest names Java packages."""
 
-_FLAGS = frozenset({"required", "requisite", "sufficient", "optional"})
-_TOKEN = re.compile(
+_FLAGS: Final = frozenset({"required", "requisite", "sufficient", "optional"})
+_TOKEN: Final = re.compile(
     r"""(?P<blank>\s+|//[^\n]*|/\*.*?\*/)"""
     r"""|"(?P<double>(?:[^"\\\n]|\\.)*)"|'(?P<single>(?:[^'\\\n]|\\.)*)'"""
     r"""|(?P<word>[^\s"'=;/\\]+)|(?P<mark>[=;])""",
     re.DOTALL,
 )
-_ESCAPE = re.compile(r"\\(?:(?P<octal>[0-3]?[0-7]{1,2})|(?P<character>.))", re.DOTALL)
-_ESCAPED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_ESCAPE: Final = re.compile(r"\\(?:(?P<octal>[0-3]?[0-7]{1,2})|(?P<character>.))", re.DOTALL)
+_ESCAPED: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
 class LoginModule(NamedTuple):

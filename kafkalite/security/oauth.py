@@ -54,8 +54,10 @@ TIME_S_MAX: Final = 2**43
 """Seconds since 1970 that still fit into milliseconds of 64 bits, with room."""
 INVALID: Final = b'{"status":"invalid_token"}'
 
-_NAME = rb"(?:[^\x00,=]|=2C|=3D)+"
-_FIRST = re.compile(rb"n,(?:a=(?P<authzid>" + _NAME + rb"))?,\x01(?P<pairs>(?:[A-Za-z]+=[\x21-\x7e \t\r\n]+\x01)*)\x01")
+_NAME: Final = rb"(?:[^\x00,=]|=2C|=3D)+"
+_FIRST: Final = re.compile(
+    rb"n,(?:a=(?P<authzid>" + _NAME + rb"))?,\x01(?P<pairs>(?:[A-Za-z]+=[\x21-\x7e \t\r\n]+\x01)*)\x01"
+)
 
 
 class BearerServer:

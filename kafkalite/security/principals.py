@@ -7,19 +7,19 @@ inside a pattern) is refused when the rules are read. Immutable; any thread.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-KEY = "ssl.principal.mapping.rules"
+KEY: Final = "ssl.principal.mapping.rules"
 
-_RULE = re.compile(
+_RULE: Final = re.compile(
     r"\s*(?:(?P<default>DEFAULT)|RULE:(?P<pattern>(?:\\.|[^\\/])*)/(?P<replacement>(?:\\.|[^\\/])*)/(?P<case>[LU]?))\s*(?:,|\Z)"
 )
-_REPLACEMENT = re.compile(r"\\(?P<plain>.)|\$(?P<digits>[0-9]+)", re.DOTALL)
+_REPLACEMENT: Final = re.compile(r"\\(?P<plain>.)|\$(?P<digits>[0-9]+)", re.DOTALL)
 
 
 class Rule(NamedTuple):

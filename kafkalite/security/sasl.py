@@ -11,15 +11,15 @@ import hmac
 import secrets
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-PLAIN = "PLAIN"
-OAUTHBEARER = "OAUTHBEARER"
-TOKEN_SIZE_MAX = 64 * 1024
-REMEMBERED_MAX = 1000
+PLAIN: Final = "PLAIN"
+OAUTHBEARER: Final = "OAUTHBEARER"
+TOKEN_SIZE_MAX: Final = 64 * 1024
+REMEMBERED_MAX: Final = 1000
 """Passwords that were right, remembered so that they are not hashed again."""
 
 

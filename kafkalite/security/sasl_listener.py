@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import hmac
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.errors import ConfigError
 from kafkalite.logging import fields
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("kafkalite.security")
 
-_USER_PREFIX = "user_"
+_USER_PREFIX: Final = "user_"
 
 
 class Users:

@@ -18,7 +18,7 @@ import hashlib
 import hmac
 import re
 import secrets
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.model import ScramCredential
 from kafkalite.security.sasl import Refused
@@ -26,31 +26,31 @@ from kafkalite.security.sasl import Refused
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 """Mechanism → its hash."""
-ITERATIONS_MIN = 4096
-ITERATIONS_MAX = 16384
+ITERATIONS_MIN: Final = 4096
+ITERATIONS_MAX: Final = 16384
 """What Kafka lets an administrator choose."""
-CLIENT_ITERATIONS_MAX = 1_000_000
+CLIENT_ITERATIONS_MAX: Final = 1_000_000
 """A server that asks a client for more wants its time."""
-MESSAGE_SIZE_MAX = 64 * 1024
+MESSAGE_SIZE_MAX: Final = 64 * 1024
 
-_NAME = rb"(?:[^\x00,=]|=2C|=3D)+"
-_EXTENSIONS = rb"(?P<extensions>(?:,[A-Za-z]=[^\x00,]+|,[A-Za-z]{2,}=[^\x00,]+)*)"
-_CLIENT_FIRST = re.compile(
+_NAME: Final = rb"(?:[^\x00,=]|=2C|=3D)+"
+_EXTENSIONS: Final = rb"(?P<extensions>(?:,[A-Za-z]=[^\x00,]+|,[A-Za-z]{2,}=[^\x00,]+)*)"
+_CLIENT_FIRST: Final = re.compile(
     rb"n,(?:a=(?P<authzid>" + _NAME + rb"))?,(?P<bare>n=(?P<name>" + _NAME + rb"),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+)"
     + _EXTENSIONS + rb")"
 )  # fmt: skip
-_CLIENT_FINAL = re.compile(
+_CLIENT_FINAL: Final = re.compile(
     rb"(?P<without_proof>c=(?P<channel>[A-Za-z0-9+/=]+),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+)"
     + _EXTENSIONS.replace(b"?P<extensions>", b"?:")
     + rb"),p=(?P<proof>[A-Za-z0-9+/=]+)"
 )
-_SERVER_FIRST = re.compile(
+_SERVER_FIRST: Final = re.compile(
     rb"r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+),s=(?P<salt>[A-Za-z0-9+/=]+),i=(?P<iterations>[1-9][0-9]{0,9})(?:,.*)?",
     re.DOTALL,
 )
-_SERVER_FINAL = re.compile(rb"v=(?P<signature>[A-Za-z0-9+/=]+)(?:,.*)?", re.DOTALL)
+_SERVER_FINAL: Final = re.compile(rb"v=(?P<signature>[A-Za-z0-9+/=]+)(?:,.*)?", re.DOTALL)
 
 
 def salted_password(mechanism: str, password: bytes, salt: bytes, iterations: int) -> bytes:

@@ -4,21 +4,26 @@ A file is known by its first bytes, as Java does: `30` is PKCS#12 whatever the t
 format, `-----` PEM. Every problem is a ConfigError that names the setting. May block; not for network workers.
 """
 
+from __future__ import annotations
+
 import os
 import re
 import stat
 import time
-from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from kafkalite._native.tls.tls_context import STORE_SIZE_MAX, KeyStore, TrustStore
 from kafkalite.errors import ConfigError
-from kafkalite.settings.areas.tls import TlsSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kafkalite.settings.areas.tls import TlsSettings
 
 T = TypeVar("T")
 
-_JKS = b"\xfe\xed\xfe\xed"
-_PEM_BLOCK = re.compile(r"\s*-----BEGIN (?P<what>[A-Z0-9 ]+)-----(?P<body>[^-]*)-----END (?P=what)-----\s*")
+_JKS: Final = b"\xfe\xed\xfe\xed"
+_PEM_BLOCK: Final = re.compile(r"\s*-----BEGIN (?P<what>[A-Z0-9 ]+)-----(?P<body>[^-]*)-----END (?P=what)-----\s*")
 
 
 class FileStamp(NamedTuple):

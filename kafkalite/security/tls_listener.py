@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite._native.tls import tls_context
 from kafkalite._native.tls.tls_context import TlsContext
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("kafkalite.security")
 
-FILES_INTERVAL_S = 10.0
+FILES_INTERVAL_S: Final = 10.0
 """How often changed files are looked for."""
-EXPIRY_WARNING_S = 14 * 86400
+EXPIRY_WARNING_S: Final = 14 * 86400
 """A certificate that ends sooner is told once a day."""
-DAY_S = 86400.0
-RSA_BITS_FAST_MAX = 3072
+DAY_S: Final = 86400.0
+RSA_BITS_FAST_MAX: Final = 3072
 """A handshake with a larger key takes a network worker milliseconds."""
-_TLS13_PREFIXES = ("TLS_AES_", "TLS_CHACHA20_POLY1305_")
+_TLS13_PREFIXES: Final = ("TLS_AES_", "TLS_CHACHA20_POLY1305_")
 
 
 def tell_kept(listener: str, error: StartupError) -> None:

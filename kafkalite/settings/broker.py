@@ -5,14 +5,14 @@ Each field is one setting; the key is the field's name with dots for underscores
 BrokerConfig; a change makes a new one. How texts are read is in `kafkalite.settings.rows`.
 """
 
+from __future__ import annotations
+
 import os
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 from kafkalite.errors import ConfigError
-from kafkalite.model import Endpoint
 from kafkalite.settings.areas.classic import ClassicRows, named_as_given, parse_map, translate
 from kafkalite.settings.areas.cleaner import CleanerRows
 from kafkalite.settings.areas.connections import ConnectionRows
@@ -44,6 +44,11 @@ from kafkalite.settings.rows import (
     to_text,
 )
 from kafkalite.settings.topic_rows import BROKER_SYNONYMS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from kafkalite.model import Endpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -185,10 +190,10 @@ class BrokerConfig(
         return ordered_synonyms(key, names, self.dynamic_texts, written, self.static_texts, defaults)
 
 
-BROKER_SETTINGS: dict[str, Setting] = collect(BrokerConfig)
+BROKER_SETTINGS: Final[dict[str, Setting]] = collect(BrokerConfig)
 BrokerConfig.TABLE = BROKER_SETTINGS
 
-_ALIASES = {alias: key for key, row in BROKER_SETTINGS.items() for alias in row.aliases}
+_ALIASES: Final = {alias: key for key, row in BROKER_SETTINGS.items() for alias in row.aliases}
 
 
 def _known_texts(texts: Mapping[str, str], notes: list[str]) -> dict[str, str]:

@@ -4,18 +4,21 @@ Most are accepted with a line in the log, since ignoring them changes nothing a 
 or a policy that would silently not be there: those are refused.
 """
 
+from __future__ import annotations
+
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.errors import ConfigError
 from kafkalite.settings.areas.tls import RELOADABLE
 from kafkalite.settings.listener_keys import listener_key
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kafkalite.settings.rows import Setting
 
-_REFUSED = {
+_REFUSED: Final = {
     "create.topic.policy.class.name": "Java policy classes cannot be loaded, so the policy would not be obeyed",
     "alter.config.policy.class.name": "Java policy classes cannot be loaded, so the policy would not be obeyed",
     "principal.builder.class": "Java classes cannot be loaded; ssl.principal.mapping.rules makes principals of names",
@@ -28,10 +31,10 @@ _REFUSED = {
 }
 """Key → why it cannot be ignored."""
 
-_CALLBACK_KEY = "sasl.server.callback.handler.class"
-_CALLBACK_KNOWN = ".OAuthBearerValidatorCallbackHandler"
+_CALLBACK_KEY: Final = "sasl.server.callback.handler.class"
+_CALLBACK_KNOWN: Final = ".OAuthBearerValidatorCallbackHandler"
 
-_PREFIXES: dict[str, str] = {
+_PREFIXES: Final[dict[str, str]] = {
     "ssl.provider": "TLS is OpenSSL's",
     "ssl.secure.random.implementation": "TLS is OpenSSL's",
     "ssl.keymanager.algorithm": "TLS is OpenSSL's",
@@ -107,7 +110,7 @@ _PREFIXES: dict[str, str] = {
 }
 """Key, or beginning of keys, → why it means nothing here."""
 
-_DYNAMIC = frozenset(
+_DYNAMIC: Final = frozenset(
     {
         *("background.threads", "max.connection.creation.rate", "metric.reporters", "num.replica.fetchers"),
         *("leader.replication.throttled.rate", "follower.replication.throttled.rate"),
@@ -115,11 +118,11 @@ _DYNAMIC = frozenset(
     }
 )
 """Those that Kafka takes while it runs."""
-KEPT_SIZE_MAX = 32_767
+KEPT_SIZE_MAX: Final = 32_767
 """Characters of a name and its value that mean nothing here and are kept all the same; of a value in Kafka."""
-KEPT_COUNT_MAX = 1000
+KEPT_COUNT_MAX: Final = 1000
 
-_PATTERN = re.compile("|".join(re.escape(prefix) for prefix in sorted(_PREFIXES, key=len, reverse=True)))
+_PATTERN: Final = re.compile("|".join(re.escape(prefix) for prefix in sorted(_PREFIXES, key=len, reverse=True)))
 
 
 def refuse_foreign(key: str, text: str) -> None:
@@ -131,7 +134,7 @@ def refuse_foreign(key: str, text: str) -> None:
         raise ConfigError(key, _REFUSED[_CALLBACK_KEY])
 
 
-def known_dynamic(texts: Mapping[str, str], table: "Mapping[str, Setting]") -> dict[str, str]:
+def known_dynamic(texts: Mapping[str, str], table: Mapping[str, Setting]) -> dict[str, str]:
     """Those of the broker settings changed while it runs that the table has; the others are kept and do nothing.
 
     ConfigError for a setting that is read at start alone, and for more than is kept.

@@ -1,7 +1,13 @@
 """Keys that belong to one listener, `listener.name.<listener>.…`: of TLS, and of SASL and its mechanisms. Pure."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from kafkalite.settings.areas import sasl, tls
-from kafkalite.settings.rows import Setting
+
+if TYPE_CHECKING:
+    from kafkalite.settings.rows import Setting
 
 
 def listener_key(full: str) -> tuple[str, str] | None:

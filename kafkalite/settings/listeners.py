@@ -11,26 +11,31 @@ Pure functions on text: nothing is looked up or bound here, apart from the machi
 bound on every interface and advertised nowhere.
 """
 
+from __future__ import annotations
+
 import re
 import socket
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.errors import ConfigError
 from kafkalite.model import Endpoint
 
-KEY = "listeners"
-ADVERTISED_KEY = "advertised.listeners"
-MAP_KEY = "listener.security.protocol.map"
-PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
-_SHORT = {"SASL": "SASL_PLAINTEXT"}
+KEY: Final = "listeners"
+ADVERTISED_KEY: Final = "advertised.listeners"
+MAP_KEY: Final = "listener.security.protocol.map"
+PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+_SHORT: Final = {"SASL": "SASL_PLAINTEXT"}
 """Names that say their protocol, unless the map says otherwise."""
 
-_LISTENER = re.compile(
+_LISTENER: Final = re.compile(
     r"(?P<name>[A-Za-z][A-Za-z0-9_]*|[Ss][Aa][Ss][Ll]\+[Ss][Ss][Ll])://(?P<host>\[[0-9A-Fa-f:.]+(%\w+)?\]|[A-Za-z0-9._-]*):(?P<port>-?[0-9]{1,5})/?"
 )
-_EVERYWHERE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104  # compared with, not bound
+_EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104  # compared with, not bound
 
 
 @dataclass(frozen=True, slots=True)

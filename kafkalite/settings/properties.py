@@ -1,10 +1,15 @@
 """Java's .properties syntax, as text and as a file: where most settings come from. Any thread."""
 
+from __future__ import annotations
+
 import re
-from collections.abc import Iterable
-from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.errors import StartupError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
 
 
 def read_properties(path: Path) -> dict[str, str]:
@@ -30,9 +35,9 @@ def parse_properties(text: str, source: str = "configuration") -> dict[str, str]
     return values
 
 
-_PROPERTY = re.compile(r"(?P<key>(?:[^\s=:\\]|\\.)*)\s*[=:]?\s*(?P<value>.*)", re.DOTALL)
-_ESCAPE = re.compile(r"\\(u(?P<hex>.{0,4})|(?P<character>.)|$)", re.DOTALL)
-_ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_PROPERTY: Final = re.compile(r"(?P<key>(?:[^\s=:\\]|\\.)*)\s*[=:]?\s*(?P<value>.*)", re.DOTALL)
+_ESCAPE: Final = re.compile(r"\\(u(?P<hex>.{0,4})|(?P<character>.)|$)", re.DOTALL)
+_ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def _logical_lines(text: str) -> Iterable[tuple[int, str]]:

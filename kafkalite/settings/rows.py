@@ -5,33 +5,37 @@ come as text from a .properties file, the command line or an AlterConfigs reques
 in. Everything here is immutable, so any thread may use it. Which settings exist and what they do is left to others.
 """
 
+from __future__ import annotations
+
 import difflib
 import inspect
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.errors import ConfigError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
 Value = bool | int | float | str | tuple[str, ...] | None
 
-INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
-MINUTE_MS = 60_000
-HOUR_MS = 3_600_000
-DAY_MS = 86_400_000
-KIB = 1024
-MIB = 1024 * KIB
-GIB = 1024 * MIB
+INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
+MINUTE_MS: Final = 60_000
+HOUR_MS: Final = 3_600_000
+DAY_MS: Final = 86_400_000
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+GIB: Final = 1024 * MIB
 
-_INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
-WRITTEN_DEFAULT = "min.insync.replicas"
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,20}")
+WRITTEN_DEFAULT: Final = "min.insync.replicas"
 """The setting that Kafka 4.1 writes down as the cluster's when it first starts, with its static value."""
-_METADATA_KEY = "setting"
+_METADATA_KEY: Final = "setting"
 
 
 class ConfigType(IntEnum):
@@ -79,7 +83,7 @@ class Effect(Enum):
     NONE = "none"
 
 
-NONE = Effect.NONE
+NONE: Final = Effect.NONE
 
 
 class ConfigSynonym(NamedTuple):

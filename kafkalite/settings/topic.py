@@ -3,10 +3,11 @@
 Frozen, so any thread may read them; a change makes a new object.
 """
 
+from __future__ import annotations
+
 import functools
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from kafkalite.errors import ConfigError
 from kafkalite.settings.broker import BROKER_SETTINGS, BrokerConfig
@@ -21,6 +22,9 @@ from kafkalite.settings.rows import (
     parse_all,
 )
 from kafkalite.settings.topic_rows import TOPIC_SETTINGS, TopicRows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

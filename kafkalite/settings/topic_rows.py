@@ -1,6 +1,9 @@
 """Rows of a topic's settings table, with the broker settings that their defaults come from."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import Final
 
 from kafkalite.settings.rows import (
     BOOLEAN,
@@ -21,9 +24,9 @@ from kafkalite.settings.rows import (
     setting,
 )
 
-CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
-TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
-VALIDATIONS = ("full", "header")
+CODECS: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
+VALIDATIONS: Final = ("full", "header")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)
@@ -283,8 +286,8 @@ class TopicRows:
     )
 
 
-TOPIC_SETTINGS: dict[str, Setting] = collect(TopicRows)
-BROKER_SYNONYMS: dict[str, list[str]] = {
+TOPIC_SETTINGS: Final[dict[str, Setting]] = collect(TopicRows)
+BROKER_SYNONYMS: Final[dict[str, list[str]]] = {
     key: [name for name, _ in row.broker_keys] for row in TOPIC_SETTINGS.values() for key, _ in row.broker_keys
 }
 """Broker setting → those that the same topic setting's default may come from, the one that counts first."""

@@ -15,7 +15,7 @@ import difflib
 import json
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.client import Security, parse_bootstrap
 from kafkalite.errors import StartupError
@@ -24,10 +24,10 @@ from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition, topi
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-TRIGGER_DELAY_S = 15 * 60.0
-UNITS_S = {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
+TRIGGER_DELAY_S: Final = 15 * 60.0
+UNITS_S: Final = {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
 
 
 class OptionError(ValueError):
@@ -161,10 +161,10 @@ class StreamOptions:
         return parsed
 
 
-WITHOUT_EFFECT = ("groupIdPrefix", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs")
+WITHOUT_EFFECT: Final = ("groupIdPrefix", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs")
 """Of that connector, and meaningless here: no consumer group is joined, and look-ups are repeated by the client."""
 
-REFUSED = {
+REFUSED: Final = {
     "kafka.auto.offset.reset": "say startingOffsets instead: the query keeps track of its offsets itself",
     "kafka.key.deserializer": "keys are bytes; decode the column",
     "kafka.value.deserializer": "values are bytes; decode the column",
@@ -173,8 +173,8 @@ REFUSED = {
 }
 """Name → why it is refused, in every query."""
 
-OF_STREAMS = "it belongs to streaming queries"
-REFUSED_BY_BATCHES = {
+OF_STREAMS: Final = "it belongs to streaming queries"
+REFUSED_BY_BATCHES: Final = {
     "kafka.group.id": "a batch query has no consumer group: nothing is committed for it",
     **dict.fromkeys(
         (
@@ -187,12 +187,12 @@ REFUSED_BY_BATCHES = {
         OF_STREAMS,
     ),
 }
-REFUSED_BY_STREAMS = {
+REFUSED_BY_STREAMS: Final = {
     **dict.fromkeys(("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets"), "a streaming query has no end"),
     "pushdown": "Spark hands the filters of batch queries alone to a source",
 }
 
-KNOWN = (
+KNOWN: Final = (
     "assign", "subscribe", "subscribePattern", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets",
     "startingOffsetsByTimestampStrategy", "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets",
     "failOnDataLoss", "includeHeaders", "minPartitions", "maxBytesPerPartition", "kafkaConsumer.pollTimeoutMs",
@@ -310,7 +310,7 @@ def servers_and_client(given: GivenOptions) -> tuple[str, tuple[tuple[str, Any],
     return servers, tuple(sorted(options.items(), key=lambda item: item[0]))
 
 
-CLIENT_TIMES = {
+CLIENT_TIMES: Final = {
     "kafka.request.timeout.ms": "request_timeout_s",
     "kafka.default.api.timeout.ms": "retry_timeout_s",
     "kafka.retry.backoff.ms": "retry_backoff_s",

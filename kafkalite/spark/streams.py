@@ -16,7 +16,7 @@ Thread rule: functions; what with_store gives belongs to one query.
 from __future__ import annotations
 
 import time as clock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 START, END, COUNT = "start", "end", "count"
-JOINS = ("inner", "left")
+JOINS: Final = ("inner", "left")
 
 
 def window_counts(

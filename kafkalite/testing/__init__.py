@@ -20,16 +20,19 @@ Without pytest, `kafkalite.testing.KafkaBroker` is the same broker. docs/testing
 Only pytest is imported here until a fixture is used, since every pytest run with kafkalite installed loads this file.
 """
 
+from __future__ import annotations
+
 import re
 import secrets
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import pytest
 
 from kafkalite.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from kafkalite.schema_registry.server import RegistryServer
     from kafkalite.testing.broker import KafkaBroker as KafkaBroker
     from kafkalite.testing.faults import Fault as Fault
@@ -40,12 +43,12 @@ __getattr__, __dir__ = lazy_names(
     __name__, {"Fault": "kafkalite.testing.faults", "KafkaBroker": "kafkalite.testing.broker"}
 )
 
-TEST_NAME_SIZE_MAX = 150
+TEST_NAME_SIZE_MAX: Final = 150
 """Characters of the test's name that go into its topic's; a topic name has 249 at most."""
-INI_SETTINGS = "kafkalite_settings"
-FLUSH = "flush.on.acks.all"
-_BROKER = pytest.StashKey["KafkaBroker"]()
-_IN_FORCE = pytest.StashKey[set[str]]()
+INI_SETTINGS: Final = "kafkalite_settings"
+FLUSH: Final = "flush.on.acks.all"
+_BROKER: Final = pytest.StashKey["KafkaBroker"]()
+_IN_FORCE: Final = pytest.StashKey[set[str]]()
 
 
 class TopicFactory(Protocol):
@@ -68,7 +71,7 @@ def kafka_broker_settings() -> Mapping[str, object]:
 @pytest.fixture(scope="session")
 def kafka_broker(
     kafka_broker_settings: Mapping[str, object], tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
-) -> Iterator["KafkaBroker"]:
+) -> Iterator[KafkaBroker]:
     """A running broker; `kafka_broker.bootstrap_servers` is its address."""
     from kafkalite.settings.broker import BrokerConfig
     from kafkalite.testing.broker import KafkaBroker
@@ -88,7 +91,7 @@ def kafka_broker(
 
 
 @pytest.fixture
-def kafka_topic_factory(kafka_broker: "KafkaBroker", request: pytest.FixtureRequest) -> TopicFactory:
+def kafka_topic_factory(kafka_broker: KafkaBroker, request: pytest.FixtureRequest) -> TopicFactory:
     """Makes fresh topics, named after the test: `kafka_topic_factory(3, retention_ms=1000)`.
 
     They stay until the broker goes, so that a client still closing down meets no surprise.
@@ -110,7 +113,7 @@ def kafka_topic(kafka_topic_factory: TopicFactory) -> str:
 
 
 @pytest.fixture(scope="session")
-def kafka_registry(kafka_broker: "KafkaBroker") -> Iterator["RegistryServer"]:
+def kafka_registry(kafka_broker: KafkaBroker) -> Iterator[RegistryServer]:
     """A running schema registry, kept in `kafka_broker`; `kafka_registry.url` is its address.
 
     Needs the extra `registry`. Faults of Produce and Fetch concern it too: it is a client of the broker.

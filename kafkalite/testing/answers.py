@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 TEXT: Final = "a fault that the test asked for"
 
-_TOPICS = {"topics": ("topics",), "partitions": ("partitions", "partition_indexes")}
+_TOPICS: Final = {"topics": ("topics",), "partitions": ("partitions", "partition_indexes")}
 LISTS: Final[Mapping[int, Mapping[str, tuple[str, ...]]]] = {
     api.PRODUCE: {"responses": ("topic_data",), "partition_responses": ("partition_data",)},
     api.FETCH: {"responses": ("topics",), "partitions": ("partitions",)},

@@ -119,7 +119,7 @@ class BrokerRegistration:
             zookeeper.close(self._client)
             self._client = None
 
-    # ---- the registry thread ----------------------------------------------------------------------------------------
+    # --- the registry thread ------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         session = 0

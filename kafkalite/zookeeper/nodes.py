@@ -14,17 +14,17 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kafkalite.zookeeper.topic_filter import filter_of
 
-BROKER_IDS = "/brokers/ids"
-BROKER_TOPICS = "/brokers/topics"
-CONSUMERS = "/consumers"
+BROKER_IDS: Final = "/brokers/ids"
+BROKER_TOPICS: Final = "/brokers/topics"
+CONSUMERS: Final = "/consumers"
 
-_PARTITION = re.compile(r"(\d+)-(\d+)")
-_FILTER = re.compile(r"([*!])(\d+)[*!](.*)", re.DOTALL)
-_HOST = re.compile(r"[^:/\s]+")
+_PARTITION: Final = re.compile(r"(\d+)-(\d+)")
+_FILTER: Final = re.compile(r"([*!])(\d+)[*!](.*)", re.DOTALL)
+_HOST: Final = re.compile(r"[^:/\s]+")
 
 
 class NodeError(ValueError):

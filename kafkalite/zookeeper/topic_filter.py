@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import ClassVar, Final
 
-_NAMES_ONLY = re.compile(r"[A-Za-z0-9\-|]+")
+_NAMES_ONLY: Final = re.compile(r"[A-Za-z0-9\-|]+")
 
 
 class TopicFilter(ABC):

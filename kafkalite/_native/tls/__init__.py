@@ -1,5 +1,7 @@
 """OpenSSL as the broker uses it: a listener's certificates, and a connection's session."""
 
+from __future__ import annotations
+
 from kafkalite._native import with_other_build
 
 with_other_build(__path__, "tls")

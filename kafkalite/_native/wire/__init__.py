@@ -1,5 +1,7 @@
 """Kafka's bytes: fields, error codes, the record batch, columns of records, the protocol's messages."""
 
+from __future__ import annotations
+
 from kafkalite._native import with_other_build
 
 with_other_build(__path__, "wire")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.classic.errors import ClassicError, InvalidConfig
 from kafkalite.cli import CommandError, Formatter, Parser, UsageError
@@ -20,7 +20,7 @@ from kafkalite.zookeeper.session import ZooKeeperError
 if TYPE_CHECKING:
     from types import ModuleType
 
-TOOLS = {
+TOOLS: Final = {
     "console-producer": ("console", "send lines of standard input"),
     "console-consumer": ("console", "print messages of topics"),
     "producer-shell": ("shells", "send lines, with a properties file"),

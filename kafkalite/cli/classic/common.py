@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.classic.config import CODECS
 from kafkalite.cli import UsageError
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-SESSION_TIMEOUT_S = 30.0
-CONNECTION_TIMEOUT_S = 10.0
-ZOOKEEPER_DEFAULT = "127.0.0.1:2181"
+SESSION_TIMEOUT_S: Final = 30.0
+CONNECTION_TIMEOUT_S: Final = 10.0
+ZOOKEEPER_DEFAULT: Final = "127.0.0.1:2181"
 
-_SERVER = re.compile(r"(?:kafka|tcp)://([^:/\s]+):(\d+)/?")
+_SERVER: Final = re.compile(r"(?:kafka|tcp)://([^:/\s]+):(\d+)/?")
 
 
 class Server(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import sys
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from kafkalite import plugins
 from kafkalite.classic.config import LARGEST, SMALLEST, ConsumerConfig, ProducerConfig
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-GZIP = 1
-GROUP_NUMBER_MAX = 100_000
+GZIP: Final = 1
+GROUP_NUMBER_MAX: Final = 100_000
 
 
 def console_producer_arguments(parser: argparse.ArgumentParser) -> None:

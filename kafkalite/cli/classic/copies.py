@@ -7,7 +7,7 @@ import logging
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.classic.config import SMALLEST, ConsumerConfig, ProducerConfig
 from kafkalite.classic.consumer import Consumer
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-REPLAY_GROUP = "replay-log-producer"
-REPLAY_TIMEOUT_MS = 10_000
+REPLAY_GROUP: Final = "replay-log-producer"
+REPLAY_TIMEOUT_MS: Final = 10_000
 
 
 def replay_arguments(parser: argparse.ArgumentParser) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.classic import wire
 from kafkalite.classic.config import ConsumerConfig
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
     from kafkalite.zookeeper.nodes import BrokerNode
 
-LABEL_WIDTH = 20
-GIB = 1 << 30
-EARLIEST = "earliest"
-LATEST = "latest"
-CONNECT_TIMEOUT_S = 2.0
+LABEL_WIDTH: Final = 20
+GIB: Final = 1 << 30
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+CONNECT_TIMEOUT_S: Final = 2.0
 
 
 def offset_checker_arguments(parser: argparse.ArgumentParser) -> None:

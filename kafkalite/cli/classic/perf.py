@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.classic import wire
 from kafkalite.classic.config import LARGEST, SMALLEST, ConsumerConfig, ProducerConfig
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
     from kafkalite.classic.stream import KafkaStream
 
-MIB = 1 << 20
-DATE_FORMAT = "yyyy-MM-dd HH:mm:ss:SSS"
-CONSUMER_TIMEOUT_MS = 5000
-MESSAGES_MAX = 2**63 - 1
-GROUP_NUMBER_MAX = 100_000
+MIB: Final = 1 << 20
+DATE_FORMAT: Final = "yyyy-MM-dd HH:mm:ss:SSS"
+CONSUMER_TIMEOUT_MS: Final = 5000
+MESSAGES_MAX: Final = 2**63 - 1
+GROUP_NUMBER_MAX: Final = 100_000
 
-_JAVA_DATE = (
+_JAVA_DATE: Final = (
     ("yyyy", "%Y"), ("MM", "%m"), ("dd", "%d"), ("HH", "%H"), ("mm", "%M"), ("ss", "%S"),
 )  # fmt: skip
 
@@ -169,7 +169,7 @@ def _produce(thread_number: int, config: ProducerConfig, arguments: argparse.Nam
     report.add(size, sends * per_send)
 
 
-_CONSUMED = ("fetch.size", "data.consumed.in.MB", "MB.sec", "data.consumed.in.nMsg", "nMsg.sec")
+_CONSUMED: Final = ("fetch.size", "data.consumed.in.MB", "MB.sec", "data.consumed.in.nMsg", "nMsg.sec")
 
 
 def consumer_perf_arguments(parser: argparse.ArgumentParser) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.classic.config import ConsumerConfig, ProducerConfig
 from kafkalite.classic.consumer import Consumer
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from kafkalite.classic.stream import KafkaStream
 
-EMPTY_PAUSE_S = 0.1
+EMPTY_PAUSE_S: Final = 0.1
 
 
 def producer_shell_arguments(parser: argparse.ArgumentParser) -> None:

@@ -204,7 +204,7 @@ class Admin:
         """Sets some dynamic settings of a broker; None takes a change back."""
         self._alter(lambda: self._broker(node_id), RESOURCE_BROKER, str(node_id), values, validate_only)
 
-    # --- inside ------------------------------------------------------------------------------------------------------
+    # --- inside -------------------------------------------------------------------------------------------------------
 
     @property
     def _timeout_ms(self) -> int:

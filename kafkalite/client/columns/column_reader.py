@@ -97,7 +97,7 @@ class ColumnReader:
         """The Arrow schema of what `read` gives."""
         return schema_of(self.columns)
 
-    # --- reading -----------------------------------------------------------------------------------------------------
+    # --- reading ------------------------------------------------------------------------------------------------------
 
     def read(self, topic: str, partition: int, start: int, end: int, *, topic_id: bytes | None = None) -> Iterator[Any]:
         """The records with start <= offset < end as pyarrow.RecordBatches, in order.
@@ -170,7 +170,7 @@ class ColumnReader:
                 f"topic {topic} was made anew: its id is {uuid_text(found)}, not {uuid_text(topic_id)}",
             )
 
-    # --- planning ----------------------------------------------------------------------------------------------------
+    # --- planning -----------------------------------------------------------------------------------------------------
 
     def offsets_for(self, partitions: Iterable[TopicPartition], at: str | int) -> dict[TopicPartition, int]:
         """An offset in each partition: `at` is "earliest", "latest" (as the isolation sees it), or a time in ms.

@@ -100,7 +100,7 @@ class ColumnWriter:
         """Records acknowledged so far."""
         return self.producer.record_count
 
-    # --- where to ----------------------------------------------------------------------------------------------------
+    # --- where to -----------------------------------------------------------------------------------------------------
 
     def _by_topic(self, rows: Rows, topic: str | None) -> Iterator[tuple[str, RecordColumns, NDArray[np.int64] | None]]:
         """The rows of each topic, order kept. A topic that `write` was given counts for all."""

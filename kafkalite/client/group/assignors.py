@@ -84,7 +84,7 @@ class CooperativeStickyAssignor:
         }
 
 
-ASSIGNORS: dict[str, Assignor] = {
+ASSIGNORS: Final[dict[str, Assignor]] = {
     assignor.name: assignor for assignor in (RangeAssignor(), CooperativeStickyAssignor())
 }
 

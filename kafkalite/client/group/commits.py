@@ -80,7 +80,7 @@ class Commits:
         self._under_way.clear()
         self._client.close_lane(self._lane)
 
-    # --- sending -----------------------------------------------------------------------------------------------------
+    # --- sending ------------------------------------------------------------------------------------------------------
 
     def commit(
         self, offsets: Mapping[TopicPartition, CommittedOffset], identity: GroupIdentity, timeout_s: float
@@ -188,7 +188,7 @@ class Commits:
                     return error_for(row.error_code, f"{topic.name}-{row.partition_index}")
         return None
 
-    # --- fetching ----------------------------------------------------------------------------------------------------
+    # --- fetching -----------------------------------------------------------------------------------------------------
 
     def fetch(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
         """What is committed, -1 where nothing is. Asked once; KafkaError with a code of PASSING: ask again later.

@@ -139,7 +139,7 @@ class GroupReader:
         self._one_thread = OneThread(f"the reader of group {group_id}")
         self._membership = Membership(client, self._settings, self._one_thread.bell.ring)
 
-    # --- its end -----------------------------------------------------------------------------------------------------
+    # --- its end ------------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         return self
@@ -177,7 +177,7 @@ class GroupReader:
             self._commits.drain()
             self._forget(self._holdings.owned)
 
-    # --- reading -----------------------------------------------------------------------------------------------------
+    # --- reading ------------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Chunk]:
         """Chunks until somebody closes the reader; each counts as handed out when it is."""
@@ -221,7 +221,7 @@ class GroupReader:
             if not held and deadline is not None and time.monotonic() >= deadline:
                 return
 
-    # --- the group ---------------------------------------------------------------------------------------------------
+    # --- the group ----------------------------------------------------------------------------------------------------
 
     def _serve_group(self) -> None:
         membership = self._membership
@@ -323,7 +323,7 @@ class GroupReader:
         self._reader.add(starts)
         self._holdings.begin(starts)
 
-    # --- committing --------------------------------------------------------------------------------------------------
+    # --- committing ---------------------------------------------------------------------------------------------------
 
     def commit(self, offsets: Offsets | None = None, *, timeout_s: float | None = None) -> None:
         """Commits what was handed out, or these offsets of owned partitions, and waits until it is done. CommitFailed.
@@ -411,7 +411,7 @@ class GroupReader:
         with self._one_thread.entered():
             return self._client.with_retries(ask)
 
-    # --- where it stands ---------------------------------------------------------------------------------------------
+    # --- where it stands ----------------------------------------------------------------------------------------------
 
     @property
     def assignment(self) -> list[TopicPartition]:

@@ -37,7 +37,7 @@ class Holdings:
         self._chunks: deque[Chunk] = deque()
         """Read, and not handed out."""
 
-    # --- partitions --------------------------------------------------------------------------------------------------
+    # --- partitions ---------------------------------------------------------------------------------------------------
 
     def take(self, keys: set[TopicPartition], now: float) -> None:
         """These are owned from now on."""
@@ -60,7 +60,7 @@ class Holdings:
             self.positions.pop(key, None)
             self._committed.pop(key, None)
 
-    # --- chunks ------------------------------------------------------------------------------------------------------
+    # --- chunks -------------------------------------------------------------------------------------------------------
 
     def hold(self, chunks: Iterable[Chunk]) -> bool:
         """Keeps these after what is held; whether there is a record to hand out.
@@ -89,7 +89,7 @@ class Holdings:
         self._chunks = deque(chunk for chunk in self._chunks if chunk.partition not in keys)
         return dropped
 
-    # --- commits -----------------------------------------------------------------------------------------------------
+    # --- commits ------------------------------------------------------------------------------------------------------
 
     def uncommitted(self) -> dict[TopicPartition, CommittedOffset]:
         """The positions that are not committed yet."""

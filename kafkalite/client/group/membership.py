@@ -142,7 +142,7 @@ class Membership:
         self._thread = threading.Thread(target=self._run, name=f"kafkalite-member-{settings.group_id}", daemon=True)
         self._thread.start()
 
-    # --- for the owner -----------------------------------------------------------------------------------------------
+    # --- for the owner ------------------------------------------------------------------------------------------------
 
     @property
     def phase(self) -> Phase:
@@ -202,7 +202,7 @@ class Membership:
         self._bell.ring()
         self._thread.join(timeout_s)
 
-    # --- the thread --------------------------------------------------------------------------------------------------
+    # --- the thread ---------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
@@ -275,7 +275,7 @@ class Membership:
                 self._coordinator.note(answer.error_code)
                 return answer
 
-    # --- entering a generation ---------------------------------------------------------------------------------------
+    # --- entering a generation ----------------------------------------------------------------------------------------
 
     def _enter(self) -> None:
         """Joins and syncs until there is an assignment, or no point in trying."""
@@ -401,7 +401,7 @@ class Membership:
             logger.warning("group %s: subscription of %s: %s", self._settings.group_id, row.member_id, error)
             return Subscription(())
 
-    # --- staying in it -----------------------------------------------------------------------------------------------
+    # --- staying in it ------------------------------------------------------------------------------------------------
 
     def _beat(self) -> None:
         identity = self._identity

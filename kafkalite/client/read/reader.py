@@ -162,7 +162,7 @@ class Reader:
         self._client.close_lane(self._lane)
         self._batches.close()
 
-    # --- what is read ------------------------------------------------------------------------------------------------
+    # --- what is read -------------------------------------------------------------------------------------------------
 
     @property
     def partitions(self) -> list[TopicPartition]:
@@ -244,7 +244,7 @@ class Reader:
                 error, position.error = position.error, None
                 raise error
 
-    # --- asking ------------------------------------------------------------------------------------------------------
+    # --- asking -------------------------------------------------------------------------------------------------------
 
     def _send_all(self) -> None:
         """Sees to it that each leader of an unfinished partition has a fetch under way."""
@@ -317,7 +317,7 @@ class Reader:
             ready = {key.data for key, _ in selector.select(limit_s)}
         return [connection for connection in self._sent if connection in ready or connection.overdue]
 
-    # --- taking ------------------------------------------------------------------------------------------------------
+    # --- taking -------------------------------------------------------------------------------------------------------
 
     def _take(self, connection: Connection) -> Iterator[Chunk]:
         asked = self._sent.pop(connection)

@@ -301,7 +301,7 @@ class Producer:
         self._settle()
         self._raise_failure()
 
-    # --- transactions ------------------------------------------------------------------------------------------------
+    # --- transactions -------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Producer]:
@@ -426,7 +426,7 @@ class Producer:
                 connection.request(API_VERSIONS, ApiVersionsRequest(), version_max=API_VERSIONS_BARE)
         self._unanswered.clear()
 
-    # --- sending -----------------------------------------------------------------------------------------------------
+    # --- sending ------------------------------------------------------------------------------------------------------
 
     def _pending(self) -> bool:
         return any(self._in_flight.values()) or any(stream.waiting for stream in self._streams.values())
@@ -487,7 +487,7 @@ class Producer:
             self._unanswered.add(connection)
             self._delivered(batch, -1)
 
-    # --- answers -----------------------------------------------------------------------------------------------------
+    # --- answers ------------------------------------------------------------------------------------------------------
 
     def _collect(self, connection: Connection) -> None:
         """Takes every answer that is owed on one connection."""
@@ -577,7 +577,7 @@ class Producer:
             delivery.end_offset = base_offset + batch.count
         self._backoff_s = self._client.retry_backoff_s
 
-    # --- failures ----------------------------------------------------------------------------------------------------
+    # --- failures -----------------------------------------------------------------------------------------------------
 
     def _recover(self, key: TopicPartition | None, error: Exception) -> None:
         """After a lost connection or a missing leader: a pause, then again, as long as the batches may wait."""

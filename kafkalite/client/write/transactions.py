@@ -120,7 +120,7 @@ class ProducerTransactions:
         self._resumed = False
         """Whether the open transaction was begun elsewhere, so that its partitions are not known here."""
 
-    # --- life --------------------------------------------------------------------------------------------------------
+    # --- life ---------------------------------------------------------------------------------------------------------
 
     def initialise(self) -> None:
         """Takes the transactional id: an older producer is fenced, its open transaction aborted."""
@@ -202,7 +202,7 @@ class ProducerTransactions:
             return spoilt
         return error
 
-    # --- what is part of it ------------------------------------------------------------------------------------------
+    # --- what is part of it -------------------------------------------------------------------------------------------
 
     def add(self, key: TopicPartition) -> None:
         """Before the first batch of a partition."""
@@ -294,7 +294,7 @@ class ProducerTransactions:
         """Up to where Produce may be spoken."""
         return self._version_max(PRODUCE)
 
-    # --- its end -----------------------------------------------------------------------------------------------------
+    # --- its end ------------------------------------------------------------------------------------------------------
 
     def end(self, *, commit: bool) -> bool:
         """Commits or aborts; whether the epoch is another now, so that sequences begin again.
@@ -330,7 +330,7 @@ class ProducerTransactions:
         """A new epoch, after which nothing that was lost on the way counts any more."""
         self._ask_for_epoch(recovering=True)
 
-    # --- asking ------------------------------------------------------------------------------------------------------
+    # --- asking -------------------------------------------------------------------------------------------------------
 
     def _until_done(self, ask: Callable[[], tuple[int, Any]], home: Coordinator, what: str) -> Any:
         """Repeats what passes; the answer, or what its error means for the transaction."""

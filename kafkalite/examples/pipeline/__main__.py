@@ -15,12 +15,12 @@ import signal
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-NEEDED = ("matplotlib", "pyarrow", "pyspark", "waitress")
+NEEDED: Final = ("matplotlib", "pyarrow", "pyspark", "waitress")
 EXIT_FAILURE, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 
 

@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -24,10 +24,10 @@ from kafkalite.examples.pipeline.visits import PATHS, SUBJECT, TOPIC, WINDOW_S, 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-TICK_S = 0.05
-FLUSH_S = 1.0
-REPORT_INTERVAL_S = 2.0
-VISITORS = 10_000
+TICK_S: Final = 0.05
+FLUSH_S: Final = 1.0
+REPORT_INTERVAL_S: Final = 2.0
+VISITORS: Final = 10_000
 
 
 class Visits:

@@ -16,17 +16,17 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import kafkalite
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PACKAGE_PARENT = Path(kafkalite.__file__).resolve().parent.parent
-POLL_S = 0.1
-STOP_TIMEOUT_S = 20.0
-QUOTED = 2000
+PACKAGE_PARENT: Final = Path(kafkalite.__file__).resolve().parent.parent
+POLL_S: Final = 0.1
+STOP_TIMEOUT_S: Final = 20.0
+QUOTED: Final = 2000
 """Characters of a failed part's output."""
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from kafkalite.examples.pipeline.run import Outcome
 
-GOAL_S = 10.0
+GOAL_S: Final = 10.0
 """The Kafka paper's: from producers in the live data centre to the offline cluster's loaded data."""
 WIDTH, HEIGHT, DPI = 8.0, 7.0, 85
 

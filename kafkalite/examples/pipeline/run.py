@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.avro import RegistryClient
 from kafkalite.client import Client
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-PIPELINE = "kafkalite.examples.pipeline"
-MIRROR = "offline"
-SERVERS = ("web1", "web2")
-WARM_UP_RATE = 100.0
+PIPELINE: Final = "kafkalite.examples.pipeline"
+MIRROR: Final = "offline"
+SERVERS: Final = ("web1", "web2")
+WARM_UP_RATE: Final = 100.0
 """Visits a second, for one second, before the others: the first batch of a query starts Spark's Python workers."""
-SPARK = ("--master", MASTER, "--conf", f"spark.driver.extraJavaOptions={JAVA_OPTIONS}")
-LOCAL = "kafka://127.0.0.1:0"
+SPARK: Final = ("--master", MASTER, "--conf", f"spark.driver.extraJavaOptions={JAVA_OPTIONS}")
+LOCAL: Final = "kafka://127.0.0.1:0"
 
 
 @dataclass(frozen=True, slots=True)

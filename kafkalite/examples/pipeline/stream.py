@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.examples.pipeline.visits import JAVA_OPTIONS, MASTER, SUBJECT, TOPIC
 from kafkalite.spark.avro import decode_avro
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from kafkalite.spark.load import Published
 
-READY_TIMEOUT_S = 120.0
-POLL_S = 0.1
-SETTINGS = {
+READY_TIMEOUT_S: Final = 120.0
+POLL_S: Final = 0.1
+SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.log.level": "ERROR",
     "spark.driver.memory": "1g",

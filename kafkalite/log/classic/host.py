@@ -8,14 +8,14 @@ Thread rule: `dropped`, `reason` and `code_without_log` are called by network wo
 the I/O pool.
 """
 
+from __future__ import annotations
+
 import logging
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from kafkalite import chance
 from kafkalite._native.classic import classic_log as native
 from kafkalite._native.classic.message_set import ANY_PARTITION
-from kafkalite._native.log.log_core import LogSlice
 from kafkalite.acls import CLUSTER_NAME, AclOperation, ResourceType
 from kafkalite.errors import ErrorCode, KafkaError, TopicAlreadyExists
 from kafkalite.log.classic.log import OFFSETS_EARLIEST, OFFSETS_LATEST, ClassicLog
@@ -23,12 +23,15 @@ from kafkalite.logging import fields
 from kafkalite.model import INTERNAL_TOPICS, topic_name_error
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kafkalite._native.log.log_core import LogSlice
     from kafkalite._native.serve.topic_table import Topic, TopicTable
     from kafkalite.settings.broker import BrokerConfig
 
-_LOG = logging.getLogger("kafkalite.classic")
+logger = logging.getLogger("kafkalite.classic")
 
-WRONG_PARTITION = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+WRONG_PARTITION: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 """0.7's name of code 3. All of its codes are the first of today's table, some under another name."""
 
 
@@ -36,15 +39,15 @@ class Topics(Protocol):
     """What is asked of the log manager."""
 
     @property
-    def config(self) -> "BrokerConfig": ...
+    def config(self) -> BrokerConfig: ...
 
     @property
-    def table(self) -> "TopicTable": ...
+    def table(self) -> TopicTable: ...
 
     @property
-    def topics(self) -> "Mapping[str, Topic]": ...
+    def topics(self) -> Mapping[str, Topic]: ...
 
-    def create_topic(self, name: str, partition_count: int, overrides: dict[str, str]) -> "Topic": ...
+    def create_topic(self, name: str, partition_count: int, overrides: dict[str, str]) -> Topic: ...
 
 
 class Authorizer(Protocol):
@@ -77,7 +80,7 @@ class ClassicHost:
 
     def dropped(self, log: ClassicLog) -> None:
         """A set with a message larger than max.message.size was dropped; the connection lives on, as in 0.7.2."""
-        _LOG.warning(
+        logger.warning(
             "a message set is dropped: a message is larger than max.message.size",
             extra=fields(log=log.name, max_message_size=log.message_size_max),
         )
@@ -112,7 +115,7 @@ class ClassicHost:
             raise ValueError(self.reason(log, error))
         return (log, end_offset) if flush_due else None
 
-    def _topic(self, name: bytes, asker: Asker | None) -> "Topic":
+    def _topic(self, name: bytes, asker: Asker | None) -> Topic:
         topic = self._logs.table.get(name)
         if topic is not None:
             return topic
@@ -175,7 +178,7 @@ def _text(name: bytes) -> str | None:
         return None
 
 
-def _log_of(topic: "Topic", partition: int) -> ClassicLog:
+def _log_of(topic: Topic, partition: int) -> ClassicLog:
     """The log of a classic topic's partition; ValueError when it is not there or of another format."""
     if not 0 <= partition < len(topic.partitions):
         raise ValueError(f"partition {partition} of topic {topic.name}, which has {len(topic.partitions)}")

@@ -9,16 +9,16 @@ in 0.7: bytes are served as they are, and a range may begin and end anywhere.
 Thread rule: PartitionLog's.
 """
 
+from __future__ import annotations
+
 import errno
 import itertools
 import logging
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite._native.classic import classic_log as native
 from kafkalite._native.classic.message_set import MessageSetError
-from kafkalite._native.log.log_core import LogSlice
 from kafkalite._native.log.producers import ProducerTable
-from kafkalite._native.log.record_format import RecordFormat
 from kafkalite._native.log.segment import READ_DEFER, Segment, SegmentUnreadable
 from kafkalite.errors import ErrorCode, error_for
 from kafkalite.log import files
@@ -28,12 +28,16 @@ from kafkalite.log.producer_state import Captured, ProducerState
 from kafkalite.logging import fields
 from kafkalite.model import OffsetAndTimestamp
 from kafkalite.record.message_set import check_deep, fit_wrappers
-from kafkalite.settings.topic import TopicConfig
 
-_LOG = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from kafkalite._native.log.log_core import LogSlice
+    from kafkalite._native.log.record_format import RecordFormat
+    from kafkalite.settings.topic import TopicConfig
 
-OFFSETS_LATEST = -1
-OFFSETS_EARLIEST = -2
+logger = logging.getLogger(__name__)
+
+OFFSETS_LATEST: Final = -1
+OFFSETS_EARLIEST: Final = -2
 
 
 class SetInfo(NamedTuple):
@@ -104,7 +108,7 @@ class ClassicLog(PartitionLog):
         """Whether nothing was ever written: then there is no file, and 0.7 knows no log."""
         return not self.active.has_file and self.log_end_offset == 0
 
-    # ---- append -----------------------------------------------------------------------------------------------------
+    # --- append -------------------------------------------------------------------------------------------------------
 
     def append_set(self, data: bytes) -> SetInfo:
         """Appends a message set, blocking where need be; KafkaError: MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, storage."""
@@ -122,7 +126,7 @@ class ClassicLog(PartitionLog):
                 data, size_max=self.services.decompressed_size_max, depth_max=self.services.nesting_max
             )
         except MessageSetError as error:
-            _LOG.warning("a message set is refused", extra=fields(log=self.name, reason=str(error)))
+            logger.warning("a message set is refused", extra=fields(log=self.name, reason=str(error)))
             return ErrorCode.CORRUPT_MESSAGE, 0, None
         if summary.outer_count == 1 and summary.message_count <= summary.valid_size:
             return 0, summary.message_count, None
@@ -147,7 +151,7 @@ class ClassicLog(PartitionLog):
         super()._roll_locked()
         self._flush_due(self.log_end_offset)
 
-    # ---- flush ------------------------------------------------------------------------------------------------------
+    # --- flush --------------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
         """As of a PartitionLog; what is on the disk then can be seen, and who waits for it is told."""
@@ -163,7 +167,7 @@ class ClassicLog(PartitionLog):
         if self.flushed_offset > seen:
             self.wake_listeners()
 
-    # ---- reading ----------------------------------------------------------------------------------------------------
+    # --- reading ------------------------------------------------------------------------------------------------------
 
     def read_range(self, offset: int, size_max: int) -> bytes:
         """A copy of the visible bytes from `offset` on, up to size_max of one segment; KafkaError. May block."""

@@ -9,9 +9,11 @@ A wrapper that holds more messages than it has bytes cannot be addressed so: app
 was copied in is an error, never left out. Everything here blocks, and takes no lock.
 """
 
+from __future__ import annotations
+
 import logging
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalite._native.classic.classic_log import make_batch
 from kafkalite._native.classic.message_set import PARTIAL, Message, MessageIterator, MessageSetError, encode
@@ -24,18 +26,18 @@ if TYPE_CHECKING:
     from kafkalite._native.log.segment import Segment
     from kafkalite.log.partition_log import PartitionLog
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
-CHUNK_SIZE_MIN = 64 * 1024
+CHUNK_SIZE_MIN: Final = 64 * 1024
 """Bytes read at a time, at least."""
-RECORD_OVERHEAD = 16
+RECORD_OVERHEAD: Final = 16
 """What a record is reckoned to need beside its payload, in bytes."""
 
 
 class BatchView:
     """What one fetch reads: fills up to `size_max` bytes of records, from `offset` on."""
 
-    def __init__(self, log: "PartitionLog", offset: int, size_max: int) -> None:
+    def __init__(self, log: PartitionLog, offset: int, size_max: int) -> None:
         self._log = log
         self._wanted = offset
         self._size_max = size_max
@@ -52,7 +54,7 @@ class BatchView:
                 at = self._read_chunk(segment_at(log, at), at)
         except MessageSetError as error:
             if not self._records:
-                _LOG.warning("messages cannot be read", extra=fields(log=log.name, reason=str(error)))
+                logger.warning("messages cannot be read", extra=fields(log=log.name, reason=str(error)))
                 return ErrorCode.CORRUPT_MESSAGE, b""
         except SegmentUnreadable as error:
             log.unreadable(error)
@@ -61,7 +63,7 @@ class BatchView:
             return (ErrorCode.OFFSET_OUT_OF_RANGE if self._wanted < log.log_start_offset else -1), b""
         return 0, make_batch(self._records, self._last_offset) if self._records else b""
 
-    def _read_chunk(self, segment: "Segment", at: int) -> int:
+    def _read_chunk(self, segment: Segment, at: int) -> int:
         """Takes in the messages of one chunk; the offset to go on at."""
         end = min(segment.size, self._log.flushed_offset - segment.base_offset)
         position = self._log.position_of_offset(segment, at)
@@ -75,7 +77,7 @@ class BatchView:
             start = behind
         return max(start, at + 1)
 
-    def _chunk(self, segment: "Segment", position: int, end: int) -> bytes:
+    def _chunk(self, segment: Segment, position: int, end: int) -> bytes:
         """Bytes from a message on, the whole of it in any case."""
         size = min(max(self._size_max, CHUNK_SIZE_MIN), end - position)
         data = segment.read_bytes(position, size)
@@ -110,13 +112,13 @@ class BatchView:
         return True
 
 
-def unwrapped(wrapper: Message, offset: int, log: "PartitionLog") -> list[Message]:
+def unwrapped(wrapper: Message, offset: int, log: PartitionLog) -> list[Message]:
     """The messages in a wrapper; MessageSetError where they cannot have offsets of their own, or it is damaged."""
     services = log.services
     entry = encode([wrapper])
     inner = list(messages(entry, offset, size_max=services.decompressed_size_max, depth_max=services.nesting_max))
     if len(inner) > len(entry):
-        _LOG.warning(
+        logger.warning(
             "a compressed message holds more messages than bytes, so not each can have an offset",
             extra=fields(log=log.name, offset=offset, size=len(entry), count=len(inner)),
         )
@@ -124,7 +126,7 @@ def unwrapped(wrapper: Message, offset: int, log: "PartitionLog") -> list[Messag
     return inner
 
 
-def segment_at(log: "PartitionLog", offset: int) -> "Segment":
+def segment_at(log: PartitionLog, offset: int) -> Segment:
     """The segment in which an offset lies, the first one for what lies before."""
     segments = log.segments
     return next((s for s in reversed(segments) if s.base_offset <= offset), segments[0])

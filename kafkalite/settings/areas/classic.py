@@ -5,23 +5,28 @@ is another name for it (RENAMED); what has no newer key, or another default, is 
 of the broker's table. Pure functions on text; any thread.
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import logging
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.errors import ConfigError
 from kafkalite.settings.rows import HOUR_MS, MINUTE_MS, ConfigType, Effect, Value, attribute_of, setting
 
-_LOG = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
-PORT_DEFAULT = "6667"
+logger = logging.getLogger(__name__)
+
+PORT_DEFAULT: Final = "6667"
 """Of a broker of 0.7 whose file has none."""
-TODAYS_PORT = "9092"
+TODAYS_PORT: Final = "9092"
 """Beside 0.7's port, for today's clients."""
 
-RENAMED: dict[str, tuple[str, int]] = {
+RENAMED: Final[dict[str, tuple[str, int]]] = {
     "brokerid": ("node.id", 1),
     "num.threads": ("num.network.threads", 1),
     "socket.send.buffer": ("socket.send.buffer.bytes", 1),
@@ -34,7 +39,7 @@ RENAMED: dict[str, tuple[str, int]] = {
 }
 """0.7's key → ours, and by what its number is multiplied."""
 
-_SOURCES: dict[str, tuple[str | None, int, tuple[str, ...]]] = {
+_SOURCES: Final[dict[str, tuple[str | None, int, tuple[str, ...]]]] = {
     "flush.messages": (None, 1, ("log.flush.interval",)),
     "flush.ms": (
         "topic.flush.intervals.ms",
@@ -190,7 +195,7 @@ def parse_map(text: str) -> Mapping[str, int]:
     for pair in filter(None, (item.strip() for item in text.split(","))):
         topic, separator, number = pair.rpartition(":")
         if not separator or not topic or not number.strip().isdecimal():
-            _LOG.warning("%r is no topic:number pair, ignored", pair)
+            logger.warning("%r is no topic:number pair, ignored", pair)
         else:
             found[topic.strip()] = int(number)
     return found

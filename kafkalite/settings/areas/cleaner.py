@@ -1,5 +1,7 @@
 """Rows of the broker's settings table: the threads that compact logs, and defaults of topics' compaction."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 from kafkalite.settings.rows import BOOLEAN, DAY_MS, DOUBLE, INT, INT64_MAX, KIB, LONG, MIB, setting

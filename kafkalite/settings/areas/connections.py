@@ -1,5 +1,7 @@
 """Rows of the broker's settings table: bounds of connections, of requests and of fetch sessions."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 from kafkalite.settings.rows import INT, INT32_MAX, KIB, LONG, MIB, MINUTE_MS, STRING, setting

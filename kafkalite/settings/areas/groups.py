@@ -1,5 +1,7 @@
 """Rows of the broker's settings table: consumer groups of both protocols, and `__consumer_offsets`."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 from kafkalite.settings.rows import INT, INT32_MAX, LIST, LONG, MIB, MINUTE_MS, NONE, SHORT, setting

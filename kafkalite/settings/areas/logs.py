@@ -4,6 +4,8 @@ What a topic may have for itself stands in `kafkalite.settings.topic_rows`; comp
 `kafkalite.settings.areas.cleaner`.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 from kafkalite.settings.rows import (

@@ -1,11 +1,14 @@
 """Rows of the broker's settings table about who may do what."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import Final
 
 from kafkalite.errors import ConfigError
 from kafkalite.settings.rows import BOOLEAN, STRING, setting
 
-STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 """Kafka's class, whose name switches permissions on here as there."""
 
 

@@ -8,20 +8,24 @@
 What is nearer counts. Pure functions on text; any thread.
 """
 
+from __future__ import annotations
+
 import re
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from kafkalite.errors import ConfigError
 from kafkalite.settings.rows import BOOLEAN, INT, LIST, LONG, PASSWORD, STRING, Setting, collect, parse_all, setting
 
-MECHANISMS_KEY = "sasl.enabled.mechanisms"
-JAAS_KEY = "sasl.jaas.config"
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+MECHANISMS_KEY: Final = "sasl.enabled.mechanisms"
+JAAS_KEY: Final = "sasl.jaas.config"
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 """Those that are served."""
 
-_LISTENER_KEY = re.compile(
+_LISTENER_KEY: Final = re.compile(
     rf"listener\.name\.(?P<name>[^.]+)\.(?:(?P<mechanism>{'|'.join(map(str.lower, MECHANISMS))})\.)?(?P<key>.+)"
 )
 
@@ -86,8 +90,8 @@ class SaslSettings(SaslRows):
     """Those that hold for one listener, or for one of its mechanisms."""
 
 
-SASL_SETTINGS: dict[str, Setting] = collect(SaslRows)
-JAAS_ROW = Setting(
+SASL_SETTINGS: Final[dict[str, Setting]] = collect(SaslRows)
+JAAS_ROW: Final = Setting(
     key=JAAS_KEY,
     type=PASSWORD,
     default=None,

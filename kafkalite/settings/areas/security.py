@@ -1,5 +1,7 @@
 """Rows of the broker's settings table about who clients are and what they may do; TLS and SASL are beside it."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 from kafkalite.settings.rows import INT, LONG, MIB, setting

@@ -1,5 +1,7 @@
 """Rows of the broker's settings table: who it is, what it binds, where its data lives, its threads."""
 
+from __future__ import annotations
+
 import os
 from dataclasses import dataclass
 

@@ -7,19 +7,23 @@ What a listener has of its own counts before what all have. While the broker run
 of these the stores (RELOADABLE). Pure functions on text; any thread.
 """
 
+from __future__ import annotations
+
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Final, Self
 
 from kafkalite.errors import ConfigError
 from kafkalite.settings.rows import BOOLEAN, LIST, PASSWORD, STRING, Setting, collect, parse_all, setting
 
-PROTOCOLS = ("TLSv1.2", "TLSv1.3")
-"""Versions that are served, the oldest first."""
-STORE_TYPES = ("JKS", "PKCS12", "PEM")
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
-RELOADABLE = frozenset(
+PROTOCOLS: Final = ("TLSv1.2", "TLSv1.3")
+"""Versions that are served, the oldest first."""
+STORE_TYPES: Final = ("JKS", "PKCS12", "PEM")
+
+RELOADABLE: Final = frozenset(
     {
         "ssl.keystore.type",
         "ssl.keystore.location",
@@ -35,7 +39,7 @@ RELOADABLE = frozenset(
 )
 """What may change while the broker runs, on a listener of its own."""
 
-_LISTENER_KEY = re.compile(r"listener\.name\.(?P<name>[^.]+)\.(?P<key>ssl\..+)")
+_LISTENER_KEY: Final = re.compile(r"listener\.name\.(?P<name>[^.]+)\.(?P<key>ssl\..+)")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)
@@ -131,7 +135,7 @@ class TlsSettings(TlsRows):
         return served[0], served[-1]
 
 
-TLS_SETTINGS: dict[str, Setting] = collect(TlsRows)
+TLS_SETTINGS: Final[dict[str, Setting]] = collect(TlsRows)
 
 
 def listener_key(full: str) -> tuple[str, str] | None:

@@ -1,5 +1,7 @@
 """Rows of the broker's settings table: idempotent producers, transactions and `__transaction_state`."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 from kafkalite.settings.rows import DAY_MS, HOUR_MS, INT, MIB, MINUTE_MS, NONE, SHORT, setting

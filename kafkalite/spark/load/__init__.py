@@ -12,6 +12,8 @@ Thread rule: functions; several loads, streams and compactions of one directory 
 are in.
 """
 
+from __future__ import annotations
+
 from kafkalite.load.compaction import compact as compact
 from kafkalite.load.contents import dataset as dataset
 from kafkalite.load.contents import files as files

@@ -1,5 +1,7 @@
 """`python -m kafkalite.spark.load` is `kafkalite load`."""
 
+from __future__ import annotations
+
 import sys
 
 from kafkalite.cli import main

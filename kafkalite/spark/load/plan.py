@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.client import ISOLATIONS, split_by_size
 from kafkalite.errors import OffsetOutOfRange
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kafkalite.load.manifest import LoadState
     from kafkalite.spark.options import SourceOptions
 
-REMEDY = 'on_data_loss="skip" (--on-data-loss skip) loads what is left'
+REMEDY: Final = 'on_data_loss="skip" (--on-data-loss skip) loads what is left'
 
 
 class LoadRound(NamedTuple):

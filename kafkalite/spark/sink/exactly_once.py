@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.client import Client, ClientError, ColumnWriter
 from kafkalite.errors import InvalidProducerEpoch, InvalidTxnState, KafkaError, ProducerFenced
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from kafkalite.spark.sink.options import SinkOptions
     from kafkalite.spark.sink.writing import WriteTask
 
-MARKER_WAIT_S = 60.0
+MARKER_WAIT_S: Final = 60.0
 """Besides the time a transaction has: how long a coordinator may take to end it."""
-TAKEN = (ProducerFenced, InvalidProducerEpoch, InvalidTxnState)
+TAKEN: Final = (ProducerFenced, InvalidProducerEpoch, InvalidTxnState)
 """What a transaction meets that was ended by somebody else."""
 
 

@@ -24,7 +24,7 @@ import contextlib
 import json
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
     from kafkalite.client import Client, Producer
     from kafkalite.record.columns import BytesColumn
 
-PREFIX = "kafkalite.spark."
-SETTINGS = {"cleanup.policy": "compact", "segment.bytes": str(1024 * 1024)}
+PREFIX: Final = "kafkalite.spark."
+SETTINGS: Final = {"cleanup.policy": "compact", "segment.bytes": str(1024 * 1024)}
 """Small segments: compaction leaves the last one alone, and a new worker reads the topic from its start."""
-KEPT_MAX = 64
+KEPT_MAX: Final = 64
 """Queries of which a thread remembers what it has read."""
-HASH_MAX = 2**31 - 1
+HASH_MAX: Final = 2**31 - 1
 
 _kept = threading.local()
 """A worker process runs many tasks of a query one after the other, and each reads only what is new."""

@@ -12,7 +12,7 @@ Thread rule: pure functions and frozen values.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.record.compression import Codec
 from kafkalite.spark.options import (
@@ -27,8 +27,8 @@ from kafkalite.spark.options import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-HEADERS = "array<struct<key:string,value:binary>>"
-TYPES = {
+HEADERS: Final = "array<struct<key:string,value:binary>>"
+TYPES: Final = {
     "key": ("string", "binary"),
     "value": ("string", "binary"),
     "headers": (HEADERS,),
@@ -36,17 +36,17 @@ TYPES = {
     "partition": ("int",),
 }
 """What each column that is written may be, as Spark writes types; the order is that of messages."""
-ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
+ACKS: Final = {"all": -1, "-1": -1, "1": 1, "0": 0}
 AT_LEAST_ONCE, EXACTLY_ONCE = "at-least-once", "exactly-once"
-TRANSACTION_TIMEOUT_S = 300.0
+TRANSACTION_TIMEOUT_S: Final = 300.0
 """A transaction is open from the first row of a task until all tasks of the batch are done."""
-IN_FLIGHT_MAX = 5
+IN_FLIGHT_MAX: Final = 5
 
-WITHOUT_EFFECT = ("includeHeaders", "kafka.linger.ms", "kafka.buffer.memory", "kafka.max.block.ms")
+WITHOUT_EFFECT: Final = ("includeHeaders", "kafka.linger.ms", "kafka.buffer.memory", "kafka.max.block.ms")
 """Headers are written where there is a column of them; batches are made of columns, with nothing to linger for."""
-OF_SPARK = ("checkpointLocation", "queryName")
+OF_SPARK: Final = ("checkpointLocation", "queryName")
 """A query's own, which Spark hands to its sink as well."""
-REFUSED = {
+REFUSED: Final = {
     "kafka.key.serializer": "keys are written as they are, string or binary",
     "kafka.value.serializer": "values are written as they are, string or binary",
     "kafka.interceptor.classes": "there are no interceptors here, and they could break the query",
@@ -54,7 +54,7 @@ REFUSED = {
     "path": "rows go to topics: say option topic, or have a column topic",
 }
 """Name → why it is refused."""
-KNOWN = (
+KNOWN: Final = (
     "topic", "delivery", "failOnMarkerLoss", *WITHOUT_EFFECT, *OF_SPARK, "kafka.bootstrap.servers", "kafka.client.id",
     *CLIENT_TIMES, "kafka.acks", "kafka.enable.idempotence", "kafka.compression.type",
     "kafka.batch.size", "kafka.delivery.timeout.ms", "kafka.max.in.flight.requests.per.connection",

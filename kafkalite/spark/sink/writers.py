@@ -9,7 +9,7 @@ Thread rule: a writer is pickled to the workers, so it holds options and nothing
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from kafkalite.spark.sink.options import SinkOptions
 
-QUERY = "sql.streaming.queryId"
-BATCH = "streaming.sql.batchId"
+QUERY: Final = "sql.streaming.queryId"
+BATCH: Final = "streaming.sql.batchId"
 """Properties of a job that belongs to a streaming query; the id is the one in its checkpoint."""
 
 

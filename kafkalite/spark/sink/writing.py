@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.client import Client, ClientError, ColumnWriter
 from kafkalite.errors import KafkaError
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from kafkalite.spark.sink.options import SinkOptions
 
-WRITERS_MAX = 16
+WRITERS_MAX: Final = 16
 """Settings of which a thread keeps a writer; beyond that the oldest is closed."""
-WRITER_AGE_S_MAX = 300.0
+WRITER_AGE_S_MAX: Final = 300.0
 """After that a writer is recreated, and sees partitions that were added."""
 
 _kept = threading.local()

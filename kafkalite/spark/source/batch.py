@@ -15,7 +15,7 @@ planner to the workers, so it holds no connection.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import (
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql.datasource import Filter
 
-HEADERS_TYPE = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
-TYPES = {
+HEADERS_TYPE: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+TYPES: Final = {
     "key": BinaryType(),
     "value": BinaryType(),
     "topic": StringType(),

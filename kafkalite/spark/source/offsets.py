@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.model import OFFSET_LATEST, TopicPartition
 from kafkalite.spark.options import OptionError
@@ -109,7 +109,7 @@ def checked_ranges(
     return found, losses
 
 
-REMEDY = "begin at offsets that are there, or set failOnDataLoss to false to read what is left"
+REMEDY: Final = "begin at offsets that are there, or set failOnDataLoss to false to read what is left"
 
 
 # --- how much at once -------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.client import ISOLATIONS, Client, split_by_size
 from kafkalite.errors import OffsetOutOfRange
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
     from kafkalite.spark.options import ClientSettings, SourceOptions, Subscription
     from kafkalite.spark.source.offsets import Positions
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
-EVERYTHING = Narrowing()
-TASK_SIZE = 128 * 1024 * 1024
+EVERYTHING: Final = Narrowing()
+TASK_SIZE: Final = 128 * 1024 * 1024
 """Bytes of the log that a task reads, unless maxBytesPerPartition says otherwise: as Spark takes files. Each further
 task costs about 40 ms of its own."""
-TASK_SIZE_MIN = 32 * 1024 * 1024
+TASK_SIZE_MIN: Final = 32 * 1024 * 1024
 """With fewer bytes than cores could share, tasks become smaller, but not smaller than this."""
-TASKS_PER_CORE = 4
+TASKS_PER_CORE: Final = 4
 """So many that none is waited for long in the end."""
-CLIENTS_MAX = 16
+CLIENTS_MAX: Final = 16
 """Clusters, or settings for one, of which a thread keeps connections; beyond that the oldest are closed."""
 
 _kept = threading.local()
@@ -118,7 +118,7 @@ def plan_tasks(client: Client, options: SourceOptions, narrowing: Narrowing = EV
     latest = look_up(dict.fromkeys(keys, OFFSET_LATEST))
     ranges, losses = checked_ranges(starts, ends, earliest, latest, fail_on_data_loss=options.fail_on_data_loss)
     for loss in losses:
-        log.warning("%s; failOnDataLoss is false, so what is left is read", loss)
+        logger.warning("%s; failOnDataLoss is false, so what is left is read", loss)
     pieces = split_ranges(client, ranges, options)
     ids = {name: None if row.topic_id == ZERO_UUID else row.topic_id for name, row in topics.items()}
     return [ReadTask(piece, ids[piece.key.topic]) for piece in pieces]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.spark.options import INT64_MAX
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     Positions = Mapping[TopicPartition, int]
 
-EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +137,6 @@ def microseconds(moment: dt.datetime) -> Any:
     return None if moment.tzinfo is None else (moment - EPOCH) // dt.timedelta(microseconds=1)
 
 
-COMPARISONS = ("GreaterThan", "GreaterThanOrEqual", "LessThan", "LessThanOrEqual")
-RULES = {"topic": by_topic, "partition": by_partition, "offset": by_offset, "timestamp": by_timestamp}
+COMPARISONS: Final = ("GreaterThan", "GreaterThanOrEqual", "LessThan", "LessThanOrEqual")
+RULES: Final = {"topic": by_topic, "partition": by_partition, "offset": by_offset, "timestamp": by_timestamp}
 """Column → what a filter of it says."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kafkalite.spark.options import SourceOptions
     from kafkalite.spark.source.plan import ReadTask
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @functools.cache
@@ -75,16 +75,16 @@ def what_is_left(reader: ColumnReader, task: ReadTask) -> Iterator[Any]:
                 yield batch
             break
         except (InconsistentTopicId, UnknownTopicOrPartition) as error:
-            log.warning("offsets %d to %d of %s are gone: %s", at, end, key, error)
+            logger.warning("offsets %d to %d of %s are gone: %s", at, end, key, error)
             break
         except (OffsetOutOfRange, RangeUnavailable):
             earliest = reader.offsets_for([key], "earliest")[key]
             latest = reader.offsets_for([key], "latest")[key]
             if at < earliest:
-                log.warning("offsets %d to %d of %s have aged out", at, min(earliest, end), key)
+                logger.warning("offsets %d to %d of %s have aged out", at, min(earliest, end), key)
                 at = earliest
             elif latest < end:
-                log.warning("%s ends at offset %d: there is nothing up to %d", key, latest, end)
+                logger.warning("%s ends at offset %d: there is nothing up to %d", key, latest, end)
                 end = latest
             else:
                 raise

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.client import ISOLATIONS, Client, ClientError, split_by_size
 from kafkalite.errors import KafkaError, OffsetOutOfRange
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
     from kafkalite.spark.options import StreamOptions
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
-IDS = "@ids"
-COMMIT_TIMEOUT_S = 2.0
+IDS: Final = "@ids"
+COMMIT_TIMEOUT_S: Final = 2.0
 """What a group's coordinator may take: the query waits for it."""
-SETTLE_ATTEMPTS = 3
-SETTLE_S = 0.2
+SETTLE_ATTEMPTS: Final = 3
+SETTLE_S: Final = 0.2
 """How often, and after how long, a partition is looked at again that seems to have become shorter."""
-ESTIMATE_PIECE = 1 << 20
+ESTIMATE_PIECE: Final = 1 << 20
 """Bytes between the places at which an estimate of sizes may interpolate, at least."""
 
 
@@ -125,7 +125,7 @@ class StreamPlanner:
             fail_on_data_loss=self._source.fail_on_data_loss,
         )
         for loss in losses:
-            log.warning("%s; failOnDataLoss is false, so what is left is read", loss)
+            logger.warning("%s; failOnDataLoss is false, so what is left is read", loss)
         pieces = split_ranges(client, ranges, self._source)
         ids = {name: uuid_bytes(text) for name, text in last.ids.items()}
         return [ReadTask(piece, ids.get(piece.key.topic)) for piece in pieces]
@@ -155,7 +155,7 @@ class StreamPlanner:
             elif self._source.fail_on_data_loss:
                 raise DataLoss(f"{losses[0]}; {REMEDY}")
             else:
-                log.warning("%s; failOnDataLoss is false, so the query goes on with what is there", losses[0])
+                logger.warning("%s; failOnDataLoss is false, so the query goes on with what is there", losses[0])
         self._latest = found
         if self._bounded:
             self._target = found
@@ -192,7 +192,7 @@ class StreamPlanner:
                 try:
                     found[key] = split_by_size(client, key, starts[key], ends[key], target)
                 except OffsetOutOfRange:
-                    log.warning("offsets from %d on of %s aged out while a batch was planned", starts[key], key)
+                    logger.warning("offsets from %d on of %s aged out while a batch was planned", starts[key], key)
         sizes = {key: max(1, sum(piece.size for piece in pieces)) for key, pieces in found.items()}
         shares = fair_shares(sizes, limit, turn)
         cut = {key: end_at_size(found[key], share) for key, share in shares.items()}
@@ -211,7 +211,7 @@ class StreamPlanner:
             with Client(settings.bootstrap_servers, **options) as client:
                 client.groups.commit(group, at.offsets)
         except (KafkaError, ClientError) as error:
-            log.warning("the offsets of group %s could not be committed: %s", group, error)
+            logger.warning("the offsets of group %s could not be committed: %s", group, error)
         else:
             self._committed = dict(at.offsets)
 
