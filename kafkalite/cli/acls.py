@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import sys
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.acls import (
     CLUSTER_NAME,
@@ -43,21 +43,21 @@ if TYPE_CHECKING:
 
 Resource = tuple[ResourceType, str]
 
-ANY_HOST = "*"
-KINDS = {
+ANY_HOST: Final = "*"
+KINDS: Final = {
     "topic": ResourceType.TOPIC,
     "group": ResourceType.GROUP,
     "transactional_id": ResourceType.TRANSACTIONAL_ID,
     "delegation_token": ResourceType.DELEGATION_TOKEN,
     "user_principal": ResourceType.USER,
 }
-OPERATION_NAMES = {
+OPERATION_NAMES: Final = {
     operation.name.lower().replace("_", "-"): operation for operation in AclOperation if operation > AclOperation.ANY
 }
-FOR_PRODUCERS = (AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.CREATE)
-FOR_TRANSACTIONS = (AclOperation.WRITE, AclOperation.DESCRIBE)
-FOR_CONSUMERS = (AclOperation.READ, AclOperation.DESCRIBE)
-FIELDS = ("resource", "name", "pattern", "principal", "host", "operation", "permission")
+FOR_PRODUCERS: Final = (AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.CREATE)
+FOR_TRANSACTIONS: Final = (AclOperation.WRITE, AclOperation.DESCRIBE)
+FOR_CONSUMERS: Final = (AclOperation.READ, AclOperation.DESCRIBE)
+FIELDS: Final = ("resource", "name", "pattern", "principal", "host", "operation", "permission")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -119,7 +119,7 @@ def operation_name(text: str) -> str:
     return next((name for name in OPERATION_NAMES if name.replace("-", "") == plain), text)
 
 
-PATTERNS = ("literal", "prefixed", "any", "match")
+PATTERNS: Final = ("literal", "prefixed", "any", "match")
 
 
 def run(arguments: argparse.Namespace) -> int:

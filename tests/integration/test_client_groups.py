@@ -18,7 +18,7 @@ import pytest
 
 from kafkalite.broker import Broker
 from kafkalite.client import Client, CommitFailed, GroupReader
-from kafkalite.errors import FencedInstanceId, InconsistentGroupProtocol
+from kafkalite.errors import FencedInstanceId, InconsistentGroupProtocol, NonEmptyGroup
 from kafkalite.model import TopicPartition
 from tests.kit.processes.broker import BrokerProcess, wait_until
 
@@ -105,6 +105,12 @@ def test_members_join_and_leave(member: Callable[..., GroupReader], assignors: t
     assert [len(owned) for owned in share_out(first, second, third)] == [2, 2, 2]
     second.close()
     assert [len(owned) for owned in share_out(first, third)] == [3, 3]
+
+
+def test_a_group_with_members_is_not_deleted(member: Callable[..., GroupReader], bootstrap: str, topic: str) -> None:
+    share_out(member())
+    with Client(bootstrap) as client, pytest.raises(NonEmptyGroup):
+        client.groups.delete(f"group-{topic}")
 
 
 @pytest.mark.parametrize("assignors", STRATEGIES, ids=lambda names: names[0])
