@@ -107,13 +107,6 @@ def test_rooms_keep_their_contracts() -> None:
     assert result.returncode == 0, result.stdout
 
 
-KNOWN_CIRCLES = [
-    {"kafkalite.log.cleaner", "kafkalite.log.housekeeping", "kafkalite.log.manager"},
-    {"kafkalite.log.partition_log", "kafkalite.log.producer_state", "kafkalite.log.time_lookup"},
-]
-"""Parts of one room that need each other. One that was broken up leaves this list, and none may be added to it."""
-
-
 def name_of(path: Path) -> str:
     """The module that a file is."""
     parts = path.relative_to(ROOT).with_suffix("").parts
@@ -234,7 +227,7 @@ def test_the_product_knows_no_benchmarks_and_no_tests() -> None:
 
 
 def test_no_room_has_a_circle_in_it() -> None:
-    assert circles(sources()) == KNOWN_CIRCLES
+    assert circles(sources()) == []
 
 
 def test_a_circle_is_found() -> None:

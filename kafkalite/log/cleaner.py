@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from kafkalite._native.log.segment import Segment
     from kafkalite.executors import Worker
-    from kafkalite.log.manager import LogManager
+    from kafkalite.log.upkeep import LogDirectory
 
 logger = logging.getLogger(__name__)
 
@@ -80,10 +80,10 @@ class LogToClean:
 class LogCleaner:
     """Compacts the logs of one data directory."""
 
-    def __init__(self, manager: LogManager) -> None:
-        self._manager = manager
-        self._path = f"{manager.directory}/{files.CLEANER_OFFSETS_NAME}"
-        self._stopped = manager.executors.event()
+    def __init__(self, logs: LogDirectory) -> None:
+        self._logs = logs
+        self._path = f"{logs.directory}/{files.CLEANER_OFFSETS_NAME}"
+        self._stopped = logs.executors.event()
         self._lock = threading.Lock()
         self._offsets: dict[tuple[str, int], int] = {}
         self._busy: set[PartitionLog] = set()
@@ -100,10 +100,10 @@ class LogCleaner:
 
     def start(self) -> None:
         """Starts the threads."""
-        config = self._manager.config
+        config = self._logs.config
         if config.log_cleaner_enable:
             self._workers = [
-                self._manager.executors.worker(f"kafkalite-cleaner-{i}", self._turn)
+                self._logs.executors.worker(f"kafkalite-cleaner-{i}", self._turn)
                 for i in range(config.log_cleaner_threads)
             ]
             for worker in self._workers:
@@ -120,9 +120,9 @@ class LogCleaner:
         try:
             if self.clean_dirtiest():
                 return 0.0
-        except Exception:  # the other logs still need this thread
+        except Exception:
             logger.exception("cleaning failed")
-        return self._manager.config.log_cleaner_backoff_ms / 1000
+        return self._logs.config.log_cleaner_backoff_ms / 1000
 
     def _wait(self, seconds: float) -> None:
         self._stopped.wait(seconds)
@@ -190,7 +190,7 @@ class LogCleaner:
             if segment.flushed_size < segment.size and not self._flushed(log, segment):
                 return min(upper, segment.base_offset)
             if lag_ms > 0:
-                log.ensure_summary(segment)
+                log.indexes.ensure_summary(segment)
                 if segment.max_timestamp > now_ms - lag_ms:
                     return min(upper, segment.base_offset)
         return upper
@@ -206,7 +206,7 @@ class LogCleaner:
 
     def _take_dirtiest(self, now_ms: int) -> LogToClean | None:
         best: LogToClean | None = None
-        for log in self._manager.logs():
+        for log in self._logs.logs():
             if not log.config.compacted or log.offline or log.deleted or len(log.segments) < SLOT_COUNT_MIN:
                 continue
             with self._lock:
@@ -237,7 +237,7 @@ class LogCleaner:
 
     def clean_dirtiest(self) -> bool:
         """Compacts the dirtiest log that is due; whether there was one. May be called by a test."""
-        now_ms = self._manager.expiry_time.time_ms()
+        now_ms = self._logs.expiry_time.time_ms()
         chosen = self._take_dirtiest(now_ms)
         if chosen is None:
             return False
@@ -253,7 +253,7 @@ class LogCleaner:
 
     def limits(self) -> CompactionLimits:
         """What one thread may use."""
-        config = self._manager.config
+        config = self._logs.config
         threads = config.log_cleaner_threads
         return CompactionLimits(
             key_map_size=config.log_cleaner_dedupe_buffer_size // threads,
@@ -273,7 +273,7 @@ class LogCleaner:
             spend=lambda size: self._spend(log, size),
         )
         try:
-            self._manager.note_flushed(log, chosen.upper)
+            self._logs.note_flushed(log, chosen.upper)
             offset = compaction.run()
         except (CompactionStopped, SwapAbandoned) as reason:
             logger.info("compaction ended early", extra=fields(log=log.name, reason=str(reason)))
@@ -313,9 +313,9 @@ class LogCleaner:
         """Takes note of bytes moved; waits when that was faster than log.cleaner.io.max.bytes.per.second."""
         if self._stopped.is_set() or log.deleted or log.offline:
             raise CompactionStopped("the broker stops" if self._stopped.is_set() else "the log is gone")
-        now = self._manager.clock.monotonic()
+        now = self._logs.clock.monotonic()
         with self._lock:
-            seconds = size / self._manager.config.log_cleaner_io_max_bytes_per_second
+            seconds = size / self._logs.config.log_cleaner_io_max_bytes_per_second
             self._paid_until = max(self._paid_until, now) + seconds
             ahead = self._paid_until - now
         if ahead > THROTTLE_STEP:

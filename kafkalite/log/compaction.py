@@ -250,7 +250,7 @@ class Compaction:
 
     def _note_segment(self, keys: KeyMap, segment: Segment, transactions: Transactions) -> int | None:
         """None when all keys are in the map, otherwise the first offset that is not."""
-        position = self.log.position_of_offset(segment, self.first_dirty)
+        position = self.log.indexes.position_of_offset(segment, self.first_dirty)
         stop = PAUSE
         while stop != END:
             start = position

@@ -28,8 +28,8 @@ from kafkalite.logging import fields
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kafkalite.log.manager import LogManager
     from kafkalite.log.partition_log import PartitionLog
+    from kafkalite.log.upkeep import LogDirectory
 
 logger = logging.getLogger(__name__)
 
@@ -56,9 +56,9 @@ class Chore:
 class Housekeeper:
     """The housekeeping thread of one data directory."""
 
-    def __init__(self, manager: LogManager) -> None:
-        self._manager = manager
-        self._worker = manager.executors.worker("kafkalite-housekeeper", self._turn)
+    def __init__(self, logs: LogDirectory) -> None:
+        self._logs = logs
+        self._worker = logs.executors.worker("kafkalite-housekeeper", self._turn)
         self._lock = self._worker.lock
         self._stopping = False
         self._removals: list[tuple[float, str]] = []  # heap of (due, path), guarded by _lock
@@ -80,7 +80,7 @@ class Housekeeper:
 
     def remove_later(self, paths: list[str], delay_ms: int) -> None:
         """Has files or directories removed after a while."""
-        due = self._manager.clock.monotonic() + delay_ms / 1000
+        due = self._logs.clock.monotonic() + delay_ms / 1000
         with self._lock:
             for path in paths:
                 heapq.heappush(self._removals, (due, path))
@@ -94,7 +94,7 @@ class Housekeeper:
 
     def run_due(self) -> float:
         """Does everything that is due; seconds until something is again."""
-        now = self._manager.clock.monotonic()
+        now = self._logs.clock.monotonic()
         if not self._chores:
             self._chores = self._make_chores(now)
         with self._lock:
@@ -114,10 +114,10 @@ class Housekeeper:
         with self._lock:
             if self._removals:
                 due = min(due, self._removals[0][0])
-        return max(0.0, due - self._manager.clock.monotonic())
+        return max(0.0, due - self._logs.clock.monotonic())
 
     def _make_chores(self, now: float) -> list[Chore]:
-        config = self._manager.config
+        config = self._logs.config
         retention = config.log_retention_check_interval_ms / 1000
         checkpoint = max(config.log_flush_offset_checkpoint_interval_ms, 100) / 1000
         expiry = config.producer_id_expiration_check_interval_ms / 1000
@@ -145,21 +145,21 @@ class Housekeeper:
 
     def _dirty_logs(self) -> list[PartitionLog]:
         """In an order that does not change from run to run."""
-        return sorted(self._manager.dirty_logs, key=lambda log: (log.topic, log.partition))
+        return sorted(self._logs.dirty_logs, key=lambda log: (log.topic, log.partition))
 
     def flush_by_age(self) -> None:
         """Hands logs to the flusher whose oldest unflushed record has waited flush.ms."""
-        now = self._manager.clock.monotonic()
+        now = self._logs.clock.monotonic()
         for log in self._dirty_logs():
             since = log.unflushed_since
             if since and log.config.flush_ms <= (now - since) * 1000:
-                self._manager.flusher.submit(log, log.log_end_offset)
+                self._logs.flusher.submit(log, log.log_end_offset)
 
     def apply_retention(self) -> int:
         """Deletes what may be deleted; how many segments."""
-        now_ms = self._manager.expiry_time.time_ms()
+        now_ms = self._logs.expiry_time.time_ms()
         count = 0
-        for log in self._manager.logs():
+        for log in self._logs.logs():
             if self.stopping():
                 break
             try:
@@ -172,20 +172,20 @@ class Housekeeper:
         """Puts unsynced logs on the disk and writes down how far each one is."""
         dirty = self._dirty_logs()
         if len(dirty) >= BULK_FLUSH_COUNT_MIN:
-            flush_together(dirty, self._manager.directory)
+            flush_together(dirty, self._logs.directory)
         for log in dirty:
             try:
                 log.checkpoint()
             except (OSError, KafkaError) as error:
                 logger.warning("checkpoint failed for a log", extra=fields(log=log.name, reason=str(error)))
-        self._manager.write_recovery_points()
-        self._manager.write_log_starts()
+        self._logs.write_recovery_points()
+        self._logs.write_log_starts()
 
     def expire_producers(self) -> int:
         """Forgets idle producers; how many."""
-        now_ms = self._manager.expiry_time.time_ms()
-        idle_max_ms = self._manager.config.producer_id_expiration_ms
-        return sum(log.expire_producers(now_ms, idle_max_ms) for log in self._manager.logs())
+        now_ms = self._logs.expiry_time.time_ms()
+        idle_max_ms = self._logs.config.producer_id_expiration_ms
+        return sum(log.expire_producers(now_ms, idle_max_ms) for log in self._logs.logs())
 
 
 def _remove(path: str) -> None:

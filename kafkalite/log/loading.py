@@ -121,7 +121,7 @@ def load(plan: LoadPlan, services: LogServices) -> PartitionLog:
     )
     quarantine_file.restore(segments, log.name)
     foreign = bases[-1] in listing.kafka_indexes
-    log.dense = not (plan.sparse or foreign or log.format.positional)
+    log.indexes.dense = not (plan.sparse or foreign or log.format.positional)
     segments, log_end, flushed = _find_end(log, plan, segments, start, foreign=foreign)
     for segment in segments[:-1]:
         segment.mark_sealed()
@@ -133,7 +133,7 @@ def load(plan: LoadPlan, services: LogServices) -> PartitionLog:
     elif not plan.clean:
         flushed = min(flushed, plan.recovery_point or 0)
     _open_at(log, plan, segments, start, flushed, log_end)
-    if log.dense:
+    if log.indexes.dense:
         _check_empty(log, segments)
     for segment in segments:
         segment.close()
@@ -269,7 +269,7 @@ def _recover(
         if not last and scan.next_offset < behind and behind > max(flushed, gaps_until):
             segments = _cut(log, segments, i, segment.size)
             break
-        if log.dense and not last and not tail.quarantined and max(start, scan.next_offset) < behind:
+        if log.indexes.dense and not last and not tail.quarantined and max(start, scan.next_offset) < behind:
             recovery.quarantine_gap(segment, max(start, scan.next_offset), behind)
     active = segments[-1]
     active.created_ms = int(disk.stat(active.path).st_mtime * 1000)

@@ -16,7 +16,6 @@ start reads that.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import itertools
 import logging
@@ -34,6 +33,7 @@ from kafkalite._native.log.segment import READ_DEFER, FileCache, Segment, Segmen
 from kafkalite.clock import Clock, SystemClock
 from kafkalite.errors import (
     ErrorCode,
+    KafkaError,
     OffsetOutOfRange,
     StorageError,
     UnknownTopicOrPartition,
@@ -41,16 +41,17 @@ from kafkalite.errors import (
 )
 from kafkalite.log import checkpoints, disk, files, index_file, record_checks, recovery
 from kafkalite.log.entries import DirectoryEntries
+from kafkalite.log.indexes import SegmentIndexes
 from kafkalite.log.markers import marker_batch
-from kafkalite.log.producer_state import Captured, ProducerState, load_or_report
+from kafkalite.log.producer_state import Captured, ProducerState
 from kafkalite.log.retention import RetentionPolicy, SegmentAge, SizeRetention, StartRetention, TimeRetention, ask
+from kafkalite.log.time_lookup import Searched, find_newest, find_timestamp
 from kafkalite.logging import fields
 from kafkalite.record.compression import Codec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kafkalite._native.log.index import SegmentIndex
     from kafkalite._native.log.record_format import RecordFormat
     from kafkalite._native.wire.batch import RecordFaults
     from kafkalite.model import OffsetAndTimestamp
@@ -128,9 +129,9 @@ class PartitionLog(LogCore):
         "_epochs",
         "_flush_lock",
         "config",
-        "dense",
         "directory",
         "entries",
+        "indexes",
         "producer_state",
         "services",
         "topic_id",
@@ -156,18 +157,23 @@ class PartitionLog(LogCore):
         self.dirty_logs = services.dirty_logs
         self._flush_lock = threading.Lock()
         self.entries = DirectoryEntries(directory, services.sync_root)
-        self.dense = False  # set while loading: between segments that were there then no offset may be missing
+        self.indexes = SegmentIndexes(self, topic_id)
         self._epochs: list[tuple[int, int]] = []
-        self.producer_state = ProducerState(self)
+        self.producer_state = self.make_producer_state()
         self.configure(config)
 
     def __repr__(self) -> str:
         return f"PartitionLog({self.topic}-{self.partition}, {self.log_start_offset}..{self.log_end_offset})"
 
-    @property
-    def name(self) -> str:
-        """`topic-partition`."""
-        return f"{self.topic}-{self.partition}"
+    def make_producer_state(self) -> ProducerState:
+        """What loads and saves the state of the log's producers."""
+        return ProducerState(
+            self,
+            self.indexes,
+            self.directory,
+            producer_count_max=self.services.producer_count_max,
+            producer_id_seen=self.services.producer_id_seen,
+        )
 
     def configure(self, config: TopicConfig) -> None:
         """Takes over the topic's settings; they hold from the next append, roll or retention check on."""
@@ -246,7 +252,7 @@ class PartitionLog(LogCore):
             elif not self.active.has_file:
                 self._create_file_locked(self.active)
             elif self.active.index is None:
-                self._load_index(self.active, locked=True)
+                self.indexes.loaded_locked(self.active)
                 self._forget_foreign_indexes(self.active)
             if not self.epoch_recorded:
                 self._record_epoch_locked()
@@ -334,11 +340,16 @@ class PartitionLog(LogCore):
     # --- producers and transactions -----------------------------------------------------------------------------------
 
     def _load_producers_locked(self) -> bool:
-        table = load_or_report(self)
-        if table is None:
-            return False
-        self._set_producers(table)
-        return True
+        try:
+            table = self.producer_state.load_locked()
+        except OSError as error:
+            self._storage_error(error, "producer state could not be read")
+        except KafkaError as error:  # the journal is full or broken: nothing is wrong with this log
+            logger.warning("producer ids could not be noted", extra=fields(log=self.name, reason=str(error)))
+        else:
+            self._set_producers(table)
+            return True
+        return False
 
     def ensure_producers(self) -> ProducerTable:
         """The state of the producers, without which there is no last stable offset; StorageError. May block."""
@@ -657,19 +668,12 @@ class PartitionLog(LogCore):
         except OSError as error:
             if self.deleted or offset < self.log_start_offset or segments is not self.segments:
                 return True
-            if self._forget_failed_indexes(segments):
+            if self.indexes.forget_failed(segments):
                 return True
             self._storage_error(error, "a segment could not be opened")
             return False
-        self._forget_failed_indexes(segments)
+        self.indexes.forget_failed(segments)
         return True
-
-    def _forget_failed_indexes(self, segments: Sequence[Segment]) -> bool:
-        """Drops the indexes whose mapped files failed: they are made again from the log. Whether there was one."""
-        failed = [segment for segment in segments if segment.index is not None and segment.index.failed]
-        for segment in failed:
-            segment.forget_index()
-        return bool(failed)
 
     def _holds_from(self, segment: Segment, offset: int) -> bool:
         """Whether the segment has a batch at or behind `offset` (a segment may end in a gap)."""
@@ -678,7 +682,7 @@ class PartitionLog(LogCore):
 
     def _prepare_segment_read(self, segment: Segment, offset: int, size_max: int, offset_limit: int) -> None:
         with segment:
-            index = self.loaded_index(segment)
+            index = self.indexes.loaded(segment)
             if segment.unverified:
                 position = index.position_of_offset(offset)
                 granules = segment.unverified_granules(position, position + max(size_max, 0) + VERIFY_AHEAD)
@@ -693,84 +697,18 @@ class PartitionLog(LogCore):
         self.ensure_producers()
         self.prepare_read(offset, size)
 
-    def _load_index(self, segment: Segment, *, locked: bool) -> None:
-        """Gives a loaded segment its index: from the file beside it if that fits, the rest by walking."""
-        size = segment.size
-        summary = index_file.summary_of(segment, self.topic_id, self.partition)
-        mapped = segment is not self.active
-        scan = index_file.scan_after(segment, summary, index_interval=self.index_interval, mapped=mapped)
-        from_file = scan.position
-        limit = self._behind(segment)
-        while not scan.run(size, verify=from_file == 0, offset_limit=limit):
-            following = scan.resync(size, offset_limit=limit)
-            offset = scan.first_bad_offset()
-            end, next_offset = following or (size, max(offset, limit))
-            recovery.quarantine(segment, scan.position, end, offset, next_offset)
-            if following is None:
-                break
-            scan.skip_to(*following)
-        else:
-            # A saved index of the whole file was made by who knew where it ends.
-            if from_file < size and segment.sealed and self.dense and not self.config.compacted:
-                recovery.check_end(segment, max(scan.next_offset, self.log_start_offset), limit)
-        with contextlib.nullcontext() if locked else self.locked():
-            # Appends need the index, so the segment cannot have grown; but another thread may have been faster.
-            if segment.index is None:
-                scan.install(verified_from=0 if from_file == 0 else segment.size)
-
-    def _behind(self, segment: Segment) -> int:
-        """The first offset that cannot be in a segment: the next one's base, or the log end."""
-        segments = self.segments
-        return next(
-            (other.base_offset for other in segments if other.base_offset > segment.base_offset), self.log_end_offset
-        )
-
-    def loaded_index(self, segment: Segment) -> SegmentIndex:
-        """The index of a segment, loaded if need be. May block."""
-        if segment.index is None:
-            self._load_index(segment, locked=False)
-        assert segment.index is not None, "the index was just loaded"
-        return segment.index
-
-    def locked_index(self, segment: Segment) -> SegmentIndex:
-        """As loaded_index, for who holds the log's lock."""
-        if segment.index is None:
-            self._load_index(segment, locked=True)
-        assert segment.index is not None, "the index was just loaded"
-        return segment.index
-
-    def position_of_offset(self, segment: Segment, offset: int, *, locked: bool = False) -> int:
-        """Where to start walking a segment to find an offset; `locked`: the caller holds the log's lock. May block."""
-        while True:
-            index = self.locked_index(segment) if locked else self.loaded_index(segment)
-            position = index.position_of_offset(offset)
-            if not index.failed:
-                return position
-            segment.forget_index()
-
-    def ensure_summary(self, segment: Segment) -> None:
-        """Makes max_timestamp of a sealed segment known, from its index file's header if possible."""
-        if segment.index is not None or segment.last_position >= 0 or segment.size == 0:
-            return
-        summary = index_file.summary_of(segment, self.topic_id, self.partition)
-        if summary is not None and summary.covered_size == segment.size:
-            segment.set_summary(summary.max_timestamp, summary.max_timestamp_offset, summary.last_position)
-        else:
-            self._load_index(segment, locked=False)
-
-    # --- look-ups by time ---------------------------------------------------------------------------------------------
+    # ---- look-ups by time -------------------------------------------------------------------------------------------
 
     def find_timestamp(self, timestamp: int, upper_offset: int | None = None) -> OffsetAndTimestamp | None:
         """The first record, in offset order, with a timestamp (ms) >= `timestamp`, below upper_offset. May block."""
-        from kafkalite.log.time_lookup import find_timestamp
-
-        return self._look_up(lambda: find_timestamp(self, timestamp, upper_offset))
+        return self._look_up(lambda: find_timestamp(self._searched(), timestamp, upper_offset))
 
     def max_timestamp(self) -> OffsetAndTimestamp | None:
         """The record with the largest timestamp; None in an empty log. May block."""
-        from kafkalite.log.time_lookup import find_newest
+        return self._look_up(lambda: find_newest(self._searched()))
 
-        return self._look_up(lambda: find_newest(self))
+    def _searched(self) -> Searched:
+        return Searched(self, self.indexes, self.services.decompressed_size_max)
 
     def _look_up(self, look: Callable[[], OffsetAndTimestamp | None]) -> OffsetAndTimestamp | None:
         """What `look` finds; once more where compaction or retention replaced the segments that it was looking at, or
@@ -785,7 +723,7 @@ class PartitionLog(LogCore):
             except SegmentUnreadable as error:
                 raise self.unreadable(error) from error
             else:
-                if not self._forget_failed_indexes(segments):
+                if not self.indexes.forget_failed(segments):
                     return found
 
     # --- retention ----------------------------------------------------------------------------------------------------
@@ -858,7 +796,7 @@ class PartitionLog(LogCore):
     def _ages(self, segments: tuple[Segment, ...]) -> list[SegmentAge]:
         ages = []
         for i, segment in enumerate(segments):
-            self.ensure_summary(segment)
+            self.indexes.ensure_summary(segment)
             active = i + 1 == len(segments)
             behind = self.log_end_offset if active else segments[i + 1].base_offset
             ages.append(

@@ -20,13 +20,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kafkalite._native.base import file_ops
 from kafkalite._native.log.producers import ProducerTable
 from kafkalite._native.log.scan import SegmentScan
-from kafkalite.errors import KafkaError
 from kafkalite.log import snapshots, transaction_index
 from kafkalite.logging import fields
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kafkalite._native.log.log_core import LogCore
     from kafkalite._native.log.segment import Segment
-    from kafkalite.log.partition_log import PartitionLog
+    from kafkalite.log.indexes import SegmentIndexes
 
 logger = logging.getLogger(__name__)
 
@@ -52,8 +54,20 @@ class Captured(NamedTuple):
 class ProducerState:
     """The producer state of one log on its way from and to the disk."""
 
-    def __init__(self, log: PartitionLog) -> None:
+    def __init__(
+        self,
+        log: LogCore,
+        indexes: SegmentIndexes,
+        directory: str,
+        *,
+        producer_count_max: int,
+        producer_id_seen: Callable[[int], None],
+    ) -> None:
         self._log = log
+        self._indexes = indexes
+        self._directory = directory
+        self._producer_count_max = producer_count_max
+        self._producer_id_seen = producer_id_seen
         self._saving = threading.Lock()  # a leaf: under it only files are written
         self._captures = 0  # guarded by the log's lock
         self._saved_number = -1  # guarded by _saving
@@ -66,19 +80,19 @@ class ProducerState:
     def load_locked(self) -> ProducerTable:
         """The state at the log end; OSError, KafkaError."""
         log = self._log
-        table = ProducerTable(log.services.producer_count_max)
-        start = snapshots.load(log.directory, log.log_end_offset, table)
+        table = ProducerTable(self._producer_count_max)
+        start = snapshots.load(self._directory, log.log_end_offset, table)
         self.snapshot_offset = start
         if start > log.segments[0].base_offset:
             self._load_aborted(table, start)
         self._walk(table, max(start, 0), OFFSET_MAX)
-        log.services.producer_id_seen(max((entry.producer_id for entry in table), default=-1))
+        self._producer_id_seen(max((entry.producer_id for entry in table), default=-1))
         return table
 
     def _load_aborted(self, table: ProducerTable, start: int) -> None:
         """The aborted transactions with markers below `start`, from the segments' files or else from the log."""
         log = self._log
-        expected = snapshots.aborted_marks(log.directory, start)
+        expected = snapshots.aborted_marks(self._directory, start)
         bases = {segment.base_offset for segment in log.segments}
         sound = expected is None or all(base in bases for base in expected if base >= log.segments[0].base_offset)
         rows: list[transaction_index.Row] = []
@@ -86,7 +100,7 @@ class ProducerState:
         for i, segment in enumerate(log.segments):
             if segment.base_offset >= start or not sound:
                 break
-            data = transaction_index.read(log.directory, segment.base_offset)
+            data = transaction_index.read(self._directory, segment.base_offset)
             limit = log.segments[i + 1].base_offset if i + 1 < len(log.segments) else OFFSET_MAX
             decoded = self._meant(data, segment.base_offset, limit, expected)
             if decoded is None or not _adjoins(rows, decoded):
@@ -117,7 +131,7 @@ class ProducerState:
     def _rebuild(self, start: int) -> list[transaction_index.Row]:
         log = self._log
         logger.warning("aborted transactions are looked up in the log again", extra=fields(log=log.name))
-        scratch = ProducerTable(log.services.producer_count_max)
+        scratch = ProducerTable(self._producer_count_max)
         self._walk(scratch, 0, start)
         return [row for row in scratch.aborted.rows() if row[2] < start]
 
@@ -130,11 +144,11 @@ class ProducerState:
             for i, segment in enumerate(log.segments):
                 behind = log.segments[i + 1].base_offset if i + 1 < len(log.segments) else OFFSET_MAX
                 data = transaction_index.encode(table.aborted.rows(segment.base_offset, behind))
-                if data != transaction_index.read(log.directory, segment.base_offset):
-                    transaction_index.write(log.directory, segment.base_offset, data)
+                if data != transaction_index.read(self._directory, segment.base_offset):
+                    transaction_index.write(self._directory, segment.base_offset, data)
                 if data:
                     marks[segment.base_offset] = transaction_index.mark_of(data)
-            snapshots.write(log.directory, start, snapshots.encode(table, marks))
+            snapshots.write(self._directory, start, snapshots.encode(table, marks))
         except OSError as error:
             logger.warning("aborted transactions could not be saved", extra=fields(log=log.name, reason=str(error)))
             return
@@ -151,7 +165,7 @@ class ProducerState:
     def _walk_segment(self, segment: Segment, start_offset: int, table: ProducerTable) -> None:
         scan = SegmentScan(
             segment,
-            position=self._log.position_of_offset(segment, start_offset, locked=True),
+            position=self._indexes.position_of_offset(segment, start_offset, locked=True),
             producers=table,
             producers_from=start_offset,
         )
@@ -207,8 +221,8 @@ class ProducerState:
             present = {segment.base_offset for segment in log.segments}
             for base, data in captured.indexes.items():
                 if base in present:
-                    transaction_index.write(log.directory, base, data)
-            snapshots.write(log.directory, captured.offset, captured.snapshot, durable=durable)
+                    transaction_index.write(self._directory, base, data)
+            snapshots.write(self._directory, captured.offset, captured.snapshot, durable=durable)
             self._saved_number = captured.number
             self._saved = (captured.offset, captured.marks)
             self.snapshot_offset = captured.offset
@@ -237,11 +251,11 @@ class ProducerState:
             self.save(captured, durable=True)
         except OSError as error:
             self._warn(error)
-        for offset in snapshots.offsets_in(log.directory):
+        for offset in snapshots.offsets_in(self._directory):
             if offset < min(below, self.snapshot_offset):
-                snapshots.remove(log.directory, offset)
+                snapshots.remove(self._directory, offset)
         try:
-            file_ops.sync_directory(log.directory)
+            file_ops.sync_directory(self._directory)
         except OSError as error:
             self._warn(error)
 
@@ -249,14 +263,3 @@ class ProducerState:
 def _adjoins(rows: list[transaction_index.Row], following: list[transaction_index.Row]) -> bool:
     """Whether the entries of a segment may stand behind those of the segments before it."""
     return not rows or not following or rows[-1][3] <= following[0][3]
-
-
-def load_or_report(log: PartitionLog) -> ProducerTable | None:
-    """What load_locked gives; None when the storage or the journal failed, which is in the log then."""
-    try:
-        return log.producer_state.load_locked()
-    except OSError as error:
-        log._storage_error(error, "producer state could not be read")
-    except KafkaError as error:  # the journal is full or broken: nothing is wrong with this log
-        logger.warning("producer ids could not be noted", extra=fields(log=log.name, reason=str(error)))
-    return None

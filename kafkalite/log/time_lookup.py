@@ -11,7 +11,7 @@ Everything here may block; it reads like any other reader and takes no lock but 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite._native.log.scan import batch_headers
 from kafkalite._native.wire.batch import HEADER_SIZE, BatchError, BatchInfo, first_at, newest, read_info
@@ -22,88 +22,82 @@ from kafkalite.record.compression import CompressionError, Decompressor
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from kafkalite._native.log.log_core import LogCore
     from kafkalite._native.log.scan import BatchHeaderDict
     from kafkalite._native.log.segment import Segment
-    from kafkalite.log.partition_log import PartitionLog
+    from kafkalite.log.indexes import SegmentIndexes
 
 STEP_SIZE: Final = 4 * 1024 * 1024
 """Bytes checked and walked at a time."""
 
 
-def find_timestamp(log: PartitionLog, timestamp: int, upper_offset: int | None) -> OffsetAndTimestamp | None:
-    """The first record, in offset order, with a timestamp (ms) >= `timestamp`, below upper_offset."""
-    return _in_standing_segments(log, lambda: _find_timestamp(log, timestamp, upper_offset))
+class Searched(NamedTuple):
+    """What a look-up needs of a log."""
+
+    log: LogCore
+    indexes: SegmentIndexes
+    decompressed_size_max: int
 
 
-def find_newest(log: PartitionLog) -> OffsetAndTimestamp | None:
-    """The record with the largest timestamp, the first one where several have it; None in an empty log."""
-    return _in_standing_segments(log, lambda: _find_newest(log))
+def find_timestamp(searched: Searched, timestamp: int, upper_offset: int | None) -> OffsetAndTimestamp | None:
+    """The first record, in offset order, with a timestamp (ms) >= `timestamp`, below upper_offset.
 
-
-def _in_standing_segments(
-    log: PartitionLog, look: Callable[[], OffsetAndTimestamp | None]
-) -> OffsetAndTimestamp | None:
-    """Looks again when retention took a segment away meanwhile; each time there are fewer, so it ends."""
-    while True:
-        segments = log.segments
-        try:
-            return look()
-        except FileNotFoundError:
-            if log.segments is segments:
-                raise
-
-
-def _find_timestamp(log: PartitionLog, timestamp: int, upper_offset: int | None) -> OffsetAndTimestamp | None:
-    upper = log.high_watermark if upper_offset is None else min(upper_offset, log.high_watermark)
-    for segment, behind in _segments(log):
+    FileNotFoundError where somebody took a segment away meanwhile.
+    """
+    upper = searched.log.high_watermark if upper_offset is None else min(upper_offset, searched.log.high_watermark)
+    for segment, behind in _segments(searched):
         if segment.base_offset >= upper:
             break
-        log.ensure_summary(segment)
+        searched.indexes.ensure_summary(segment)
         if segment.max_timestamp < timestamp:
             continue
-        position = log.loaded_index(segment).position_of_time(timestamp)
-        for header in _headers(log, segment, position, behind):
+        position = searched.indexes.loaded(segment).position_of_time(timestamp)
+        for header in _headers(searched, segment, position, behind):
             if header["base_offset"] >= upper:
                 return None
             if header["max_timestamp"] >= timestamp:
-                found = _first_record(log, segment, header, timestamp)
+                found = _first_record(searched, segment, header, timestamp)
                 if found is not None:
                     return found if found.offset < upper else None
     return None
 
 
-def _find_newest(log: PartitionLog) -> OffsetAndTimestamp | None:
+def find_newest(searched: Searched) -> OffsetAndTimestamp | None:
+    """The record with the largest timestamp, the first one where several have it; None in an empty log.
+
+    FileNotFoundError as find_timestamp.
+    """
     best: OffsetAndTimestamp | None = None
-    for segment, behind in _segments(log):
-        log.ensure_summary(segment)
+    for segment, behind in _segments(searched):
+        searched.indexes.ensure_summary(segment)
         if segment.max_timestamp < 0 or (best is not None and segment.max_timestamp <= best.timestamp):
             continue
-        found = _newest_in(log, segment, behind)
+        found = _newest_in(searched, segment, behind)
         if found is not None and (best is None or found.timestamp > best.timestamp):
             best = found
     return best
 
 
-def _segments(log: PartitionLog) -> Iterator[tuple[Segment, int]]:
+def _segments(searched: Searched) -> Iterator[tuple[Segment, int]]:
     """(segment, first offset behind it) of those that hold anything a reader may see."""
-    segments = log.segments
+    segments = searched.log.segments
     for i, segment in enumerate(segments):
-        behind = segments[i + 1].base_offset if i + 1 < len(segments) else log.log_end_offset
-        if segment.size > 0 and behind > log.log_start_offset:
+        behind = segments[i + 1].base_offset if i + 1 < len(segments) else searched.log.log_end_offset
+        if segment.size > 0 and behind > searched.log.log_start_offset:
             yield segment, behind
 
 
-def _headers(log: PartitionLog, segment: Segment, position: int, behind: int) -> Iterator[BatchHeaderDict]:
+def _headers(searched: Searched, segment: Segment, position: int, behind: int) -> Iterator[BatchHeaderDict]:
     """Headers from a batch boundary on that end above the log start, of checked batches only."""
-    index = log.loaded_index(segment)
-    position = max(position, index.position_of_offset(log.log_start_offset))
+    index = searched.indexes.loaded(segment)
+    position = max(position, index.position_of_offset(searched.log.log_start_offset))
     size = segment.size
     while position < size:
         recovery.verify_granules(segment, segment.unverified_granules(position, position + STEP_SIZE), behind)
         position, end = _between_damage(segment, position, min(size, position + STEP_SIZE))
         headers = batch_headers(segment, position, end)
         for header in headers:
-            if header["next_offset"] > log.log_start_offset:
+            if header["next_offset"] > searched.log.log_start_offset:
                 yield header
         if headers:
             position = headers[-1]["position"] + headers[-1]["size"]
@@ -133,36 +127,38 @@ def _behind_large_batch(segment: Segment, position: int, size: int) -> int:
     return found[0]["position"] + found[0]["size"] if found else size
 
 
-def _newest_in(log: PartitionLog, segment: Segment, behind: int) -> OffsetAndTimestamp | None:
+def _newest_in(searched: Searched, segment: Segment, behind: int) -> OffsetAndTimestamp | None:
     """Of one segment: its summary names the batch, unless the log start cuts into the segment."""
-    index = log.loaded_index(segment)
-    cut = segment.base_offset < log.log_start_offset
+    index = searched.indexes.loaded(segment)
+    cut = segment.base_offset < searched.log.log_start_offset
     position = 0 if cut else index.position_of_offset(segment.max_timestamp_offset)
     best: BatchHeaderDict | None = None
-    for header in _headers(log, segment, position, behind):
+    for header in _headers(searched, segment, position, behind):
         if not cut and header["base_offset"] >= segment.max_timestamp_offset:
-            return _newest_record(log, segment, header)
+            return _newest_record(searched, segment, header)
         if best is None or header["max_timestamp"] > best["max_timestamp"]:
             best = header
-    return None if best is None else _newest_record(log, segment, best)
+    return None if best is None else _newest_record(searched, segment, best)
 
 
 def _first_record(
-    log: PartitionLog, segment: Segment, header: BatchHeaderDict, timestamp: int
+    searched: Searched, segment: Segment, header: BatchHeaderDict, timestamp: int
 ) -> OffsetAndTimestamp | None:
-    start = log.log_start_offset
+    start = searched.log.log_start_offset
     fallback = (header["max_timestamp"], max(header["base_offset"], start))
-    return _in_batch(log, segment, header, lambda info, records: first_at(info, records, timestamp, start), fallback)
+    return _in_batch(
+        searched, segment, header, lambda info, records: first_at(info, records, timestamp, start), fallback
+    )
 
 
-def _newest_record(log: PartitionLog, segment: Segment, header: BatchHeaderDict) -> OffsetAndTimestamp | None:
-    start = log.log_start_offset
+def _newest_record(searched: Searched, segment: Segment, header: BatchHeaderDict) -> OffsetAndTimestamp | None:
+    start = searched.log.log_start_offset
     fallback = (header["max_timestamp"], header["next_offset"] - 1)
-    return _in_batch(log, segment, header, lambda info, records: newest(info, records, start), fallback)
+    return _in_batch(searched, segment, header, lambda info, records: newest(info, records, start), fallback)
 
 
 def _in_batch(
-    log: PartitionLog,
+    searched: Searched,
     segment: Segment,
     header: BatchHeaderDict,
     look: Callable[[BatchInfo, memoryview], tuple[int, int] | None],
@@ -172,7 +168,7 @@ def _in_batch(
     batch = segment.read_bytes(header["position"], header["size"])
     info = read_info(batch)
     try:
-        with Decompressor(log.services.decompressed_size_max) as decompressor:
+        with Decompressor(searched.decompressed_size_max) as decompressor:
             records = decompressor.decompress(info.codec, memoryview(batch)[HEADER_SIZE:])
             try:
                 found = look(info, records)

@@ -175,7 +175,7 @@ def test_an_index_that_fails_under_a_look_up_by_time_is_made_again(tmp_path: Pat
     log = harness.open(recovery_point=model.end)
     found = log.max_timestamp()
     segment = log.segments[0]
-    log.loaded_index(segment)
+    log.indexes.loaded(segment)
     os.truncate(segment.path.replace(".log", ".klindex"), 4096)
     assert log.max_timestamp() == found
     assert not log.offline

@@ -81,8 +81,11 @@ class ClassicLog(PartitionLog):
         super().__init__(
             topic, partition, record_format, services, directory=directory, topic_id=topic_id, config=config
         )
-        self.producer_state = NoProducers(self)
         self._set_producers(ProducerTable(1))
+
+    def make_producer_state(self) -> NoProducers:
+        """None that is loaded or saved."""
+        return NoProducers(self, self.indexes, self.directory, producer_count_max=1, producer_id_seen=lambda _id: None)
 
     def configure(self, config: TopicConfig) -> None:
         """Takes over the topic's settings; those of records mean nothing to messages."""

@@ -66,7 +66,7 @@ class BatchView:
     def _read_chunk(self, segment: Segment, at: int) -> int:
         """Takes in the messages of one chunk; the offset to go on at."""
         end = min(segment.size, self._log.flushed_offset - segment.base_offset)
-        position = self._log.position_of_offset(segment, at)
+        position = self._log.indexes.position_of_offset(segment, at)
         data = self._chunk(segment, position, end)
         start = segment.base_offset + position
         iterator = MessageIterator(data, start, shallow=True)

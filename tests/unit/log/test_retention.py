@@ -8,6 +8,7 @@ import pytest
 
 from kafkalite._native.log.segment import Segment
 from kafkalite.errors import ErrorCode, OffsetOutOfRange
+from kafkalite.log.indexes import SegmentIndexes
 from kafkalite.log.partition_log import PartitionLog
 from kafkalite.log.retention import SegmentAge, SizeRetention, StartRetention, TimeRetention, time_of
 from tests.kit.fakes.clock import FakeClock
@@ -182,18 +183,20 @@ def test_delete_records_moves_the_start_and_drops_whole_segments(tmp_path: Path)
 
 def take_meanwhile(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """Somebody else deletes the oldest segments, once, just before one of them is looked at."""
-    ensure_summary = PartitionLog.ensure_summary
+    ensure_summary = SegmentIndexes.ensure_summary
     left = [count]
 
-    def delete_then_look(log: PartitionLog, segment: Segment) -> None:
+    def delete_then_look(indexes: SegmentIndexes, segment: Segment) -> None:
         if left:
+            log = indexes._log
+            assert isinstance(log, PartitionLog)
             for each in log.segments[: left[0]]:
                 each.forget_index()
                 each.set_summary(-1, -1, -1)
             log._remove_front(log.segments, left.pop())
-        ensure_summary(log, segment)
+        ensure_summary(indexes, segment)
 
-    monkeypatch.setattr(PartitionLog, "ensure_summary", delete_then_look)
+    monkeypatch.setattr(SegmentIndexes, "ensure_summary", delete_then_look)
 
 
 def test_segments_deleted_while_retention_judges_are_not_missed(

@@ -176,6 +176,11 @@ cdef class LogCore:
         if self.lock != NULL:
             PyThread_free_lock(self.lock)
 
+    @property
+    def name(self):
+        """`topic-partition`."""
+        return f"{self.topic}-{self.partition}"
+
     # ---- lock -------------------------------------------------------------------------------------------------------
 
     cdef int lock_acquire(self) except -1:

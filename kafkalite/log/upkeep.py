@@ -1,0 +1,38 @@
+"""What the threads that keep a data directory in order see of it: the housekeeper and the cleaners."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kafkalite.clock import Clock, ExpiryTime
+    from kafkalite.executors import Executors
+    from kafkalite.log.flusher import Flusher
+    from kafkalite.log.partition_log import PartitionLog
+    from kafkalite.settings.broker import BrokerConfig
+
+
+class LogDirectory(Protocol):
+    """One data directory and its logs. Any thread."""
+
+    config: BrokerConfig
+    clock: Clock
+    executors: Executors
+    expiry_time: ExpiryTime
+    directory: str
+    dirty_logs: set[PartitionLog]
+    flusher: Flusher
+
+    def logs(self) -> Iterable[PartitionLog]:
+        """All logs, those that are offline too."""
+
+    def note_flushed(self, log: PartitionLog, offset: int) -> None:
+        """Writes down, durably, that a log is on the disk up to an offset."""
+
+    def write_recovery_points(self) -> None:
+        """Writes down how far each log is on the disk."""
+
+    def write_log_starts(self) -> None:
+        """Writes down where logs start whose files do not tell."""
