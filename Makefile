@@ -82,7 +82,8 @@ test-spark: $(VENV)/.built $(VENV)/.tested $(VENV)/.spark packages  ## the tests
 
 # Both stand beside the release build, which they leave alone.
 DEBUG_BUILD = KAFKALITE_DEBUG=1 $(BIN)/python setup.py -q build_ext -j $(JOBS)
-DEBUG_TESTS := tests/unit tests/parity tests/log_damage tests/integration tests/reliability
+DEBUG_TESTS ?= tests/unit tests/parity tests/log_damage tests/integration tests/reliability
+ASAN_TESTS ?= tests/unit tests/parity tests/log_damage
 ASAN := $(shell gcc -print-file-name=libasan.so 2>/dev/null)
 
 build-debug: $(VENV)/.tested  ## the debug build, in build/debug
@@ -100,8 +101,8 @@ ASAN_PYTEST = KAFKALITE_NATIVE_PATH=$(CURDIR)/build/asan/kafkalite/_native LD_PR
 	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:handle_abort=0 \
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow and not spark"
 
-test-asan: build-asan  ## the unit, parity and recovery tests on the debug build with the address sanitiser
-	$(ASAN_PYTEST) tests/unit tests/parity tests/log_damage $(PYTEST_ARGS)
+test-asan: build-asan  ## the tests of what runs in our own processes, on the debug build with the address sanitiser
+	$(ASAN_PYTEST) $(ASAN_TESTS) $(PYTEST_ARGS)
 
 bench: $(VENV)/.built $(VENV)/.bench bench-packages  ## beside RabbitMQ, ActiveMQ, Apache Kafka, NATS, Redis (BENCH_ARGS=--quick)
 	@$(BIN)/kafkalite bench --out $(BENCH_OUT) $(BENCH_ARGS)
