@@ -27,6 +27,17 @@ def test_a_page_works_from_its_first_line(name: str, tmp_path: Path) -> None:
             assert page.run() >= 1
 
 
+def test_a_comment_speaks_of_the_block_below_it_alone(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    block = "```sh\n{}\n```\n"
+    page.write_text(
+        f"<!-- not run: one -->\n{block.format(1)}\n{block.format(2)}\n<!-- not run: two -->\n{block.format(3)}"
+        f"<!-- not run: nothing follows -->\n\n{block.format(4)}"
+    )
+    found = [(block.text, block.reason) for block in blocks_of(page)]
+    assert found == [("1\n", "one"), ("2\n", None), ("3\n", "two"), ("4\n", None)]
+
+
 def test_every_block_of_every_page_is_run_or_says_why_not() -> None:
     covered = {*QUICK, *WITH_SPARK, *ELSEWHERE}
     untold = {
