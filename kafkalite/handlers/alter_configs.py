@@ -6,7 +6,8 @@
 Each resource for itself, all of its settings or none. A resource or a setting named twice is INVALID_REQUEST. What
 results is checked as a whole; a bad value is INVALID_CONFIG on a topic and INVALID_REQUEST on a broker, as in Kafka.
 Names that mean nothing to a broker are kept and do nothing, as in Kafka. Changes are durable before the answer. Broker
-"" (all brokers) and the broker's own id mean the same on one broker.
+"" (all brokers) and the broker's own id mean the same on one broker, but for min.insync.replicas, which Kafka 4.1 keeps
+for the cluster alone and lets nobody remove.
 
 Thread rule: runs on the I/O pool; `_changing` makes read, check and write of a resource one step.
 """
@@ -32,7 +33,7 @@ from kafkalite.handlers.permissions import ALTER_CONFIGS
 from kafkalite.model import topic_name_error
 from kafkalite.protocol.messages import alter_configs, incremental_alter_configs
 from kafkalite.settings.broker import BROKER_SETTINGS
-from kafkalite.settings.rows import ConfigType
+from kafkalite.settings.rows import WRITTEN_DEFAULT, ConfigType
 from kafkalite.settings.topic import TopicConfig
 from kafkalite.settings.topic_rows import TOPIC_SETTINGS
 
@@ -147,6 +148,9 @@ def _alter_broker(
     context: RequestContext, resource: Any, result: Callable[..., Overrides], *, validate_only: bool
 ) -> None:
     check_broker_name(context, resource.resource_name)
+    if result is _changed:
+        for item in resource.configs:
+            _check_written_default(resource.resource_name, item)
     services = context.broker
     overrides = result(resource.configs, BROKER_SETTINGS, services.config.dynamic_texts, services.config)
     try:
@@ -159,6 +163,16 @@ def _alter_broker(
         for name in overrides.keys() - BROKER_SETTINGS.keys() - services.config.dynamic_texts.keys():
             logger.warning("broker setting %.300r means nothing here; it is kept, as Kafka keeps it", name)
         services.use_config(services.logs.alter_broker(overrides))
+
+
+def _check_written_default(broker: str, item: Any) -> None:
+    """What the cluster has written down for all brokers is changed there, and not taken away."""
+    if item.name != WRITTEN_DEFAULT:
+        return
+    if broker:
+        raise InvalidConfig(f"{item.name} is one for the whole cluster: change it without naming a broker")
+    if item.config_operation == DELETE:
+        raise InvalidConfig(f"{item.name} of the whole cluster can be changed, not removed")
 
 
 def _alter_loggers(context: RequestContext, resource: Any, *, validate_only: bool) -> None:

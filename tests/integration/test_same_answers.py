@@ -77,6 +77,8 @@ DIFFERENT = {
     "create validated": "Kafka tells a random id of a topic that is not there",
     "metadata by no name": "Kafka fails altogether, with UNKNOWN_SERVER_ERROR",
     "change unknown operation": "Kafka answers UNKNOWN_SERVER_ERROR",
+    "change broker append unknown": "the same",
+    "change broker subtract unknown": "the same",
 }
 """Step → why the answers differ on purpose."""
 
@@ -337,6 +339,14 @@ def change_steps() -> Iterator[Step]:
         "bad broker value": change(BROKER, str(NODE), ("log.retention.ms", 0, "x")),
         "broker": change(BROKER, "", ("log.retention.ms", 0, "600000")),
         "broker back": change(BROKER, "", ("log.retention.ms", 1, None)),
+        "broker append": change(BROKER, "", ("log.cleanup.policy", 2, "compact"), validate_only=True),
+        "broker append to number": change(BROKER, "", ("log.retention.ms", 2, "1")),
+        "broker append unknown": change(BROKER, "", ("no.such", 2, "1")),
+        "broker subtract unknown": change(BROKER, str(NODE), ("no.such", 3, "1")),
+        "cluster replicas": change(BROKER, "", ("min.insync.replicas", 0, "1")),
+        "cluster replicas removed": change(BROKER, "", ("min.insync.replicas", 1, None)),
+        "broker replicas": change(BROKER, str(NODE), ("min.insync.replicas", 0, "1")),
+        "broker replicas removed": change(BROKER, str(NODE), ("min.insync.replicas", 1, None)),
         "logger unknown": change(LOGGER, str(NODE), ("no.such.logger.at.all", 0, "INFO")),
         "logger of other": change(LOGGER, "99", ("kafka", 0, "INFO")),
         "unknown type": change(3, "x", ("a", 0, "b")),
