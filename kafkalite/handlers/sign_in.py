@@ -25,7 +25,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.errors import ErrorCode
-from kafkalite.handlers import api_versions, table
+from kafkalite.handlers import api_versions, error_answers, table
 from kafkalite.protocol import api, header
 from kafkalite.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kafkalite.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -121,7 +121,7 @@ class SignIn:
         try:
             if self._state is State.TOKENS:
                 if key != api.SASL_AUTHENTICATE:
-                    self._refuse_early(row, version, correlation_id)
+                    self._refuse_early(row, version, correlation_id, body)
                     return None
                 if row is not None and row.serves(version):
                     return self._authenticate(row, version, correlation_id, body)
@@ -260,10 +260,13 @@ class SignIn:
         self._shared.count(known=False)
         self._connection.fail_sign_in(f"{self._mechanism}: {reason}", farewell)
 
-    def _refuse_early(self, row: table.Row | None, version: int, correlation_id: int) -> None:
+    def _refuse_early(self, row: table.Row | None, version: int, correlation_id: int, body: bytes) -> None:
         farewell = None
         if row is not None and row.serves(version):
-            farewell = table.error_answer(row, version, correlation_id, ErrorCode.ILLEGAL_SASL_STATE)
+            request = row.decode(version, header.request_body(row.key, version, body))
+            code = ErrorCode.ILLEGAL_SASL_STATE
+            response = error_answers.error_answer(row.key, version, request, code, code.text)
+            farewell = None if response is None else row.encode(version, correlation_id, response)
         name = "an unknown request" if row is None else row.name
         self._connection.fail_sign_in(f"{name} in the middle of the exchange", farewell)
 

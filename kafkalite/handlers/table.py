@@ -172,17 +172,6 @@ def unsupported_api_versions(correlation_id: int) -> bytes:
     )
 
 
-def error_answer(row: Row, version: int, correlation_id: int, code: ErrorCode) -> bytes | None:
-    """The whole frame that answers any request of this API with an error; None where its response has no place for one
-    that is about the request as a whole."""
-    known = api.APIS[row.key]
-    response = getattr(import_module(f"kafkalite.protocol.messages.{known.module}"), f"{known.name}Response")()
-    if not hasattr(response, "error_code"):
-        return None
-    response.error_code = code
-    return row.encode(version, correlation_id, response)
-
-
 def _check() -> None:
     """The table is sorted, unique, and inside what the messages know."""
     keys = [row.key for row in ROWS]

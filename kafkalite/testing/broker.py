@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafkalite.broker import Broker
+from kafkalite.handlers.error_answers import MetadataView
 from kafkalite.net.listener import bind_only
-from kafkalite.testing.answers import MetadataView
 from kafkalite.testing.faults import Faults
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 from kafkalite import protocol
 from kafkalite.errors import ErrorCode, KafkaError
 from kafkalite.handlers import table
+from kafkalite.handlers.error_answers import MetadataView, error_answer
 from kafkalite.protocol import api, header
-from kafkalite.testing import answers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,8 @@ Code = ErrorCode | int | str | type[KafkaError] | KafkaError
 
 F = TypeVar("F", bound="Fault")
 
-_CLOSED: Final = "a fault that the test asked for"
+_TEXT: Final = "a fault that the test asked for"
+"""What an answer says of the error, and the log of a connection that is closed."""
 
 
 class Fault:
@@ -94,7 +95,7 @@ class Delay(Fault):
 class Faults:
     """The faults of one broker. `view` is asked for what an answer to Metadata has to tell."""
 
-    def __init__(self, view: Callable[[Connection], answers.MetadataView]) -> None:
+    def __init__(self, view: Callable[[Connection], MetadataView]) -> None:
         self._view = view
         self._lock = threading.Lock()
         self._faults: list[Fault] = []  # guarded by _lock, as are the two below
@@ -153,15 +154,15 @@ class Faults:
             self._hold(connection.park(), delay.seconds)
         fault = self._take((Failure, Disconnection), row.key)
         if isinstance(fault, Disconnection):
-            return _CLOSED
+            return _TEXT
         return self._answer(connection, row, head, request, fault.code) if isinstance(fault, Failure) else None
 
     def _answer(
         self, connection: Connection, row: table.Row, head: header.RequestHeader, request: object, code: int
     ) -> bytes | str:
-        answer = answers.error_answer(row.key, head.api_version, request, code, self._view(connection))
+        answer = error_answer(row.key, head.api_version, request, code, _TEXT, self._view(connection))
         if answer is None:
-            return _CLOSED
+            return _TEXT
         return protocol.encode_response_frame(row.key, head.api_version, head.correlation_id, answer)
 
     def _hold(self, place: Answer, seconds: float) -> None:

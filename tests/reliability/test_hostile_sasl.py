@@ -158,6 +158,13 @@ def test_another_request_in_the_middle_of_the_exchange_is_told_and_closed(sasl: 
         client.send(FETCH)
         assert answer(api.FETCH, 12, client.frame()).error_code == ErrorCode.ILLEGAL_SASL_STATE
         assert client.is_closed()
+    with sasl.connect() as client:
+        client.handshake("PLAIN")
+        client.send(request(api.METADATA, 12, MetadataRequest(topics=[_topic("unknown")])))
+        found = answer(api.METADATA, 12, client.frame())
+        assert [topic.error_code for topic in found.topics] == [ErrorCode.ILLEGAL_SASL_STATE]
+        assert (found.brokers, found.cluster_id) == ([], None), "nothing is told to who is nobody"
+        assert client.is_closed()
     for frame in (HANDSHAKE, METADATA, authenticate(b"x", 2).replace(b"\0\x24\0\2", b"\0\x24\0\x09")):
         with sasl.connect() as client:
             client.handshake("SCRAM-SHA-256")
@@ -430,6 +437,84 @@ def test_session_that_is_over_serves_nothing_but_signing_in(tmp_path: Path) -> N
             client.plain()
             clock.advance(1.0)
             assert client.plain().error_code == 0
+
+
+def test_answer_that_was_owed_when_the_session_ended_still_comes(tmp_path: Path) -> None:
+    with SaslBroker(tmp_path, connections_max_reauth_ms="1") as sasl, sasl.connect() as client:
+        sasl.broker.create_topic("waited-for")
+        topic = FetchTopic(topic="waited-for", partitions=[FetchPartition(partition=0, partition_max_bytes=1000)])
+        fetch = request(api.FETCH, 12, FetchRequest(max_wait_ms=500, min_bytes=1, topics=[topic]), 1)
+        # One piece, so that it is served in the turn in which the session begins.
+        client.send(HANDSHAKE + authenticate(plain_token("alice", PASSWORD)) + fetch)
+        client.frame()
+        client.frame()
+        assert answer(api.FETCH, 12, client.frame()).error_code == 0
+        client.send(METADATA)
+        assert client.is_closed()
+
+
+def test_flood_of_passwords_leaves_others_their_turn(tmp_path: Path) -> None:
+    """What is hashed at a time is bounded, so that other work of the I/O pool gets its threads."""
+    with SaslBroker(tmp_path, num_io_threads="4") as sasl, sasl.connect("STORED") as other:
+        assert other.plain("bob").error_code == 0
+        flood = [sasl.connect("STORED") for _ in range(100)]
+        for client in flood:
+            client.send(HANDSHAKE + authenticate(plain_token("bob", "wrong")))
+        sasl.broker.create_topic("beside")
+        assert other.metadata().cluster_id
+        for client in flood:
+            with client:
+                assert answer(api.SASL_HANDSHAKE, 1, client.frame()).error_code == 0
+                assert answer(api.SASL_AUTHENTICATE, 2, client.frame()).error_code == 58
+                assert client.is_closed()
+        refused = sasl.broker._sign_ins["STORED"].counts[False]  # type: ignore[attr-defined]
+        assert refused == len(flood)
+
+
+def test_password_that_was_right_is_asked_again_after_a_change(sasl: SaslBroker) -> None:
+    sasl.add_user("erin", "first")
+    for _ in range(3):
+        with sasl.connect("STORED") as client:
+            assert client.plain("erin", "first").error_code == 0
+    sasl.add_user("erin", "second")
+    for password, code in (("first", 58), ("second", 0)):
+        with sasl.connect("STORED") as client:
+            assert client.plain("erin", password).error_code == code
+
+
+def test_name_of_a_user_cannot_write_into_the_log(sasl: SaslBroker, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("a\nERROR forged", "a\x1b[31m", "a" * 60_000):
+        with sasl.connect() as client:
+            assert client.plain(name, "wrong").error_code == 58
+    assert "forged" not in caplog.text
+    assert "\x1b" not in caplog.text
+    assert len(caplog.text) < 60_000
+
+
+def test_random_exchanges_for_a_while(sasl: SaslBroker) -> None:
+    """Frames of an exchange in any order, whole and damaged, in pieces of any size."""
+    chance = random.Random(SEED + 1)
+    raw = [HANDSHAKE, METADATA, PRODUCE, FETCH, request(api.SASL_HANDSHAKE, 0, SaslHandshakeRequest(mechanism="PLAIN"))]
+    mechanisms = ("SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+    raw += [request(api.SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism=mechanism)) for mechanism in mechanisms]
+    for token in (b"n,,n=bob,r=abc", b"c=biws,r=abc,p=AAAA", b"\x01", plain_token("bob", "wrong")):
+        raw += [authenticate(token, version) for version in range(3)] + [struct.pack(">i", len(token)) + token]
+    raw.append(request(api.API_VERSIONS, 0, _versions()))
+    for _ in range(2000):
+        data = bytearray(b"".join(chance.choices(raw, k=chance.randint(1, 6))))
+        for _ in range(chance.choice((0, 0, 1, 4))):
+            data[chance.randrange(len(data))] = chance.randrange(256)
+        with sasl.connect(chance.choice(("SASL", "STORED"))) as client:
+            try:
+                while data:
+                    size = chance.choice((1, 7, 100, len(data)))
+                    client.send(bytes(data[:size]))
+                    del data[:size]
+                client.socket.shutdown(1)
+            except OSError:
+                continue
+            assert client.is_closed(past_answers=True)
+    wait_until(lambda: sasl.principals() <= {"User:alice", "User:ANONYMOUS"}, 30, "the connections to go")
 
 
 def _is_over(client: RawClient) -> bool:

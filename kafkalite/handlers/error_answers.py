@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from kafkalite.model import Endpoint
 
-TEXT: Final = "a fault that the test asked for"
-
 _TOPICS: Final = {"topics": ("topics",), "partitions": ("partitions", "partition_indexes")}
 LISTS: Final[Mapping[int, Mapping[str, tuple[str, ...]]]] = {
     api.PRODUCE: {"responses": ("topic_data",), "partition_responses": ("partition_data",)},
@@ -85,15 +83,18 @@ class MetadataView(NamedTuple):
     topics: Iterable[str]
 
 
-def error_answer(key: int, version: int, request: Any, code: int, view: MetadataView) -> Any:
-    """The response message; None where there is none, or none with room for an error: the connection is closed then."""
+def error_answer(key: int, version: int, request: Any, code: int, text: str, view: MetadataView | None = None) -> Any:
+    """The response message; None where there is none, or none with room for an error: the connection is closed then.
+
+    Without a `view` Metadata is answered with the error alone.
+    """
     known = api.APIS[key]
     namespace = vars(import_module(f"kafkalite.protocol.messages.{known.module}"))
     if key == api.PRODUCE and request.acks == 0:
         return None
-    builder = _Builder(namespace, LISTS.get(key, {}), code, version)
+    builder = _Builder(namespace, LISTS.get(key, {}), code, text, version)
     response = builder.make(namespace[f"{known.name}Response"], request, top=True)
-    if key == api.METADATA:
+    if key == api.METADATA and view is not None:
         _complete_metadata(response, namespace, request, view, code)
     elif key == api.FETCH:
         response.session_id = request.session_id
@@ -106,11 +107,12 @@ def error_answer(key: int, version: int, request: Any, code: int, view: Metadata
 
 class _Builder:
     def __init__(
-        self, namespace: Mapping[str, Any], lists: Mapping[str, tuple[str, ...]], code: int, version: int
+        self, namespace: Mapping[str, Any], lists: Mapping[str, tuple[str, ...]], code: int, text: str, version: int
     ) -> None:
         self._namespace = namespace
         self._lists = lists
         self._code = code
+        self._text = text
         self._version = version
 
     def make(self, kind: Any, source: Any, *, top: bool = False) -> Any:
@@ -121,7 +123,7 @@ class _Builder:
             if name in {"error_code", "partition_error_code"}:
                 setattr(made, name, self._code)
             elif name == "error_message":
-                setattr(made, name, TEXT)
+                setattr(made, name, self._text)
             elif name in _UNKNOWN:
                 setattr(made, name, _UNKNOWN[name])
             elif type_.startswith("[]") and name in self._lists:

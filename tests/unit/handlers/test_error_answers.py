@@ -7,11 +7,12 @@ import pytest
 from kafkalite import protocol
 from kafkalite.errors import ErrorCode
 from kafkalite.handlers import table
+from kafkalite.handlers.error_answers import LISTS, MetadataView, error_answer
 from kafkalite.model import Endpoint
 from kafkalite.protocol import api
-from kafkalite.testing.answers import LISTS, MetadataView, error_answer
 
 CODE = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+TEXT = "why"
 VIEW = MetadataView(7, "cluster", Endpoint("KAFKA", "host", 9), ["one", "two"])
 EVERY = [
     pytest.param(row.key, v, id=f"{row.name}-{v}") for row in table.ROWS for v in range(row.oldest, row.newest + 1)
@@ -69,7 +70,7 @@ def codes(message):
 
 @pytest.mark.parametrize(("key", "version"), EVERY)
 def test_answer_is_one_that_a_client_reads_an_error_from(key, version):
-    answer = error_answer(key, version, request_of(key, version), CODE, VIEW)
+    answer = error_answer(key, version, request_of(key, version), CODE, TEXT, VIEW)
     read = protocol.decode_response(key, version, protocol.encode_response(key, version, answer))
     assert CODE in codes(read)
 
@@ -84,7 +85,7 @@ def test_lists_of_the_table_are_there(key):
 
 def test_items_keep_what_names_them():
     request = request_of(api.FETCH, 12)
-    (topic,) = error_answer(api.FETCH, 12, request, CODE, VIEW).responses
+    (topic,) = error_answer(api.FETCH, 12, request, CODE, TEXT, VIEW).responses
     (partition,) = topic.partitions
     assert (topic.topic, partition.partition_index, partition.error_code, partition.high_watermark) == (
         "t",
@@ -92,17 +93,17 @@ def test_items_keep_what_names_them():
         CODE,
         -1,
     )
-    (found,) = error_answer(api.FIND_COORDINATOR, 4, request_of(api.FIND_COORDINATOR, 4), CODE, VIEW).coordinators
+    (found,) = error_answer(api.FIND_COORDINATOR, 4, request_of(api.FIND_COORDINATOR, 4), CODE, TEXT, VIEW).coordinators
     assert (found.key, found.node_id, found.error_code) == ("t", -1, CODE)
-    (found,) = error_answer(api.OFFSET_FETCH, 8, request_of(api.OFFSET_FETCH, 8), CODE, VIEW).groups
+    (found,) = error_answer(api.OFFSET_FETCH, 8, request_of(api.OFFSET_FETCH, 8), CODE, TEXT, VIEW).groups
     assert (found.group_id, found.error_code, found.topics[0].partitions[0].partition_index) == ("t", CODE, 5)
-    (topic,) = error_answer(api.PRODUCE, 13, request_of(api.PRODUCE, 13), CODE, VIEW).responses
+    (topic,) = error_answer(api.PRODUCE, 13, request_of(api.PRODUCE, 13), CODE, TEXT, VIEW).responses
     assert (topic.topic_id, topic.partition_responses[0].base_offset) == (SCALARS["uuid"], -1)
 
 
 def test_metadata_tells_of_the_broker_all_the_same():
     request = namespace_of(api.METADATA)["MetadataRequest"](topics=None)
-    answer = error_answer(api.METADATA, 9, request, CODE, VIEW)
+    answer = error_answer(api.METADATA, 9, request, CODE, TEXT, VIEW)
     assert [(broker.node_id, broker.host, broker.port) for broker in answer.brokers] == [(7, "host", 9)]
     assert [(topic.name, topic.error_code) for topic in answer.topics] == [("one", CODE), ("two", CODE)]
     assert answer.error_code == 0
@@ -110,4 +111,4 @@ def test_metadata_tells_of_the_broker_all_the_same():
 
 def test_produce_without_acknowledgement_has_no_answer():
     request = namespace_of(api.PRODUCE)["ProduceRequest"](acks=0)
-    assert error_answer(api.PRODUCE, 9, request, CODE, VIEW) is None
+    assert error_answer(api.PRODUCE, 9, request, CODE, TEXT, VIEW) is None
