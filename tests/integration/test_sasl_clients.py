@@ -111,6 +111,28 @@ def test_librdkafka_signs_in_again_and_again(tmp_path: Path) -> None:
         assert set(done) == {None}
 
 
+@pytest.mark.slow
+def test_java_signs_in_again_and_again(tmp_path: Path) -> None:
+    with SaslBroker(tmp_path, connections_max_reauth_ms="1500") as sasl:
+        sasl.broker.create_topic("again")
+        config = tmp_path / "client.properties"
+        config.write_text(
+            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-512\n"
+            "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required"
+            f' username="carol" password="{PASSWORD}";\n'
+        )
+        try:
+            run_tool(
+                "org.apache.kafka.tools.ProducerPerformance", "--topic", "again", "--num-records", "3000",
+                "--throughput", "300", "--record-size", "100", "--producer.config", str(config),
+                "--producer-props", f"bootstrap.servers={sasl.address()}", "acks=all",
+            )  # fmt: skip
+        except NotAvailable as error:
+            pytest.skip(str(error))
+        assert sasl.broker.logs.topics["again"].partitions[0].log_end_offset == 3000
+        assert sasl.sign_in_count() >= 5
+
+
 @LISTENERS
 @MECHANISMS
 def test_kcat(sasl: SaslTlsBroker, listener: str, mechanism: str) -> None:
