@@ -167,7 +167,7 @@ class Acl(NamedTuple):
     @classmethod
     def from_texts(cls, texts: object) -> Self:
         """What `texts` made; ValueError for anything else, and for what cannot be a rule."""
-        if not isinstance(texts, list) or len(texts) != len(cls._fields) or not all(type(t) is str for t in texts):
+        if not isinstance(texts, list) or len(texts) != len(cls._fields) or {*map(type, texts)} != {str}:
             raise ValueError(f"{texts!r:.200} is not a rule")
         kind, name, pattern, principal, host, operation, permission = texts
         try:

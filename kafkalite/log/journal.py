@@ -198,6 +198,15 @@ def apply(state: MetadataState, change: dict[str, Any]) -> None:
 
 def _snapshot(state: MetadataState) -> list[dict[str, Any]]:
     """The shortest list of lines that gives this state."""
+    return _without_acls(state) + [acls_change(acls, ()) for acls in batched(state.acls, ACLS_PER_LINE)]
+
+
+def _snapshot_size(state: MetadataState) -> int:
+    """How many lines that are: of a hundred thousand rules the texts are not made for it."""
+    return len(_without_acls(state)) + -(-len(state.acls) // ACLS_PER_LINE)
+
+
+def _without_acls(state: MetadataState) -> list[dict[str, Any]]:
     changes: list[dict[str, Any]] = [{"op": "format", "version": VERSION, "cluster_id": state.cluster_id}]
     if state.unclean_count:
         changes.append({"op": "unclean", "count": state.unclean_count})
@@ -209,7 +218,6 @@ def _snapshot(state: MetadataState) -> list[dict[str, Any]]:
         changes.append({"op": "secret", "value": state.secret.hex()})
     changes += [credential_change(*key, credential) for key, credential in state.credentials.items()]
     changes += [topic_change(topic) for topic in state.topics.values()]
-    changes += [acls_change(acls, ()) for acls in batched(state.acls, ACLS_PER_LINE)]
     return changes
 
 
@@ -256,9 +264,9 @@ class Journal:
         journal.rewrite()
         return journal
 
-    def rewrite(self, changes: list[dict[str, Any]] | None = None) -> None:
-        """Replaces the file by the shortest one of the same meaning, whose lines may be given."""
-        changes = _snapshot(self.state) if changes is None else changes
+    def rewrite(self) -> None:
+        """Replaces the file by the shortest one of the same meaning."""
+        changes = _snapshot(self.state)
         data = b"".join(encode_line(change) for change in changes)
         files.write_atomically(self.path, data, durable=True)
         self.close()
@@ -268,9 +276,8 @@ class Journal:
 
     def compact(self) -> None:
         """Rewrites the file if that pays. Only once no directory of a deleted topic is left: their ids go too."""
-        changes = _snapshot(self.state)
-        if self._line_count > len(changes) + SLACK_LINES:
-            self.rewrite(changes)
+        if self._line_count > _snapshot_size(self.state) + SLACK_LINES:
+            self.rewrite()
             self.state.deleted_ids.clear()
             self.state.deleted_names.clear()
 
