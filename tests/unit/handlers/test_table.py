@@ -32,10 +32,8 @@ def test_only_produce_is_advertised_below_what_is_served():
 
 @pytest.mark.parametrize("row", table.ROWS, ids=lambda row: row.name)
 def test_row_leads_to_a_handler(row):
-    if row.key not in (api.PRODUCE, api.FETCH):
-        assert callable(table._load(row._path))
-    if isinstance(row._blocking, str):
-        assert callable(table._load(row._blocking))
+    assert row.handler is table.served_in_c if row.key in (api.PRODUCE, api.FETCH) else callable(row.handler.load())
+    assert row.blocks in (table.always, table.never) or callable(row.blocks.load())
     assert not row.serves(row.oldest - 1)
     assert not row.serves(row.newest + 1)
 
