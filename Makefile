@@ -16,12 +16,13 @@ FAMILY ?= power
 SEEDS ?= 1-5
 STATES ?= 600
 ACKS ?= 50000
+OLD ?= 793dff2
 
 SOURCES := $(wildcard ext/c/* ext/kafkalite/*.pxd ext/kafkalite/_native/*/*.pyx ext/kafkalite/_native/*/*.pxd)
 BUILD := $(BIN)/python setup.py -q build_ext --inplace -j $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help run build build-debug build-asan pipeline test test-all test-spark test-debug test-asan prove packages bench bench-packages bench-parts bench-spark clients lint format generated docs warnings build-check clean
+.PHONY: help run build build-debug build-asan pipeline test test-all test-spark test-debug test-asan prove directories packages bench bench-packages bench-parts bench-spark clients lint format generated docs warnings build-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 16
@@ -152,6 +153,9 @@ docs: $(VENV)/.built  ## regenerate docs/configuration.md, docs/clients.md's tab
 
 warnings: $(VENV)/.tested  ## compile with -Wconversion and -Wsign-compare and show what is ours
 	$(BIN)/python -m tools.native_warnings
+
+directories: $(VENV)/.tested  ## a data directory of an older commit opens here, and one of ours there (OLD=COMMIT)
+	$(BIN)/python -m tests.directories $(OLD)
 
 build-check: $(VENV)/.tested  ## build sdist and wheel, install the wheel elsewhere, run a broker from it
 	$(BIN)/python -m tools.build_check

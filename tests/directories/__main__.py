@@ -1,0 +1,120 @@
+"""A data directory written by one commit, opened by another: `python -m tests.directories [COMMIT] [--only old-new]`.
+
+    built     COMMIT in a worktree, build/trees/COMMIT, which is kept
+    old-new   COMMIT writes one of everything, this tree opens it, carries on, and COMMIT opens it again
+    new-old   the other way round
+
+Each with a clean stop and with kill -9 in between. What clients see before and after is compared, and what differs is
+told, with exit status 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.directories.content import Clients, differences
+from tests.kit.processes.broker import REPOSITORY, BrokerDidNotStart, BrokerProcess, free_port
+
+COMMIT = "793dff2"
+SETTINGS = {
+    "log.cleaner.backoff.ms": "300",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
+}
+ENDS = ("stop", "kill")
+
+
+def tree_of(commit: str) -> Path:
+    """A worktree of a commit with its native modules built."""
+    tree = REPOSITORY / "build" / "trees" / commit
+    if not tree.exists():
+        subprocess.run(["git", "worktree", "add", "--detach", str(tree), commit], cwd=REPOSITORY, check=True)
+    build = [sys.executable, "setup.py", "-q", "build_ext", "--inplace", "-j", str(os.cpu_count())]
+    subprocess.run(build, cwd=tree, check=True, stdout=subprocess.DEVNULL)
+    return tree
+
+
+@dataclass
+class Directory:
+    """A data directory, and the brokers of several trees that serve it in turn."""
+
+    path: Path
+    port: int = field(default_factory=free_port)
+    classic_port: int = field(default_factory=free_port)
+
+    def broker(self, tree: Path) -> BrokerProcess:
+        """The broker of a tree, started."""
+        listeners = f"kafka://127.0.0.1:{self.port},kafka07://127.0.0.1:{self.classic_port}"
+        broker = BrokerProcess(
+            self.path,
+            {**SETTINGS, "listeners": listeners},
+            port=self.port,
+            environment={"PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1"},
+        ).start()
+        mapped = Path(f"/proc/{broker.pid}/maps").read_text()
+        assert f"{tree}/kafkalite/_native/" in mapped, f"the broker is not {tree}'s"
+        return broker
+
+    def clients(self) -> Clients:
+        return Clients(f"127.0.0.1:{self.port}", self.classic_port)
+
+
+def exchange(path: Path, writer: Path, reader: Path, end: str) -> list[str]:
+    """What differs when one tree's directory is opened by another, and when it comes back."""
+    directory = Directory(path)
+    found: list[str] = []
+
+    def turn(tree: Path, *steps: str) -> dict[str, object]:
+        broker = directory.broker(tree)
+        clients = directory.clients()
+        first: dict[str, object] = {}
+        try:
+            for step in steps:
+                if step == "look":
+                    first = clients.look()
+                else:
+                    getattr(clients, step)()
+            return first
+        finally:
+            getattr(broker, end)()
+
+    written = turn(writer, "fill", "look")
+    opened = turn(reader, "look")
+    found += [f"opened: {text}" for text in differences(written, opened)]
+    carried_on = turn(reader, "go_on", "look")
+    again = turn(writer, "look")
+    return found + [f"back: {text}" for text in differences(carried_on, again)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="tests.directories", description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("commit", nargs="?", default=COMMIT, help=f"the older commit (default: {COMMIT})")
+    parser.add_argument("--only", choices=["old-new", "new-old", "new-new"], help="one direction")
+    parser.add_argument("--end", choices=ENDS, help="one way for a broker to end")
+    arguments = parser.parse_args()
+    trees = {"new": REPOSITORY}
+    if arguments.only != "new-new":
+        trees["old"] = tree_of(arguments.commit)
+    status = 0
+    for direction in [arguments.only] if arguments.only else ["old-new", "new-old"]:
+        writer, reader = direction.split("-")
+        for end in [arguments.end] if arguments.end else ENDS:
+            with tempfile.TemporaryDirectory(prefix="kafkalite-directories-") as folder:
+                try:
+                    found = exchange(Path(folder), trees[writer], trees[reader], end)
+                except BrokerDidNotStart as failure:
+                    found = [str(failure)]
+            print(f"{direction}, {end}: {len(found)} differences", *found, sep="\n  ", flush=True)
+            status = 1 if found else status
+    raise SystemExit(status)
+
+
+if __name__ == "__main__":
+    main()
