@@ -14,7 +14,7 @@ import pytest
 from kafkalite.broker import Broker
 from kafkalite.client import READ_COMMITTED, Client, DeliveryFailed, Producer, TransactionAborted
 from kafkalite.client.committed import GroupMetadata
-from kafkalite.client.write.transactions import State
+from kafkalite.client.write.transactions import TransactionState
 from kafkalite.errors import (
     InvalidTransactionTimeout,
     InvalidTxnState,
@@ -275,7 +275,7 @@ def test_a_commit_during_which_the_broker_is_killed(tmp_path: Path) -> None:
                         process.kill()
                         process.start()
                     done += 1
-                assert writer._manager.state == State.READY
+                assert writer._manager.state == TransactionState.READY
         seen = wait_until(lambda: read(client, "t"), TIMEOUT_S, "records")
         assert len(seen) == len(set(seen)) == done
 
