@@ -112,7 +112,7 @@ def _uniform_alike(
 
 
 def _uniform_mixed(members: Mapping[str, Subscriber], counts: Mapping[bytes, int]) -> dict[str, Assignment]:
-    """Members read different topics: all keep what they may, the rest goes to who has least, then loads are evened."""
+    """Members read different topics: all keep what they may, what is left goes to the emptiest, then loads get even."""
     subscribers = _subscribers(members)
     held: dict[str, dict[bytes, set[int]]] = {}
     load: dict[str, int] = {}

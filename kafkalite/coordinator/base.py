@@ -82,7 +82,7 @@ class GroupBase(ABC):
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Holds the lock; what was answered meanwhile is delivered behind it."""
+        """Holds the lock; what was answered meanwhile is delivered after it."""
         self._lock.acquire()
         try:
             yield

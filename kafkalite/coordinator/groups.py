@@ -469,7 +469,7 @@ class GroupCoordinator:
         commit: bool,
         callback: Callable[[int], object],
     ) -> None:
-        """Ends a producer's transaction in a partition of `__consumer_offsets`. `append` writes the marker, behind all
+        """Ends a producer's transaction in a partition of `__consumer_offsets`. `append` writes the marker, after all
         commits that were handed over before; what it says of them holds when it is durable, and then callback(0)."""
 
         def stored(code: int) -> None:
@@ -741,7 +741,7 @@ class GroupCoordinator:
 class _Loading:
     """What one partition's records come to: fed with them in order.
 
-    Most records of a log that was not compacted lately are commits with a later one of the same key behind them. Those
+    Most records of a log that was not compacted lately are commits with a later one of the same key after them. Those
     are not decoded: the newest of each key is kept as it stands until a transaction's commit or marker comes, or the
     end.
     """

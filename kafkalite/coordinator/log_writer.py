@@ -3,7 +3,7 @@
     write(append, callback) ─▶ queue ─▶ one job on the I/O pool does all appends that wait
                                   └─▶ one flush ─▶ callbacks, in the order of the writes
 
-An append that failed is told so by its own callback; those behind it are tried all the same, since a record that is too
+An append that failed is told so by its own callback; those after it are tried all the same, since a record that is too
 large is its own fault alone. A refusal is an answer, too: what the log knows, and refuses by, is durable before it is
 told (a marker is not needed where the log has it already, but a killed process may have left that one unsynced).
 
@@ -62,7 +62,7 @@ class LogWriter:
         return not self._in_order
 
     def write(self, append: Callable[[PartitionLog], int], callback: Callable[[int], object]) -> None:
-        """`append` gets the log and returns its end behind what it appended. callback(0) when that is durable, or the
+        """`append` gets the log and returns its end after what it appended. callback(0) when that is durable, or the
         code of the KafkaError it raised, or of the flush that failed."""
         write = _Write(append, callback)
         with self._lock:

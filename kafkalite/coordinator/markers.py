@@ -53,7 +53,7 @@ class Mark(NamedTuple):
     transaction_version: int
 
     def append(self, log: PartitionLog) -> int:
-        """Writes it; the log's end behind it. The refusals of `PartitionLog.append_marker`."""
+        """Writes it; the log's end after it. The refusals of `PartitionLog.append_marker`."""
         return log.append_marker(
             self.producer_id,
             self.producer_epoch,

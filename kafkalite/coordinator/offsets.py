@@ -4,7 +4,7 @@
     in a transaction ─▶ written ─▶ durable ─▶ pending ─▶ its marker is durable ─▶ apply, or dropped
 
 What is not durable is not visible, so an answer never takes back what another answer said. Of two commits for a
-partition the one that stands later in the log counts, also when the earlier one's marker comes behind both; `order`
+partition the one that stands later in the log counts, also when the earlier one's marker comes after both; `order`
 says where each stands.
 
 Thread rule: belongs to its group and is guarded by the group's lock.

@@ -8,7 +8,7 @@
     2     group                        group metadata         3
 
 Kinds above 2 belong to the newer group protocol (KIP-848) and are left alone. Version 4 of an offset has the topic's id
-in a tagged field, which readers that do not know it skip: with it, a topic made anew under an old name does not inherit
+in a tagged field, which readers that do not know it skip: with it, a topic recreated under an old name does not inherit
 the old one's offsets.
 """
 

@@ -111,7 +111,7 @@ class StateLog:
     ) -> None:
         """Appends records of an owner; callback(0) when they are durable, or a code of Kafka's when they are not.
 
-        With a producer they are part of its transaction and hold only behind its commit marker.
+        With a producer they are part of its transaction and hold only after its commit marker.
         """
         self.append(self.partition_of(owner), lambda log: self._append(log, records, producer), callback)
 
@@ -129,7 +129,7 @@ class StateLog:
         writer.write(append, callback)
 
     def _append(self, log: PartitionLog, records: list[Record], producer: Producer | None) -> int:
-        """Appends records as one batch where they fit in one; the log's end behind them."""
+        """Appends records as one batch where they fit in one; the log's end after them."""
         from kafkalite.record.batches import NOBODY, encode_batch
         from kafkalite.record.columns import Record as Row
         from kafkalite.record.columns import RecordColumns
@@ -178,7 +178,7 @@ class StateLog:
 
 
 def _entries_in(data: bytes, offset: int) -> Generator[Stored | Marker, None, int]:
-    """What stands in whole batches; returns the offset behind them."""
+    """What stands in whole batches; returns the offset after them."""
     from kafkalite.record.batches import BatchReader, decode, whole_batches
 
     batches = list(whole_batches(data))

@@ -134,7 +134,7 @@ class Transaction:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Holds the lock; what was put into the outbox meanwhile is called behind it."""
+        """Holds the lock; what was put into the outbox meanwhile is called after it."""
         self._lock.acquire()
         try:
             yield

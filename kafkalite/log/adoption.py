@@ -9,7 +9,7 @@
     partition.metadata is there and damaged               left alone, with one log line; a saved index may tell the id
 
 A damaged partition.metadata may be what a power cut left of a deleted topic's; taken for none, that topic would come
-back. In a directory of a topic that the journal knows it is written anew: before a topic is made, what may stand in the
+back. In a directory of a topic that the journal knows it is rewritten: before a topic is made, what may stand in the
 way of its directories is gone, durably.
 
 Adopted partitions go on above the last leader epoch they have, and the producer ids their snapshots know are never

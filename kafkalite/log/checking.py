@@ -270,7 +270,7 @@ class Walk:
         yield from self._check_quarantine()
 
     def _walk(self, scan: SegmentScan) -> Iterator[Finding]:
-        """Ranges that are no batches; scan.next_offset is the segment's end behind the last of them."""
+        """Ranges that are no batches; scan.next_offset is the segment's end after the last of them."""
         segment, size = scan.segment, scan.segment.size
         last = self.behind == OFFSET_MAX
         while not scan.run(size, verify=True, offset_limit=self.behind):

@@ -9,7 +9,7 @@ something dirty is older than max.compaction.lag.ms. A log whose policy is `comp
 which is the housekeeper's.
 
 A log whose compaction fails other than by a full disk is left alone until the next start, with one line in the log:
-what cannot be read must not be written anew.
+what cannot be read must not be rewritten.
 
 What is to be compacted is first put on the disk, with the names of all segments, and the recovery point that says so: a
 start takes missing offsets above it for what a power cut took.

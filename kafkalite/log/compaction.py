@@ -4,14 +4,14 @@
                      ▲ first dirty           ▲ upper
     1  markers and transactions of the whole log are looked up by their headers: which were aborted, which are open
     2  keys of the dirty part go into the key map, until it is full
-    3  all segments below the mapped end are written anew, small ones together, and swapped in (kafkalite.log.swap)
+    3  all segments below the mapped end are rewritten, small ones together, and swapped in (kafkalite.log.swap)
 
 What stays of a batch is decided in kafkalite._native.log.compaction. Records of aborted transactions go; a marker goes
 once no batch of its transaction is left and, from then on, delete.retention.ms has passed (KIP-534). In the pass after
 the one that took the last batch of an aborted transaction, its entry in the index of them goes.
 
 Damage is never written over: a segment with quarantined bytes is left as it is, with a line in the log. Older records
-of any key may hide in it, so tombstones and markers behind it stay, whatever their age; and of a transaction that
+of any key may hide in it, so tombstones and markers after it stay, whatever their age; and of a transaction that
 reaches across it nobody knows how it ended, so its records stay.
 
 Memory: the key map (log.cleaner.dedupe.buffer.size), one output buffer (log.cleaner.io.buffer.size and one batch), one
@@ -163,7 +163,7 @@ class Compaction:
     # --- what is there ------------------------------------------------------------------------------------------------
 
     def _prepare(self) -> list[tuple[Segment, int]]:
-        """(segment, first offset behind it) of all segments below the active one, indexed and checked."""
+        """(segment, first offset after it) of all segments below the active one, indexed and checked."""
         segments = self.log.segments
         pairs = [(segment, segments[i + 1].base_offset) for i, segment in enumerate(segments[:-1])]
         for segment, behind in pairs:
@@ -211,7 +211,7 @@ class Compaction:
             self._spend(0)
 
     def _active_producers(self) -> dict[int, int]:
-        """Producer id → offset behind its last batch: the batch that says how its sequence numbers go on."""
+        """Producer id → offset after its last batch: the batch that says how its sequence numbers go on."""
         producers = self.log.ensure_producers()
         with self.log.locked():
             return {
@@ -222,7 +222,7 @@ class Compaction:
     def _forget_aborted(self, transactions: Transactions) -> None:
         """Readers need not be told any more of aborted transactions that had no batch left when this pass began.
 
-        Behind damage nobody knows what is left.
+        After damage nobody knows what is left.
         """
         if self._damaged or not transactions.finished:
             return

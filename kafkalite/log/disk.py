@@ -188,7 +188,7 @@ def hold(path: str) -> int:
 
 @contextlib.contextmanager
 def reading(path: str) -> Iterator[int]:
-    """A descriptor to read a file by, closed behind the block."""
+    """A descriptor to read a file by, closed after the block."""
     fd = open_to_read(path)
     try:
         yield fd

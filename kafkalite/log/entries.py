@@ -2,7 +2,7 @@
 
     made under the log's lock ──▶ `_made` rises ──▶ sync(), or a sync of the whole file system ──▶ `_synced` follows
 
-A name is made before it is counted, and counted before a record behind it is published: so a flush that takes the log's
+A name is made before it is counted, and counted before a record after it is published: so a flush that takes the log's
 end first and `mark()` after it knows every name that its records need. What is counted while a sync runs waits for the
 next one.
 

@@ -9,9 +9,9 @@
     48  covered size, bytes          96  end offset                     little-endian throughout
 
 It describes the first `covered size` bytes of the segment, all of which were on the disk before it was written. What
-lies behind is walked when the index is loaded, so it may also be saved for a segment that still grows. The CRC field of
-the last covered batch ties it to the very bytes it was made from. A file that is missing, torn, of another partition or
-not about these bytes is no index: the log is the truth and the index is built from it again.
+lies after it is walked when the index is loaded, so it may also be saved for a segment that still grows. The CRC field
+of the last covered batch ties it to the very bytes it was made from. A file that is missing, torn, of another partition
+or not about these bytes is no index: the log is the truth and the index is built from it again.
 
 Reading and writing may block; nothing here is shared between threads.
 """

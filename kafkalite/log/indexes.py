@@ -44,7 +44,7 @@ class SegmentIndexes:
                 break
             scan.skip_to(*following)
         else:
-            # A saved index of the whole file was made by who knew where it ends.
+            # A saved index of the whole file was made by whoever knew where it ends.
             if from_file < size and segment.sealed and self.dense and not self._log.compacted:
                 recovery.check_end(segment, max(scan.next_offset, self._log.log_start_offset), limit)
         with contextlib.nullcontext() if locked else self._log.locked():

@@ -1,7 +1,7 @@
 """A partition directory → an open log.
 
     clean stop      sizes and index headers are enough: nothing of the log is read but the last batch's header
-    otherwise       everything behind the flushed offset is walked and its CRCs are checked; the tail is cut where it
+    otherwise       everything after the flushed offset is walked and its CRCs are checked; the tail is cut where it
                     stops being batches, damage below the flushed offset is quarantined (see recovery)
 
 The flushed offset is the recovery point of the last checkpoint or, from there on without a gap, the end of what saved
@@ -10,7 +10,7 @@ given out again, even if the records are gone. A saved index says nothing of nam
 unclean stop, and may be answered as such without a flush, ends at the recovery point.
 
 A directory that Kafka wrote to last (its index files lie beside the active segment) has an end that our recovery point
-knows nothing of: there nothing is missing, and nothing with intact batches behind it is cut.
+knows nothing of: there nothing is missing, and nothing with intact batches after it is cut.
 
 A power cut may leave the name of a segment, and not the end of the one before it. Above the flushed offset a log is cut
 where offsets are missing. Below it, in a log that is or was compacted, missing offsets are what compaction left: it
@@ -331,7 +331,7 @@ def _covered_end(plan: LoadPlan, segment: Segment) -> tuple[int, index_file.Inde
 
 
 def _cut(log: PartitionLog, segments: tuple[Segment, ...], i: int, position: int) -> tuple[Segment, ...]:
-    """Cuts the log at a position of its i-th segment; segments behind it follow a gap and go."""
+    """Cuts the log at a position of its i-th segment; segments after it follow a gap and go."""
     segment = segments[i]
     logger.warning(
         "the log's unflushed tail is cut at the first bytes that are no batch",

@@ -1,4 +1,4 @@
-"""Transaction markers: the control batches that a coordinator has written behind the data of a transaction.
+"""Transaction markers: the control batches that a coordinator has written after the data of a transaction.
 
     record batch, transactional and control bits, the transaction's producer id and epoch, sequence -1, one record:
       key    version i16 = 0, type i16: 0 abort, 1 commit

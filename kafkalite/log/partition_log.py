@@ -316,7 +316,7 @@ class PartitionLog(LogCore):
         self._set_epoch(leader_epoch, bool(entries) and entries[-1][0] == leader_epoch)
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
-        """(largest epoch <= epoch, first offset behind it); (-1, -1) for an epoch this log does not know."""
+        """(largest epoch <= epoch, first offset after it); (-1, -1) for an epoch this log does not know."""
         if epoch == self.leader_epoch:
             return epoch, self.log_end_offset
         entries = self._epochs
@@ -400,7 +400,7 @@ class PartitionLog(LogCore):
         commit: bool,
         transaction_version: int = 1,
     ) -> int:
-        """Ends the producer's transaction here, if it has one; the offset behind the marker, not flushed yet.
+        """Ends the producer's transaction here, if it has one; the offset after the marker, not flushed yet.
 
         InvalidProducerEpoch for an older producer epoch (with transaction version 2, KIP-890, also for the epoch of
         the open transaction itself); TransactionCoordinatorFenced for an older coordinator epoch; StorageError;
@@ -429,7 +429,7 @@ class PartitionLog(LogCore):
                 for segment in reversed(segments):
                     if segment.flushed_size == segment.size:
                         if segment.sealed and segment.base_offset <= self.flushed_offset:
-                            break  # above it, recovered segments may still wait behind one that was sealed since
+                            break  # above it, recovered segments may still wait after one that was sealed since
                     else:
                         self._sync_unless_deleted(segment)
                 self.entries.sync()
@@ -676,7 +676,7 @@ class PartitionLog(LogCore):
         return True
 
     def _holds_from(self, segment: Segment, offset: int) -> bool:
-        """Whether the segment has a batch at or behind `offset` (a segment may end in a gap)."""
+        """Whether the segment has a batch at or after `offset` (a segment may end in a gap)."""
         last = header_at(segment, segment.last_position)
         return last is None or last["next_offset"] > offset
 
@@ -697,7 +697,7 @@ class PartitionLog(LogCore):
         self.ensure_producers()
         self.prepare_read(offset, size)
 
-    # ---- look-ups by time -------------------------------------------------------------------------------------------
+    # --- look-ups by time ---------------------------------------------------------------------------------------------
 
     def find_timestamp(self, timestamp: int, upper_offset: int | None = None) -> OffsetAndTimestamp | None:
         """The first record, in offset order, with a timestamp (ms) >= `timestamp`, below upper_offset. May block."""

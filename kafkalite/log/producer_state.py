@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 WALK_SIZE_MAX: Final = 8 * 1024 * 1024
-"""Bytes behind the last snapshot from which a clean stop or a checkpoint saves a new one for their sake alone."""
+"""Bytes after the last snapshot from which a clean stop or a checkpoint saves a new one for their sake alone."""
 OFFSET_MAX: Final = (1 << 63) - 1
 
 Marks = dict[int, tuple[int, int]]
@@ -239,7 +239,7 @@ class ProducerState:
         logger.warning("producer snapshot could not be saved", extra=fields(log=self._log.name, reason=str(error)))
 
     def save_compacted(self, below: int) -> None:
-        """After a compaction up to `below`: the files of all segments are written anew, and no snapshot stays that
+        """After a compaction up to `below`: the files of all segments are rewritten, and no snapshot stays that
         knows a transaction as open whose marker may be gone, which a power cut must not bring back either."""
         log = self._log
         with log.locked():
@@ -261,5 +261,5 @@ class ProducerState:
 
 
 def _adjoins(rows: list[transaction_index.Row], following: list[transaction_index.Row]) -> bool:
-    """Whether the entries of a segment may stand behind those of the segments before it."""
+    """Whether the entries of a segment may stand after those of the segments before it."""
     return not rows or not following or rows[-1][3] <= following[0][3]

@@ -2,8 +2,8 @@
 
     at or above the flushed offset    a write that was under way: the log is cut at the first bad byte
     below it                          quarantined: reported, left in place, reads inside answer CORRUPT_MESSAGE,
-                                      batches behind them are served
-    missing behind a sealed segment   as below it, where nothing may take offsets out of the log: known when the
+                                      batches after them are served
+    missing after a sealed segment    as below it, where nothing may take offsets out of the log: known when the
                                       segment's index is loaded and the saved one does not cover the file
     zeros where nothing is missing    written ahead by a broker that did not stop cleanly: cut, as if never there
 
@@ -39,7 +39,7 @@ class Tail(NamedTuple):
     """How a walk to the end of a segment ended."""
 
     cut_position: int | None  # the first byte to cut, None when nothing is to be cut
-    quarantined: bool  # the bytes at the end are bad and stay: nothing may be appended behind them
+    quarantined: bool  # the bytes at the end are bad and stay: nothing may be appended after them
     ahead: bool = False  # what is to be cut are zeros that were written ahead: no batch is missing
 
 
@@ -54,7 +54,7 @@ def walk_tail(
     """Walks `scan` to the end of its segment, checking all bytes; missing offsets are damage from `contiguous_from` on.
 
     With `keep_valid` (a directory that came from elsewhere, whose flushed offset nobody knows) nothing is cut that has
-    an intact batch behind it.
+    an intact batch after it.
     """
     segment = scan.segment
     end = segment.size

@@ -2,10 +2,10 @@
 
     derived file     renamed to NAME.damaged; an index is made again, the rest by the next start
     unflushed tail   copied to NNN.log.damaged-FIRST-NEXT, then cut off
-    damaged range    copied to NNN.log.damaged-FIRST-NEXT; the segment is written anew without it, and renamed
+    damaged range    copied to NNN.log.damaged-FIRST-NEXT; the segment is rewritten without it, and renamed
 
-A segment without its damaged batches has a gap in its offsets, as a compacted one has: readers go on behind it, and
-Apache Kafka reads it as well. No broker keeps a gap in the segment that it appends to, so behind a mended last one an
+A segment without its damaged batches has a gap in its offsets, as a compacted one has: readers go on after it, and
+Apache Kafka reads it as well. No broker keeps a gap in the segment that it appends to, so after a mended last one an
 empty one is begun. Each step is on the disk before the next one; a crash in between leaves the finding to be mended.
 
 Everything here blocks. The caller holds the data directory's lock.
@@ -72,7 +72,7 @@ def _put_aside(path: str) -> str:
 
 
 def _free_name(path: str) -> str:
-    """The path, with a number behind it where it is taken."""
+    """The path, with a number after it where it is taken."""
     number, target = 1, path
     while disk.lexists(target):
         number += 1
@@ -149,7 +149,7 @@ def _copy_aside(path: str, finding: Finding) -> str:
 
 
 def _copy(source: int, position: int, end: int, target: int, at: int) -> int:
-    """Copies bytes [position, end) to `at`; the position behind them."""
+    """Copies bytes [position, end) to `at`; the position after them."""
     while position < end:
         data = disk.read_at(source, min(COPY_SIZE, end - position), position)
         if not data:

@@ -34,7 +34,7 @@ class SegmentAge(NamedTuple):
     """What a policy is told of a segment."""
 
     base_offset: int
-    end_offset: int  # first offset behind it
+    end_offset: int  # first offset after it
     size: int  # bytes
     max_timestamp: int  # ms, of its records; -1 none
     modified_ms: int  # when its file was last written

@@ -6,12 +6,12 @@
     3  old files renamed to .deleted, directory synced
     4  NNN.log.swap renamed to NNN.log                 crash: done, or done again
 
-The first sync of step 2 is for the segments behind: a compacted one must never be the last of a log, whose end is where
+The first sync of step 2 is for the segments after: a compacted one must never be the last of a log, whose end is where
 offsets are missing.
 
 The names and what a start makes of them are Apache Kafka's, so a directory may also change hands in the middle. The new
 segment has the base offset of the first old one. At a start a `.swap` stands for the offsets from its base to the end
-of its last batch: old segments that begin in there go. One that begins behind that end had nothing left to keep; if it
+of its last batch: old segments that begin in there go. One that begins after that end had nothing left to keep; if it
 is still there it is read as it was, which is right too, only not compact.
 
 Readers: the old segments stay open and pinned from before step 3 until the new list of segments is published, then they
@@ -123,7 +123,7 @@ def _publish(log: PartitionLog, old: Sequence[Segment], new: Segment) -> list[st
 
 
 def _around(log: PartitionLog, old: Sequence[Segment]) -> tuple[tuple[Segment, ...], tuple[Segment, ...]] | None:
-    """The segments before and behind the old ones; None when they no longer stand in the log as they did."""
+    """The segments before and after the old ones; None when they no longer stand in the log as they did."""
     segments = log.segments
     if log.offline or log.deleted or old[0] not in segments:
         return None
@@ -167,7 +167,7 @@ def finish(directory: str, record_format: RecordFormat, cache: FileCache) -> Non
     announced = [name for name in names if name.endswith(files.SWAP_SUFFIX)]
     if not cleaned and not announced:
         return
-    # Several outputs of one pass are announced from the last to the first: behind one that is not, none counts.
+    # Several outputs of one pass are announced from the last to the first: after one that is not, none counts.
     unannounced = min((base for name in cleaned if (base := _base_of(name)) is not None), default=None)
     whole = []
     uncounted = []
@@ -215,7 +215,7 @@ def _finish_one(directory: str, base: int, record_format: RecordFormat, cache: F
 
 
 def _end_of(directory: str, base: int, record_format: RecordFormat, cache: FileCache) -> tuple[int, bool]:
-    """(first offset behind the last batch of an announced segment, whether every batch of it is intact)."""
+    """(first offset after the last batch of an announced segment, whether every batch of it is intact)."""
     size = disk.stat(f"{directory}/{files.stem(base)}{record_format.suffix}{files.SWAP_SUFFIX}").st_size
     segment = Segment(
         cache,

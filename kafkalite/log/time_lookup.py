@@ -79,7 +79,7 @@ def find_newest(searched: Searched) -> OffsetAndTimestamp | None:
 
 
 def _segments(searched: Searched) -> Iterator[tuple[Segment, int]]:
-    """(segment, first offset behind it) of those that hold anything a reader may see."""
+    """(segment, first offset after it) of those that hold anything a reader may see."""
     segments = searched.log.segments
     for i, segment in enumerate(segments):
         behind = segments[i + 1].base_offset if i + 1 < len(segments) else searched.log.log_end_offset
@@ -122,7 +122,7 @@ def _is_damaged(segment: Segment, position: int) -> bool:
 
 
 def _behind_large_batch(segment: Segment, position: int, size: int) -> int:
-    """Behind a batch larger than a step, or at the end where there is no batch."""
+    """After a batch larger than a step, or at the end where there is no batch."""
     found = batch_headers(segment, position, size, count_max=1)
     return found[0]["position"] + found[0]["size"] if found else size
 

@@ -2,7 +2,7 @@
 
     34 bytes an entry, big-endian, markers rising
       0  version i16 = 0        18  marker offset i64 (Kafka's last offset)
-      2  producer id i64        26  last stable offset behind the marker i64
+      2  producer id i64        26  last stable offset after the marker i64
       10 first offset i64
 
 No file means no entries. It is written as a whole, and on the disk before a snapshot of the producers that counts on it

@@ -37,7 +37,7 @@ class Users:
     """Users with passwords for SCRAM. Any thread."""
 
     def __init__(self, credentials: Mapping[tuple[str, str], ScramCredential], secret: bytes) -> None:
-        """`credentials` by mechanism and user, looked at anew each time; `secret` makes salts of who is not there."""
+        """`credentials` by mechanism and user, looked at again each time; `secret` makes salts of who is not there."""
         self._credentials = credentials
         self._secret = secret
         self._remembered = Remembered()
