@@ -361,6 +361,7 @@ class Broker:
             logs.change_acls,
             super_users=config.super_user_names,
             allow_without_acl=config.allow_everyone_if_no_acl_found,
+            clock=logs.clock,
         )
         logger.info("permissions are asked of %d rules", len(authorizer))
         return authorizer

@@ -58,6 +58,8 @@ logger = logging.getLogger(__name__)
 NO_LEADER: Final = -1
 _NULL_NAMES_SINCE: Final = 12
 _NULL_TOPICS_SINCE: Final = 1
+_INLINE_QUESTIONS_MAX: Final = 500
+"""A question takes an authoriser some microseconds; beyond so many a network worker has better things to do."""
 _ROWS_MAX: Final = 100_000
 
 _rows: dict[tuple[int, int, int], MetadataResponsePartition] = {}
@@ -66,10 +68,12 @@ topics, so an answer for 10,000 partitions makes no objects for them. Nobody may
 
 
 def needs_blocking(context: RequestContext, request: MetadataRequest) -> bool:
-    """Whether a topic has to be created first."""
+    """Whether a topic has to be created first, or an authoriser asked about very many."""
+    topics = context.broker.logs.topics
+    if context.broker.authorizer is not None and len(request.topics or topics) > _INLINE_QUESTIONS_MAX:
+        return True
     if not _may_create(context, request):
         return False
-    topics = context.broker.logs.topics
     return any(
         topic.name not in topics
         and topic.topic_id == ZERO_UUID

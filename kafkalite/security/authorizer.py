@@ -8,7 +8,8 @@ AccessView, for Produce and Fetch) do not outlive the epoch in which they were m
 
 Denials go to the log `kafkalite.authorizer` at INFO, what was allowed at DEBUG, both with who, from where, what, which
 API and by which rule; probes, whose denial only leaves something out of an answer, at DEBUG. Names that clients choose
-are cut to LOGGED_SIZE_MAX, and the log's own filter bounds the lines.
+are cut to LOGGED_SIZE_MAX. Of denials DENIALS_TOLD_MAX are told in a second, the others are counted: whoever names ten
+thousand topics must not keep the broker busy writing.
 
 Thread rule: any thread. `_lock` is a leaf, held for one decision or one change of the rules; `_changing` stands above
 the locks of the log manager, and makes check and change of a request one step.
@@ -31,6 +32,7 @@ from kafkalite.acls import (
     ResourceType,
     operation_bits,
 )
+from kafkalite.clock import SystemClock
 from kafkalite.errors import InvalidRequest, KafkaError
 from kafkalite.logging import fields
 from kafkalite.security.rules import Rules, host_key
@@ -39,8 +41,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from kafkalite.acls import Acl
+    from kafkalite.clock import Clock
 
 LOGGED_SIZE_MAX: Final = 256
+DENIALS_TOLD_MAX: Final = 200
+"""In a second."""
 DELETED_MAX: Final = 10_000
 """Rules that one request may delete, as in Kafka."""
 PROBED_NAME: Final = "hardcode"
@@ -61,12 +66,19 @@ class Authorizer:
         *,
         super_users: frozenset[str] = frozenset(),
         allow_without_acl: bool = False,
+        clock: Clock | None = None,
     ) -> None:
         """`record` makes rules that are added and removed durable, all or none; it raises KafkaError if it cannot."""
         self._rules = Rules(acls)
         self._record = record
         self._super_users = super_users
         self._default = allow_without_acl
+        self._clock = clock or SystemClock()
+        self._told_second = (
+            0  # of the clock; this and the next two change under the GIL, a line more or less is no harm
+        )
+        self._told_count = 0
+        self._untold_count = 0
         self._lock = threading.Lock()
         self._changing = threading.Lock()
         self.control = AccessControl(
@@ -101,7 +113,7 @@ class Authorizer:
             allowed = self._default if decided is None else decided
             why = "default" if decided is None else "no rule for the asker"
         level = logging.DEBUG if allowed or probe else logging.INFO
-        if audit.isEnabledFor(level):
+        if audit.isEnabledFor(level) and (level < logging.INFO or self._may_tell()):
             audit.log(
                 level,
                 "allowed" if allowed else "denied",
@@ -115,6 +127,20 @@ class Authorizer:
                 ),
             )
         return allowed
+
+    def _may_tell(self) -> bool:
+        """Whether there is room in this second for one more denial in the log; tells how many there was none for."""
+        second = int(self._clock.monotonic())
+        if second != self._told_second:
+            untold, self._untold_count = self._untold_count, 0
+            self._told_second, self._told_count = second, 0
+            if untold:
+                audit.info("denials that were not told", extra=fields(count=untold))
+        self._told_count += 1
+        if self._told_count > DENIALS_TOLD_MAX:
+            self._untold_count += 1
+            return False
+        return True
 
     def allows_any(self, principal: str, host: str, operation: AclOperation, kind: ResourceType, api: str) -> bool:
         """Whether a principal may do this with at least one resource of a type (KIP-679)."""

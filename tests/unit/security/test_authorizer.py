@@ -10,7 +10,8 @@ import pytest
 from kafkalite.acls import CLUSTER_NAME, Acl, AclFilter, AclOperation, AclPermission, PatternType, ResourceType
 from kafkalite.errors import ErrorCode, KafkaError, StorageError
 from kafkalite.logging import TextFormatter
-from kafkalite.security.authorizer import DELETED_MAX, Authorizer
+from kafkalite.security.authorizer import DELETED_MAX, DENIALS_TOLD_MAX, Authorizer
+from tests.kit.fakes.clock import FakeClock
 
 ALLOW, DENY = AclPermission.ALLOW, AclPermission.DENY
 READ, WRITE, DESCRIBE = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE
@@ -148,6 +149,20 @@ def test_denials_are_told_with_who_what_and_why(caplog: pytest.LogCaptureFixture
         f"denied principal=User:b operation=READ host={HOST} resource=TOPIC:v api=Fetch rule=default",
     ]
     assert len(lines(caplog, logging.DEBUG)) == 5
+
+
+def test_a_storm_of_denials_is_told_in_part_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "kafkalite.authorizer")
+    clock = FakeClock()
+    authorizer, _ = make(clock=clock)
+    for i in range(DENIALS_TOLD_MAX + 50):
+        assert not may(authorizer, "User:a", name=f"t{i}")
+    assert len(lines(caplog)) == DENIALS_TOLD_MAX
+    clock.advance(1.0)
+    assert not may(authorizer, "User:a")
+    told = lines(caplog)[DENIALS_TOLD_MAX:]
+    assert "denials that were not told count=50" in told[0]
+    assert len(told) == 2
 
 
 @pytest.mark.parametrize("name", ["a\nb", "\x1b[2J", '"}', "x" * 70_000, "\u2028", "é\r"])

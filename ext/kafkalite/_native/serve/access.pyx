@@ -24,6 +24,7 @@ cdef enum:
     CAPACITY_MIN = 64
     CAPACITY_MAX = 131072               # entries: 1 MiB
     NAMES_MAX = 1024                    # of topics that are not there, and of transactional ids
+    NAME_SIZE_MAX = 1024                # bytes of one that is kept; no topic's is longer than 249
     SECOND_BITS = 20
     SECOND_SHIFT = 4
     NUMBER_SHIFT = 24
@@ -134,7 +135,7 @@ cdef class AccessView:
         found = self.names.get(key)
         if found is None:
             found = self.control.allows_topic(self.principal, self.host, operation, name.decode("utf-8", "replace"))
-            if self.control.epoch == epoch:
+            if self.control.epoch == epoch and len(name) <= NAME_SIZE_MAX:
                 self.names[key] = found
         return found
 
@@ -148,7 +149,7 @@ cdef class AccessView:
             return True
         allowed = self.control.allows_transactional_id(
             self.principal, self.host, transactional_id.decode("utf-8", "replace"))
-        if allowed and self.control.epoch == epoch:
+        if allowed and self.control.epoch == epoch and len(transactional_id) <= NAME_SIZE_MAX:
             if len(self.transactional_ids) >= NAMES_MAX:
                 self.transactional_ids.clear()
             self.transactional_ids[transactional_id] = True
