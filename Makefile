@@ -85,7 +85,8 @@ test-spark: $(VENV)/.built $(VENV)/.tested $(VENV)/.spark packages  ## the tests
 DEBUG_BUILD = KAFKALITE_DEBUG=1 $(BIN)/python setup.py -q build_ext -j $(JOBS)
 DEBUG_TESTS ?= tests/unit tests/parity tests/log_damage tests/integration tests/reliability
 ASAN_TESTS ?= tests/unit tests/parity tests/log_damage
-ASAN := $(shell gcc -print-file-name=libasan.so 2>/dev/null)
+# The sanitiser wraps the throwing of C++ exceptions, which it has to find when it begins: pyarrow and others throw.
+ASAN := $(shell gcc -print-file-name=libasan.so 2>/dev/null):$(shell gcc -print-file-name=libstdc++.so.6 2>/dev/null)
 
 build-debug: $(VENV)/.tested  ## the debug build, in build/debug
 	$(DEBUG_BUILD) --build-lib build/debug --build-temp build/temp-debug
@@ -99,7 +100,7 @@ test-debug: build-debug  ## the tests on the debug build, whose invariants abort
 
 # The sanitiser has to be the first library of every process of ours; tests/kit/harness/sanitiser.py keeps it from others'.
 ASAN_PYTEST = KAFKALITE_NATIVE_PATH=$(CURDIR)/build/asan/kafkalite/_native LD_PRELOAD=$(ASAN) PYTHONMALLOC=malloc \
-	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:handle_abort=0 \
+	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:handle_abort=0:handle_sigbus=0 \
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow and not spark"
 
 test-asan: build-asan  ## the tests of what runs in our own processes, on the debug build with the address sanitiser

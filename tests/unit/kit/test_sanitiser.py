@@ -17,6 +17,7 @@ SANITISER = "/usr/lib/gcc/libasan.so"
         pytest.param("libfaketime.so", True, f"{SANITISER}:libfaketime.so", id="behind another"),
         pytest.param(f"libfaketime.so:{SANITISER}", True, f"{SANITISER}:libfaketime.so", id="moved to the front"),
         pytest.param(f"{SANITISER}:libfaketime.so", False, "libfaketime.so", id="not for others"),
+        pytest.param(f"{SANITISER}:libstdc++.so.6", True, f"{SANITISER}:libstdc++.so.6", id="what it needs stays"),
         pytest.param(SANITISER, False, "", id="nothing left"),
     ],
 )
