@@ -6,8 +6,10 @@ STORE_SIZE_MAX: int
 def library_version() -> str: ...
 def cipher_name(standard_name: str) -> str | None: ...
 
+class CertificateStore: ...
+
 @final
-class KeyStore:
+class KeyStore(CertificateStore):
     @staticmethod
     def from_pem(key: bytes, chain: bytes, password: bytes | None = None) -> KeyStore: ...
     @staticmethod
@@ -24,7 +26,7 @@ class KeyStore:
     def key_description(self) -> tuple[str, int]: ...
 
 @final
-class TrustStore:
+class TrustStore(CertificateStore):
     @staticmethod
     def from_pem(data: bytes) -> TrustStore: ...
     @staticmethod

@@ -1,6 +1,6 @@
 """Certificates, keys and the server's side of TLS settings, in OpenSSL's memory."""
 
-from kafkalite._native.tls.libssl cimport EVP_PKEY, SSL_CTX, X509, X509_CRL, kl_libssl
+from kafkalite._native.tls.libssl cimport BIO, EVP_PKEY, SSL_CTX, X509, X509_CRL, kl_libssl
 
 cdef kl_libssl* tls_library() except NULL
 cdef str tls_error(const char* otherwise)
@@ -11,18 +11,19 @@ cdef class TlsContext:
     cdef SSL_CTX* context
 
 
-cdef class KeyStore:
-    cdef EVP_PKEY* key
-    cdef X509** certificates        # leaf first
+cdef class CertificateStore:
+    cdef X509** certificates        # of a KeyStore: the leaf first
     cdef Py_ssize_t count
     cdef int add(self, X509* certificate) except -1
+    cdef int write(self, kl_libssl* ssl, BIO* bio) noexcept
+
+
+cdef class KeyStore(CertificateStore):
+    cdef EVP_PKEY* key
     cdef int take_pkcs12(self, bytes data, bytes password) except -1
     cdef void order_chain(self, kl_libssl* ssl) noexcept
 
 
-cdef class TrustStore:
-    cdef X509** certificates
-    cdef Py_ssize_t count
+cdef class TrustStore(CertificateStore):
     cdef X509_CRL** revocations
     cdef Py_ssize_t revocation_count
-    cdef int add(self, X509* certificate) except -1

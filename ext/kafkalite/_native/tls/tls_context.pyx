@@ -101,8 +101,8 @@ cdef bytes written(kl_libssl* ssl, BIO* bio):
     return PyBytes_FromStringAndSize(data, size)
 
 
-cdef list read_certificates(kl_libssl* ssl, bytes data, object take):
-    """Hands each certificate of a PEM text to `take`, a store; ValueError when one is damaged or none is there."""
+cdef list read_certificates(kl_libssl* ssl, bytes data, CertificateStore store):
+    """Adds each certificate of a PEM text to a store; ValueError when one is damaged or none is there."""
     cdef BIO* bio = open_bytes(ssl, data)
     cdef X509* certificate
     cdef int count = 0
@@ -112,10 +112,7 @@ cdef list read_certificates(kl_libssl* ssl, bytes data, object take):
             if certificate == NULL:
                 break
             count += 1
-            if type(take) is KeyStore:
-                (<KeyStore>take).add(certificate)
-            else:
-                (<TrustStore>take).add(certificate)
+            store.add(certificate)
     finally:
         ssl.BIO_free(bio)
     if count != data.count(b"-----BEGIN CERTIFICATE-----") or count == 0:
@@ -124,22 +121,39 @@ cdef list read_certificates(kl_libssl* ssl, bytes data, object take):
     ssl.ERR_clear_error()
 
 
-cdef X509** grown(X509** certificates, Py_ssize_t count) except NULL:
-    cdef X509** larger = <X509**>realloc(certificates, <size_t>(count + 1) * sizeof(X509*))
-    if larger == NULL:
-        raise MemoryError
-    return larger
-
-
-@cython.final
-cdef class KeyStore:
-    """A private key with its chain of certificates, the leaf first."""
+cdef class CertificateStore:
+    """Certificates, which it frees: base of the two kinds of store."""
 
     def __dealloc__(self):
         cdef Py_ssize_t i
         for i in range(self.count):
             table.X509_free(self.certificates[i])
         free(self.certificates)
+
+    cdef int add(self, X509* certificate) except -1:
+        """Takes a certificate over, where it raises too."""
+        cdef X509** larger = <X509**>realloc(self.certificates, <size_t>(self.count + 1) * sizeof(X509*))
+        if larger == NULL:
+            table.X509_free(certificate)
+            raise MemoryError
+        self.certificates = larger
+        self.certificates[self.count] = certificate
+        self.count += 1
+        return 0
+
+    cdef int write(self, kl_libssl* ssl, BIO* bio) noexcept:
+        """All of them as PEM texts."""
+        cdef Py_ssize_t i
+        for i in range(self.count):
+            ssl.PEM_write_bio_X509(bio, self.certificates[i])
+        return 0
+
+
+@cython.final
+cdef class KeyStore(CertificateStore):
+    """A private key with its chain of certificates, the leaf first."""
+
+    def __dealloc__(self):
         if self.key != NULL:
             table.EVP_PKEY_free(self.key)
 
@@ -172,12 +186,6 @@ cdef class KeyStore:
         if store.key == NULL or store.count == 0:
             raise ValueError("it has no private key with a certificate")
         return store
-
-    cdef int add(self, X509* certificate) except -1:
-        self.certificates = grown(self.certificates, self.count)
-        self.certificates[self.count] = certificate
-        self.count += 1
-        return 0
 
     cdef int take_pkcs12(self, bytes data, bytes password) except -1:
         """The key, the leaf, and the other certificates in the order in which they issue each other."""
@@ -231,15 +239,13 @@ cdef class KeyStore:
         """(key, chain) as PEM texts, the key not encrypted."""
         cdef kl_libssl* ssl = tls_library()
         cdef BIO* bio = ssl.BIO_new(ssl.BIO_s_mem())
-        cdef Py_ssize_t i
         if bio == NULL:
             raise MemoryError
         try:
             if not ssl.PEM_write_bio_PrivateKey(bio, self.key, NULL, NULL, 0, kl_pem_password, NULL):
                 raise ValueError(tls_error(b"the key cannot be written"))
             key = written(ssl, bio)
-            for i in range(self.count):
-                ssl.PEM_write_bio_X509(bio, self.certificates[i])
+            self.write(ssl, bio)
             return key, written(ssl, bio)[len(key):]
         finally:
             ssl.BIO_free(bio)
@@ -305,14 +311,11 @@ cdef long seconds_of(const ASN1_TIME* time):
 
 
 @cython.final
-cdef class TrustStore:
+cdef class TrustStore(CertificateStore):
     """Certificates whose word is taken, and lists of those that are revoked."""
 
     def __dealloc__(self):
         cdef Py_ssize_t i
-        for i in range(self.count):
-            table.X509_free(self.certificates[i])
-        free(self.certificates)
         for i in range(self.revocation_count):
             table.X509_CRL_free(self.revocations[i])
         free(self.revocations)
@@ -337,12 +340,6 @@ cdef class TrustStore:
         store.certificates, store.count = found.certificates, count
         found.certificates, found.count = NULL, 0
         return store
-
-    cdef int add(self, X509* certificate) except -1:
-        self.certificates = grown(self.certificates, self.count)
-        self.certificates[self.count] = certificate
-        self.count += 1
-        return 0
 
     def revoke(self, bytes data not None):
         """Takes the certificate revocation lists of a PEM text; from then on every chain is checked. ValueError."""
@@ -376,12 +373,10 @@ cdef class TrustStore:
         """The certificates as one PEM text."""
         cdef kl_libssl* ssl = tls_library()
         cdef BIO* bio = ssl.BIO_new(ssl.BIO_s_mem())
-        cdef Py_ssize_t i
         if bio == NULL:
             raise MemoryError
         try:
-            for i in range(self.count):
-                ssl.PEM_write_bio_X509(bio, self.certificates[i])
+            self.write(ssl, bio)
             return written(ssl, bio)
         finally:
             ssl.BIO_free(bio)
