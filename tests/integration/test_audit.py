@@ -364,8 +364,10 @@ def test_windows_are_chosen_by_time(
 def test_examples_of_the_documentation_run(live: Broker, capsys: pytest.CaptureFixture[str]) -> None:
     examples = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
     assert len(examples) == 2
+    names: dict[str, object] = {}
     for example in examples:
-        exec(compile(example, str(DOCUMENT), "exec"), {"bootstrap": live.bootstrap_servers})  # noqa: S102  # our own text
+        text = example.replace("127.0.0.1:9092", live.bootstrap_servers)
+        exec(compile(text, str(DOCUMENT), "exec"), names)  # noqa: S102  # our own text
     assert audit(live, capsys, "--topics", "visits")[1]["stages"]["live"]["records"] == 3
 
 
