@@ -122,3 +122,20 @@ def test_what_was_promised_holds_after_power_cuts(left: str, count: int) -> None
     for seed in range(100, 100 + count):
         _, found, _ = run(seed, left=left)
         assert found == [], f"seed {seed}, {left}"
+
+
+def test_a_node_loses_power_and_another_does_not() -> None:
+    with World(5) as world:
+        nodes = [world.node(name, **SETTINGS) for name in ("one", "two")]
+        promised = [Promises(), Promises()]
+        for node, promises in zip(nodes, promised, strict=True):
+            world.client(f"{node.name} p1", producer(node, promises, "p1", "t", 30), node)
+            world.client(f"{node.name} tx", transactional(node, promises, "tx", "x", 10), node)
+        nodes[0].cut_at = nodes[0].changes + 60
+        world.finish()
+        world.run(10)
+        assert [node.starts for node in nodes] == [2, 1]
+        for node, promises in zip(nodes, promised, strict=True):
+            assert promises.answers > 30
+            assert list(broken(node, promises)) == []
+            node.stop()

@@ -52,8 +52,9 @@ class Lost(Exception):
 class Client:
     """A program that talks to nodes, one request at a time."""
 
-    def __init__(self, world: World, name: str, program: Program) -> None:
+    def __init__(self, world: World, name: str, program: Program, node: Node | None = None) -> None:
         self.world = world
+        self.node = node
         self.name = name
         self.draw = world.scheduler.draw
         self.done = False
@@ -173,7 +174,8 @@ class Node:
         self.world.disks.power_off(self.root)
         self.site.kill()
         for client in self.world.clients:
-            client.lose()
+            if client.node in (None, self):
+                client.lose()
         if self._watch not in self.world.scheduler.workers:
             self._watch.start()
         self._watch.call_locked()
@@ -221,9 +223,9 @@ class World:
         node.start()
         return node
 
-    def client(self, name: str, program: Program) -> Client:
-        """A client that begins with the next run."""
-        client = Client(self, name, program)
+    def client(self, name: str, program: Program, node: Node | None = None) -> Client:
+        """A client that begins with the next run; without `node` it loses its answers whichever node goes."""
+        client = Client(self, name, program, node)
         self.clients.append(client)
         return client
 
