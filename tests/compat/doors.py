@@ -5,11 +5,14 @@ language finds its door in the environment:
 
     DOOR_BOOTSTRAP  DOOR_CA     host:port, and the authority to trust (PEM), which stand in place of the plain listener
     DOOR_CERTIFICATE  DOOR_KEY  the client's own, PEM files, where it shows one; DOOR_IDENTITY is both in one file
-    DOOR_MECHANISM  DOOR_USER  DOOR_PASSWORD
+    DOOR_MECHANISM  DOOR_USER  DOOR_PASSWORD  DOOR_TOKEN
 """
 
 from __future__ import annotations
 
+import json
+import time
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,15 +26,14 @@ from tests.kit.harness.certificates import Authority
 from tests.kit.processes.broker import BrokerProcess, free_port
 
 USER, PASSWORD = "compat", 'correct horse, "battery"; staple='
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 DOORS = ("TLS", "client certificates", *MECHANISMS)
-COLUMNS = {"TLS": "TLS", "client certificates": "client certificates", "PLAIN": "PLAIN"}
+COLUMNS = {door: "SCRAM" if door.startswith("SCRAM") else door for door in DOORS}
 """Door → column of the matrix; both SCRAMs share one."""
 
 
 PARAMETERS = [
-    pytest.param(door, id=door.replace(" ", "-"), marks=pytest.mark.capability(COLUMNS.get(door, "SCRAM")))
-    for door in DOORS
+    pytest.param(door, id=door.replace(" ", "-"), marks=pytest.mark.capability(COLUMNS[door])) for door in DOORS
 ]
 each_door = pytest.mark.parametrize("door", PARAMETERS, indirect=True)
 """For tests that take the fixture `door`."""
@@ -62,6 +64,8 @@ class Door:
             found |= {"DOOR_CERTIFICATE": self.certificate, "DOOR_KEY": self.key, "DOOR_IDENTITY": self.identity}
         if self.mechanism:
             found |= {"DOOR_MECHANISM": self.mechanism, "DOOR_USER": USER, "DOOR_PASSWORD": PASSWORD}
+        if self.mechanism == "OAUTHBEARER":
+            found["DOOR_TOKEN"] = unsecured_token(USER)
         return found
 
     def librdkafka(self) -> dict[str, str]:
@@ -73,7 +77,11 @@ class Door:
         }
         if self.certificate:
             found |= {"ssl.certificate.location": self.certificate, "ssl.key.location": self.key}
-        if self.mechanism:
+        if self.mechanism == "OAUTHBEARER":
+            claims = f"principal={USER} lifeSeconds=3600"
+            found |= {"sasl.mechanisms": self.mechanism, "enable.sasl.oauthbearer.unsecure.jwt": "true"}
+            found["sasl.oauthbearer.config"] = claims
+        elif self.mechanism:
             found |= {"sasl.mechanisms": self.mechanism, "sasl.username": USER, "sasl.password": PASSWORD}
         return found
 
@@ -87,6 +95,13 @@ class House:
 
     def __getitem__(self, name: str) -> Door:
         return self.doors[name]
+
+
+def unsecured_token(name: str, lifetime_s: float = 3600) -> str:
+    """A token that nobody has signed (RFC 7519, `alg` none), which a broker believes where it is told to."""
+    now = int(time.time())
+    parts = ({"alg": "none"}, {"sub": name, "iat": now, "exp": now + int(lifetime_s)})
+    return ".".join(urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in parts) + "."
 
 
 class DoorChecks:
@@ -125,6 +140,7 @@ def open_house(directory: Path) -> Iterator[House]:
         "listener.name.mutual.ssl.client.auth": "required",
         "sasl.enabled.mechanisms": ",".join(MECHANISMS),
         "listener.name.sasl.plain.sasl.jaas.config": f'{plain} user_{USER}="{quoted}";',
+        "sasl.oauthbearer.allow.unsecured.tokens": "true",
         "message.max.bytes": "4194304",
         "group.consumer.heartbeat.interval.ms": "300",
     }

@@ -39,6 +39,7 @@ CAPABILITIES = {
     "client certificates": "the same, where the broker asks for a certificate of the client's",
     "PLAIN": "the same through TLS, signed in with name and password",
     "SCRAM": "the same, signed in with SCRAM-SHA-256 and SCRAM-SHA-512",
+    "OAUTHBEARER": "the same, signed in with a bearer token",
 }
 """Column → what its tests show."""
 

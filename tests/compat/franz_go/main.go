@@ -15,6 +15,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/oauth"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
@@ -60,6 +61,8 @@ func door() []kgo.Opt {
 		options = append(options, kgo.SASL(scram.Auth{User: user, Pass: password}.AsSha256Mechanism()))
 	case "SCRAM-SHA-512":
 		options = append(options, kgo.SASL(scram.Auth{User: user, Pass: password}.AsSha512Mechanism()))
+	case "OAUTHBEARER":
+		options = append(options, kgo.SASL(oauth.Auth{Token: os.Getenv("DOOR_TOKEN")}.AsMechanism()))
 	}
 	return options
 }
@@ -281,9 +284,9 @@ func checkTransaction() {
 	create(source, 1)
 	send(source, numbered(10))
 	for i, stem := range []string{"aborted", "committed"} {
-		session, err := kgo.NewGroupTransactSession(kgo.SeedBrokers(bootstrap), kgo.TransactionalID("id-"+topic),
+		session, err := kgo.NewGroupTransactSession(append(door(), kgo.SeedBrokers(bootstrap), kgo.TransactionalID("id-"+topic),
 			kgo.ConsumerGroup("group-"+topic), kgo.ConsumeTopics(source), kgo.RequireStableFetchOffsets(),
-			kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+			kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
 		ok(err)
 		read := 0
 		ok(session.Begin())

@@ -99,7 +99,11 @@ public final class CompatClient {
             settings.put("ssl.keystore.type", "PEM");
             settings.put("ssl.keystore.location", environment.get("DOOR_IDENTITY"));
         }
-        if (mechanism != null) {
+        if ("OAUTHBEARER".equals(mechanism)) {
+            settings.put("sasl.mechanism", mechanism);
+            settings.put("sasl.jaas.config", "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
+                + " unsecuredLoginStringClaim_sub=\"" + environment.get("DOOR_USER") + "\";");
+        } else if (mechanism != null) {
             String module = "org.apache.kafka.common.security."
                 + (mechanism.equals("PLAIN") ? "plain.PlainLoginModule" : "scram.ScramLoginModule");
             settings.put("sasl.mechanism", mechanism);

@@ -10,7 +10,8 @@ const [bootstrap, check, topic, argument] = process.argv.slice(2)
 const read = file => file && fs.readFileSync(file, 'utf8')
 const { DOOR_BOOTSTRAP, DOOR_CA, DOOR_CERTIFICATE, DOOR_KEY, DOOR_MECHANISM, DOOR_USER, DOOR_PASSWORD } = process.env
 const ssl = DOOR_CA && { ca: [read(DOOR_CA)], cert: read(DOOR_CERTIFICATE), key: read(DOOR_KEY) }
-const sasl = DOOR_MECHANISM && { mechanism: DOOR_MECHANISM.toLowerCase(), username: DOOR_USER, password: DOOR_PASSWORD }
+const bearer = { oauthBearerProvider: async () => ({ value: process.env.DOOR_TOKEN }) }
+const sasl = DOOR_MECHANISM && { ...bearer, mechanism: DOOR_MECHANISM.toLowerCase(), username: DOOR_USER, password: DOOR_PASSWORD }
 const kafka = new Kafka({ brokers: [DOOR_BOOTSTRAP || bootstrap], ssl, sasl, logLevel: logLevel.NOTHING, retry: { retries: 5 } })
 
 async function send (messages, options = {}, producerOptions = {}) {

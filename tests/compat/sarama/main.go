@@ -78,10 +78,18 @@ func door(made *sarama.Config) {
 	made.Net.SASL.Enable = true
 	made.Net.SASL.Mechanism = sarama.SASLMechanism(mechanism)
 	made.Net.SASL.User, made.Net.SASL.Password = os.Getenv("DOOR_USER"), os.Getenv("DOOR_PASSWORD")
+	made.Net.SASL.TokenProvider = bearer{}
 	hashes := map[string]scram.HashGeneratorFcn{"SCRAM-SHA-256": scram.SHA256, "SCRAM-SHA-512": scram.SHA512}
 	if hash, known := hashes[mechanism]; known {
 		made.Net.SASL.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &conversation{hash: hash} }
 	}
+}
+
+// bearer shows the token of the environment.
+type bearer struct{}
+
+func (bearer) Token() (*sarama.AccessToken, error) {
+	return &sarama.AccessToken{Token: os.Getenv("DOOR_TOKEN")}, nil
 }
 
 // conversation is the SCRAM that sarama asks its users to bring.
