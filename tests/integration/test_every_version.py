@@ -299,8 +299,21 @@ REQUESTS = {
     api.LIST_TRANSACTIONS: lambda version: ListTransactionsRequest(),
     api.CONSUMER_GROUP_HEARTBEAT: consumer_group_heartbeat,
     api.CONSUMER_GROUP_DESCRIBE: lambda version: ConsumerGroupDescribeRequest(group_ids=["newer", "nothing"]),
-    api.DESCRIBE_ACLS: lambda version: DescribeAclsRequest(),
-    api.CREATE_ACLS: lambda version: CreateAclsRequest(creations=[AclCreation()]),
+    api.DESCRIBE_ACLS: lambda version: DescribeAclsRequest(
+        resource_type_filter=1, pattern_type_filter=1, operation=1, permission_type=1
+    ),
+    api.CREATE_ACLS: lambda version: CreateAclsRequest(
+        creations=[
+            AclCreation(
+                resource_type=2,
+                resource_name="orders",
+                principal="User:alice",
+                host="*",
+                operation=3,
+                permission_type=3,
+            )
+        ]
+    ),
     api.SASL_HANDSHAKE: lambda version: SaslHandshakeRequest(mechanism="PLAIN"),
     api.SASL_AUTHENTICATE: lambda version: SaslAuthenticateRequest(auth_bytes=b"\0a\0b"),
     api.CREATE_DELEGATION_TOKEN: lambda version: CreateDelegationTokenRequest(),
@@ -312,7 +325,9 @@ REQUESTS = {
         upsertions=[ScramCredentialUpsertion(name="user", mechanism=1, iterations=4096, salt=b"salt")]
     ),
     api.DESCRIBE_USER_SCRAM_CREDENTIALS: lambda version: DescribeUserScramCredentialsRequest(users=None),
-    api.DELETE_ACLS: lambda version: DeleteAclsRequest(filters=[DeleteAclsFilter()]),
+    api.DELETE_ACLS: lambda version: DeleteAclsRequest(
+        filters=[DeleteAclsFilter(resource_type_filter=2, pattern_type_filter=1, operation=1, permission_type=1)]
+    ),
     api.DESCRIBE_CONFIGS: describe_configs,
     api.ALTER_CONFIGS: alter_configs,
     api.DESCRIBE_LOG_DIRS: lambda version: DescribeLogDirsRequest(topics=None),
