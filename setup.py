@@ -28,7 +28,9 @@ macros = [("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")]
 if debug:
     compile_args += ["-O1", "-g", "-UNDEBUG", "-DKL_DEBUG=1"]
 else:
-    compile_args += ["-O3"]
+    # What is `cdef inline` becomes part of the loops that call it, however many there are: reading a record does not
+    # fit the compiler's own limit, which costs each record of a produce request 30 instructions.
+    compile_args += ["-O3", "--param=max-inline-insns-single=500"]
 if warnings:
     compile_args += ["-Wsign-compare", "-Wconversion", "-O1"]
 if sanitize:

@@ -184,15 +184,11 @@ cdef Status walk_records(
     RecordFindings* findings
 ) noexcept nogil
 
-# The first record with offset >= first_offset and timestamp >= target_ms; index -1 when there is none.
-cdef Status find_timestamp(
+# The first record with offset >= first_offset and timestamp >= target_ms or, if `newest`, the first of those of them that
+# have the largest timestamp; index -1 when there is none.
+cdef Status find_record(
     const unsigned char* records, Py_ssize_t size, const BatchHeader* header, int64_t target_ms, int64_t first_offset,
-    FoundRecord* found
-) noexcept nogil
-
-# The first of the records with offset >= first_offset that have the largest timestamp; index -1 when there is none.
-cdef Status find_max_timestamp(
-    const unsigned char* records, Py_ssize_t size, const BatchHeader* header, int64_t first_offset, FoundRecord* found
+    bint newest, FoundRecord* found
 ) noexcept nogil
 
 

@@ -162,9 +162,9 @@ cdef Status walk_records(
     return OK
 
 
-cdef Status find_timestamp(
+cdef Status find_record(
     const unsigned char* records, Py_ssize_t size, const BatchHeader* header, int64_t target_ms, int64_t first_offset,
-    FoundRecord* found
+    bint newest, FoundRecord* found
 ) noexcept nogil:
     cdef Cursor c
     cdef RecordView record
@@ -178,33 +178,14 @@ cdef Status find_timestamp(
             return c.status
         timestamp = record_timestamp(header, record.timestamp_delta)
         offset = header.base_offset + record.offset_delta
-        if timestamp >= target_ms and offset >= first_offset:
+        if timestamp < target_ms or offset < first_offset:
+            continue
+        if found.index < 0 or timestamp > found.timestamp:
             found.index = index
             found.offset = offset
             found.timestamp = timestamp
+        if not newest:
             return OK
-    return OK
-
-
-cdef Status find_max_timestamp(
-    const unsigned char* records, Py_ssize_t size, const BatchHeader* header, int64_t first_offset, FoundRecord* found
-) noexcept nogil:
-    cdef Cursor c
-    cdef RecordView record
-    cdef int64_t timestamp, offset
-    cdef int32_t index
-    found.index = -1
-    found.offset = found.timestamp = -1
-    cursor_init(&c, records, size)
-    for index in range(header.record_count):
-        if next_record(&c, &record) != OK:
-            return c.status
-        timestamp = record_timestamp(header, record.timestamp_delta)
-        offset = header.base_offset + record.offset_delta
-        if offset >= first_offset and (found.index < 0 or timestamp > found.timestamp):
-            found.index = index
-            found.offset = offset
-            found.timestamp = timestamp
     return OK
 
 
@@ -471,7 +452,7 @@ def first_at(
     cdef FoundRecord found
     cdef Py_ssize_t size
     cdef const unsigned char* data = door(records, 0, &size)
-    cdef Status status = find_timestamp(data, size, &info.header, target_ms, first_offset, &found)
+    cdef Status status = find_record(data, size, &info.header, target_ms, first_offset, False, &found)
     if status != OK:
         raise BatchError(status)
     return None if found.index < 0 else (found.timestamp, found.offset)
@@ -482,7 +463,7 @@ def newest(BatchInfo info not None, const unsigned char[::1] records not None, i
     cdef FoundRecord found
     cdef Py_ssize_t size
     cdef const unsigned char* data = door(records, 0, &size)
-    cdef Status status = find_max_timestamp(data, size, &info.header, first_offset, &found)
+    cdef Status status = find_record(data, size, &info.header, INT64_MIN, first_offset, True, &found)
     if status != OK:
         raise BatchError(status)
     return None if found.index < 0 else (found.timestamp, found.offset)
