@@ -184,8 +184,8 @@ cdef Status walk_records(
     RecordFindings* findings
 ) noexcept nogil
 
-# The first record with offset >= first_offset and timestamp >= target_ms or, if `newest`, the first of those of them that
-# have the largest timestamp; index -1 when there is none.
+# The first record with offset >= first_offset and timestamp >= target_ms or, if `newest`, the first of those of them
+# that have the largest timestamp; index -1 when there is none.
 cdef Status find_record(
     const unsigned char* records, Py_ssize_t size, const BatchHeader* header, int64_t target_ms, int64_t first_offset,
     bint newest, FoundRecord* found

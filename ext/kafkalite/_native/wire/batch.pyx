@@ -434,7 +434,8 @@ def find_faults(
             rules.timestamp_max = timestamp_max
             cursor_init(&c, data, size)
             for index in range(info.header.record_count):
-                next_record(&c, &record)                        # it was well-formed a moment ago
+                if next_record(&c, &record) != OK:              # it was well-formed a moment ago
+                    break
                 fault = judge(&record, &rules, index, record_timestamp(&info.header, record.timestamp_delta))
                 if fault != FAULT_NONE:
                     failed = faults.add(index, fault)
