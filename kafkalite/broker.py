@@ -575,9 +575,16 @@ def reachable_address(host: str) -> str:
 
 
 def warm_up() -> None:
-    """Loads, once clients can connect, what their first requests would otherwise wait for."""
+    """Loads, once clients can connect, what their first requests would otherwise wait for.
+
+    What cannot be loaded now is asked for again by whoever needs it, and fails there. (Python 3.11 raises SystemError
+    where two threads make syntax trees at a time, as they do under pytest, which rewrites what is imported.)
+    """
     for name in ("kafkalite.handlers.metadata", "kafkalite.handlers.create_topics", "numpy"):
-        importlib.import_module(name)
+        try:
+            importlib.import_module(name)
+        except Exception:
+            logger.debug("%s could not be loaded ahead", name, exc_info=True)
 
 
 def raise_descriptor_limit() -> int:
