@@ -293,6 +293,9 @@ def test_an_upward_import_is_found() -> None:
         pytest.param("import kafkalite", ["numpy", "kafkalite.broker", "kafkalite.settings"], id="the package alone"),
         pytest.param("import kafkalite.testing", ["numpy", "kafkalite.broker"], id="the pytest plugin, in every run"),
         pytest.param("import kafkalite.settings.broker", ["numpy", "kafkalite._native"], id="settings"),
+        pytest.param(
+            "import kafkalite.broker", ["numpy", "ssl", "jwt", "kafkalite.client", "kafkalite.web"], id="the broker"
+        ),
     ],
 )
 def test_importing_costs_no_more_than_it_must(statement: str, absent: list[str]) -> None:

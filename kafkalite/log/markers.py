@@ -13,7 +13,6 @@ import struct
 from typing import Final
 
 from kafkalite._native.wire.batch import CONTROL, HEADER_SIZE, MARKER_ABORT, MARKER_COMMIT, TRANSACTIONAL
-from kafkalite._native.wire.columns import seal
 
 KEY: Final = struct.Struct(">hh")
 VALUE: Final = struct.Struct(">hi")
@@ -23,6 +22,8 @@ TYPES: Final = {MARKER_COMMIT: "commit", MARKER_ABORT: "abort"}
 
 def marker_batch(producer_id: int, producer_epoch: int, coordinator_epoch: int, time_ms: int, *, commit: bool) -> bytes:
     """The batch, to be given its offset by the log."""
+    from kafkalite._native.wire.columns import seal  # brings numpy, which a start does without
+
     key = KEY.pack(VERSION, MARKER_COMMIT if commit else MARKER_ABORT)
     value = VALUE.pack(VERSION, coordinator_epoch)
     # Sizes and deltas are zig-zag varints of one byte: twice the number.
