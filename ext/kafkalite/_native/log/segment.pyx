@@ -69,8 +69,8 @@ cdef extern from "<fcntl.h>" nogil:
 cdef inline int64_t file_end(int fd) noexcept nogil:
     """The file's size; -1: unknown. Nobody uses the descriptor's position.
 
-    By fstat the system would know that its times were looked at, and give the next write a time of its own (Linux 6.13):
-    each sync would then write the inode as well.
+    By fstat the system would know that its times were looked at, and give the next write a time of its own (Linux
+    6.13): each sync would then write the inode as well.
     """
     return c_lseek(fd, 0, SEEK_END)
 
