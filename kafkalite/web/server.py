@@ -14,6 +14,7 @@ Threads: `start` makes the I/O thread; waitress makes the workers. `stop` may be
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import socket
@@ -147,7 +148,8 @@ class WebServer:
             self._close_sockets()
             return False
         self._stopping.set()
-        self._servers[0].pull_trigger()
+        with contextlib.suppress(OSError):  # its loop has just seen by itself that it is over
+            self._servers[0].pull_trigger()
         self._thread.join()
         self._thread = None
         return True
