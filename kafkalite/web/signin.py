@@ -2,19 +2,15 @@
 
     certificate of the connection ─▶ by its name
     Authorization: Bearer <token> ─▶ by its hash
-    Authorization: Basic <name:password> ─▶ seen just now? ─▶ scrypt, a few at a time
+    Authorization: Basic <name:password> ─▶ by its hash, or because it was right before
 
-A password that was right is known again for REMEMBERED_S by a keyed hash, so that a client that asks often costs one
-scrypt. Whoever is wrong too often, by address, is not looked at for a while. Any thread.
+Whoever is wrong too often, by address, is not looked at for a while. Any thread.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
-import hmac
-import secrets
 import threading
 import time
 from collections import OrderedDict
@@ -27,13 +23,9 @@ if TYPE_CHECKING:
 
 CERTIFICATE: Final = "kafkalite.client_certificate"
 """The environ's name of the DER of a client's certificate, where it showed one."""
-REMEMBERED_S: Final = 300.0
-REMEMBERED_COUNT_MAX: Final = 10_000
 FAILURES_MAX: Final = 10
 FAILURES_WITHIN_S: Final = 60.0
 ADDRESSES_MAX: Final = 10_000
-HASHES_AT_A_TIME: Final = 2
-"""So that a flood of wrong passwords leaves workers and memory to the others."""
 HEADER_SIZE_MAX: Final = 8192
 
 
@@ -56,9 +48,6 @@ class SignIn:
         self._certificate_name = certificate_name
         self._clock = clock
         self._lock = threading.Lock()
-        self._hashing = threading.BoundedSemaphore(HASHES_AT_A_TIME)
-        self._key = secrets.token_bytes(32)
-        self._remembered: OrderedDict[bytes, tuple[float, User]] = OrderedDict()
         self._failures: OrderedDict[str, list[float]] = OrderedDict()
 
     def user_of(self, environ: Mapping[str, Any]) -> User | None:
@@ -91,22 +80,7 @@ class SignIn:
             name, colon, password = base64.b64decode(text, validate=True).decode("utf-8").partition(":")
         except (binascii.Error, UnicodeDecodeError, ValueError):
             return None
-        if not colon:
-            return None
-        known = hmac.digest(self._key, f"{len(name)}:{name}{password}".encode(), hashlib.sha256)
-        now = self._clock()
-        with self._lock:
-            until, found = self._remembered.get(known, (0.0, None))
-            if found is not None and now < until:
-                return found
-        with self._hashing:
-            found = self._users.by_password(name, password)
-        if found is not None:
-            with self._lock:
-                self._remembered[known] = (now + REMEMBERED_S, found)
-                while len(self._remembered) > REMEMBERED_COUNT_MAX:
-                    self._remembered.popitem(last=False)
-        return found
+        return self._users.by_password(name, password) if colon else None
 
     def _refuse_guesser(self, address: str) -> None:
         since = self._clock() - FAILURES_WITHIN_S

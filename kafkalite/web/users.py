@@ -5,8 +5,8 @@
     ci:operator:sha256$<hash>                     a token, made of random bytes, so that a plain hash is enough
     CN=web-1,O=Example:viewer:certificate         a client certificate, by the name that its rules give it
 
-Roles: a `viewer` reads, an `operator` changes what people work with, an `admin` everything. Pure functions and a table
-that does not change once it is read; any thread.
+Roles: a `viewer` reads, an `operator` changes what people work with, an `admin` everything. The table does not change
+once it is read. A password that was right is known again: a client that asks often costs one scrypt. Any thread.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ import hashlib
 import hmac
 import os
 import secrets
+import threading
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.errors import ConfigError, StartupError
+from kafkalite.security.sasl import Remembered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,6 +35,8 @@ COST_MAX: Final = (20, 32, 16)
 SALT_SIZE: Final = 16
 HASH_SIZE: Final = 32
 PASSWORD_SIZE_MAX: Final = 1024
+HASHES_AT_A_TIME: Final = 2
+"""So that a flood of wrong passwords leaves workers and memory to the others."""
 TOKEN_BYTES: Final = 32
 COUNT_MAX: Final = 10_000
 FILE_SIZE_MAX: Final = 4 * 1024 * 1024
@@ -75,6 +79,8 @@ class Users:
             text = line.strip()
             if text and not text.startswith("#"):
                 self._add(number, text)
+        self._hashing = threading.BoundedSemaphore(HASHES_AT_A_TIME)
+        self._remembered = Remembered()
         nobody = User("", Role.VIEWER)
         self._stranger = _Password(nobody, COST, secrets.token_bytes(SALT_SIZE), secrets.token_bytes(HASH_SIZE))
 
@@ -96,13 +102,20 @@ class Users:
             raise ConfigError(KEY, f"{path} is not UTF-8") from error
 
     def by_password(self, name: str, password: str) -> User | None:
-        """Takes as long for a name that is not there. Some 60 ms of CPU."""
-        found = self._passwords.get(name)
-        raw = password.encode("utf-8", "surrogateescape")
+        """Takes as long for a name that is not there: some 60 ms of CPU, unless the password was right before."""
+        raw = password.encode()
         if len(raw) > PASSWORD_SIZE_MAX:
             return None
-        fits = (found or self._stranger).fits(raw)
-        return found.user if found is not None and fits else None
+        found = self._passwords.get(name, self._stranger)
+        digest = self._remembered.digest(name, password, found.hash)
+        if digest in self._remembered:
+            return found.user
+        with self._hashing:
+            fits = found.fits(raw)
+        if not fits or found is self._stranger:
+            return None
+        self._remembered.add(digest)
+        return found.user
 
     def by_token(self, token: str) -> User | None:
         return self._tokens.get(hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest())
