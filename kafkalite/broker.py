@@ -17,7 +17,6 @@ import math
 import resource
 import shutil
 import socket
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -96,6 +95,8 @@ class Broker:
             texts = dict(config or {}) | {key_of(name): value for name, value in settings.items()}
             texts.setdefault("listeners", "kafka://127.0.0.1:0")
             if not {"log.dirs", "log.dir"} & texts.keys():
+                import tempfile
+
                 self._temporary = tempfile.mkdtemp(prefix="kafkalite-")
                 texts["log.dirs"] = self._temporary
             try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import os
 import signal
 import threading
@@ -95,6 +96,20 @@ def beginning() -> Iterator[None]:
         yield
     except OSError as error:
         raise UsageError(f"cannot start: {sentence(error)}") from error
+
+
+@contextlib.contextmanager
+def without_collections() -> Iterator[None]:
+    """Imports without the collector of cycles: modules stay, and it would look through them a hundred times.
+
+    Nor does it later: a pause of a broker at work is shorter by what is set aside here. A tenth of a start.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _say(line: str) -> None:

@@ -18,10 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.cli import UsageError
-from kafkalite.cli.serving import Ready, add_serving_arguments, beginning, serve
+from kafkalite.cli.serving import Ready, add_serving_arguments, beginning, serve, without_collections
 
 if TYPE_CHECKING:
     import argparse
+
+    from kafkalite.broker import Broker
+    from kafkalite.settings.broker import BrokerConfig
 
 LISTENERS: Final = "kafka://127.0.0.1:9092,kafka07://127.0.0.1:9072"
 """What a broker of its own binds unless it is told; an embedded one leaves Kafka 0.7's port out. So does one whose
@@ -41,18 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from kafkalite import logging
-    from kafkalite.settings.broker import BrokerConfig
-
-    logging.configure(level=arguments.log_level, json_lines=arguments.log_format == "json")
-    overrides = overrides_from(arguments)
-    config = BrokerConfig.load(arguments.config, overrides)
-    if "listeners" not in config.static_texts and not config.zookeeper_connect:
-        config = BrokerConfig.load(arguments.config, {**overrides, "listeners": LISTENERS})
-    from kafkalite.broker import Broker
-
-    with beginning():
-        broker = Broker(config)
+    with without_collections():
+        broker, config = _made(arguments)
 
     def ready() -> Ready:
         servers, classic = broker.bootstrap_servers, broker.classic_endpoint
@@ -64,6 +57,22 @@ def run(arguments: argparse.Namespace) -> int:
         return Ready(servers or str(classic), line)
 
     return serve(broker, ready, arguments.ready_file, broker.reload_certificates)
+
+
+def _made(arguments: argparse.Namespace) -> tuple[Broker, BrokerConfig]:
+    """What is not started yet."""
+    from kafkalite import logging
+    from kafkalite.settings.broker import BrokerConfig
+
+    logging.configure(level=arguments.log_level, json_lines=arguments.log_format == "json")
+    overrides = overrides_from(arguments)
+    config = BrokerConfig.load(arguments.config, overrides)
+    if "listeners" not in config.static_texts and not config.zookeeper_connect:
+        config = BrokerConfig.load(arguments.config, {**overrides, "listeners": LISTENERS})
+    from kafkalite.broker import Broker
+
+    with beginning():
+        return Broker(config), config
 
 
 def directory(text: str) -> Path:

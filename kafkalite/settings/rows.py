@@ -7,7 +7,6 @@ in. Everything here is immutable, so any thread may use it. Which settings exist
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import itertools
 import math
@@ -291,5 +290,7 @@ def parse_all(table: Mapping[str, Setting], texts: Mapping[str, str]) -> dict[st
 
 def near_miss(key: str, known: Iterable[str]) -> str:
     """The end of an 'unknown setting' sentence: the closest known key, if one is close."""
+    import difflib  # only what is wrong needs it
+
     close = difflib.get_close_matches(key, list(known), n=1, cutoff=0.75)
     return f"; did you mean {close[0]}?" if close else ""

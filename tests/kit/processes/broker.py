@@ -144,7 +144,8 @@ class BrokerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, "PYTHONPATH": python_path, **self.environment},
+                # An installed broker has its byte code; compiling it at each start would be most of the start.
+                env={**os.environ, "PYTHONDONTWRITEBYTECODE": "", "PYTHONPATH": python_path, **self.environment},
                 preexec_fn=self._limit if self.descriptor_limit or self.file_size_limit else None,
             )
         self.start_count += 1

@@ -37,7 +37,7 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
-import secrets
+from os import urandom
 
 from kafkalite.model import TOPIC_NAME_SIZE_MAX as _TOPIC_NAME_SIZE_MAX
 
@@ -271,7 +271,7 @@ cdef class FetchSessionCache:
                 session.parts[slot].high_watermark = part.high_watermark
                 session.parts[slot].log_start_offset = part.log_start_offset
             while session.id == SESSION_NONE or session.id in self.sessions:
-                session.id = <int32_t>secrets.randbits(31)
+                session.id = <int32_t>(int.from_bytes(urandom(4), "little") & 0x7FFFFFFF)
             session.created_at = now
             self.sessions[session.id] = session
             self.enlist(session, now)
