@@ -37,6 +37,7 @@ COMMANDS: Final = {
     "transactions": "list and describe transactions, abort one that hangs",
     "produce": "send lines to a topic",
     "consume": "print the records of a topic",
+    "query": "ask topics with SQL",
     "mirror": "copy topics from another cluster, exactly once",
     "audit": "compare what producers have sent with what has arrived",
     "load": "load topics into Parquet files with Spark, exactly once",

@@ -9,7 +9,17 @@ from tests.kit.harness.doc_pages import DOCS, PageRun, blocks_of
 
 pytestmark = pytest.mark.integration
 
-QUICK = ("audit.md", "client.md", "delivery.md", "kafka-0.7.md", "mirror.md", "registry.md", "security.md", "shell.md")
+QUICK = (
+    "audit.md",
+    "client.md",
+    "delivery.md",
+    "kafka-0.7.md",
+    "mirror.md",
+    "query.md",
+    "registry.md",
+    "security.md",
+    "shell.md",
+)
 WITH_SPARK = ("load.md", "spark.md", "streams.md")
 """Run by tests/spark/test_docs_examples.py."""
 ELSEWHERE = {"testing.md": "tests/integration/test_testing_docs.py"}

@@ -1,0 +1,202 @@
+"""Ask topics with SQL.
+
+  kafkalite query 'select count(*) from clicks'
+  kafkalite query "select value->>'$.user' as user, count(*) from clicks group by all order by 2 desc limit 10"
+  kafkalite query --since -1h 'select * from "web-clicks" limit 5'
+  kafkalite query --avro http://127.0.0.1:8081 'select value.item, sum(value.amount) from orders group by 1'
+  kafkalite query --out rooms.parquet "from readings select key, avg(value::double) as mean group by key"
+  kafkalite query "select r.name, c.value from clicks c join 'rooms.csv' r on r.id = c.key"
+
+Each topic is a table: key, value, topic, partition, offset, timestamp, timestampType, headers. It has the records that
+are there when the command begins, and nothing of aborted transactions. A topic's name with a dash in it is written in
+double quotes; OFFSET is a word of SQL, so write t.offset or "offset".
+
+Keys and values are UTF-8 text unless --key or --value says bytes; with --avro values are what the schema registry makes
+of them, by the latest schema of TOPIC-value. A record that is neither ends the command and is named.
+
+The language is DuckDB's: joins, windows, JSON with ->>, files beside topics. It sorts and groups in memory, and on the
+disk where that is not enough. Only SELECT is taken.
+
+A TIME is ISO 8601 (UTC unless it says), -1h (ms, s, m, h, d, w before now; +5m: after), or ms since 1970.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import datetime as dt
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.cli import EXIT_USAGE, CommandError, UsageError
+from kafkalite.cli.common import add_client_arguments, open_client, print_table
+from kafkalite.cli.times import moment
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from kafkalite.avro.client import RegistryClient
+    from kafkalite.query import QueryResult
+
+TABLE_ROWS_MAX: Final = 1000
+CELL_WIDTH_MAX: Final = 80
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("sql", metavar="SQL", help="one SELECT; - reads it from stdin")
+    parser.add_argument("--key", choices=("text", "bytes"), default="text", help="what keys are (text)")
+    parser.add_argument("--value", choices=("text", "bytes"), default="text", help="what values are (text)")
+    parser.add_argument("--avro", metavar="URL", help="decode values, with this schema registry")
+    parser.add_argument("--avro-keys", action="store_true", help="keys too")
+    parser.add_argument("--since", metavar="TIME", type=moment, help="only records that are not older")
+    parser.add_argument("--until", metavar="TIME", type=moment, help="only records that are older")
+    parser.add_argument(
+        "--isolation",
+        choices=("read_uncommitted", "read_committed"),
+        default="read_committed",
+        help="default: read_committed",
+    )
+    parser.add_argument("--csv", action="store_true", help="print CSV (RFC 4180), with a line of names")
+    parser.add_argument("--out", metavar="FILE", type=Path, help="write a Parquet file instead")
+    add_client_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from kafkalite.avro.client import RegistryRefused, RegistryUnreachable
+    from kafkalite.query import Queries, QueryError
+
+    refuse_contradictions(arguments)
+    statement = sys.stdin.read() if arguments.sql == "-" else arguments.sql
+    try:
+        with Queries(
+            lambda: open_client(arguments),
+            key="avro" if arguments.avro_keys else arguments.key,
+            value=arguments.value if arguments.avro is None else "avro",
+            open_registry=registry_of(arguments),
+            since=arguments.since,
+            until=arguments.until,
+            isolation_level=arguments.isolation,
+        ) as queries:
+            write(queries.run(statement), arguments)
+    except QueryError as error:
+        raise UsageError(str(error)) from error
+    except RegistryUnreachable as error:
+        raise CommandError(f"the schema registry does not answer: {error}", EXIT_USAGE) from error
+    except RegistryRefused as error:
+        raise CommandError(f"the schema registry refuses: {error}") from error
+    return 0
+
+
+def refuse_contradictions(arguments: argparse.Namespace) -> None:
+    """UsageError for flags that mean nothing together."""
+    if arguments.avro is not None and arguments.value == "bytes":
+        raise UsageError("--value bytes and --avro exclude each other")
+    if arguments.avro is None and arguments.avro_keys:
+        raise UsageError("--avro-keys goes with --avro")
+    if arguments.avro_keys and arguments.key == "bytes":
+        raise UsageError("--key bytes and --avro-keys exclude each other")
+    given = [flag for flag in ("json", "csv", "out") if getattr(arguments, flag)]
+    if len(given) > 1:
+        raise UsageError(f"--{given[0]} and --{given[1]} exclude each other")
+
+
+def registry_of(arguments: argparse.Namespace) -> Callable[[], RegistryClient] | None:
+    """What opens the schema registry, where Avro is wanted. UsageError for an address that is none."""
+    if arguments.avro is None:
+        return None
+    from kafkalite.avro.client import RegistryClient
+
+    def opened() -> RegistryClient:
+        return RegistryClient(arguments.avro, timeout_s=min(arguments.timeout, 10.0), retry_timeout_s=arguments.timeout)
+
+    try:
+        opened().close()
+    except ValueError as error:
+        raise UsageError(f"--avro: {error}") from error
+    return opened
+
+
+# --- what comes out ---------------------------------------------------------------------------------------------------
+
+
+def write(result: QueryResult, arguments: argparse.Namespace) -> None:
+    """The whole answer, as the flags want it."""
+    if arguments.out is not None:
+        write_parquet(result, arguments.out)
+    elif arguments.json:
+        for batch in result:
+            sys.stdout.writelines(f"{json_text(row)}\n" for row in batch.to_pylist())
+    elif arguments.csv:
+        lines = csv.writer(sys.stdout, lineterminator="\n")
+        lines.writerow(result.schema.names)
+        for batch in result:
+            lines.writerows(rows_of(batch))
+    else:
+        print_rows(result)
+
+
+def print_rows(result: QueryResult) -> None:
+    """A table of the first rows; what there is more is said on stderr."""
+    rows: list[list[str]] = []
+    for batch in result:
+        rows += rows_of(batch.slice(0, TABLE_ROWS_MAX + 1 - len(rows)))
+        if len(rows) > TABLE_ROWS_MAX:
+            break
+    print_table(result.schema.names, [[shown(cell) for cell in row] for row in rows[:TABLE_ROWS_MAX]])
+    if len(rows) > TABLE_ROWS_MAX:
+        print(f"kafkalite: these are the first {TABLE_ROWS_MAX} rows; --csv or --json prints all", file=sys.stderr)
+
+
+def rows_of(batch: Any) -> list[list[str]]:
+    """Cells as text; a null is empty."""
+    columns = [column.to_pylist() for column in batch.columns]
+    return [[cell_text(value) for value in row] for row in zip(*columns, strict=True)]
+
+
+def cell_text(value: object) -> str:
+    """A text as it is, everything else as in JSON but without quotes."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    text = json_text(value)
+    return text[1:-1] if text.startswith('"') else text
+
+
+def shown(text: str) -> str:
+    """A cell of a table for people: one line, without what a terminal would obey, not too long."""
+    line = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+    return line if len(line) <= CELL_WIDTH_MAX else f"{line[: CELL_WIDTH_MAX - 1]}…"
+
+
+def json_text(value: object) -> str:
+    """JSON; times as ISO 8601, numbers that JSON would round as text, bytes as base64."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, (dt.datetime, dt.date, dt.time)):
+        return value.isoformat()
+    return str(value)
+
+
+def write_parquet(result: QueryResult, path: Path) -> None:
+    """Complete when it is there. UsageError when it cannot be made."""
+    from pyarrow import parquet
+
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with parquet.ParquetWriter(temporary, result.schema, compression="zstd") as writer:
+            for batch in result:
+                writer.write_batch(batch)
+        temporary.replace(path)
+    except OSError as error:
+        raise UsageError(f"--out {path}: {error.strerror or error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)

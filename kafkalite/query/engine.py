@@ -1,0 +1,217 @@
+"""Statements over topics: what they name is found, made a table, and given to DuckDB.
+
+    SQL ─▶ Statement ─▶ a TopicTable for each topic that it names ─▶ DuckDB ─▶ Arrow record batches
+
+A name is looked up as a topic first, whole: `from web.clicks` and `from "web.clicks"` are the topic web.clicks. What is
+no topic is DuckDB's: a name in WITH, a file (`from 'rooms.csv'`), a table function. A table ends where its topic ended
+when the statement began.
+
+DuckDB runs inside this process. It loads no extension from the network, and sees none of the program's variables.
+
+Thread rule: one thread at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import re
+import tempfile
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from kafkalite.client import Client
+from kafkalite.client.cluster import ISOLATIONS
+from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
+from kafkalite.query.statement import NoStatementError, parse
+from kafkalite.query.tables import KINDS, QueryError, TopicTable, Values, columns_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from kafkalite.avro.client import RegistryClient
+
+ROWS_MAX: Final = 10_000
+"""Rows of a record batch of the answer."""
+SETTINGS: Final = {
+    "autoinstall_known_extensions": "false",
+    "python_enable_replacements": "false",
+    "TimeZone": "UTC",
+}
+MISSING: Final = re.compile(r"Table with name (\S+) does not exist")
+
+
+def duckdb() -> Any:
+    """The module; QueryError with one sentence when it, or pyarrow, is not installed."""
+    try:
+        importlib.import_module("pyarrow")
+        return importlib.import_module("duckdb")
+    except ImportError as error:
+        raise QueryError("queries need duckdb and pyarrow: pip install 'kafkalite[query]'") from error
+
+
+class Queries:
+    """See the module. Usable as a context manager.
+
+    `open_client`        makes a Client, one for each scan; or bootstrap servers
+    `key`, `value`       of KINDS: UTF-8 text, bytes, or Avro by the latest schema of TOPIC-key and TOPIC-value
+    `open_registry`      makes a RegistryClient; needed for Avro
+    `since`, `until`     only records from this time on, and only those before that; ms since 1970, None: all
+    `isolation_level`    "read_committed": nothing of aborted and open transactions
+    """
+
+    def __init__(
+        self,
+        open_client: Callable[[], Client] | str,
+        *,
+        key: str = "text",
+        value: str = "text",
+        open_registry: Callable[[], RegistryClient] | None = None,
+        since: int | None = None,
+        until: int | None = None,
+        isolation_level: str = "read_committed",
+    ) -> None:
+        for kind in (key, value):
+            if kind not in KINDS:
+                raise ValueError(f"{kind!r} is none of {', '.join(KINDS)}")
+        if "avro" in {key, value} and open_registry is None:
+            raise ValueError("Avro is decoded with a schema registry: say which")
+        if isolation_level not in ISOLATIONS:
+            raise ValueError(f"isolation_level is {isolation_level!r}; it may be {' or '.join(ISOLATIONS)}")
+        self._open_client = functools.partial(Client, open_client) if isinstance(open_client, str) else open_client
+        self._kinds = {"key": key, "value": value}
+        self._open_registry = open_registry
+        self._since, self._until = since, until
+        self._isolation_level = isolation_level
+        self._duckdb = duckdb()
+        self._spill = tempfile.TemporaryDirectory(prefix="kafkalite-query-")
+        self._connection: Any = None
+        self._failure: Exception | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends what is still being answered. Idempotent."""
+        self._end()
+        self._spill.cleanup()
+
+    def _end(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def run(self, text: str) -> QueryResult:
+        """The answer of one SELECT. QueryError for what is none, for a topic that is not there, for a bad record;
+        ClientError and KafkaError as ever. It ends the answer before it.
+        """
+        self._end()
+        self._failure = None
+        self._connection = self._duckdb.connect(":memory:", config={**SETTINGS, "temp_directory": self._spill.name})
+        try:
+            statement = parse(self._connection, text)
+        except NoStatementError as error:
+            raise QueryError(str(error)) from error
+        with self.explained():
+            self._register(statement.tables, columns_for(statement.columns))
+            return QueryResult(self, self._connection.sql(text).to_arrow_reader(ROWS_MAX))
+
+    def _register(self, tables: frozenset[tuple[str, ...]], columns: tuple[str, ...]) -> None:
+        """A table for each topic among the names, under every spelling that the statement has of it."""
+        if not tables:
+            return
+        with self._open_client() as client:
+            known = client.topics()
+            spelled: dict[str, str] = {}
+            for path in sorted(tables):
+                topic = ".".join(path)
+                if topic not in known:
+                    continue
+                twin = spelled.setdefault(topic.lower(), topic)
+                if twin != topic:
+                    raise QueryError(f"{twin} and {topic} differ by case alone, which SQL does not see: ask for one")
+                self._name(path, self._table(client, topic, columns))
+
+    def _name(self, path: tuple[str, ...], table: TopicTable) -> None:
+        """For DuckDB `a.b` is a table in a schema, and `a.b.c` one in a schema of a catalog."""
+        if len(path) == 1:
+            self._connection.register(path[0], table)
+            return
+        hidden = f"topic {'.'.join(path)}"  # which no topic is called
+        self._connection.register(hidden, table)
+        if len(path) == 3:
+            self._connection.execute(f"attach if not exists ':memory:' as {quoted(path[0])}")
+        self._connection.execute(f"create schema if not exists {'.'.join(map(quoted, path[:-1]))}")
+        self._connection.execute(f"create or replace view {'.'.join(map(quoted, path))} as from {quoted(hidden)}")
+
+    def _table(self, client: Client, topic: str, columns: tuple[str, ...]) -> TopicTable:
+        values = {
+            field: Values(field, kind, topic, self._open_registry)
+            for field, kind in self._kinds.items()
+            if field in columns
+        }
+        ranges = self._ranges(client, topic)
+        return TopicTable(self._open_client, ranges, columns, values, self._isolation_level, self._note)
+
+    def _ranges(self, client: Client, topic: str) -> dict[TopicPartition, tuple[int, int]]:
+        """What there is of a topic now, between the times."""
+        keys = [TopicPartition(topic, part.partition) for part in client.topic(topic).partitions]
+        isolation = ISOLATIONS[self._isolation_level]
+
+        def offsets(at: int) -> dict[TopicPartition, int]:
+            found = client.list_offsets(dict.fromkeys(keys, at), isolation=isolation)
+            return {key: row.offset for key, row in found.items()}
+
+        starts, ends = offsets(OFFSET_EARLIEST), offsets(OFFSET_LATEST)
+        if self._until is not None:
+            later = offsets(self._until)
+            ends = {key: min(end, later[key]) if later[key] >= 0 else end for key, end in ends.items()}
+        if self._since is not None:
+            since = offsets(self._since)
+            starts = {key: since[key] if since[key] >= 0 else ends[key] for key in keys}
+        return {key: (min(starts[key], ends[key]), ends[key]) for key in keys}
+
+    def _note(self, error: Exception) -> None:
+        """What ended a scan: the engine in between keeps only its text."""
+        self._failure = self._failure or error
+
+    @contextlib.contextmanager
+    def explained(self) -> Iterator[None]:
+        """Has what goes wrong in here raised as what it was."""
+        try:
+            yield
+        except self._duckdb.Error as error:
+            if self._failure is not None:
+                raise self._failure from error
+            raise QueryError(sentence(str(error))) from error
+
+
+class QueryResult:
+    """Record batches, once. `schema` is Arrow's."""
+
+    def __init__(self, queries: Queries, reader: Any) -> None:
+        self._queries = queries
+        self._reader = reader
+        self.schema = reader.schema
+
+    def __iter__(self) -> Iterator[Any]:
+        with self._queries.explained():
+            yield from self._reader
+
+
+def quoted(name: str) -> str:
+    """A name as SQL takes any."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def sentence(text: str) -> str:
+    """DuckDB's message without its kind before it and the statement after it."""
+    message = text.partition("\n\nLINE ")[0].replace("\n", " ").strip()
+    kind, colon, rest = message.partition(" Error: ")
+    if colon and " " not in kind:
+        message = rest
+    found = MISSING.match(message)
+    return f"there is no topic {found[1]}" if found else message.rstrip("!.")

@@ -1,0 +1,84 @@
+"""What a statement asks for, read from the tree that DuckDB makes of it: its tables, and the columns it may name.
+
+    text ─▶ json_serialize_sql ─▶ tree ─▶ Statement(tables, columns)
+
+Both are what may be needed, not more exact than that: a column counts for every table of the statement, and a name in a
+WITH is a table as well until the engine finds that it is not.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Statement(NamedTuple):
+    """One SELECT. `columns` are lower case; None: it may ask for all there are."""
+
+    tables: frozenset[tuple[str, ...]]
+    """Names in their parts: `from a.b` is ("a", "b"), `from "a.b"` is ("a.b",)."""
+    columns: frozenset[str] | None
+
+
+class NoStatementError(ValueError):
+    """Not one SELECT; the text says why."""
+
+
+def parse(connection: Any, text: str) -> Statement:
+    """What a SELECT asks for. NoStatementError for anything else, and for what is no SQL."""
+    asked = "select json_serialize_sql(?, skip_null := true, skip_empty := true)"
+    [(tree,)] = connection.execute(asked, [text]).fetchall()
+    found = json.loads(tree)
+    if found["error"]:
+        if found["error_type"] == "parser":
+            raise NoStatementError(_located(text, found))
+        raise NoStatementError("only SELECT is for topics (WITH, FROM, VALUES, DESCRIBE and SUMMARIZE included)")
+    if len(found["statements"]) != 1:
+        raise NoStatementError(f"{len(found['statements'])} statements; give one at a time")
+    tables: set[tuple[str, ...]] = set()
+    columns: set[str] = set()
+    everything = False
+    for node in _nodes(found["statements"][0]):
+        match node.get("type"):
+            case "BASE_TABLE":
+                tables.add(_path_of(node))
+            case "COLUMN_REF":
+                columns.update(name.lower() for name in node["column_names"])
+            case "STAR":
+                everything = True
+    return Statement(frozenset(tables), None if everything else frozenset(columns))
+
+
+def _path_of(table: dict[str, Any]) -> tuple[str, ...]:
+    """DuckDB 2 gives the path; before it there were three fields."""
+    if "qualified_name" in table:
+        return tuple(table["qualified_name"]["path"])
+    parts = (table.get("catalog_name"), table.get("schema_name"), table["table_name"])
+    return tuple(part for part in parts if part)
+
+
+def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
+    """Every object of a JSON tree; without recursion, since a statement may be nested deeply."""
+    left = [tree]
+    while left:
+        node = left.pop()
+        if isinstance(node, dict):
+            yield node
+            left.extend(node.values())
+        elif isinstance(node, list):
+            left.extend(node)
+
+
+def _located(text: str, error: dict[str, Any]) -> str:
+    """The parser's sentence with the place, and what helps where a column's name is a word of the language."""
+    message = str(error["error_message"])
+    position = error.get("position", "")
+    if position.isdigit():
+        lines = text.encode()[: int(position)].decode(errors="replace").split("\n")
+        message = f"line {len(lines)}, column {len(lines[-1]) + 1}: {message}"
+    if "offset" in text.lower():
+        message += '; OFFSET is a word of SQL: name the column t.offset or "offset"'
+    return message

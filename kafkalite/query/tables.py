@@ -1,0 +1,197 @@
+"""A topic as a table: an Arrow stream that DuckDB opens as often as a statement scans it.
+
+    scan ─▶ a ColumnReader ─▶ partition by partition, from start to end ─▶ key and value as they were asked for
+
+    topic       VARCHAR               timestamp       TIMESTAMP WITH TIME ZONE
+    partition   INTEGER               timestampType   INTEGER: 0 the producer's, 1 the broker's
+    offset      BIGINT                headers         STRUCT(key VARCHAR, value BLOB)[]
+    key, value  VARCHAR, BLOB or, decoded by a schema registry, what the topic's latest schema makes of it
+
+Where a table begins and ends is fixed when it is made, so that every scan of it sees the same records. What is read is
+given on batch by batch; nothing is kept.
+
+Thread rule: a scan runs on one thread of the engine's and has a client of its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.avro.client import RegistryRefused, RegistryUnreachable
+from kafkalite.avro.decoder import AvroDecoder, DecodeError
+from kafkalite.client.columns.arrow import COLUMNS, pyarrow, schema_of
+from kafkalite.client.columns.column_reader import ColumnReader
+from kafkalite.client.errors import ClientError
+from kafkalite.errors import KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from kafkalite.avro.client import RegistryClient
+    from kafkalite.client import Client
+    from kafkalite.model import TopicPartition
+
+KINDS: Final = ("text", "bytes", "avro")
+"""What keys and values are."""
+
+
+class QueryError(Exception):
+    """A statement that cannot be answered; the text is one sentence."""
+
+
+class Values:
+    """What makes keys, or values, of a topic into a column."""
+
+    def __init__(self, field: str, kind: str, topic: str, registry: Callable[[], RegistryClient] | None) -> None:
+        """QueryError when the registry has no schema for it, or does not answer."""
+        pa = pyarrow()
+        self._field = field
+        self._kind = kind
+        self._open = registry
+        self._subject = f"{topic}-{field}"
+        self._schema: Any = None
+        if kind == "avro":
+            assert registry is not None, "what decodes Avro has a registry"
+            with registry() as client:
+                decoder = self._decoder(client)
+            self._schema = decoder.schema
+            self.type = decoder.arrow_type
+        else:
+            self.type = pa.string() if kind == "text" else pa.binary()
+
+    def _decoder(self, client: RegistryClient) -> AvroDecoder:
+        try:
+            if self._schema is not None:
+                return AvroDecoder(client, self._schema)
+            return AvroDecoder.of_subject(client, self._subject)
+        except RegistryUnreachable as error:
+            raise QueryError(f"the schema registry does not answer: {error}") from error
+        except RegistryRefused as error:
+            raise QueryError(f"the schema registry has no {self._subject}: {error}") from error
+
+    def converter(self, client: RegistryClient | None) -> Callable[[Any], Any]:
+        """From an array of binary to one of `type`. `_Bad` names the row."""
+        if self._kind == "bytes":
+            return lambda array: array
+        if self._kind == "text":
+            return self._text
+        assert client is not None, "what decodes Avro has a registry"
+        decoder = self._decoder(client)
+
+        def decode(array: Any) -> Any:
+            try:
+                return decoder.decode(array).values
+            except DecodeError as error:
+                about = f"schema id {error.schema_id}: " if error.schema_id >= 0 else ""
+                raise _Bad(error.row, f"its {self._field} is no Avro: {about}{error.reason}") from error
+
+        return decode
+
+    def _text(self, array: Any) -> Any:
+        pa = pyarrow()
+        try:
+            return array.cast(pa.string())
+        except pa.ArrowInvalid:
+            for row, raw in enumerate(array.to_pylist()):
+                try:
+                    (raw or b"").decode()
+                except UnicodeDecodeError as error:
+                    raise _Bad(row, f"its {self._field} is no UTF-8 text (--{self._field} bytes reads it)") from error
+            raise
+
+    @property
+    def registry(self) -> Callable[[], RegistryClient] | None:
+        """Makes the one that a scan needs; None where it needs none."""
+        return self._open if self._kind == "avro" else None
+
+
+class _Bad(Exception):
+    def __init__(self, row: int, reason: str) -> None:
+        super().__init__(reason)
+        self.row = row
+
+
+class TopicTable:
+    """See the module. What DuckDB asks of it is Arrow's PyCapsule interface.
+
+    `ranges`     partition → first offset and the offset after the last
+    `columns`    those that the statement may name, out of COLUMNS
+    `values`     "key" and "value" → how to read them, where they are among the columns
+    `failed`     is given what ended a scan, since an engine in between keeps only its text
+    """
+
+    def __init__(
+        self,
+        open_client: Callable[[], Client],
+        ranges: Mapping[TopicPartition, tuple[int, int]],
+        columns: tuple[str, ...],
+        values: Mapping[str, Values],
+        isolation_level: str,
+        failed: Callable[[Exception], None],
+    ) -> None:
+        self._open_client = open_client
+        self._ranges = dict(ranges)
+        self._columns = columns
+        self._values = dict(values)
+        self._isolation_level = isolation_level
+        self._failed = failed
+        pa = pyarrow()
+        self.schema = pa.schema(
+            [
+                pa.field(field.name, self._values[field.name].type if field.name in self._values else field.type)
+                for field in schema_of(columns)
+            ]
+        )
+
+    def __arrow_c_schema__(self) -> object:
+        return self.schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        reader = pyarrow().RecordBatchReader.from_batches(self.schema, self._scan())
+        return reader.__arrow_c_stream__(requested_schema)
+
+    def _scan(self) -> Iterator[Any]:
+        try:
+            yield from self._batches()
+        except (ClientError, KafkaError, QueryError, RegistryRefused, RegistryUnreachable, OSError) as error:
+            self._failed(error)
+            raise
+
+    def _batches(self) -> Iterator[Any]:
+        opened = next((values.registry for values in self._values.values() if values.registry is not None), None)
+        registry = None if opened is None else opened()
+        try:
+            convert = {name: values.converter(registry) for name, values in self._values.items()}
+            with (
+                self._open_client() as client,
+                ColumnReader(client, isolation_level=self._isolation_level, columns=self._read_columns()) as reader,
+            ):
+                for key, (start, end) in self._ranges.items():
+                    for batch in reader.read(key.topic, key.partition, start, end):
+                        yield self._converted(key, batch, convert)
+        finally:
+            if registry is not None:
+                registry.close()
+
+    def _read_columns(self) -> tuple[str, ...]:
+        """What is read: offsets too where a value that cannot be decoded has to be named."""
+        return self._columns if not self._values or "offset" in self._columns else (*self._columns, "offset")
+
+    def _converted(self, key: TopicPartition, batch: Any, convert: Mapping[str, Callable[[Any], Any]]) -> Any:
+        arrays = []
+        for name in self._columns:
+            array = batch.column(name)
+            if name in convert:
+                try:
+                    array = convert[name](array)
+                except _Bad as bad:
+                    offset = batch.column("offset")[bad.row].as_py()
+                    raise QueryError(f"{key} offset {offset}: {bad}") from bad
+            arrays.append(array)
+        return pyarrow().RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def columns_for(wanted: frozenset[str] | None) -> tuple[str, ...]:
+    """The columns that a statement with these names may need; one at least, since rows are to be counted."""
+    found = tuple(name for name in COLUMNS if wanted is None or name.lower() in wanted)
+    return found or ("offset",)
