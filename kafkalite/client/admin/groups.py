@@ -18,7 +18,7 @@ from kafkalite.client.committed import (
     topics_to_commit,
 )
 from kafkalite.client.coordinators import Coordinator
-from kafkalite.client.group.consumer_protocol import decode_assignment
+from kafkalite.consumer_protocol import decode_assignment
 from kafkalite.errors import ErrorCode
 from kafkalite.model import TopicPartition
 from kafkalite.protocol import api

@@ -6,7 +6,7 @@
     membership.py          a thread that joins, beats and leads
     commits.py             committed offsets: sent, awaited, fetched
     assignors.py           who gets which partitions, as Java's assignors decide
-    consumer_protocol.py   what members and leader say to each other, as bytes
 
-Groups are described and deleted in `kafkalite.client.admin`.
+What members and leader say to each other, as bytes: `kafkalite.consumer_protocol`. Groups are described and
+deleted in `kafkalite.client.admin`.
 """

@@ -20,13 +20,13 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from kafkalite.client.group.consumer_protocol import NO_GENERATION
+from kafkalite.consumer_protocol import NO_GENERATION
 from kafkalite.model import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kafkalite.client.group.consumer_protocol import Subscription
+    from kafkalite.consumer_protocol import Subscription
 
     Members = Mapping[str, Subscription]
     Assignment = dict[str, list[TopicPartition]]

@@ -26,11 +26,11 @@ from kafkalite.client.committed import CommittedOffset, GroupMetadata, committed
 from kafkalite.client.errors import UNREACHED, CommitFailed, NoOffset, ReaderClosed
 from kafkalite.client.group.assignors import ASSIGNORS
 from kafkalite.client.group.commits import PASSING, Commits
-from kafkalite.client.group.consumer_protocol import NO_GENERATION
 from kafkalite.client.group.holdings import Holdings
 from kafkalite.client.group.membership import MemberSettings, Membership, Phase
 from kafkalite.client.group.one_thread import OneThread
 from kafkalite.client.read.reader import FETCH_SIZE, MAX_WAIT_MS, Reader
+from kafkalite.consumer_protocol import NO_GENERATION
 from kafkalite.errors import KafkaError, UnknownTopicOrPartition, UnstableOffsetCommit
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 

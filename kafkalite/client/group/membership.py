@@ -32,7 +32,7 @@ from kafkalite.client.cluster import RETRY_BACKOFF_S_MAX
 from kafkalite.client.coordinators import WAITING, Coordinator
 from kafkalite.client.errors import UNREACHED, ClientError, ProtocolError
 from kafkalite.client.group.assignors import ASSIGNORS, user_data
-from kafkalite.client.group.consumer_protocol import (
+from kafkalite.consumer_protocol import (
     NO_GENERATION,
     Subscription,
     decode_assignment,

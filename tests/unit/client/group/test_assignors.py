@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalite.client.group.assignors import ASSIGNORS, CooperativeStickyAssignor, RangeAssignor, sticky
-from kafkalite.client.group.consumer_protocol import (
+from kafkalite.consumer_protocol import (
     Subscription,
     decode_assignment,
     decode_subscription,

@@ -1,10 +1,11 @@
-"""What consumers tell each other inside JoinGroup and SyncGroup: brokers pass it on unread.
+"""What consumers tell each other inside JoinGroup and SyncGroup. Brokers pass it on unread in a group of the classic
+protocol; in one of the newer protocol (KIP-848) they read what classic members say, and answer in their leader's place.
 
     subscription    int16 version · topics · user data · from 1: owned partitions · from 2: generation · from 3: rack
     assignment      int16 version · partitions by topic · user data
 
 Later versions only add at the end (KIP-429, KIP-792, KIP-881), so each side reads what it knows, whatever the version
-says, and leaves the rest. We write version 3 and 1.
+says, and leaves the rest. A version below zero is none. We write version 3 and 1, a broker the member's own.
 
 Thread rule: functions are pure.
 """
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 SUBSCRIPTION_VERSION: Final = 3
 ASSIGNMENT_VERSION: Final = 1
+NEWEST_VERSION: Final = 3
 OWNED_SINCE: Final = 1
 GENERATION_SINCE: Final = 2
 RACK_SINCE: Final = 3
@@ -56,7 +58,7 @@ def encode_subscription(subscription: Subscription) -> bytes:
 def decode_subscription(data: bytes, instance_id: str | None = None) -> Subscription:
     """Of any version; ValueError for what is none."""
     reader = Reader(data)
-    version = reader.int16()
+    version = reader.version()
     topics = tuple(reader.string() for _ in range(reader.count()))
     user_data = reader.nullable_bytes()
     owned = reader.partitions() if version >= OWNED_SINCE else ()
@@ -65,9 +67,9 @@ def decode_subscription(data: bytes, instance_id: str | None = None) -> Subscrip
     return Subscription(topics, user_data, owned, generation, rack, instance_id)
 
 
-def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
-    """As version 1, without user data."""
-    return _I16.pack(ASSIGNMENT_VERSION) + _partitions(partitions) + _bytes(None)
+def encode_assignment(partitions: Iterable[TopicPartition], version: int = ASSIGNMENT_VERSION) -> bytes:
+    """Without user data."""
+    return _I16.pack(version) + _partitions(partitions) + _bytes(None)
 
 
 def decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
@@ -75,8 +77,23 @@ def decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
     if not data:
         return ()
     reader = Reader(data)
-    reader.int16()
+    reader.version()
     return reader.partitions()
+
+
+def assigned_user_data(data: bytes) -> bytes:
+    """What an assignor of the clients' own has put into an assignment; nothing if it has none. ValueError as above."""
+    if not data:
+        return b""
+    reader = Reader(data)
+    reader.version()
+    reader.partitions()
+    return reader.nullable_bytes() or b""
+
+
+def version_of(data: bytes) -> int:
+    """Of a subscription, as far as we know versions. ValueError for what has none."""
+    return min(Reader(data).version(), NEWEST_VERSION)
 
 
 class Reader:
@@ -94,6 +111,12 @@ class Reader:
 
     def int16(self) -> int:
         value: int = _I16.unpack(self.take(2))[0]
+        return value
+
+    def version(self) -> int:
+        value = self.int16()
+        if value < 0:
+            raise ValueError(f"there is no version {value}")
         return value
 
     def int32(self) -> int:
