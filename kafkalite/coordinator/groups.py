@@ -24,14 +24,9 @@ from kafkalite._native.wire.codec import CodecError
 from kafkalite.clock import ExpiryTime
 from kafkalite.coordinator import consumer_records
 from kafkalite.coordinator.base import Environment, GroupBase, write_error
-from kafkalite.coordinator.consumer_group import (
-    JOIN_EPOCH,
-    ConsumerEnvironment,
-    ConsumerGroup,
-    HeartbeatCaller,
-    refusal,
-)
+from kafkalite.coordinator.consumer_group import JOIN_EPOCH, ConsumerGroup, HeartbeatCaller, refusal
 from kafkalite.coordinator.consumer_replay import ConsumerReplay
+from kafkalite.coordinator.consumer_turns import ConsumerEnvironment, Timing
 from kafkalite.coordinator.group import Caller, Group
 from kafkalite.coordinator.offsets import UNSTABLE, Committed, GroupOffsets
 from kafkalite.coordinator.records import (
@@ -55,7 +50,7 @@ from kafkalite.protocol.messages.join_group import JoinGroupResponse
 from kafkalite.protocol.messages.sync_group import SyncGroupResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable
+    from collections.abc import Callable, Hashable, Iterable, Sequence
 
     from kafkalite.clock import Clock
     from kafkalite.coordinator.consumer_state import ConsumerState
@@ -132,8 +127,7 @@ class GroupCoordinator:
         self._consumers = ConsumerEnvironment(
             topics=lambda: logs.topics,
             run_soon=pool.submit,
-            heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
-            session_timeout_ms=config.group_consumer_session_timeout_ms,
+            timing=self._timing,
             size_max=config.group_consumer_max_size,
             assignors=config.group_consumer_assignors,
         )
@@ -232,14 +226,19 @@ class GroupCoordinator:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return group.heartbeat(member_id, instance_id, generation)
 
-    def leave(self, group_id: str, member_id: str, instance_id: str | None) -> Deferred[int]:
-        """LeaveGroup of one member: an error code. `error_of` is asked before."""
+    def leave(self, group_id: str, leaving: Sequence[tuple[str, str | None]]) -> Deferred[list[int]]:
+        """LeaveGroup of members by member id and instance id: a code for each. `error_of` is asked before."""
         group = self._group(group_id)
         if isinstance(group, ConsumerGroup):
-            return group.leave(member_id, instance_id)
-        return completed(
-            group.leave(member_id, instance_id) if isinstance(group, Group) else int(ErrorCode.UNKNOWN_MEMBER_ID)
-        )
+            return group.leave(leaving)
+        if isinstance(group, Group):
+            return completed([group.leave(*names) for names in leaving])
+        return completed([int(ErrorCode.UNKNOWN_MEMBER_ID)] * len(leaving))
+
+    def _timing(self, group_id: str) -> Timing:  # noqa: ARG002 - groups have no settings of their own yet
+        """How a group's members report: THE place where that is looked up."""
+        config = self._config
+        return Timing(config.group_consumer_heartbeat_interval_ms, config.group_consumer_session_timeout_ms)
 
     def _to_join(self, group_id: str, *, may_be_new: bool) -> tuple[Group | None, int]:
         """The classic group that a client may join, or why there is none; an empty one of the other kind becomes it."""

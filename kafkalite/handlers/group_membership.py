@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.coordinator.group import Caller
-from kafkalite.deferred import completed, gathered
+from kafkalite.deferred import completed
 from kafkalite.errors import ErrorCode
 from kafkalite.handlers.permissions import GROUP, READ, allows
 from kafkalite.protocol.messages.heartbeat import HeartbeatResponse
@@ -79,11 +79,11 @@ def leave(context: RequestContext, request: LeaveGroupRequest) -> Deferred[Leave
     if code:
         return completed(LeaveGroupResponse(error_code=code))
     if context.api_version < _MANY_LEAVE_SINCE:
-        done = groups.leave(request.group_id, request.member_id, None)
-        return done.map(lambda code: LeaveGroupResponse(error_code=code))
+        done = groups.leave(request.group_id, [(request.member_id, None)])
+        return done.map(lambda codes: LeaveGroupResponse(error_code=codes[0]))
     leaving = request.members
-    each = [groups.leave(request.group_id, member.member_id, member.group_instance_id) for member in leaving]
-    return gathered(each).map(
+    left = groups.leave(request.group_id, [(member.member_id, member.group_instance_id) for member in leaving])
+    return left.map(
         lambda codes: LeaveGroupResponse(
             members=[
                 MemberResponse(

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalite.coordinator import consumer_records
 from kafkalite.coordinator.base import Environment
-from kafkalite.coordinator.consumer_group import ConsumerEnvironment, ConsumerGroup, HeartbeatCaller
+from kafkalite.coordinator.consumer_group import ConsumerGroup, HeartbeatCaller
 from kafkalite.coordinator.consumer_replay import ConsumerReplay
+from kafkalite.coordinator.consumer_turns import ConsumerEnvironment, Timing
 from kafkalite.coordinator.timers import TimerQueue
 from kafkalite.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -71,8 +72,7 @@ class ConsumerBench:
             ConsumerEnvironment(
                 topics=lambda: self.topics,
                 run_soon=lambda work: work(),
-                heartbeat_interval_ms=5000,
-                session_timeout_ms=int(SESSION_S * 1000),
+                timing=lambda _group: Timing(5000, int(SESSION_S * 1000)),
                 size_max=self.size_max,
                 assignors=("uniform", "range"),
             ),
