@@ -344,7 +344,10 @@ class Broker:
         users = Users(logs.credentials, logs.secret())
         return {
             listener.name: SignIns(
-                SaslListener(listener.name, config.sasl_of(listener.name), users, encrypted=listener.tls), pool, clock
+                SaslListener(listener.name, config.sasl_of(listener.name), users, encrypted=listener.tls),
+                pool,
+                clock,
+                lambda: logs.features,
             )
             for listener in listeners
         }

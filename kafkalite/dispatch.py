@@ -81,7 +81,7 @@ class Dispatcher:
     def _respond(row: table.Row, context: RequestContext, request: Any) -> Any:
         """The handler's answer, or that the asker may not come through the API's gate."""
         if context.broker.authorizer is not None:
-            refusal = permissions.refused(context)
+            refusal = permissions.refused(context, request)
             if refusal is not None:
                 return refusal
         return row.handler(context, request)

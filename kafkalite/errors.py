@@ -319,6 +319,9 @@ class TopicDeletionDisabled(KafkaError, code=ErrorCode.TOPIC_DELETION_DISABLED):
 class GroupMaxSizeReached(KafkaError, code=ErrorCode.GROUP_MAX_SIZE_REACHED): ...
 
 
+class NoReassignmentInProgress(KafkaError, code=ErrorCode.NO_REASSIGNMENT_IN_PROGRESS): ...
+
+
 class FencedInstanceId(KafkaError, code=ErrorCode.FENCED_INSTANCE_ID): ...
 
 

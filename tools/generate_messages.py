@@ -35,9 +35,8 @@ Direction = Literal[EntityType.request, EntityType.response]
 
 API_KEYS = (
     *(0, 1, 2, 3),
-    *range(8, 34),
-    *range(35, 43),
-    *(44, 46, 47, 48, 50, 51, 60, 61, 65, 66, 68, 69, 74, 75),
+    *range(8, 49),
+    *(50, 51, 55, 57, 60, 61, 64, 65, 66, 68, 69, 74, 75),
 )
 
 # Fields whose value changes what the message means: a version that cannot carry them must not silently drop a value
@@ -50,6 +49,7 @@ MUST_FIT: dict[str, frozenset[str]] = {
             "v3_and_below_topics"
         ),
         "AddPartitionsToTxnResponse": "results_by_transaction results_by_topic_v3_and_below",
+        "AlterPartitionReassignmentsRequest": "allow_replication_factor_change",
         "ConsumerGroupHeartbeatRequest": "subscribed_topic_regex",
         "DeleteTopicsRequest": "topics",
         "DescribeClusterBroker": "is_fenced",
@@ -58,6 +58,9 @@ MUST_FIT: dict[str, frozenset[str]] = {
         "DescribeConfigsRequest": "include_documentation",
         "DescribeGroupsRequest": "include_authorized_operations",
         "DescribedGroup": "error_message authorized_operations",
+        "ElectLeadersRequest": "election_type",
+        "ElectLeadersResponse": "error_code",
+        "FeatureUpdateKey": "allow_downgrade upgrade_type",
         "FetchPartition": "last_fetched_epoch",
         "FetchRequest": "replica_id forgotten_topics_data",
         "FetchResponse": "session_id",
@@ -86,13 +89,16 @@ MUST_FIT: dict[str, frozenset[str]] = {
         "PartitionData": "preferred_read_replica",
         "SyncGroupRequest": "group_instance_id",
         "TxnOffsetCommitRequest": "generation_id member_id group_instance_id",
+        "UpdateFeaturesRequest": "validate_only",
     }.items()
 }
 
 # Arrays that are null unless set; kio's classes have no default for them.
 NULL_ARRAYS = {
     ("ConsumerGroupHeartbeatRequest", "topic_partitions"),
+    ("ElectLeadersRequest", "topic_partitions"),
     ("ListPartitionReassignmentsRequest", "topics"),
+    ("ReassignablePartition", "replicas"),
 }
 
 KAFKA_TYPES = {

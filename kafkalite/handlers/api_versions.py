@@ -1,11 +1,7 @@
 """ApiVersions 0-4: what this broker serves, straight from the handler table.
 
 v3 tells the client's name and version, which have to look like names (KIP-511). v3 also has tagged features (KIP-584),
-those of Kafka 4.1 that are served, at its levels:
-
-    transaction.version  2: producers raise their epoch with each transaction (KIP-890)
-    group.version        1: groups of the newer protocol (KIP-848)
-    metadata.version     27, which is 4.1-IV1: what tools ask for the release
+those of `kafkalite.features`:
 
     v3    without supported features whose range begins at 0, which is more than old clients can read
     v4    all of them
@@ -17,9 +13,11 @@ features, and has no use for them. A version above 4 never gets here: see `table
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.errors import ErrorCode
+from kafkalite.features import LEVELS
 from kafkalite.handlers import table
 from kafkalite.protocol.messages.api_versions import (
     ApiVersion,
@@ -30,6 +28,7 @@ from kafkalite.protocol.messages.api_versions import (
 )
 
 if TYPE_CHECKING:
+    from kafkalite.features import Features
     from kafkalite.handlers.context import RequestContext
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -41,41 +40,19 @@ _LIBRDKAFKA_INSIDE: Final = re.compile(r"librdkafka-v?(\d+)\.(\d+)")
 """The end of a wrapper's version: 2.1.0-librdkafka-2.1.0."""
 _TAGS_SINCE: Final = (2, 2)
 
-FEATURES: Final = {"group.version": (0, 1), "metadata.version": (7, 27), "transaction.version": (0, 2)}
-"""Name → oldest and newest level. The newest is the one in force; metadata.version 7 is 3.3-IV3, the first of KRaft."""
-FEATURES_EPOCH: Final = 2
-"""Rises with every release that changes the features; clients believe the highest they have seen."""
-
 _KEYS: Final = [ApiVersion(api_key=row.key, min_version=row.advertised, max_version=row.newest) for row in table.ROWS]
-_FINALIZED: Final = [
-    FinalizedFeatureKey(name=name, min_version_level=newest, max_version_level=newest)
-    for name, (_, newest) in FEATURES.items()
-]
 _SUPPORTED: Final = [
-    SupportedFeatureKey(name=name, min_version=oldest, max_version=newest)
-    for name, (oldest, newest) in FEATURES.items()
+    SupportedFeatureKey(name=name, min_version=oldest, max_version=newest) for name, (oldest, newest) in LEVELS.items()
 ]
 _PLAIN: Final = ApiVersionsResponse(api_keys=_KEYS)
-_WITH_FINALIZED: Final = ApiVersionsResponse(
-    api_keys=_KEYS,
-    supported_features=[feature for feature in _SUPPORTED if feature.min_version > 0],
-    finalized_features_epoch=FEATURES_EPOCH,
-    finalized_features=_FINALIZED,
-)
-_WITH_FEATURES: Final = ApiVersionsResponse(
-    api_keys=_KEYS,
-    supported_features=_SUPPORTED,
-    finalized_features_epoch=FEATURES_EPOCH,
-    finalized_features=_FINALIZED,
-)
 _INVALID: Final = ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
 
 
 def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    return answer(context.api_version, request)
+    return answer(context.api_version, request, context.broker.logs.features)
 
 
-def answer(version: int, request: ApiVersionsRequest) -> ApiVersionsResponse:
+def answer(version: int, request: ApiVersionsRequest, features: Features) -> ApiVersionsResponse:
     """The same for everybody, whoever it is that asks."""
     if version < _SOFTWARE_SINCE:
         return _PLAIN
@@ -84,7 +61,21 @@ def answer(version: int, request: ApiVersionsRequest) -> ApiVersionsResponse:
         return _INVALID
     if reads_tags_wrongly(name, release):
         return _PLAIN
-    return _WITH_FEATURES if version >= _SUPPORTED_SINCE else _WITH_FINALIZED
+    return _with_features(features, version)
+
+
+@lru_cache(maxsize=4)
+def _with_features(features: Features, version: int) -> ApiVersionsResponse:
+    return ApiVersionsResponse(
+        api_keys=_KEYS,
+        supported_features=[row for row in _SUPPORTED if version >= _SUPPORTED_SINCE or row.min_version > 0],
+        finalized_features_epoch=features.epoch,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+            for name in LEVELS
+            if (level := features.level(name))
+        ],
+    )
 
 
 def reads_tags_wrongly(name: str, version: str) -> bool:

@@ -6,6 +6,8 @@
     ConsumerGroupDescribe   GROUP_ID_NOT_FOUND for a group that is not there or is classic, as clients then ask
                             DescribeGroups · v1 tells which protocol a member speaks (KIP-1099)
 
+Where the feature group.version is 0, both are UNSUPPORTED_VERSION.
+
 A request that contradicts itself is INVALID_REQUEST, whatever the group. Heartbeats that join, leave or subscribe run
 on the I/O pool, because they may have to look at all topics and to make a target assignment.
 """
@@ -21,6 +23,7 @@ from kafkalite.coordinator.consumer_group import refusal as refused
 from kafkalite.coordinator.consumer_state import AWAY_EPOCH
 from kafkalite.deferred import Deferred, completed
 from kafkalite.errors import ErrorCode, InvalidRegularExpression
+from kafkalite.features import GROUP_VERSION
 from kafkalite.handlers.permissions import (
     DESCRIBE,
     GROUP,
@@ -67,6 +70,8 @@ def needs_blocking(context: RequestContext, request: ConsumerGroupHeartbeatReque
 def heartbeat(
     context: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> Deferred[ConsumerGroupHeartbeatResponse]:
+    if _off(context):
+        return completed(ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION))
     denied = _denial(context, request)
     if denied is not None:
         return completed(ConsumerGroupHeartbeatResponse(error_code=denied.code))
@@ -88,6 +93,11 @@ def heartbeat(
         describes=describer(context, TOPIC),
     )
     return context.broker.groups.consumer_heartbeat(request, caller)
+
+
+def _off(context: RequestContext) -> bool:
+    """Whether the cluster's features leave this protocol out."""
+    return context.broker.logs.features.level(GROUP_VERSION) == 0
 
 
 def _denial(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> KafkaError | None:
@@ -123,6 +133,9 @@ def _contradiction(request: ConsumerGroupHeartbeatRequest, version: int) -> str 
 
 def describe(context: RequestContext, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
     tells = request.include_authorized_operations
+    if _off(context):
+        off = [DescribedGroup(group_id=name, error_code=ErrorCode.UNSUPPORTED_VERSION) for name in request.group_ids]
+        return ConsumerGroupDescribeResponse(groups=off)
     return ConsumerGroupDescribeResponse(
         groups=[_visible(context, _describe(context, group_id, tells=tells)) for group_id in request.group_ids]
     )

@@ -9,6 +9,7 @@ request is in LISTS; items keep what names them (topic, partition, group). Pure 
 from __future__ import annotations
 
 from importlib import import_module
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.errors import ErrorCode
@@ -44,9 +45,12 @@ LISTS: Final[Mapping[int, Mapping[str, tuple[str, ...]]]] = {
     api.DELETE_ACLS: {"filter_results": ("filters",)},
     api.DESCRIBE_CONFIGS: {"results": ("resources",)},
     api.ALTER_CONFIGS: {"responses": ("resources",)},
+    api.ALTER_REPLICA_LOG_DIRS: {"results": ("topics",), "partitions": ("partitions",)},
     api.CREATE_PARTITIONS: {"results": ("topics",)},
     api.DELETE_GROUPS: {"results": ("groups_names",)},
+    api.ELECT_LEADERS: {"replica_election_results": ("topic_partitions",), "partition_result": ("partitions",)},
     api.INCREMENTAL_ALTER_CONFIGS: {"responses": ("resources",)},
+    api.ALTER_PARTITION_REASSIGNMENTS: {"responses": ("topics",), "partitions": ("partitions",)},
     api.DESCRIBE_USER_SCRAM_CREDENTIALS: {"results": ("users",)},
     api.ALTER_USER_SCRAM_CREDENTIALS: {"results": ("upsertions", "deletions")},
     api.DESCRIBE_PRODUCERS: _TOPICS,
@@ -62,13 +66,15 @@ _NAMES: Final = {
         for name in ("name", "topic", "topic_id", "index", "partition", "group_id", "key", "transactional_id")
     },
     "partition_index": ("partition_index", "partition"),
+    "partition_id": ("partition_id",),
+    "topic_name": ("name",),
     "user": ("name",),
     "producer_id": ("producer_id",),
     "resource_type": ("resource_type",),
     "resource_name": ("resource_name",),
 }
 """Field that names an item of the answer → the request's fields for it."""
-_NAMED_BY_VALUE: Final = frozenset({"name", "partition_index", "group_id", "key", "transactional_id"})
+_NAMED_BY_VALUE: Final = frozenset({"name", "partition_index", "partition_id", "group_id", "key", "transactional_id"})
 """Those that a bare number or text in the request is."""
 _UNKNOWN: Final = {"base_offset": -1, "high_watermark": -1, "node_id": -1}
 """What is not known when there is an error, where the message's own default is another."""
@@ -92,6 +98,8 @@ def error_answer(key: int, version: int, request: Any, code: int, text: str, vie
     namespace = vars(import_module(f"kafkalite.protocol.messages.{known.module}"))
     if key == api.PRODUCE and request.acks == 0:
         return None
+    if key == api.ALTER_REPLICA_LOG_DIRS:
+        request = SimpleNamespace(topics=[topic for directory in request.dirs for topic in directory.topics])
     builder = _Builder(namespace, LISTS.get(key, {}), code, text, version)
     response = builder.make(namespace[f"{known.name}Response"], request, top=True)
     if key == api.METADATA and view is not None:

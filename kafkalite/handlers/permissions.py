@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.acls import CLUSTER_NAME, OPERATIONS, AclOperation, ResourceType, operation_bits
 from kafkalite.errors import ErrorCode, KafkaError, error_for
+from kafkalite.handlers.error_answers import error_answer
 from kafkalite.protocol import api
 
 if TYPE_CHECKING:
@@ -54,14 +55,16 @@ class Permissions(NamedTuple):
     questions: frozenset[Question]
     gate: AclOperation | None = None
     """What has to be allowed on the cluster for the request as a whole."""
+    each: bool = False
+    """Whether the refusal stands beside everything that the request names."""
 
 
 def _asks(*questions: Question) -> Permissions:
     return Permissions(frozenset(questions))
 
 
-def _gate(operation: AclOperation) -> Permissions:
-    return Permissions(frozenset({(operation, CLUSTER)}), operation)
+def _gate(operation: AclOperation, *, each: bool = False) -> Permissions:
+    return Permissions(frozenset({(operation, CLUSTER)}), operation, each)
 
 
 _TOPIC_CREATION: Final = ((CREATE, CLUSTER), (CREATE, TOPIC))
@@ -102,6 +105,7 @@ PERMISSIONS: Final[dict[int, Permissions]] = {
     api.DELETE_ACLS: _asks((ALTER, CLUSTER)),
     api.DESCRIBE_CONFIGS: _asks(*_CONFIGS),
     api.ALTER_CONFIGS: _ALTERS_CONFIGS,
+    api.ALTER_REPLICA_LOG_DIRS: _gate(ALTER, each=True),
     api.DESCRIBE_LOG_DIRS: _gate(DESCRIBE),
     api.SASL_AUTHENTICATE: _asks(),
     api.CREATE_PARTITIONS: _asks((ALTER, TOPIC)),
@@ -110,14 +114,19 @@ PERMISSIONS: Final[dict[int, Permissions]] = {
     api.EXPIRE_DELEGATION_TOKEN: _asks(),
     api.DESCRIBE_DELEGATION_TOKEN: _asks(),
     api.DELETE_GROUPS: _asks((DELETE, GROUP)),
+    api.ELECT_LEADERS: _gate(ALTER, each=True),
     api.INCREMENTAL_ALTER_CONFIGS: _ALTERS_CONFIGS,
+    api.ALTER_PARTITION_REASSIGNMENTS: _gate(ALTER, each=True),
     api.LIST_PARTITION_REASSIGNMENTS: _gate(DESCRIBE),
     api.OFFSET_DELETE: _asks((DELETE, GROUP), (READ, TOPIC)),
     api.DESCRIBE_CLIENT_QUOTAS: _asks((DESCRIBE_CONFIGS, CLUSTER)),
     api.DESCRIBE_USER_SCRAM_CREDENTIALS: _asks((DESCRIBE, CLUSTER)),
     api.ALTER_USER_SCRAM_CREDENTIALS: _asks((ALTER, CLUSTER)),
+    api.DESCRIBE_QUORUM: _gate(DESCRIBE),
+    api.UPDATE_FEATURES: _gate(ALTER),
     api.DESCRIBE_CLUSTER: _asks((DESCRIBE, CLUSTER)),
     api.DESCRIBE_PRODUCERS: _asks((READ, TOPIC)),
+    api.UNREGISTER_BROKER: _gate(ALTER),
     api.DESCRIBE_TRANSACTIONS: _asks((DESCRIBE, TRANSACTIONAL_ID), (DESCRIBE, TOPIC)),
     api.LIST_TRANSACTIONS: _asks((DESCRIBE, TRANSACTIONAL_ID)),
     api.CONSUMER_GROUP_HEARTBEAT: _asks((READ, GROUP), (DESCRIBE, TOPIC)),
@@ -209,10 +218,15 @@ def cluster_operations(context: RequestContext) -> int:
     return operations(context, CLUSTER) if allows(context, DESCRIBE, CLUSTER) else 0
 
 
-def refused(context: RequestContext) -> Any:
+def refused(context: RequestContext, request: Any) -> Any:
     """The answer to somebody who may not come through the API's gate; None: go on."""
-    gate = PERMISSIONS[context.api_key].gate
-    return None if gate is None or allows(context, gate, CLUSTER) else closed_gate(context.api_key)
+    row = PERMISSIONS[context.api_key]
+    if row.gate is None or allows(context, row.gate, CLUSTER):
+        return None
+    if row.each:
+        code = CODES[CLUSTER]
+        return error_answer(context.api_key, context.api_version, request, code, code.text)
+    return closed_gate(context.api_key)
 
 
 def closed_gate(api_key: int) -> Any:

@@ -32,9 +32,12 @@ from kafkalite.protocol.messages.sasl_handshake import SaslHandshakeRequest, Sas
 from kafkalite.security.sasl import Refused
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kafkalite._native.serve.sasl_connection import SaslConnection
     from kafkalite._native.serve.transfer import Answer
     from kafkalite.clock import Clock
+    from kafkalite.features import Features
     from kafkalite.handlers.context import RequestContext
     from kafkalite.pool import IoPool
     from kafkalite.security.sasl import MechanismServer
@@ -58,7 +61,8 @@ class State(Enum):
 class SignIns:
     """What the connections of one listener share."""
 
-    def __init__(self, listener: SaslListener, pool: IoPool, clock: Clock) -> None:
+    def __init__(self, listener: SaslListener, pool: IoPool, clock: Clock, features: Callable[[], Features]) -> None:
+        self.features = features
         self.listener = listener
         self.pool = pool
         self.clock = clock
@@ -149,7 +153,7 @@ class SignIn:
         if not row.serves(version):
             return table.unsupported_api_versions(correlation_id)
         request = row.decode(version, header.request_body(row.key, version, body))
-        response = api_versions.answer(version, request)
+        response = api_versions.answer(version, request, self._shared.features())
         if response.error_code == ErrorCode.NONE:
             self._state = State.EXPECT_HANDSHAKE
             self._connection.software_name = request.client_software_name

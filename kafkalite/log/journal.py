@@ -14,6 +14,7 @@ damaged line anywhere else means that the file was changed from outside, and the
     {"op": "epoch_base", "name", "partition", "base"}
     {"op": "scram", "user", "mechanism", "salt", "stored_key", "server_key", "iterations"}      bytes as hex digits
     {"op": "scram_delete", "user", "mechanism"}               {"op": "secret", "value"}
+    {"op": "features", "levels": {name: level}, "count"}      how often they were changed in all
     {"op": "acls", "add": [rule, ...], "remove": [rule, ...]}   a rule is the seven texts of kafkalite.acls.Acl
 
 One line holds all that one request changes of the rules (ACLs), so that they change as a whole or not at all. A rule
@@ -39,6 +40,7 @@ from kafkalite._native.base import file_ops
 from kafkalite._native.base.crc32c import crc32c
 from kafkalite.acls import Acl
 from kafkalite.errors import StartupError
+from kafkalite.features import Features
 from kafkalite.log import disk, files
 from kafkalite.logging import fields
 from kafkalite.model import ScramCredential, uuid_bytes, uuid_text
@@ -78,6 +80,7 @@ class MetadataState:
     deleted_ids: set[bytes] = field(default_factory=set)  # of topics whose directories may still lie about
     deleted_names: set[str] = field(default_factory=set)  # theirs
     credentials: dict[tuple[str, str], ScramCredential] = field(default_factory=dict)  # by mechanism and user
+    features: Features = field(default_factory=Features)
     secret: bytes = b""  # random, of this data directory; empty until it is needed
 
 
@@ -139,6 +142,11 @@ def credential_deletion(mechanism: str, user: str) -> dict[str, Any]:
     return {"op": "scram_delete", "user": user, "mechanism": mechanism}
 
 
+def features_change(features: Features) -> dict[str, Any]:
+    """The line that says which features are in force."""
+    return {"op": "features", "levels": dict(features.changed), "count": features.change_count}
+
+
 def acls_change(added: Iterable[Acl], removed: Iterable[Acl]) -> dict[str, Any]:
     """The line that changes rules."""
     return {"op": "acls", "add": [acl.texts() for acl in added], "remove": [acl.texts() for acl in removed]}
@@ -190,6 +198,9 @@ def apply(state: MetadataState, change: dict[str, Any]) -> None:
         state.credentials[change["mechanism"], change["user"]] = credential
     elif op == "scram_delete":
         del state.credentials[change["mechanism"], change["user"]]
+    elif op == "features":
+        levels = sorted((str(name), int(level)) for name, level in change["levels"].items())
+        state.features = Features(tuple(levels), int(change["count"]))
     elif op == "secret":
         state.secret = bytes.fromhex(change["value"])
     else:
@@ -214,6 +225,8 @@ def _without_acls(state: MetadataState) -> list[dict[str, Any]]:
         changes.append({"op": "producer_ids", "next": state.next_producer_id})
     if state.broker_overrides:
         changes.append({"op": "broker", "overrides": state.broker_overrides})
+    if state.features.change_count:
+        changes.append(features_change(state.features))
     if state.secret:
         changes.append({"op": "secret", "value": state.secret.hex()})
     changes += [credential_change(*key, credential) for key, credential in state.credentials.items()]
@@ -236,7 +249,7 @@ class Journal:
         self.state = state
         self._fd = fd
         self._size = size
-        self._line_count = line_count
+        self.line_count = line_count  # changes in the file
         self._failed: str | None = None
 
     @classmethod
@@ -272,11 +285,11 @@ class Journal:
         self.close()
         self._fd = file_ops.open_file(self.path, os.O_RDWR)
         self._size = len(data)
-        self._line_count = len(changes)
+        self.line_count = len(changes)
 
     def compact(self) -> None:
         """Rewrites the file if that pays. Only once no directory of a deleted topic is left: their ids go too."""
-        if self._line_count > _snapshot_size(self.state) + SLACK_LINES:
+        if self.line_count > _snapshot_size(self.state) + SLACK_LINES:
             self.rewrite()
             self.state.deleted_ids.clear()
             self.state.deleted_names.clear()
@@ -301,7 +314,7 @@ class Journal:
             self._cut_back()
             raise
         self._size += len(data)
-        self._line_count += len(changes)
+        self.line_count += len(changes)
         for change in changes:
             apply(self.state, change)
 

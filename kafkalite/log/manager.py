@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
     from kafkalite.acls import Acl
+    from kafkalite.features import Features
     from kafkalite.log.retention import RetentionPolicy
     from kafkalite.settings.broker import BrokerConfig
 
@@ -548,6 +549,25 @@ class LogManager:
             if not journal_.state.secret:
                 self._write(journal_, {"op": "secret", "value": random_bytes(32).hex()})
             return journal_.state.secret
+
+    # --- the cluster --------------------------------------------------------------------------------------------------
+
+    @property
+    def features(self) -> Features:
+        """Those in force."""
+        return self._open_journal().state.features
+
+    def change_features(self, levels: Mapping[str, int]) -> None:
+        """Switches features to these levels; on the disk when this returns, all or none."""
+        with self._journal_lock:
+            journal_ = self._open_journal()
+            self._write(journal_, journal.features_change(journal_.state.features.changed_to(levels)))
+
+    def metadata_position(self) -> tuple[int, int]:
+        """(changes that the journal holds, leader epoch of who writes it): what Kafka tells of its metadata log."""
+        with self._journal_lock:
+            journal_ = self._open_journal()
+            return journal_.line_count, journal_.state.unclean_count + 1
 
     def acls(self) -> list[Acl]:
         """The rules (ACLs) that the journal has."""

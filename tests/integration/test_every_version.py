@@ -19,6 +19,16 @@ from kafkalite.protocol import api, header
 from kafkalite.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kafkalite.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kafkalite.protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
+from kafkalite.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from kafkalite.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from kafkalite.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialUpsertion,
@@ -42,9 +52,15 @@ from kafkalite.protocol.messages.describe_delegation_token import DescribeDelega
 from kafkalite.protocol.messages.describe_groups import DescribeGroupsRequest
 from kafkalite.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from kafkalite.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from kafkalite.protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartitionData,
+    DescribeQuorumRequestTopicData,
+)
 from kafkalite.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from kafkalite.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from kafkalite.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+from kafkalite.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from kafkalite.protocol.messages.end_txn import EndTxnRequest
 from kafkalite.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -93,6 +109,8 @@ from kafkalite.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from kafkalite.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from kafkalite.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from kafkalite.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -333,6 +351,26 @@ REQUESTS = {
     api.DESCRIBE_LOG_DIRS: lambda version: DescribeLogDirsRequest(topics=None),
     api.CREATE_PARTITIONS: create_partitions,
     api.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs,
+    api.ALTER_PARTITION_REASSIGNMENTS: lambda version: AlterPartitionReassignmentsRequest(
+        topics=[ReassignableTopic(name="orders", partitions=[ReassignablePartition(partition_index=0, replicas=[1])])]
+    ),
+    api.ALTER_REPLICA_LOG_DIRS: lambda version: AlterReplicaLogDirsRequest(
+        dirs=[AlterReplicaLogDir(path="/", topics=[AlterReplicaLogDirTopic(name="orders", partitions=[0])])]
+    ),
+    api.ELECT_LEADERS: lambda version: ElectLeadersRequest(
+        topic_partitions=[TopicPartitions(topic="orders", partitions=[0])]
+    ),
+    api.DESCRIBE_QUORUM: lambda version: DescribeQuorumRequest(
+        topics=[
+            DescribeQuorumRequestTopicData(
+                topic_name="__cluster_metadata", partitions=[DescribeQuorumRequestPartitionData()]
+            )
+        ]
+    ),
+    api.UPDATE_FEATURES: lambda version: UpdateFeaturesRequest(
+        feature_updates=[FeatureUpdateKey(feature="group.version", max_version_level=1)]
+    ),
+    api.UNREGISTER_BROKER: lambda version: UnregisterBrokerRequest(broker_id=5),
     api.LIST_PARTITION_REASSIGNMENTS: lambda version: ListPartitionReassignmentsRequest(topics=None),
     api.DESCRIBE_CLUSTER: lambda version: DescribeClusterRequest(),
     api.DESCRIBE_PRODUCERS: lambda version: DescribeProducersRequest(
@@ -342,6 +380,9 @@ REQUESTS = {
     api.DESCRIBE_TOPIC_PARTITIONS: lambda version: DescribeTopicPartitionsRequest(),
 }
 REFUSED_ON_PURPOSE = {
+    api.ALTER_REPLICA_LOG_DIRS: {ErrorCode.LOG_DIR_NOT_FOUND},
+    api.ELECT_LEADERS: {ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED},
+    api.UNREGISTER_BROKER: {ErrorCode.BROKER_ID_NOT_REGISTERED},
     api.ADD_OFFSETS_TO_TXN: {ErrorCode.INVALID_PRODUCER_ID_MAPPING},
     api.END_TXN: {ErrorCode.INVALID_PRODUCER_ID_MAPPING},
     api.TXN_OFFSET_COMMIT: {ErrorCode.INVALID_PRODUCER_ID_MAPPING},

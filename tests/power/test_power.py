@@ -158,6 +158,13 @@ def forget_acls(data: Path) -> str:
     return "acls: "
 
 
+def forget_features(data: Path) -> str:
+    journal = data / "metadata.journal"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(line for line in lines if b'"op":"features"' not in line))
+    return "features: "
+
+
 def forget_topics(data: Path) -> str:
     journal = data / "metadata.journal"
     lines = journal.read_bytes().splitlines(keepends=True)
@@ -200,6 +207,7 @@ PLANTED = (
     forget_given_ids,
     forget_users,
     forget_acls,
+    forget_features,
     forget_topics,
     delete_too_much,
     forget_the_newest_of_a_key,

@@ -19,6 +19,16 @@ from kafkalite.protocol.messages import describe_topic_partitions as dtp
 from kafkalite.protocol.messages import incremental_alter_configs as iac
 from kafkalite.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kafkalite.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from kafkalite.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from kafkalite.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from kafkalite.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
@@ -42,8 +52,14 @@ from kafkalite.protocol.messages.describe_delegation_token import DescribeDelega
 from kafkalite.protocol.messages.describe_groups import DescribeGroupsRequest
 from kafkalite.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from kafkalite.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from kafkalite.protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartitionData,
+    DescribeQuorumRequestTopicData,
+)
 from kafkalite.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from kafkalite.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+from kafkalite.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from kafkalite.protocol.messages.end_txn import EndTxnRequest
 from kafkalite.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
@@ -89,6 +105,8 @@ from kafkalite.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from kafkalite.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from kafkalite.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from kafkalite.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -443,6 +461,7 @@ def _cluster_questions() -> Iterator[Question]:
         api.LIST_PARTITION_REASSIGNMENTS,
         _plain(ListPartitionReassignmentsRequest(timeout_ms=1000, topics=None)),
     )
+    yield from _one_node_questions()
     for asked in (False, True):
         request = DescribeClusterRequest(include_cluster_authorized_operations=asked)
         yield f"cluster {asked}", api.DESCRIBE_CLUSTER, _plain(request)
@@ -458,6 +477,30 @@ def _cluster_questions() -> Iterator[Question]:
     yield "a token to end", api.EXPIRE_DELEGATION_TOKEN, _plain(ExpireDelegationTokenRequest(hmac=b"x"))
     yield "tokens", api.DESCRIBE_DELEGATION_TOKEN, _plain(DescribeDelegationTokenRequest(owners=None))
     yield "names of settings", api.LIST_CONFIG_RESOURCES, _named_settings
+
+
+def _one_node_questions() -> Iterator[Question]:
+    """What moves nothing on a cluster of one."""
+    parts = [ReassignablePartition(partition_index=0, replicas=[1]), ReassignablePartition(partition_index=7)]
+    moves = AlterPartitionReassignmentsRequest(
+        topics=[ReassignableTopic(name=name, partitions=parts) for name in TOPICS]
+    )
+    yield "reassignments to make", api.ALTER_PARTITION_REASSIGNMENTS, _plain(moves)
+    paths = [AlterReplicaLogDirTopic(name=name, partitions=[0, 7]) for name in TOPICS]
+    nowhere = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path="/nowhere", topics=paths)])
+    yield "directories to use", api.ALTER_REPLICA_LOG_DIRS, _plain(nowhere)
+    for label, wanted in (
+        ("leaders", [TopicPartitions(topic=name, partitions=[0, 7]) for name in TOPICS]),
+        ("none", []),
+    ):
+        yield f"{label} to elect", api.ELECT_LEADERS, _plain(ElectLeadersRequest(topic_partitions=wanted))
+    voters = DescribeQuorumRequestTopicData(
+        topic_name="__cluster_metadata", partitions=[DescribeQuorumRequestPartitionData()]
+    )
+    yield "quorum", api.DESCRIBE_QUORUM, _plain(DescribeQuorumRequest(topics=[voters]))
+    change = FeatureUpdateKey(feature="group.version", max_version_level=9)
+    yield "features", api.UPDATE_FEATURES, _plain(UpdateFeaturesRequest(feature_updates=[change]))
+    yield "a broker to forget", api.UNREGISTER_BROKER, _plain(UnregisterBrokerRequest(broker_id=99))
 
 
 def _named_settings(version: int, _ids: Ids) -> ListConfigResourcesRequest:

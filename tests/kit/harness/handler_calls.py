@@ -31,6 +31,7 @@ from tests.kit.fakes.clock import FakeClock
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kafkalite.features import Features
     from kafkalite.model import ScramCredential
 
 CORRELATION_ID = 4711
@@ -197,6 +198,17 @@ class LogsInMemory:
         self._fail()
         for change in changes:
             journal.apply(self._journal_state, change)
+
+    @property
+    def features(self) -> Features:
+        return self._journal_state.features
+
+    def change_features(self, levels: dict[str, int]) -> None:
+        self._fail()
+        journal.apply(self._journal_state, journal.features_change(self.features.changed_to(levels)))
+
+    def metadata_position(self) -> tuple[int, int]:
+        return 17, 3
 
     @property
     def credentials(self) -> dict[tuple[str, str], ScramCredential]:

@@ -7,6 +7,7 @@ from tests.power.promises.base import Past, Promise
 from tests.power.promises.classic import Classic
 from tests.power.promises.compaction import Compaction
 from tests.power.promises.configs import Configs
+from tests.power.promises.features import FeatureLevels
 from tests.power.promises.offsets import Offsets
 from tests.power.promises.producer_ids import ProducerIdsOnce
 from tests.power.promises.purging import Purging
@@ -24,6 +25,7 @@ PROMISES: tuple[Promise, ...] = (
     Configs(),
     Users(),
     Acls(),
+    FeatureLevels(),
     Compaction(),
     Purging(),
     Classic(),

@@ -8,6 +8,7 @@ import pytest
 from kafkalite._native.base import file_ops
 from kafkalite.acls import Acl, AclOperation, AclPermission, PatternType, ResourceType
 from kafkalite.errors import StartupError
+from kafkalite.features import EPOCH, Features
 from kafkalite.log.journal import (
     SLACK_LINES,
     Journal,
@@ -16,6 +17,7 @@ from kafkalite.log.journal import (
     credential_change,
     credential_deletion,
     encode_line,
+    features_change,
     replay,
     topic_change,
 )
@@ -37,6 +39,7 @@ def filled(path: Path) -> Journal:
     journal.record(topic_change(TopicState("b", ID[::-1], {}, [3])))
     journal.record({"op": "delete", "name": "b", "id": uuid_text(ID[::-1])})
     journal.record({"op": "secret", "value": "ab" * 32})
+    journal.record(features_change(Features((("group.version", 0),), 3)))
     journal.record(credential_change("SCRAM-SHA-256", "alice", CREDENTIAL))
     journal.record(credential_change("SCRAM-SHA-512", "alice", CREDENTIAL._replace(iterations=8192)))
     journal.record(credential_change("SCRAM-SHA-256", "bob", CREDENTIAL))
@@ -57,6 +60,7 @@ def test_replay_gives_the_recorded_state(tmp_path: Path) -> None:
     assert (list(state.topics), state.deleted_ids) == (["a"], {ID[::-1]})
     assert state.broker_overrides == {"log.retention.ms": "5"}
     assert state.secret == b"\xab" * 32
+    assert (state.features.level("group.version"), state.features.epoch) == (0, EPOCH + 3)
     assert state.credentials == {
         ("SCRAM-SHA-256", "alice"): CREDENTIAL,
         ("SCRAM-SHA-512", "alice"): CREDENTIAL._replace(iterations=8192),
@@ -66,6 +70,7 @@ def test_replay_gives_the_recorded_state(tmp_path: Path) -> None:
     again = Journal.open(str(tmp_path))
     assert again is not None
     assert (again.state.credentials, again.state.secret) == (state.credentials, state.secret)
+    assert again.state.features == state.features
     again.close()
 
 
@@ -129,7 +134,7 @@ def test_unknown_operation_is_refused_not_skipped(tmp_path: Path) -> None:
     journal.close()
     with Path(journal.path).open("ab") as file:
         file.write(encode_line({"op": "from the future"}))
-    with pytest.raises(StartupError, match="line 17"):
+    with pytest.raises(StartupError, match="line 18"):
         Journal.open(str(tmp_path))
 
 
