@@ -6,6 +6,7 @@ from pathlib import Path
 
 from kafkalite.settings.broker import BROKER_SETTINGS
 from kafkalite.settings.foreign import foreign_rows, refused_rows
+from kafkalite.settings.group import GROUP_SETTINGS
 from kafkalite.settings.rows import INT32_MAX, INT64_MAX, Effect, Setting
 from kafkalite.settings.topic_rows import TOPIC_SETTINGS
 
@@ -110,6 +111,12 @@ def broker_rows() -> Iterator[list[str]]:
         yield [name, type_text(row), default_text(row), bounds_text(row), description(row)]
 
 
+def group_rows() -> Iterator[list[str]]:
+    """One row a group setting."""
+    for key, row in GROUP_SETTINGS.items():
+        yield [f"`{key}`", type_text(row), default_text(row), bounds_text(row), description(row)]
+
+
 def topic_rows() -> Iterator[list[str]]:
     """One row a topic setting."""
     for key, row in TOPIC_SETTINGS.items():
@@ -134,6 +141,13 @@ def document() -> str:
         *without_effect(),
         "",
         *table(["setting", "type", "default", "legal", "what it does", "broker's default"], topic_rows()),
+        "",
+        "## Group settings",
+        "",
+        "A group's own (`kafka-configs --entity-type groups`), from its members' next heartbeat on. Without one,",
+        "`consumer.*` are the broker's `group.consumer.*`, which also say how far a group may go (`min` and `max`).",
+        "",
+        *table(["setting", "type", "default", "legal", "what it does"], group_rows()),
         "",
         "## Broker settings",
         "",

@@ -235,9 +235,11 @@ class GroupCoordinator:
             return completed([group.leave(*names) for names in leaving])
         return completed([int(ErrorCode.UNKNOWN_MEMBER_ID)] * len(leaving))
 
-    def _timing(self, group_id: str) -> Timing:  # noqa: ARG002 - groups have no settings of their own yet
-        """How a group's members report: THE place where that is looked up."""
-        config = self._config
+    def _timing(self, group_id: str) -> Timing:
+        """How a group's members report: by its own settings, or the broker's."""
+        own, config = self._logs.group_configs.get(group_id), self._config
+        if own is not None:
+            return Timing(own.consumer_heartbeat_interval_ms, own.consumer_session_timeout_ms)
         return Timing(config.group_consumer_heartbeat_interval_ms, config.group_consumer_session_timeout_ms)
 
     def _to_join(self, group_id: str, *, may_be_new: bool) -> tuple[Group | None, int]:

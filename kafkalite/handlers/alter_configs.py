@@ -1,10 +1,10 @@
-"""AlterConfigs 0-2 and IncrementalAlterConfigs 0-1: settings of topics, of the broker, and of its loggers.
+"""AlterConfigs 0-2 and IncrementalAlterConfigs 0-1: settings of topics, groups, the broker, its loggers.
 
     AlterConfigs      the given settings become all that the resource has of its own
     Incremental       SET, DELETE, and for lists APPEND and SUBTRACT, applied to what it has; other settings stay
 
 Each resource for itself, all of its settings or none. A resource or a setting named twice is INVALID_REQUEST. What
-results is checked as a whole; a bad value is INVALID_CONFIG on a topic and INVALID_REQUEST on a broker, as in Kafka.
+results is checked as a whole; a bad value is INVALID_CONFIG, on a broker INVALID_REQUEST, as in Kafka.
 Names that mean nothing to a broker are kept and do nothing, as in Kafka. Changes are durable before the answer. Broker
 "" (all brokers) and the broker's own id mean the same on one broker, but for min.insync.replicas, which Kafka 4.1 keeps
 for the cluster alone and lets nobody remove.
@@ -28,11 +28,20 @@ from kafkalite.errors import (
     UnknownTopicOrPartition,
 )
 from kafkalite.handlers import broker_loggers
-from kafkalite.handlers.describe_configs import BROKER, BROKER_LOGGER, TOPIC, check_access, check_broker_name
+from kafkalite.handlers.describe_configs import (
+    BROKER,
+    BROKER_LOGGER,
+    GROUP,
+    TOPIC,
+    check_access,
+    check_broker_name,
+    group_config,
+)
 from kafkalite.handlers.permissions import ALTER_CONFIGS
 from kafkalite.model import topic_name_error
 from kafkalite.protocol.messages import alter_configs, incremental_alter_configs
 from kafkalite.settings.broker import BROKER_SETTINGS
+from kafkalite.settings.group import GROUP_SETTINGS, GroupConfig
 from kafkalite.settings.rows import WRITTEN_DEFAULT, ConfigType
 from kafkalite.settings.topic import TopicConfig
 from kafkalite.settings.topic_rows import TOPIC_SETTINGS
@@ -116,6 +125,8 @@ def _alter(context: RequestContext, resource: Any, result: Callable[..., Overrid
             _alter_topic(context, resource, result, validate_only=validate_only)
         elif resource.resource_type == BROKER:
             _alter_broker(context, resource, result, validate_only=validate_only)
+        elif resource.resource_type == GROUP:
+            _alter_group(context, resource, result, validate_only=validate_only)
         elif resource.resource_type == BROKER_LOGGER and result is _changed:
             _alter_loggers(context, resource, validate_only=validate_only)
         else:
@@ -142,6 +153,20 @@ def _alter_topic(
         raise InvalidConfig(str(error)) from error
     if not validate_only:
         services.logs.alter_topic(name, overrides)
+
+
+def _alter_group(
+    context: RequestContext, resource: Any, result: Callable[..., Overrides], *, validate_only: bool
+) -> None:
+    services = context.broker
+    present = group_config(context, resource.resource_name)
+    overrides = result(resource.configs, GROUP_SETTINGS, present.overrides, present)
+    try:
+        config = GroupConfig.resolve(services.config, overrides)
+    except ConfigError as error:
+        raise InvalidConfig(str(error)) from error
+    if not validate_only:
+        services.logs.alter_group(resource.resource_name, config)
 
 
 def _alter_broker(

@@ -1,11 +1,12 @@
-"""DescribeConfigs 1-4: the settings of topics, of the broker and of its loggers, with where each value comes from.
+"""DescribeConfigs 1-4: settings of topics, groups, the broker and its loggers, with where each value comes from.
 
     v1   source and synonyms in place of "is default"
     v3   type, and documentation when asked
 
 Null or no keys mean all; keys that do not exist are left out. Broker "" is the cluster-wide default: what was
 changed while running, and min.insync.replicas, which Kafka 4.1 writes there itself. Names that mean nothing here are
-shown as sensitive, without value. Resources of kinds that are not served (client metrics, groups) are INVALID_REQUEST.
+shown as sensitive, without value. Any group has settings, whether it is there or not. Resources of kinds that are not
+served (client metrics) are INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from kafkalite.protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 from kafkalite.settings.broker import BROKER_SETTINGS
+from kafkalite.settings.group import GroupConfig
 from kafkalite.settings.rows import WRITTEN_DEFAULT, ConfigSource, ConfigType
 
 if TYPE_CHECKING:
@@ -101,6 +103,8 @@ def _configs(
             *(_from_entry(entry, request) for entry in config.describe()),
             *_kept(context, ConfigSource.DYNAMIC_BROKER),
         ]
+    if item.resource_type == GROUP:
+        return [_from_entry(entry, request) for entry in group_config(context, name).describe()]
     if item.resource_type == BROKER_LOGGER:
         check_broker_name(context, name, cluster_default=False)
         return _loggers()
@@ -131,6 +135,14 @@ def _topic_entries(context: RequestContext, name: str) -> Iterable[ConfigEntry]:
         raise UnknownTopicOrPartition
     entries: Iterable[ConfigEntry] = topic.config.describe(context.broker.config, topic.name)
     return entries
+
+
+def group_config(context: RequestContext, group_id: str) -> GroupConfig:
+    """The settings that a group has, or would have."""
+    if not group_id:
+        raise InvalidRequest("settings for all groups at once are the broker's: group.*")
+    services = context.broker
+    return services.logs.group_configs.get(group_id) or GroupConfig.resolve(services.config, {})
 
 
 def _from_entry(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

@@ -1,7 +1,7 @@
 """ListConfigResources 0-1: the names DescribeConfigs may be asked for.
 
 v0 is the older ListClientMetricsResources: those alone, and there are none. v1 names the types wanted, none named
-meaning all; a type nobody knows is UNSUPPORTED_VERSION.
+meaning all; a type nobody knows is UNSUPPORTED_VERSION. Of groups those with settings of their own are named.
 """
 
 from __future__ import annotations
@@ -43,5 +43,7 @@ def handle(context: RequestContext, request: ListConfigResourcesRequest) -> List
 def _names(context: RequestContext, kind: int) -> Iterator[str]:
     if kind == TOPIC:
         yield from sorted(context.broker.logs.topics)
+    elif kind == GROUP:
+        yield from sorted(context.broker.logs.group_configs)
     elif kind in (BROKER, BROKER_LOGGER):
         yield str(context.broker.cluster.node_id)

@@ -10,6 +10,7 @@ damaged line anywhere else means that the file was changed from outside, and the
     {"op": "topic", "name", "id", "partitions": count, "overrides": {}, "epoch_bases": [[base, count], ...]}
     {"op": "partitions", "name", "total", "epoch_base"}       {"op": "delete", "name", "id"}
     {"op": "overrides", "name", "overrides"}                  {"op": "broker", "overrides"}
+    {"op": "group", "id", "overrides"}                        settings of a group; none: it has no line any more
     {"op": "producer_ids", "next"}                            {"op": "unclean", "count"}
     {"op": "epoch_base", "name", "partition", "base"}
     {"op": "scram", "user", "mechanism", "salt", "stored_key", "server_key", "iterations"}      bytes as hex digits
@@ -46,7 +47,7 @@ from kafkalite.logging import fields
 from kafkalite.model import ScramCredential, uuid_bytes, uuid_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +75,7 @@ class MetadataState:
     cluster_id: str
     topics: dict[str, TopicState] = field(default_factory=dict)
     broker_overrides: dict[str, str] = field(default_factory=dict)
+    group_overrides: dict[str, dict[str, str]] = field(default_factory=dict)
     next_producer_id: int = 0
     unclean_count: int = 0
     acls: dict[Acl, None] = field(default_factory=dict)  # in the order in which they were added
@@ -142,6 +144,11 @@ def credential_deletion(mechanism: str, user: str) -> dict[str, Any]:
     return {"op": "scram_delete", "user": user, "mechanism": mechanism}
 
 
+def group_change(group_id: str, overrides: Mapping[str, str]) -> dict[str, Any]:
+    """The line that gives a group settings of its own."""
+    return {"op": "group", "id": group_id, "overrides": dict(overrides)}
+
+
 def features_change(features: Features) -> dict[str, Any]:
     """The line that says which features are in force."""
     return {"op": "features", "levels": dict(features.changed), "count": features.change_count}
@@ -186,6 +193,10 @@ def apply(state: MetadataState, change: dict[str, Any]) -> None:
         state.topics[change["name"]].overrides = dict(change["overrides"])
     elif op == "broker":
         state.broker_overrides = dict(change["overrides"])
+    elif op == "group":
+        state.group_overrides[change["id"]] = dict(change["overrides"])
+        if not change["overrides"]:
+            del state.group_overrides[change["id"]]
     elif op == "producer_ids":
         state.next_producer_id = int(change["next"])
     elif op == "acls":
@@ -229,6 +240,7 @@ def _without_acls(state: MetadataState) -> list[dict[str, Any]]:
         changes.append(features_change(state.features))
     if state.secret:
         changes.append({"op": "secret", "value": state.secret.hex()})
+    changes += [group_change(group_id, overrides) for group_id, overrides in state.group_overrides.items()]
     changes += [credential_change(*key, credential) for key, credential in state.credentials.items()]
     changes += [topic_change(topic) for topic in state.topics.values()]
     return changes

@@ -56,6 +56,7 @@ from kafkalite.model import (
     topic_names_collide,
     uuid_text,
 )
+from kafkalite.settings.group import GroupConfig
 from kafkalite.settings.topic import TopicConfig
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ class LogManager:
         self.table = TopicTable()
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[bytes, Topic] = {}
+        self.group_configs: dict[str, GroupConfig] = {}  # of groups with settings of their own; replaced as a whole
         self.cluster_id = ""
         self.clean_start = True
         self.dirty_logs: set[PartitionLog] = set()
@@ -176,6 +178,7 @@ class LogManager:
         if not self.clean_start:
             found.record({"op": "unclean", "count": found.state.unclean_count + 1})
         self._take_broker_overrides(found.state.broker_overrides)
+        self._take_groups(found)
         present, deleted = directory.partition_directories(self.directory)
         changed, leftovers, strays = adoption.sort_out(
             found.state,
@@ -556,6 +559,23 @@ class LogManager:
     def features(self) -> Features:
         """Those in force."""
         return self._open_journal().state.features
+
+    def alter_group(self, group_id: str, config: GroupConfig) -> None:
+        """Gives a group these settings; in force, and on the disk, when this returns."""
+        with self._journal_lock:
+            journal_ = self._open_journal()
+            self._write(journal_, journal.group_change(group_id, config.overrides))
+            self._take_groups(journal_)
+
+    def _take_groups(self, journal_: Journal) -> None:
+        """A group whose settings this broker's bounds do not allow any more has none, as in Kafka."""
+        configs = {}
+        for group_id, overrides in journal_.state.group_overrides.items():
+            try:
+                configs[group_id] = GroupConfig.resolve(self.config, overrides)
+            except ConfigError as error:
+                logger.warning("settings of a group do not count: %s", error, extra=fields(group=group_id))
+        self.group_configs = configs
 
     def change_features(self, levels: Mapping[str, int]) -> None:
         """Switches features to these levels; on the disk when this returns, all or none."""

@@ -111,6 +111,10 @@ class BrokerConfig(
             raise ConfigError("group.min.session.timeout.ms", "is above group.max.session.timeout.ms")
         if self.group_consumer_heartbeat_interval_ms >= self.group_consumer_session_timeout_ms:
             raise ConfigError("group.consumer.heartbeat.interval.ms", "is not below group.consumer.session.timeout.ms")
+        for what in ("session.timeout", "heartbeat.interval"):
+            least, most = (getattr(self, f"group_consumer_{end}_{what.replace('.', '_')}_ms") for end in ("min", "max"))
+            if least > most:
+                raise ConfigError(f"group.consumer.min.{what}.ms", f"is above group.consumer.max.{what}.ms")
         if not self.group_consumer_assignors:
             raise ConfigError("group.consumer.assignors", "names none, but members need one")
         if self.log_cleaner_min_compaction_lag_ms > self.log_cleaner_max_compaction_lag_ms:

@@ -84,7 +84,7 @@ _PREFIXES: Final[dict[str, str]] = {
     "group.share.": "share groups come with a later release",
     "group.streams.": "streams groups come with a later release",
     "group.consumer.migration.policy": "a group changes its protocol when nobody is in it, and has members of one only",
-    "group.consumer.": "groups have no settings of their own, and expressions are looked at when topics change",
+    "group.consumer.": "expressions are looked at when topics change, and assignments made at once",
     "group.coordinator.": "of the coordinator only group.* and offsets.* settings that are listed above are known",
     "group.version": "the newer group protocol (KIP-848) is always on",
     "errors.deadletterqueue.": "share groups come with a later release",

@@ -1,6 +1,7 @@
 """What Apache Kafka 4.1 of one node answers about its cluster, kafkalite answers.
 
-Elections, reassignments, data directories, the quorum, features and registrations, in every version both serve.
+Elections, reassignments, data directories, the quorum, features, registrations, settings of groups: in every version
+both serve.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kafkalite.protocol import api
+from kafkalite.protocol.messages import alter_configs as ac
+from kafkalite.protocol.messages import incremental_alter_configs as iac
 from kafkalite.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -24,6 +27,7 @@ from kafkalite.protocol.messages.api_versions import ApiVersionsRequest
 from kafkalite.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kafkalite.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kafkalite.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kafkalite.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kafkalite.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from kafkalite.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -31,6 +35,7 @@ from kafkalite.protocol.messages.describe_quorum import (
     DescribeQuorumRequestTopicData,
 )
 from kafkalite.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from kafkalite.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from kafkalite.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
@@ -214,6 +219,81 @@ def newer_groups() -> Iterator[Step]:
     yield "described without the protocol", key, versions(key), always(asked)
 
 
+GROUP_TYPE = 32
+SET, DELETE, APPEND = 0, 1, 2
+SESSION, BEATS = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+
+
+def group_settings() -> Iterator[Step]:
+    def change(*configs: tuple[str, int, str | None], name: str = "g", validate_only: bool = False) -> Make:
+        items = [iac.AlterableConfig(name=key, config_operation=op, value=value) for key, op, value in configs]
+        resource = iac.AlterConfigsResource(resource_type=GROUP_TYPE, resource_name=name, configs=items)
+        return always(iac.IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only))
+
+    def replace(*configs: tuple[str, str]) -> Make:
+        items = [ac.AlterableConfig(name=key, value=value) for key, value in configs]
+        resource = ac.AlterConfigsResource(resource_type=GROUP_TYPE, resource_name="g", configs=items)
+        return always(ac.AlterConfigsRequest(resources=[resource]))
+
+    key = api.INCREMENTAL_ALTER_CONFIGS
+    for name, value in (
+        (SESSION, "50000"),
+        (SESSION, "44999"),
+        (SESSION, "60001"),
+        (SESSION, "x"),
+        (SESSION, ""),
+        (BEATS, "6000"),
+        (BEATS, "4999"),
+        (BEATS, "15001"),
+        ("share.session.timeout.ms", "1"),
+        ("share.heartbeat.interval.ms", "16000"),
+        ("share.record.lock.duration.ms", "14999"),
+        ("share.record.lock.duration.ms", "60000"),
+        ("share.auto.offset.reset", "earliest"),
+        ("share.auto.offset.reset", "EARLIEST"),
+        ("share.auto.offset.reset", "by_duration:PT1H"),
+        ("share.auto.offset.reset", "by_duration:P"),
+        ("share.auto.offset.reset", "by_duration:-PT1H"),
+        ("share.auto.offset.reset", "none"),
+        ("share.isolation.level", "read_committed"),
+        ("share.isolation.level", "READ_COMMITTED"),
+        ("streams.num.standby.replicas", "2"),
+        ("streams.num.standby.replicas", "3"),
+        ("streams.session.timeout.ms", "44000"),
+        ("retention.ms", "1"),
+    ):
+        yield f"group {name} {value}", key, versions(key), change((name, SET, value))
+    yield "group append", key, versions(key), change((SESSION, APPEND, "1"))
+    yield "group null", key, versions(key), change((SESSION, SET, None))
+    yield "group without a name", key, versions(key), change((SESSION, SET, "50000"), name="")
+    yield "group checked", key, versions(key), change((SESSION, SET, "51000"), validate_only=True)
+    yield from described_groups("after changes")
+    yield (
+        "group deleted",
+        key,
+        versions(key),
+        change((SESSION, DELETE, None), (BEATS, DELETE, None)),
+    )
+    yield from described_groups("after a deletion")
+    yield "group replaced", api.ALTER_CONFIGS, versions(api.ALTER_CONFIGS), replace((SESSION, "55000"))
+    yield from described_groups("after a replacement")
+    yield "group replaced badly", api.ALTER_CONFIGS, versions(api.ALTER_CONFIGS), replace((SESSION, "1"))
+    yield (
+        "groups listed",
+        api.LIST_CONFIG_RESOURCES,
+        range(1, 2),
+        always(ListConfigResourcesRequest(resource_types=[32])),
+    )
+
+
+def described_groups(when: str) -> Iterator[Step]:
+    key = api.DESCRIBE_CONFIGS
+    for name in ("g", "nobody", ""):
+        asked = [DescribeConfigsResource(resource_type=GROUP_TYPE, resource_name=name, configuration_keys=None)]
+        request = DescribeConfigsRequest(resources=asked, include_synonyms=True)
+        yield f"group {name!r} described {when}", key, versions(key), always(request)
+
+
 def strangers() -> Iterator[Step]:
     for broker_id in (99, -1, 2):
         request = UnregisterBrokerRequest(broker_id=broker_id)
@@ -238,7 +318,9 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side
 
 
 @pytest.mark.parametrize(
-    "story", [elections, reassignments, directories, quorum, strangers], ids=lambda story: story.__name__
+    "story",
+    [elections, reassignments, directories, quorum, group_settings, strangers],
+    ids=lambda story: story.__name__,
 )
 def test_answers_about_the_cluster_are_the_same(sides: tuple[Side, Side], story: Any) -> None:
     found = differences(sides, story(), {})

@@ -29,6 +29,18 @@ class GroupRows:
     group_consumer_session_timeout_ms: int = setting(
         INT, 45_000, "After which silence a member of the newer group protocol is out.", unit="ms", low=1
     )
+    group_consumer_min_session_timeout_ms: int = setting(
+        INT, 45_000, "The least that a group may have as consumer.session.timeout.ms of its own.", unit="ms", low=1
+    )
+    group_consumer_max_session_timeout_ms: int = setting(
+        INT, 60_000, "The most that a group may have as consumer.session.timeout.ms of its own.", unit="ms", low=1
+    )
+    group_consumer_min_heartbeat_interval_ms: int = setting(
+        INT, 5000, "The least that a group may have as consumer.heartbeat.interval.ms of its own.", unit="ms", low=1
+    )
+    group_consumer_max_heartbeat_interval_ms: int = setting(
+        INT, 15_000, "The most that a group may have as consumer.heartbeat.interval.ms of its own.", unit="ms", low=1
+    )
     group_consumer_max_size: int = setting(INT, INT32_MAX, "Members of one group of the newer protocol.", low=1)
     group_consumer_assignors: tuple[str, ...] = setting(
         LIST,

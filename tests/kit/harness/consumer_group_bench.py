@@ -60,6 +60,7 @@ class ConsumerBench:
         self.timers = TimerQueue(self.clock, threaded=False)
         self.writes = LoggedWrites()
         self.topics: dict[str, Any] = {}
+        self.timing = Timing(5000, int(SESSION_S * 1000))
         self.size_max = size_max
         for name, count in (topics or {"orders": 4}).items():
             self.set_topic(name, count, tell=False)
@@ -72,7 +73,7 @@ class ConsumerBench:
             ConsumerEnvironment(
                 topics=lambda: self.topics,
                 run_soon=lambda work: work(),
-                timing=lambda _group: Timing(5000, int(SESSION_S * 1000)),
+                timing=lambda _group: self.timing,
                 size_max=self.size_max,
                 assignors=("uniform", "range"),
             ),

@@ -215,6 +215,7 @@ class MemoryLogs:
         self.clock = clock
         self.topics: dict[str, Any] = {}
         self.next_producer_id = 1000
+        self.group_configs: dict[str, Any] = {}
         self.on_topic_deleted: Any = None
         self.topic_listeners: list[Any] = []
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from kafkalite.features import Features
     from kafkalite.model import ScramCredential
+    from kafkalite.settings.group import GroupConfig
 
 CORRELATION_ID = 4711
 NODE_ID = 7
@@ -134,6 +135,7 @@ class LogsInMemory:
         self.topics: dict[str, Any] = {}
         self.topics_by_id: dict[bytes, Any] = {}
         self.broker_overrides: dict[str, str] = {}
+        self.group_configs: dict[str, GroupConfig] = {}
         self.next_producer_id = 1000
         self.failure: KafkaError | None = None
         self._journal_state = journal.MetadataState("cluster")
@@ -198,6 +200,12 @@ class LogsInMemory:
         self._fail()
         for change in changes:
             journal.apply(self._journal_state, change)
+
+    def alter_group(self, group_id: str, config: GroupConfig) -> None:
+        self._fail()
+        self.group_configs[group_id] = config
+        if not config.overrides:
+            del self.group_configs[group_id]
 
     @property
     def features(self) -> Features:

@@ -1,4 +1,4 @@
-"""Settings changed while running: a topic's and the broker's hold once the change was answered."""
+"""Settings changed while running: a topic's, a group's and the broker's hold once the change was answered."""
 
 from __future__ import annotations
 
@@ -20,14 +20,21 @@ if TYPE_CHECKING:
     from tests.power.look import Look
     from tests.power.world import Actor, World
 
-TOPIC_TYPE, BROKER_TYPE = 2, 4
-PLACES = ((TOPIC_TYPE, "plain", "retention.ms"), (BROKER_TYPE, "1", "log.cleaner.delete.retention.ms"))
+TOPIC_TYPE, BROKER_TYPE, GROUP_TYPE = 2, 4, 32
 LARGE = 10_000_000_000
 """Values are this and more: nothing is removed because of them."""
+SHORT = 45_000
+"""The same of a group's session: nobody is in the group."""
+PLACES = (
+    (TOPIC_TYPE, "plain", "retention.ms", LARGE),
+    (BROKER_TYPE, "1", "log.cleaner.delete.retention.ms", LARGE),
+    (GROUP_TYPE, "configured", "consumer.session.timeout.ms", SHORT),
+)
+"""Kind, name, setting, and what its values begin above."""
 
 
 class Configs(Promise):
-    """One setting of a topic and one of the broker, changed again and again."""
+    """One setting of a topic, one of the broker and one of a group, changed again and again."""
 
     name = "configs"
 
@@ -36,13 +43,14 @@ class Configs(Promise):
 
     def check(self, past: Past, look: Look) -> Iterator[str]:
         ops = past.ops("configs")
-        for kind, name, key in PLACES:
+        for kind, name, key, base in PLACES:
             own = [op for op in ops if op.what["key"] == key]
-            if own and (kind == BROKER_TYPE or name in look.topics):
-                yield from _check_setting(past, look, kind, name, key, own)
+            if own and (kind != TOPIC_TYPE or name in look.topics):
+                yield from _check_setting(past, look, (kind, name, key, base), own)
 
 
-def _check_setting(past: Past, look: Look, kind: int, name: str, key: str, own: list[Op]) -> Iterator[str]:
+def _check_setting(past: Past, look: Look, place: tuple[int, str, str, int], own: list[Op]) -> Iterator[str]:
+    kind, name, key, base = place
     wanted = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=[key])
     answer = look.ask(api.DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=[wanted])).results[0]
     if answer.error_code:
@@ -51,7 +59,7 @@ def _check_setting(past: Past, look: Look, kind: int, name: str, key: str, own: 
     text = answer.configs[0].value
     sure = max((i for i, op in enumerate(own) if past.promised(op)), default=-1)
     allowed = {op.what["value"] for op in own[max(sure, 0) :]}
-    if text not in allowed and (sure >= 0 or int(text) >= LARGE):
+    if text not in allowed and (sure >= 0 or int(text) > base):
         yield f"{key} of {name} is {text}, but was set to {own[sure].what['value']}"
 
 
@@ -60,9 +68,9 @@ def _alter(actor: Actor) -> None:
 
     def step() -> None:
         actor.come_again()
-        kind, name, key = actor.draw.choice(PLACES)
+        kind, name, key, base = actor.draw.choice(PLACES)
         number[0] += 1
-        text = str(LARGE + number[0])
+        text = str(base + number[0])
         change = AlterConfigsResource(
             resource_type=kind, resource_name=name, configs=[AlterableConfig(name=key, value=text)]
         )

@@ -2,6 +2,7 @@
 
 import pytest
 
+from kafkalite.coordinator.consumer_turns import Timing
 from kafkalite.errors import ErrorCode
 from tests.kit.harness.consumer_group_bench import REBALANCE_S, SESSION_S, ConsumerBench, topic_id
 
@@ -366,6 +367,19 @@ def test_session_that_ended_while_the_disk_failed_ends_later(bench):
     bench.pass_time(SESSION_S)
     assert not bench.group.empty
     bench.writes.failing = 0
+    bench.pass_time(SESSION_S)
+    assert bench.group.empty
+
+
+def test_settings_of_the_group_itself_hold_from_the_next_heartbeat_on(bench):
+    assert bench.join("m1").heartbeat_interval_ms == 5000
+    usual = bench.timing
+    bench.timing = Timing(heartbeat_interval_ms=7000, session_timeout_ms=int(SESSION_S * 4000))
+    assert bench.beat("m1", 1).response.heartbeat_interval_ms == 7000
+    bench.pass_time(SESSION_S * 3)
+    assert not bench.group.empty
+    bench.timing = usual
+    assert bench.beat("m1", 1).response.heartbeat_interval_ms == 5000
     bench.pass_time(SESSION_S)
     assert bench.group.empty
 

@@ -13,6 +13,7 @@ from kafkalite.protocol.messages import alter_configs, incremental_alter_configs
 from kafkalite.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kafkalite.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from kafkalite.settings.broker import BROKER_SETTINGS
+from kafkalite.settings.group import GROUP_SETTINGS
 from kafkalite.settings.rows import ConfigSource, ConfigType
 from kafkalite.settings.topic_rows import TOPIC_SETTINGS
 from tests.kit.harness.handler_calls import NODE_ID, HandlerCalls, versions
@@ -119,7 +120,7 @@ def test_loggers(broker, version):
         pytest.param(BROKER, "me", ErrorCode.INVALID_REQUEST, id="broker-not-a-number"),
         pytest.param(BROKER_LOGGER, "", ErrorCode.INVALID_REQUEST, id="loggers-of-all-brokers"),
         pytest.param(CLIENT_METRICS, "x", ErrorCode.INVALID_REQUEST, id="client-metrics"),
-        pytest.param(GROUP, "x", ErrorCode.INVALID_REQUEST, id="group"),
+        pytest.param(GROUP, "", ErrorCode.INVALID_REQUEST, id="all-groups"),
         pytest.param(3, "x", ErrorCode.INVALID_REQUEST, id="unknown-type"),
     ],
 )
@@ -236,7 +237,7 @@ REFUSED = [
     pytest.param(BROKER, ME, [("no.such.key", "x" * 32_767)], ErrorCode.INVALID_REQUEST, id="much-to-keep"),
     pytest.param(BROKER, "", [("log.retention.ms", "x")], ErrorCode.INVALID_REQUEST, id="bad-broker-value"),
     pytest.param(CLIENT_METRICS, "x", [("interval.ms", "1")], ErrorCode.INVALID_REQUEST, id="client-metrics"),
-    pytest.param(GROUP, "x", [("consumer.session.timeout.ms", "1")], ErrorCode.INVALID_REQUEST, id="group"),
+    pytest.param(GROUP, "", [("consumer.session.timeout.ms", "1")], ErrorCode.INVALID_REQUEST, id="group"),
     pytest.param(3, "x", [], ErrorCode.INVALID_REQUEST, id="unknown-type"),
 ]
 
@@ -416,6 +417,72 @@ def test_list_config_resources(broker, version, kinds, expected):
     assert [(item.resource_type, item.resource_name) for item in response.config_resources] == expected
 
 
+def test_groups_with_settings_of_their_own_are_listed(broker):
+    assert change(broker, 1, GROUP, "g", ("consumer.session.timeout.ms", SET, "50000")) == 0
+    assert change(broker, 1, GROUP, "h", ("consumer.session.timeout.ms", DELETE, None)) == 0
+    response = broker.call(api.LIST_CONFIG_RESOURCES, 1, ListConfigResourcesRequest(resource_types=[GROUP]))
+    assert [item.resource_name for item in response.config_resources] == ["g"]
+
+
 def test_list_config_resources_of_an_unknown_type(broker):
     response = broker.call(api.LIST_CONFIG_RESOURCES, 1, ListConfigResourcesRequest(resource_types=[TOPIC, 3]))
     assert (response.error_code, response.config_resources) == (ErrorCode.UNSUPPORTED_VERSION, [])
+
+
+def of_group(broker, name="g"):
+    """The settings that a group has of its own."""
+    code, told = describe(broker, 4, GROUP, name)
+    assert code == 0
+    return {key: item.value for key, item in told.items() if item.config_source == ConfigSource.GROUP}
+
+
+@pytest.mark.parametrize("version", DESCRIBE_VERSIONS)
+def test_group_settings(version):
+    broker = HandlerCalls(group_consumer_heartbeat_interval_ms="7000")
+    assert change(broker, 1, GROUP, "g", ("consumer.session.timeout.ms", SET, "50000")) == 0
+    code, told = describe(broker, version, GROUP, "g", include_synonyms=True)
+    assert (code, told.keys()) == (0, GROUP_SETTINGS.keys())
+    session, beats = told["consumer.session.timeout.ms"], told["consumer.heartbeat.interval.ms"]
+    assert (session.value, session.config_source, session.read_only) == ("50000", ConfigSource.GROUP, False)
+    assert [(one.value, one.source) for one in session.synonyms] == [("50000", ConfigSource.GROUP)]
+    assert (beats.value, beats.config_source) == ("7000", ConfigSource.DEFAULT)
+    assert describe(broker, version, GROUP, "nobody")[0] == 0
+
+
+def test_group_settings_are_replaced_and_taken_away(broker):
+    assert change(broker, 1, GROUP, "g", ("consumer.session.timeout.ms", SET, "50000")) == 0
+    assert replace(broker, 2, GROUP, "g", ("consumer.heartbeat.interval.ms", "6000")) == 0
+    assert of_group(broker) == {"consumer.heartbeat.interval.ms": "6000"}
+    assert change(broker, 1, GROUP, "g", ("share.isolation.level", SET, "read_committed"), validate_only=True) == 0
+    assert change(broker, 1, GROUP, "g", ("consumer.heartbeat.interval.ms", DELETE, None)) == 0
+    assert (of_group(broker), broker.logs.group_configs) == ({}, {})
+
+
+@pytest.mark.parametrize(
+    ("key", "operation", "value", "code"),
+    [
+        ("consumer.session.timeout.ms", SET, "44999", ErrorCode.INVALID_CONFIG),
+        ("consumer.session.timeout.ms", SET, "60001", ErrorCode.INVALID_CONFIG),
+        ("consumer.session.timeout.ms", SET, "soon", ErrorCode.INVALID_CONFIG),
+        ("consumer.heartbeat.interval.ms", SET, "4999", ErrorCode.INVALID_CONFIG),
+        ("consumer.heartbeat.interval.ms", SET, "15001", ErrorCode.INVALID_CONFIG),
+        ("share.auto.offset.reset", SET, "by_duration:", ErrorCode.INVALID_CONFIG),
+        ("share.auto.offset.reset", SET, "by_duration:PT", ErrorCode.INVALID_CONFIG),
+        ("share.isolation.level", SET, "none", ErrorCode.INVALID_CONFIG),
+        ("streams.num.standby.replicas", SET, "3", ErrorCode.INVALID_CONFIG),
+        ("retention.ms", SET, "1", ErrorCode.INVALID_CONFIG),
+        ("consumer.session.timeout.ms", APPEND, "1", ErrorCode.INVALID_CONFIG),
+        ("consumer.session.timeout.ms", SET, None, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_group_setting_that_is_refused_changes_nothing(broker, key, operation, value, code):
+    assert change(broker, 1, GROUP, "g", ("share.auto.offset.reset", SET, "by_duration:P1DT2H")) == 0
+    assert change(broker, 1, GROUP, "g", (key, operation, value)) == code
+    assert of_group(broker) == {"share.auto.offset.reset": "by_duration:P1DT2H"}
+
+
+def test_group_session_that_is_not_longer_than_its_heartbeats_is_refused():
+    broker = HandlerCalls(group_consumer_max_heartbeat_interval_ms="50000")
+    changed = [("consumer.session.timeout.ms", SET, "46000"), ("consumer.heartbeat.interval.ms", SET, "46000")]
+    assert change(broker, 1, GROUP, "g", *changed) == ErrorCode.INVALID_CONFIG
+    assert of_group(broker) == {}

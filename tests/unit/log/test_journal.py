@@ -18,6 +18,7 @@ from kafkalite.log.journal import (
     credential_deletion,
     encode_line,
     features_change,
+    group_change,
     replay,
     topic_change,
 )
@@ -39,6 +40,9 @@ def filled(path: Path) -> Journal:
     journal.record(topic_change(TopicState("b", ID[::-1], {}, [3])))
     journal.record({"op": "delete", "name": "b", "id": uuid_text(ID[::-1])})
     journal.record({"op": "secret", "value": "ab" * 32})
+    journal.record(group_change("g", {"share.isolation.level": "read_committed"}))
+    journal.record(group_change("h", {"consumer.session.timeout.ms": "50000"}))
+    journal.record(group_change("h", {}))
     journal.record(features_change(Features((("group.version", 0),), 3)))
     journal.record(credential_change("SCRAM-SHA-256", "alice", CREDENTIAL))
     journal.record(credential_change("SCRAM-SHA-512", "alice", CREDENTIAL._replace(iterations=8192)))
@@ -60,6 +64,7 @@ def test_replay_gives_the_recorded_state(tmp_path: Path) -> None:
     assert (list(state.topics), state.deleted_ids) == (["a"], {ID[::-1]})
     assert state.broker_overrides == {"log.retention.ms": "5"}
     assert state.secret == b"\xab" * 32
+    assert state.group_overrides == {"g": {"share.isolation.level": "read_committed"}}
     assert (state.features.level("group.version"), state.features.epoch) == (0, EPOCH + 3)
     assert state.credentials == {
         ("SCRAM-SHA-256", "alice"): CREDENTIAL,
@@ -70,6 +75,7 @@ def test_replay_gives_the_recorded_state(tmp_path: Path) -> None:
     again = Journal.open(str(tmp_path))
     assert again is not None
     assert (again.state.credentials, again.state.secret) == (state.credentials, state.secret)
+    assert again.state.group_overrides == state.group_overrides
     assert again.state.features == state.features
     again.close()
 
@@ -134,7 +140,7 @@ def test_unknown_operation_is_refused_not_skipped(tmp_path: Path) -> None:
     journal.close()
     with Path(journal.path).open("ab") as file:
         file.write(encode_line({"op": "from the future"}))
-    with pytest.raises(StartupError, match="line 18"):
+    with pytest.raises(StartupError, match="line 21"):
         Journal.open(str(tmp_path))
 
 

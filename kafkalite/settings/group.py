@@ -1,0 +1,139 @@
+"""A group's own settings (Kafka's resource GROUP, KIP-848): what it has of its own, or else the broker's.
+
+`consumer.*` are those of groups of the newer protocol. `share.*` and `streams.*` are checked and kept, as Kafka keeps
+them, and mean nothing: there are no such groups. Kafka names one place that a value comes from, the group or the
+default, and the default where it is the broker's.
+
+Frozen, so any thread may read them; a change makes a new object. Source: GroupConfig of Kafka 4.1.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Self
+
+from kafkalite.errors import ConfigError
+from kafkalite.settings.rows import (
+    INT,
+    NONE,
+    STRING,
+    ConfigEntry,
+    ConfigSource,
+    ConfigSynonym,
+    Setting,
+    collect,
+    near_miss,
+    parse_all,
+    setting,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from kafkalite.settings.broker import BrokerConfig
+
+_DURATION: Final = re.compile(r"by_duration:P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+(\.\d{1,9})?S)?)?", re.IGNORECASE)
+"""ISO 8601, as Java reads it, without signs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupConfig:
+    """One group's settings. Make one with `resolve`; the bare constructor gives the built-in defaults."""
+
+    consumer_session_timeout_ms: int = setting(
+        INT, 45_000, "After which silence a member of the newer group protocol is out.", unit="ms", low=1
+    )
+    consumer_heartbeat_interval_ms: int = setting(
+        INT, 5000, "How often members of the newer group protocol report.", unit="ms", low=1
+    )
+    share_session_timeout_ms: int = setting(
+        INT, 45_000, "The same of share groups.", unit="ms", low=45_000, high=60_000, effect=NONE
+    )
+    share_heartbeat_interval_ms: int = setting(
+        INT, 5000, "The same of share groups.", unit="ms", low=5000, high=15_000, effect=NONE
+    )
+    share_record_lock_duration_ms: int = setting(
+        INT, 30_000, "How long a share group's record is one member's.", unit="ms", low=15_000, high=60_000, effect=NONE
+    )
+    share_auto_offset_reset: str = setting(
+        STRING, "latest", "Where a share group begins: latest, earliest or by_duration:<ISO 8601>.", effect=NONE
+    )
+    share_isolation_level: str = setting(
+        STRING,
+        "read_uncommitted",
+        "Which records a share group reads.",
+        choices=("read_committed", "read_uncommitted"),
+        effect=NONE,
+    )
+    streams_session_timeout_ms: int = setting(
+        INT, 45_000, "The same of streams groups.", unit="ms", low=45_000, high=60_000, effect=NONE
+    )
+    streams_heartbeat_interval_ms: int = setting(
+        INT, 5000, "The same of streams groups.", unit="ms", low=5000, high=15_000, effect=NONE
+    )
+    streams_num_standby_replicas: int = setting(
+        INT, 0, "Standby replicas of a streams group's tasks.", low=0, high=2, effect=NONE
+    )
+    overrides: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The texts of the settings that this group has of its own, by key."""
+
+    @classmethod
+    def resolve(cls, broker: BrokerConfig, overrides: Mapping[str, str]) -> Self:
+        """The settings of a group with these overrides on this broker; ConfigError for an unknown key or bad value."""
+        for key in overrides:
+            if key not in GROUP_SETTINGS:
+                raise ConfigError(key, f"unknown group setting{near_miss(key, GROUP_SETTINGS)}")
+        values = {
+            "consumer_session_timeout_ms": broker.group_consumer_session_timeout_ms,
+            "consumer_heartbeat_interval_ms": broker.group_consumer_heartbeat_interval_ms,
+            **parse_all(GROUP_SETTINGS, overrides),
+        }
+        config = cls(**values, overrides=dict(overrides))  # type: ignore[arg-type]  # parse gives each field's own type
+        config._check(broker)
+        return config
+
+    def _check(self, broker: BrokerConfig) -> None:
+        """What no single value shows. The broker's bounds are for what a group has of its own."""
+        for key, shortest, longest in (
+            (
+                "consumer.session.timeout.ms",
+                broker.group_consumer_min_session_timeout_ms,
+                broker.group_consumer_max_session_timeout_ms,
+            ),
+            (
+                "consumer.heartbeat.interval.ms",
+                broker.group_consumer_min_heartbeat_interval_ms,
+                broker.group_consumer_max_heartbeat_interval_ms,
+            ),
+        ):
+            value = getattr(self, GROUP_SETTINGS[key].attribute)
+            if key in self.overrides and not shortest <= value <= longest:
+                raise ConfigError(
+                    key, f"must be from {shortest} to {longest}, as the broker's group.* say, not {value}"
+                )
+        for kind in ("consumer", "share", "streams"):
+            if getattr(self, f"{kind}_session_timeout_ms") <= getattr(self, f"{kind}_heartbeat_interval_ms"):
+                raise ConfigError(f"{kind}.session.timeout.ms", f"is not above {kind}.heartbeat.interval.ms")
+        reset = self.share_auto_offset_reset
+        if reset not in {"latest", "earliest"} and _DURATION.fullmatch(reset) is None:
+            raise ConfigError("share.auto.offset.reset", "must be latest, earliest or by_duration:<ISO 8601>")
+
+    def describe(self) -> Iterator[ConfigEntry]:
+        """Every setting with value, source and synonym, as DescribeConfigs tells them."""
+        for key, row in GROUP_SETTINGS.items():
+            value = row.render(getattr(self, row.attribute))
+            source = ConfigSource.GROUP if key in self.overrides else ConfigSource.DEFAULT
+            yield ConfigEntry(
+                name=key,
+                value=value,
+                source=source,
+                type=row.type,
+                read_only=False,
+                sensitive=False,
+                synonyms=(ConfigSynonym(key, value, source),),
+                documentation=row.doc,
+            )
+
+
+GROUP_SETTINGS: Final[dict[str, Setting]] = collect(GroupConfig)
