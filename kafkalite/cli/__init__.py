@@ -44,6 +44,8 @@ COMMANDS: Final = {
     "registry": "run a schema registry",
     "web": "say who may use the registry's HTTP interface",
     "classic": "the tools of Kafka 0.7",
+    "backup": "copy a data directory, while its broker runs too",
+    "restore": "make a data directory of a backup",
     "log": "look into segment files, without a broker",
     "bench": "compare with other brokers on this machine",
     "settings": "list every setting that a broker or a topic takes",

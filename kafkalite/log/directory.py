@@ -117,6 +117,12 @@ def read_identity(directory: str, node_id: int) -> Identity | None:
     return Identity(values["cluster.id"], node_id, ours is not None)
 
 
+def check_finished(directory: str) -> None:
+    """StartupError for a backup that was never finished."""
+    if disk.exists(f"{directory}/{files.BACKUP_UNFINISHED_NAME}"):
+        raise StartupError(f"{directory} is half of a backup, which was interrupted: remove it and make another")
+
+
 def is_used(directory: str) -> bool:
     """Whether some broker has been started on it."""
     return disk.exists(f"{directory}/{files.META_PROPERTIES_NAME}")
@@ -157,6 +163,8 @@ def partition_directories(directory: str) -> tuple[dict[tuple[str, int], str], l
     found: dict[tuple[str, int], str] = {}
     deleted = []
     for entry in filter(_may_be_directory, disk.entries(directory)):
+        if entry.name == files.BACKUP_LINKS_NAME:
+            continue  # of a backup that is being made, or was
         if files.DELETED_DIRECTORY_NAME.fullmatch(entry.name):
             deleted.append(entry.path)
             continue

@@ -186,6 +186,23 @@ def hold(path: str) -> int:
     return fd
 
 
+def link(source: str, target: str) -> None:
+    """A second name for a file. For backups, which no simulation makes: the system's, whatever disk stands in."""
+    os.link(source, target, follow_symlinks=True)
+
+
+def is_held(path: str) -> bool:
+    """Whether somebody holds a `flock` on a file; FileNotFoundError. The system's, as `link` is."""
+    fd = open_to_read(path)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
 @contextlib.contextmanager
 def reading(path: str) -> Iterator[int]:
     """A descriptor to read a file by, closed after the block."""

@@ -52,6 +52,12 @@ CLEAN_SHUTDOWN_NAME: Final = ".kafka_cleanshutdown"
 META_PROPERTIES_NAME: Final = "meta.properties"
 JOURNAL_NAME: Final = "metadata.journal"
 LOCK_NAME: Final = ".lock"
+BACKUP_REQUEST_NAME: Final = "backup.request"
+"""Held by whoever makes a backup of a running broker's directory (see kafkalite.log.cut)."""
+BACKUP_LINKS_NAME: Final = ".backup"
+"""The directory that the broker makes for it."""
+BACKUP_UNFINISHED_NAME: Final = "backup.unfinished"
+"""In a copy that is not whole: no broker starts on it."""
 
 DIRECTORY_NAME: Final = re.compile(r"(?P<topic>.+)-(?P<partition>\d{1,10})")
 DELETED_DIRECTORY_NAME: Final = re.compile(r".+-\d{1,10}\.[0-9a-f]{32}-delete")

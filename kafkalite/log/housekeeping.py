@@ -6,6 +6,7 @@
     checkpoint          log.flush.offset.checkpoint.interval.ms     syncs what is unsynced, saves indexes that grew,
                                                                     writes recovery points
     producer expiry     producer.id.expiration.check.interval.ms    forgets idle producers
+    backup              FLUSH_CHECK_INTERVAL                        looks whether one is asked for: one stat
     removal             when due                                    unlinks what was renamed a while ago
 
 A checkpoint syncs although the system would write the pages by itself a little later: it bounds what a start after a
@@ -123,6 +124,7 @@ class Housekeeper:
         expiry = config.producer_id_expiration_check_interval_ms / 1000
         return [
             Chore("flush", FLUSH_CHECK_INTERVAL, now, self.flush_by_age),
+            Chore("backup", FLUSH_CHECK_INTERVAL, now, self._logs.serve_backup),
             Chore("retention", retention, now + min(RETENTION_DELAY, retention), self.apply_retention),
             Chore("checkpoint", checkpoint, now + checkpoint, self.checkpoint),
             Chore("producer expiry", expiry, now + expiry, self.expire_producers),

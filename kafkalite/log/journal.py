@@ -289,6 +289,11 @@ class Journal:
         journal.rewrite()
         return journal
 
+    @property
+    def size(self) -> int:
+        """Bytes of the lines that hold."""
+        return self._size
+
     def rewrite(self) -> None:
         """Replaces the file by the shortest one of the same meaning."""
         changes = _snapshot(self.state)

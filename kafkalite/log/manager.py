@@ -38,7 +38,7 @@ from kafkalite.errors import (
     UnknownTopicOrPartition,
 )
 from kafkalite.executors import THREADS, Executors
-from kafkalite.log import adoption, checkpoints, directory, disk, files, journal
+from kafkalite.log import adoption, checkpoints, cut, directory, disk, files, journal
 from kafkalite.log.cleaner import LogCleaner
 from kafkalite.log.flusher import Flusher, flush_together
 from kafkalite.log.formats import FORMATS
@@ -158,6 +158,7 @@ class LogManager:
         self.cleaner.start()
 
     def _open_locked(self) -> None:
+        directory.check_finished(self.directory)
         identity = directory.read_identity(self.directory, self.config.node_id)
         found = Journal.open(self.directory)
         if found is None and identity is not None and identity.ours:
@@ -198,6 +199,20 @@ class LogManager:
         self.cleaner.load()
         self._load_all({topic.name for topic in changed})
         found.compact()
+
+    def serve_backup(self) -> None:
+        """Makes the cut for a backup that was asked for (kafkalite.log.cut). May block."""
+
+        def make(links: str) -> None:
+            with self._lock:
+                cut.make(self, links)
+
+        cut.look(self.directory, make)
+
+    def journal_size(self) -> int:
+        """Bytes of the journal whose lines hold."""
+        with self._journal_lock:
+            return self._open_journal().size
 
     def _keep_strays(self, strays: Iterable[str]) -> None:
         """Gives directories that may be a deleted topic's, and cannot tell, names that no start takes for a topic's."""

@@ -36,3 +36,6 @@ class LogDirectory(Protocol):
 
     def write_log_starts(self) -> None:
         """Writes down where logs start whose files do not tell."""
+
+    def serve_backup(self) -> None:
+        """Makes what a backup that was asked for needs."""

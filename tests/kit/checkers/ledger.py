@@ -138,6 +138,19 @@ class Ledger:
         with self._lock:
             return len(self._acknowledged)
 
+    def at(self, acknowledged: Mapping[Identity, int | None]) -> Ledger:
+        """The same records, of which no more is sure than was acknowledged at some moment (`acknowledged_now`)."""
+        ledger = Ledger()
+        with self._lock:
+            ledger._next = Counter(self._next)
+        ledger._acknowledged = dict(acknowledged)
+        return ledger
+
+    def acknowledged_now(self) -> dict[Identity, int | None]:
+        """What is acknowledged up to now, and where."""
+        with self._lock:
+            return dict(self._acknowledged)
+
     @property
     def sent_count(self) -> int:
         with self._lock:

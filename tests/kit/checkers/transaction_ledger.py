@@ -79,6 +79,23 @@ class TransactionLedger:
         with self._lock:
             return sum(transaction.outcome is outcome for transaction in self._transactions)
 
+    def committed_now(self) -> set[Transaction]:
+        """Those that have been committed up to now."""
+        with self._lock:
+            return {transaction for transaction in self._transactions if transaction.outcome is Outcome.COMMITTED}
+
+    def at(self, committed: set[Transaction]) -> TransactionLedger:
+        """The same transactions, of which no more is sure than was committed at some moment (`committed_now`)."""
+        ledger = TransactionLedger()
+        with self._lock:
+            ledger._next = Counter(self._next)
+            for each in self._transactions:
+                unsure = each.outcome is Outcome.COMMITTED and each not in committed
+                ledger._transactions.append(
+                    Transaction(each.producer, list(each.identities), Outcome.UNKNOWN if unsure else each.outcome)
+                )
+        return ledger
+
     def judge(self, read: Read) -> Verdict:
         """Judges a read of committed records, from the log's start to its end, taken when nothing was open any more."""
         with self._lock:

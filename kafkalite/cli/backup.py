@@ -1,0 +1,92 @@
+"""Copy a data directory, while its broker runs or after it was stopped.
+
+kafkalite backup /backups/monday --data-dir /var/lib/kafkalite
+kafkalite backup /backups/monday --config server.properties --copy
+
+The copy is what the broker had at one moment, whole: topics with their settings, records, committed offsets,
+transactions, users and rules. Run it on the broker's machine, as its user or as root. A broker is started on the copy,
+or on what `kafkalite restore` makes of it, with the same node.id.
+
+Full segments become hard links where the copy is on the same file system, which costs no room; --copy copies them too,
+since links are lost with their disk. Then all of the copy is read and checked (--no-check leaves that out). What is
+wrong is told, with exit status 1. Passwords are in it as the broker keeps them: it is for its owner alone (0700, 0600).
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kafkalite.cli import EXIT_FAILURE, CommandError
+from kafkalite.cli.common import print_json, quantity
+from kafkalite.cli.start import directory
+
+if TYPE_CHECKING:
+    import argparse
+
+    from kafkalite.backup import Report
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", metavar="DIR", type=directory, help="where to, which must not be there yet")
+    add_data_arguments(parser)
+    parser.add_argument("--copy", action="store_true", help="no hard links, even on the same file system")
+    add_report_arguments(parser)
+
+
+def add_data_arguments(parser: argparse.ArgumentParser) -> None:
+    """--data-dir and --config, for commands about a data directory that know no broker."""
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--data-dir", metavar="DATA", type=directory, help="the broker's (log.dirs)")
+    where.add_argument("--config", metavar="FILE", type=Path, help="the broker's .properties file, which names it")
+
+
+def add_report_arguments(parser: argparse.ArgumentParser) -> None:
+    """--no-check and --json."""
+    parser.add_argument("--no-check", action="store_true", help="do not read the copy to check it")
+    parser.add_argument("--json", action="store_true", help="say as JSON what was made")
+
+
+def data_directory(arguments: argparse.Namespace) -> str:
+    """What the flags say, or where a broker without settings keeps its data."""
+    from kafkalite.settings.broker import BrokerConfig
+
+    overrides = {} if arguments.data_dir is None else {"log.dirs": str(arguments.data_dir)}
+    return str(BrokerConfig.load(arguments.config, overrides).data_directory)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from kafkalite.backup import BackupFailed, back_up
+
+    source = data_directory(arguments)
+    try:
+        report = back_up(source, str(arguments.target), link=not arguments.copy, check=not arguments.no_check)
+    except BackupFailed as error:
+        raise CommandError(str(error)) from error
+    return tell(report, str(arguments.target), as_json=arguments.json)
+
+
+def tell(report: Report, target: str, *, as_json: bool) -> int:
+    """Prints what was made; the exit status."""
+    if as_json:
+        print_json(
+            {
+                "directory": target,
+                "node_id": report.node_id,
+                "partitions": report.partition_count,
+                "files": report.file_count,
+                "bytes": report.size,
+                "linked_bytes": report.linked_size,
+                "checked": report.checked,
+                "findings": report.findings,
+            }
+        )
+    else:
+        linked = f" ({quantity(report.linked_size, 'B')} of it linked)" if report.linked_size else ""
+        checked = ", whole" if report.checked and not report.findings else "" if report.checked else ", not checked"
+        size = quantity(report.size, "B")
+        print(f"{target}: {report.partition_count} partitions, {size}{linked}{checked}, for node.id={report.node_id}")
+        for finding in report.findings:
+            print(finding, file=sys.stderr)
+    return EXIT_FAILURE if report.findings else 0

@@ -1,0 +1,213 @@
+"""A cut through all logs at one moment, for a backup while the broker runs.
+
+    kafkalite backup                           the housekeeper
+    makes `backup.request`, holds it    ─▶     sees it ▸ links every file of every log into `.backup/`
+                                               ▸ takes all locks: ends of all logs and of the journal, at one moment
+    reads the links at its leisure      ◀─     `.backup/cut.json`, the last file
+    removes both, lets go
+
+One moment, since logs tell of each other: an offset that is committed has its record, a marker its Prepare, a
+transaction that is complete all its markers. So the copy is what kill -9 at that moment would have left, and a start
+treats it as such.
+
+A link keeps a file that retention, compaction or the deletion of a topic takes away meanwhile. Under a log's lock all
+its segments have their files, by the names that they know; the manager's lock, held all along, keeps topics from coming
+and going. What is derived (indexes, snapshots) is linked before the moment, or cut back by the start.
+
+Whoever may write into the data directory may ask: there is no other way to. A request that nobody holds any more, its
+process having ended, is removed with what was made for it. The broker refuses by removing the request.
+
+Blocks; the housekeeper's thread alone. Appends wait while all locks are taken: for milliseconds with thousands of logs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from kafkalite._native.base import file_ops
+from kafkalite.log import checkpoints, disk, files
+from kafkalite.logging import fields
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from kafkalite._native.log.segment import Segment
+    from kafkalite.log.partition_log import PartitionLog
+
+logger = logging.getLogger(__name__)
+
+CUT_NAME: Final = "cut.json"
+FORMAT: Final = 1
+DERIVED_SUFFIXES: Final = (*files.COMPANION_SUFFIXES, files.SNAPSHOT_SUFFIX, files.PRODUCERS_SUFFIX)
+LISTINGS_MAX: Final = 3
+"""How often a directory is listed again whose small files changed meanwhile."""
+
+
+class LogsToCut(Protocol):
+    """What a cut needs of the data directory."""
+
+    @property
+    def directory(self) -> str:
+        """Its path."""
+
+    def logs(self) -> Iterable[PartitionLog]:
+        """All logs. Nobody adds or takes one away meanwhile."""
+
+    def journal_size(self) -> int:
+        """Bytes of the journal that hold."""
+
+
+def look(directory: str, make: Callable[[str], None]) -> None:
+    """Serves a request if there is one: `make` is given the directory for the links. One stat where there is none."""
+    request = f"{directory}/{files.BACKUP_REQUEST_NAME}"
+    if not disk.exists(request):
+        return
+    links = f"{directory}/{files.BACKUP_LINKS_NAME}"
+    try:
+        if not disk.is_held(request):
+            files.remove_tree(links)
+            file_ops.unlink(request, missing_ok=True)
+            return
+        if disk.exists(f"{links}/{CUT_NAME}"):
+            return
+        files.remove_tree(links)
+        make(links)
+    except OSError as error:
+        logger.error("no backup can be made", extra=fields(reason=str(error)))  # noqa: TRY400
+        with contextlib.suppress(OSError):
+            files.remove_tree(links)
+        with contextlib.suppress(OSError):
+            file_ops.unlink(request, missing_ok=True)
+
+
+def make(logs: LogsToCut, links: str) -> None:
+    """Makes the links and writes down the ends. OSError."""
+    disk.make_directories(links, file_ops.DIRECTORY_MODE)
+    cleaner_path = f"{logs.directory}/{files.CLEANER_OFFSETS_NAME}"
+    cleaned_before = checkpoints.read_offsets(cleaner_path) or {}
+    parts = [LinkedLog(log, links) for log in logs.logs()]
+    for part in parts:
+        part.link()
+    with contextlib.ExitStack() as locks:
+        for part in parts:
+            locks.enter_context(part.log.locked())
+        journal_size = logs.journal_size()
+        for part in parts:
+            part.note_locked()
+    # A log that was compacted since its files were linked is compacted once more, from its start.
+    cleaned = checkpoints.read_offsets(cleaner_path) or {}
+    found = {
+        "format": FORMAT,
+        "journal_size": journal_size,
+        "cleaned": [[*key, cleaned_before.get(key, 0)] for key in cleaned],
+        "logs": [part.to_json() for part in parts],
+    }
+    files.write_atomically(f"{links}/{CUT_NAME}", json.dumps(found).encode(), durable=False)
+    logger.info("a backup begins", extra=fields(partitions=len(parts), journal_size=journal_size))
+
+
+class LinkedLog:
+    """One log of the cut."""
+
+    __slots__ = ("_directory", "_end", "_linked", "_segments", "_sizes", "_start", "failed", "log")
+
+    def __init__(self, log: PartitionLog, links: str) -> None:
+        self.log = log
+        self.failed = ""
+        self._directory = f"{links}/{files.directory_name(log.topic, log.partition)}"
+        self._linked: dict[int, Segment] = {}  # by base offset
+        self._segments: tuple[Segment, ...] = ()
+        self._sizes: list[int] = []
+        self._start = self._end = 0
+
+    def link(self) -> None:
+        """Links what there is now, so that little is left to do at the moment itself. OSError for the target's."""
+        disk.make_directories(self._directory, file_ops.DIRECTORY_MODE)
+        try:
+            with self.log.locked():
+                self._link_segments()
+                self._link_derived()
+        except OSError as error:
+            self._failed(error)
+
+    def note_locked(self) -> None:
+        """At the moment, under all locks."""
+        log = self.log
+        self._start, self._end = log.log_start_offset, log.log_end_offset
+        if log.segments is not self._segments and not self.failed:
+            try:
+                self._link_segments()
+            except OSError as error:
+                self._failed(error)
+        self._sizes = [segment.size for segment in self._segments]
+
+    def to_json(self) -> dict[str, Any]:
+        """What the backup has to know. `segments`: [base offset, bytes, whether there is a file] each."""
+        return {
+            "topic": self.log.topic,
+            "partition": self.log.partition,
+            "failed": self.failed,
+            "start": self._start,
+            "end": self._end,
+            "first": self._segments[0].base_offset if self._segments else self._end,
+            "suffix": self.log.format.suffix,
+            "segments": [
+                [segment.base_offset, size, segment.has_file and segment.sealed]
+                for segment, size in zip(self._segments, self._sizes, strict=True)
+                if segment.base_offset in self._linked
+            ],
+        }
+
+    def _failed(self, error: OSError) -> None:
+        """A log whose own files fail is left out; where links cannot be made there is no backup."""
+        if not self.log.offline:
+            raise error
+        self.failed = str(error)
+        self._segments, self._sizes = (), []
+
+    def _link_segments(self) -> None:
+        log = self.log
+        segments = log.segments
+        wanted = {segment.base_offset: segment for segment in segments if segment.has_file}
+        for base in [base for base, segment in self._linked.items() if wanted.get(base) is not segment]:
+            del self._linked[base]
+            file_ops.unlink(self._path(base, log.format.suffix), missing_ok=True)
+            for suffix in files.COMPANION_SUFFIXES:
+                file_ops.unlink(self._path(base, suffix), missing_ok=True)
+        for base, segment in wanted.items():
+            if base not in self._linked:
+                disk.link(segment.path, self._path(base, log.format.suffix))
+                self._linked[base] = segment
+        self._segments = segments
+
+    def _path(self, base: int, suffix: str) -> str:
+        return f"{self._directory}/{files.stem(base)}{suffix}"
+
+    def _link_derived(self) -> None:
+        """Small files, as a set: one that goes while it is linked means that another one has come."""
+        for _ in range(LISTINGS_MAX):
+            try:
+                names = disk.list_names(self.log.directory)
+            except FileNotFoundError:
+                return  # nothing was ever appended
+            try:
+                for name in names:
+                    if self._is_derived(name) and not disk.exists(f"{self._directory}/{name}"):
+                        disk.link(f"{self.log.directory}/{name}", f"{self._directory}/{name}")
+            except FileNotFoundError:
+                continue
+            return
+
+    def _is_derived(self, name: str) -> bool:
+        if name in (files.EPOCHS_NAME, files.PARTITION_METADATA_NAME):
+            return True
+        stem, suffix = os.path.splitext(name)
+        if files.SEGMENT_STEM.fullmatch(stem) is None or suffix not in DERIVED_SUFFIXES:
+            return False
+        if suffix in (files.SNAPSHOT_SUFFIX, files.PRODUCERS_SUFFIX):
+            return True
+        return int(stem) in self._linked
