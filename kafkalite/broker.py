@@ -10,6 +10,7 @@ Nothing else imports this module. A Broker is started once and stopped once, fro
 
 from __future__ import annotations
 
+import functools
 import importlib
 import ipaddress
 import logging
@@ -148,9 +149,31 @@ class Broker:
         return {bound.name: bound.endpoint for bound in self._listeners}
 
     def reload_certificates(self) -> None:
-        """Reads the files of every listener with TLS again, in the background; what is wrong with one is logged."""
+        """Reads the files of every listener with TLS again; what is wrong with one is logged, and the old stays."""
         if self._tls is not None:
-            self._tls.reload_soon()
+            self._tls.reload()
+
+    @property
+    def progress(self) -> str:
+        """How far a start is, in words; empty where there is nothing to tell. Any thread."""
+        logs = self._logs
+        if logs is None or self.running:
+            return ""
+        return f"{logs.loaded_count} of {logs.planned_count} partitions opened"
+
+    def loops_turned(self) -> threading.Event:
+        """An event that is set once every network worker has turned since now. Any thread."""
+        turned, lock, left = threading.Event(), threading.Lock(), set(self._workers)
+
+        def turn(worker: Worker) -> None:
+            with lock:
+                left.discard(worker)
+                if not left:
+                    turned.set()
+
+        for worker in tuple(left):
+            worker.mailbox.put(functools.partial(turn, worker))
+        return turned
 
     @property
     def classic_endpoint(self) -> Endpoint | None:

@@ -2,7 +2,8 @@
 
     start ─▶ the ready file ─▶ one line on stdout ─▶ … SIGTERM, Ctrl-C or `failed` … ─▶ stop ─▶ the file is gone
 
-The file is complete when it is there, and there when the line comes, so that whoever waits for the line finds it.
+Under systemd (NOTIFY_SOCKET) the service manager is told of each step, too. The file is complete when it is there, and
+there when the line comes, so that whoever waits for the line finds it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from kafkalite.cli.ending import SIGNALS, Ending
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator
+
+    from kafkalite.cli.service_manager import ServiceManager
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 
@@ -54,16 +57,25 @@ def add_serving_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def serve(
-    server: Serving, ready: Callable[[], Ready], ready_file: Path | None, reload: Callable[[], object] | None = None
+    server: Serving,
+    ready: Callable[[], Ready],
+    ready_file: Path | None,
+    reload: Callable[[], object] | None = None,
+    *,
+    progress: Callable[[], str] | None = None,
+    turned: Callable[[], threading.Event] | None = None,
 ) -> int:
     """Runs a server until it is told to end or fails; the exit status. `ready` is asked once it serves.
 
-    `reload` is called on SIGHUP, which without it ends the process as ever.
+    `reload` is called on SIGHUP, which without it ends the process as ever. `progress` and `turned` are for a service
+    manager (kafkalite.cli.service_manager), where there is one.
 
     UsageError, and nothing runs, when it cannot begin or its ready file cannot be written.
     """
     published, why = False, "it could not begin"
-    with Ending(told=() if reload is None else (signal.SIGHUP,)) as ending:
+    with contextlib.ExitStack() as around:
+        manager = _service_manager(around, progress, turned)
+        ending = around.enter_context(Ending(told=() if reload is None else (signal.SIGHUP,)))
         with beginning():
             server.start()
         try:
@@ -72,15 +84,38 @@ def serve(
             if ready_file is not None:
                 _publish(ready_file, address)
                 published = True
+            if manager is not None:
+                manager.ready(line)
             _say(line)
             while (reason := ending.wait()) == signal.SIGHUP and reload is not None:
+                if manager is not None:
+                    manager.reloading()
                 reload()
+                if manager is not None:
+                    manager.ready(line)
             why = signal.Signals(reason).name if reason else "it cannot go on"
         finally:
+            if manager is not None:
+                manager.stopping()
             server.stop(why)
             if ready_file is not None and published:
                 ready_file.unlink(missing_ok=True)
     return 0 if reason in SIGNALS else EXIT_FAILURE
+
+
+def _service_manager(
+    around: contextlib.ExitStack, progress: Callable[[], str] | None, turned: Callable[[], threading.Event] | None
+) -> ServiceManager | None:
+    """Who started us, if he wants to be told, for as long as `around` lasts."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
+        return None
+    from kafkalite.cli import service_manager
+
+    watchdog_s = service_manager.watchdog_seconds(os.environ)
+    return around.enter_context(
+        service_manager.ServiceManager(address, watchdog_s=watchdog_s, progress=progress, turned=turned)
+    )
 
 
 def _watch(server: Serving, ending: Ending) -> None:

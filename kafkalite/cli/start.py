@@ -7,7 +7,8 @@ Settings have Kafka's names. They come from the file given with --config, then f
   kafkalite start --config server.properties --set num.partitions=3
   kafkalite start --data-dir ./data --listeners kafka://127.0.0.1:0 --ready-file ready
 
-SIGHUP reads the certificates of listeners with TLS again, without a restart.
+SIGHUP reads the certificates of listeners with TLS again, without a restart. systemd (Type=notify) is told when the
+broker is ready, and its watchdog is fed.
 
 One line on stdout says that the broker serves and where; the log goes to stderr. A second signal ends at once.
 """
@@ -56,7 +57,14 @@ def run(arguments: argparse.Namespace) -> int:
         line = f"kafkalite is ready: {', '.join(where)}, data in {config.data_directory}"
         return Ready(servers or str(classic), line)
 
-    return serve(broker, ready, arguments.ready_file, broker.reload_certificates)
+    return serve(
+        broker,
+        ready,
+        arguments.ready_file,
+        broker.reload_certificates,
+        progress=lambda: broker.progress,
+        turned=broker.loops_turned,
+    )
 
 
 def _made(arguments: argparse.Namespace) -> tuple[Broker, BrokerConfig]:

@@ -99,6 +99,8 @@ class LogManager:
         self.clean_start = True
         self.dirty_logs: set[PartitionLog] = set()
         self.flusher = Flusher(on_fatal, executors)
+        self.planned_count = self.loaded_count = 0
+        """Partitions to open at a start, and opened so far."""
         self.on_topic_deleted: Callable[[str], None] | None = None
         self.topic_listeners: list[Callable[[str], None]] = []
         """Told, with no lock held, of a topic that came, went, or has more partitions. They must not block."""
@@ -260,6 +262,7 @@ class LogManager:
         for state in self._journal.state.topics.values():
             config = self._resolve(state.overrides, state.name)
             plans += [self._plan(state, config, i, points, starts, adopted) for i in range(len(state.epoch_bases))]
+        self.planned_count = len(plans)
         if self.clean_start:
             logs = [self._load(plan) for plan in plans]
         else:
@@ -302,6 +305,8 @@ class LogManager:
             return load(plan, self.services)
         except OSError as error:
             return load_offline(plan, self.services, error)
+        finally:
+            self.loaded_count += 1  # threads may lose one to each other: it is for people
 
     def _correct_epochs(self, logs: Iterable[PartitionLog]) -> None:
         """Writes down epochs that a directory put in place of ours is ahead of the journal with."""

@@ -189,8 +189,7 @@ class TlsListeners:
             listener.name: listener for listener in config.bound_listeners if listener.tls
         }
         self.by_name = {name: ListenerTls(name, self._settings(config, name)) for name in self._listeners}
-        self._wanted = threading.Event()
-        self._stopping = False
+        self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
     def _settings(self, config: BrokerConfig, name: str) -> TlsSettings:
@@ -209,15 +208,15 @@ class TlsListeners:
 
     def stop(self) -> None:
         """Idempotent."""
-        self._stopping = True
-        self._wanted.set()
+        self._stopping.set()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
 
-    def reload_soon(self) -> None:
-        """Every store is read again, changed or not, by the thread that looks at files. Safe in a signal handler."""
-        self._wanted.set()
+    def reload(self) -> None:
+        """Reads every store again, changed or not; what is wrong with one is told."""
+        for listener in self.by_name.values():
+            listener.reload(only_changed=False)
 
     def check(self, config: BrokerConfig) -> None:
         """Whether settings may be taken while running; ConfigError."""
@@ -234,10 +233,8 @@ class TlsListeners:
 
     def _watch(self) -> None:
         while True:
-            asked = self._wanted.wait(FILES_INTERVAL_S)
-            self._wanted.clear()
-            if self._stopping:
+            if self._stopping.wait(FILES_INTERVAL_S):
                 return
             for listener in self.by_name.values():
-                listener.reload(only_changed=not asked)
+                listener.reload(only_changed=True)
                 listener.tell_expiry(time.time())

@@ -1,0 +1,128 @@
+"""What systemd is told over `NOTIFY_SOCKET` (sd_notify(3)): that the service is ready, reloads, stops, is alive.
+
+    starting, stopping    every INTERVAL_S, if something was done since: STATUS=…, EXTEND_TIMEOUT_USEC=…
+    serving               READY=1, then WATCHDOG=1 four times in WatchdogSec, each once every loop has turned
+    SIGHUP                RELOADING=1 with the time, then READY=1 when it is done
+
+So a recovery may take as long as it likes and is ended when it stands still, and a broker one of whose loops hangs is
+not fed. Without NOTIFY_SOCKET nobody imports this module. What cannot be sent is lost, as sd_notify's own.
+
+One thread of its own, which only reads; the methods are the main thread's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Final, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+INTERVAL_S: Final = 5.0
+"""Between two looks at whether a start or a stop goes on."""
+EXTENSION_S: Final = 120.0
+"""How much more time is asked for then: a disk may take long over one sync, which costs no CPU time."""
+CPU_S_MIN: Final = 0.01
+"""CPU time in an interval that counts as going on: the check of one long log counts no partition."""
+FEEDS_PER_TIMEOUT: Final = 4
+"""How often the watchdog is fed in the time after which it bites."""
+
+
+class ServiceManager:
+    """Whoever started us and wants to know how it goes. A context manager: at its end nothing is told any more."""
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        watchdog_s: float | None = None,
+        progress: Callable[[], str] | None = None,
+        turned: Callable[[], threading.Event] | None = None,
+    ) -> None:
+        """`progress`: how far a start is, in words. `turned`: gives an event that is set once every loop has turned."""
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        self._watchdog_s = watchdog_s
+        self._progress = progress
+        self._turned = turned
+        self._serving = False
+        self._wake = threading.Event()
+        self._ended = False
+        self._thread = threading.Thread(target=self._run, name="kafkalite-notify", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._ended = True
+        self._wake.set()
+        self._thread.join()
+        self._socket.close()
+
+    def ready(self, status: str) -> None:
+        """It serves."""
+        self._serving = True
+        self._tell("READY=1", f"STATUS={status}")
+        self._wake.set()
+
+    def reloading(self) -> None:
+        """Files are read again; `ready` follows."""
+        self._tell("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}", "STATUS=reloading")
+
+    def stopping(self) -> None:
+        """It serves no more."""
+        self._serving = False
+        self._tell("STOPPING=1", "STATUS=stopping")
+        self._wake.set()
+
+    def _tell(self, *lines: str) -> None:
+        text = "\n".join(" ".join(line.split("\n")) for line in lines)
+        with contextlib.suppress(OSError):
+            self._socket.sendto(text.encode(), self._address)
+
+    def _run(self) -> None:
+        before = ("", 0.0)
+        while not self._ended:
+            if self._serving:
+                self._feed()
+            else:
+                before = self._extend(before)
+
+    def _extend(self, before: tuple[str, float]) -> tuple[str, float]:
+        """Asks for more time where something was done since `before`; what is done now."""
+        status = self._progress() if self._progress is not None else ""
+        now = (status, time.process_time())
+        if now[0] != before[0] or now[1] - before[1] >= CPU_S_MIN:
+            said = [f"STATUS={status}"] if status else []
+            self._tell(f"EXTEND_TIMEOUT_USEC={int(EXTENSION_S * 1e6)}", *said)
+        self._sleep(INTERVAL_S)
+        return now
+
+    def _feed(self) -> None:
+        if self._watchdog_s is None or self._turned is None:
+            self._sleep(None)
+            return
+        every_s = self._watchdog_s / FEEDS_PER_TIMEOUT
+        turned = self._turned()
+        while not turned.wait(every_s):
+            if self._ended or not self._serving:
+                return
+        self._tell("WATCHDOG=1")
+        self._sleep(every_s)
+
+    def _sleep(self, seconds: float | None) -> None:
+        self._wake.wait(seconds)
+        self._wake.clear()
+
+
+def watchdog_seconds(environment: Mapping[str, str]) -> float | None:
+    """WatchdogSec, where it is meant for this process; None without one."""
+    if environment.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
+        return None
+    text = environment.get("WATCHDOG_USEC", "")
+    return int(text) / 1e6 if text.isascii() and text.isdigit() and int(text) > 0 else None
