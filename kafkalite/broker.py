@@ -43,6 +43,7 @@ from kafkalite.net.acceptor import Acceptor
 from kafkalite.net.listener import BoundListener, bind
 from kafkalite.net.worker import Worker
 from kafkalite.pool import IoPool
+from kafkalite.quotas.quotas import Quotas
 from kafkalite.settings.broker import BrokerConfig
 from kafkalite.settings.rows import key_of, to_text
 
@@ -264,6 +265,7 @@ class Broker:
         )
         transactions.start()
         authorizer = self._load_authorizer(logs)
+        quotas = Quotas(logs.quotas(), logs.change_quotas)
         self._tls = self._load_tls(logs.config)
         self._sign_ins = self._load_sasl(logs, pool, self.clock)
         for sign_ins in self._sign_ins.values():
@@ -276,7 +278,7 @@ class Broker:
             {bound.name: bound.endpoint for bound in self._listeners if not bound.classic},
         )
         config = logs.config  # with what was changed while an earlier broker ran
-        services = BrokerServices(config, logs, cluster, self.clock, pool, groups, transactions, authorizer)
+        services = BrokerServices(config, logs, cluster, self.clock, pool, groups, transactions, quotas, authorizer)
         dispatcher = Dispatcher(services)
         sessions = FetchSessionCache(
             slots_max=config.max_incremental_fetch_session_cache_slots,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kafkalite.log.manager import LogManager
     from kafkalite.model import Endpoint
     from kafkalite.pool import IoPool
+    from kafkalite.quotas.quotas import Quotas
     from kafkalite.security.authorizer import Authorizer
     from kafkalite.settings.broker import BrokerConfig
 
@@ -48,6 +49,7 @@ class BrokerServices:
     pool: IoPool
     groups: GroupCoordinator
     transactions: TransactionCoordinator
+    quotas: Quotas
     authorizer: Authorizer | None = None
     """Who may do what; None: everybody everything."""
     config_checks: list[Callable[[BrokerConfig], None]] = field(default_factory=list)

@@ -51,6 +51,7 @@ LISTS: Final[Mapping[int, Mapping[str, tuple[str, ...]]]] = {
     api.ELECT_LEADERS: {"replica_election_results": ("topic_partitions",), "partition_result": ("partitions",)},
     api.INCREMENTAL_ALTER_CONFIGS: {"responses": ("resources",)},
     api.ALTER_PARTITION_REASSIGNMENTS: {"responses": ("topics",), "partitions": ("partitions",)},
+    api.ALTER_CLIENT_QUOTAS: {"entries": ("entries",), "entity": ("entity",)},
     api.DESCRIBE_USER_SCRAM_CREDENTIALS: {"results": ("users",)},
     api.ALTER_USER_SCRAM_CREDENTIALS: {"results": ("upsertions", "deletions")},
     api.DESCRIBE_PRODUCERS: _TOPICS,
@@ -72,6 +73,8 @@ _NAMES: Final = {
     "producer_id": ("producer_id",),
     "resource_type": ("resource_type",),
     "resource_name": ("resource_name",),
+    "entity_type": ("entity_type",),
+    "entity_name": ("entity_name",),
 }
 """Field that names an item of the answer → the request's fields for it."""
 _NAMED_BY_VALUE: Final = frozenset({"name", "partition_index", "partition_id", "group_id", "key", "transactional_id"})

@@ -156,6 +156,7 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(api.LIST_PARTITION_REASSIGNMENTS, 0, 0, LazyFunction("reassignments:list_all")),
     Row(api.OFFSET_DELETE, 0, 0, LazyFunction("group_offsets:delete")),
     Row(api.DESCRIBE_CLIENT_QUOTAS, 0, 1, LazyFunction("client_quotas:describe")),
+    Row(api.ALTER_CLIENT_QUOTAS, 0, 1, LazyFunction("client_quotas:alter"), always),
     Row(api.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, LazyFunction("user_credentials:describe"), always),
     Row(api.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, LazyFunction("user_credentials:alter"), always),
     Row(api.DESCRIBE_QUORUM, 0, 2, LazyFunction("quorum:describe"), always),

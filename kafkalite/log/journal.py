@@ -17,9 +17,11 @@ damaged line anywhere else means that the file was changed from outside, and the
     {"op": "scram_delete", "user", "mechanism"}               {"op": "secret", "value"}
     {"op": "features", "levels": {name: level}, "count"}      how often they were changed in all
     {"op": "acls", "add": [rule, ...], "remove": [rule, ...]}   a rule is the seven texts of kafkalite.acls.Acl
+    {"op": "quota", "changes": [{"entity": {type: name or null}, "key", "value": number or null}, ...]}
 
-One line holds all that one request changes of the rules (ACLs), so that they change as a whole or not at all. A rule
-that is added twice, or removed and not there, is an error: who may do what is never guessed at.
+One line holds all that one request changes of the rules (ACLs), or of the quotas, so that they change as a whole or not
+at all. A rule that is added twice, or removed and not there, is an error, and so is a quota that is removed and not
+there: who may do what is never guessed at.
 
 A partition's leader epoch is the count of unclean starts less its base, so that an unclean start is one line however
 many partitions there are. At start the file is rewritten (temporary file, sync, rename, sync of the directory) when it
@@ -35,7 +37,7 @@ import logging
 import os
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kafkalite._native.base import file_ops
 from kafkalite._native.base.crc32c import crc32c
@@ -45,15 +47,18 @@ from kafkalite.features import Features
 from kafkalite.log import disk, files
 from kafkalite.logging import fields
 from kafkalite.model import ScramCredential, uuid_bytes, uuid_text
+from kafkalite.quotas.entities import Change, Entity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 VERSION: Final = 1
 ACLS_PER_LINE: Final = 1000
-"""Rules in one line of a journal that is rewritten."""
+"""Rules, or quotas, in one line of a journal that is rewritten."""
 SLACK_LINES: Final = 64
 """Lines a journal may have beyond what its state needs before it is rewritten at start."""
 
@@ -84,6 +89,7 @@ class MetadataState:
     credentials: dict[tuple[str, str], ScramCredential] = field(default_factory=dict)  # by mechanism and user
     features: Features = field(default_factory=Features)
     secret: bytes = b""  # random, of this data directory; empty until it is needed
+    quotas: dict[Entity, dict[str, float]] = field(default_factory=dict)  # values by key; no entity without one
 
 
 def encode_line(change: dict[str, Any]) -> bytes:
@@ -159,6 +165,23 @@ def acls_change(added: Iterable[Acl], removed: Iterable[Acl]) -> dict[str, Any]:
     return {"op": "acls", "add": [acl.texts() for acl in added], "remove": [acl.texts() for acl in removed]}
 
 
+def quotas_change(changes: Iterable[Change]) -> dict[str, Any]:
+    """The line that changes quotas."""
+    return {"op": "quota", "changes": [change.fields() for change in changes]}
+
+
+def _apply_quotas(state: MetadataState, change: dict[str, Any]) -> None:
+    for entity, key, value in map(Change.from_fields, change["changes"]):
+        if value is not None:
+            state.quotas.setdefault(entity, {})[key] = value
+            continue
+        if key not in state.quotas.get(entity, {}):
+            raise ValueError(f"a quota is removed that is not there: {entity!r:.200} {key!r:.64}")
+        del state.quotas[entity][key]
+        if not state.quotas[entity]:
+            del state.quotas[entity]
+
+
 def _apply_acls(state: MetadataState, change: dict[str, Any]) -> None:
     for acl in map(Acl.from_texts, change["remove"]):
         if acl not in state.acls:
@@ -201,6 +224,8 @@ def apply(state: MetadataState, change: dict[str, Any]) -> None:
         state.next_producer_id = int(change["next"])
     elif op == "acls":
         _apply_acls(state, change)
+    elif op == "quota":
+        _apply_quotas(state, change)
     elif op == "unclean":
         state.unclean_count = int(change["count"])
     elif op == "scram":
@@ -220,15 +245,21 @@ def apply(state: MetadataState, change: dict[str, Any]) -> None:
 
 def _snapshot(state: MetadataState) -> list[dict[str, Any]]:
     """The shortest list of lines that gives this state."""
-    return _without_acls(state) + [acls_change(acls, ()) for acls in batched(state.acls, ACLS_PER_LINE)]
+    changes = _without_lists(state) + [acls_change(acls, ()) for acls in batched(state.acls, ACLS_PER_LINE)]
+    return changes + [quotas_change(quotas) for quotas in batched(_all_quotas(state), ACLS_PER_LINE)]
 
 
 def _snapshot_size(state: MetadataState) -> int:
     """How many lines that are: of a hundred thousand rules the texts are not made for it."""
-    return len(_without_acls(state)) + -(-len(state.acls) // ACLS_PER_LINE)
+    counts = (len(state.acls), sum(map(len, state.quotas.values())))
+    return len(_without_lists(state)) + sum(-(-count // ACLS_PER_LINE) for count in counts)
 
 
-def _without_acls(state: MetadataState) -> list[dict[str, Any]]:
+def _all_quotas(state: MetadataState) -> Iterator[Change]:
+    return (Change(entity, *item) for entity, values in state.quotas.items() for item in values.items())
+
+
+def _without_lists(state: MetadataState) -> list[dict[str, Any]]:
     changes: list[dict[str, Any]] = [{"op": "format", "version": VERSION, "cluster_id": state.cluster_id}]
     if state.unclean_count:
         changes.append({"op": "unclean", "count": state.unclean_count})
@@ -246,9 +277,9 @@ def _without_acls(state: MetadataState) -> list[dict[str, Any]]:
     return changes
 
 
-def batched(acls: Iterable[Acl], size: int) -> Iterator[list[Acl]]:
-    """Lists of `size` rules, the last of what is left."""
-    rest = iter(acls)
+def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Lists of `size` items, the last of what is left."""
+    rest = iter(items)
     while some := list(islice(rest, size)):
         yield some
 

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from kafkalite.acls import Acl
     from kafkalite.features import Features
     from kafkalite.log.retention import RetentionPolicy
+    from kafkalite.quotas.entities import Change, Entity
     from kafkalite.settings.broker import BrokerConfig
 
 logger = logging.getLogger(__name__)
@@ -617,6 +618,15 @@ class LogManager:
     def change_acls(self, added: Sequence[Acl], removed: Sequence[Acl]) -> None:
         """Adds rules that are not there and removes some that are; on the disk when this returns, all or none."""
         self._record(journal.acls_change(added, removed))
+
+    def quotas(self) -> dict[Entity, dict[str, float]]:
+        """The quotas that the journal has: values by key, by entity."""
+        with self._journal_lock:
+            return {entity: dict(values) for entity, values in self._open_journal().state.quotas.items()}
+
+    def change_quotas(self, changes: Sequence[Change]) -> None:
+        """Sets quotas, and takes some away that are there; on the disk when this returns, all or none."""
+        self._record(journal.quotas_change(changes))
 
     def _existing(self, name: str) -> Topic:
         topic = self.topics.get(name)

@@ -54,6 +54,7 @@ ROWS: Final[tuple[tuple[int, str, str, int, int, int], ...]] = (
     (46, "ListPartitionReassignments", "list_partition_reassignments", 0, 0, 0),
     (47, "OffsetDelete", "offset_delete", 0, 0, -1),
     (48, "DescribeClientQuotas", "describe_client_quotas", 0, 1, 1),
+    (49, "AlterClientQuotas", "alter_client_quotas", 0, 1, 1),
     (50, "DescribeUserScramCredentials", "describe_user_scram_credentials", 0, 0, 0),
     (51, "AlterUserScramCredentials", "alter_user_scram_credentials", 0, 0, 0),
     (55, "DescribeQuorum", "describe_quorum", 0, 2, 0),

@@ -18,6 +18,12 @@ from kafkalite.handlers import table
 from kafkalite.protocol import api, header
 from kafkalite.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kafkalite.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from kafkalite.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntityData,
+    AlterClientQuotasRequestEntryData,
+    OpData,
+)
 from kafkalite.protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from kafkalite.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -339,6 +345,14 @@ REQUESTS = {
     api.EXPIRE_DELEGATION_TOKEN: lambda version: ExpireDelegationTokenRequest(hmac=b"x"),
     api.DESCRIBE_DELEGATION_TOKEN: lambda version: DescribeDelegationTokenRequest(owners=None),
     api.DESCRIBE_CLIENT_QUOTAS: lambda version: DescribeClientQuotasRequest(),
+    api.ALTER_CLIENT_QUOTAS: lambda version: AlterClientQuotasRequest(
+        entries=[
+            AlterClientQuotasRequestEntryData(
+                entity=[AlterClientQuotasRequestEntityData(entity_type="user", entity_name="somebody")],
+                ops=[OpData(key="producer_byte_rate", value=1e9)],
+            )
+        ]
+    ),
     api.ALTER_USER_SCRAM_CREDENTIALS: lambda version: AlterUserScramCredentialsRequest(
         upsertions=[ScramCredentialUpsertion(name="user", mechanism=1, iterations=4096, salt=b"salt")]
     ),

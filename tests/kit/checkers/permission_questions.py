@@ -19,6 +19,12 @@ from kafkalite.protocol.messages import describe_topic_partitions as dtp
 from kafkalite.protocol.messages import incremental_alter_configs as iac
 from kafkalite.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kafkalite.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from kafkalite.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntityData,
+    AlterClientQuotasRequestEntryData,
+    OpData,
+)
 from kafkalite.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -468,6 +474,11 @@ def _cluster_questions() -> Iterator[Question]:
     yield "mechanisms", api.SASL_HANDSHAKE, _plain(SaslHandshakeRequest(mechanism="PLAIN"))
     yield "a sign-in", api.SASL_AUTHENTICATE, _plain(SaslAuthenticateRequest(auth_bytes=b"x"))
     yield "quotas", api.DESCRIBE_CLIENT_QUOTAS, _plain(DescribeClientQuotasRequest(components=[], strict=False))
+    quota = AlterClientQuotasRequestEntryData(
+        entity=[AlterClientQuotasRequestEntityData(entity_type="user", entity_name="nobody")],
+        ops=[OpData(key="producer_byte_rate", value=1e9, remove=False)],
+    )
+    yield "quotas to set", api.ALTER_CLIENT_QUOTAS, _plain(AlterClientQuotasRequest(entries=[quota]))
     yield "users", api.DESCRIBE_USER_SCRAM_CREDENTIALS, _plain(DescribeUserScramCredentialsRequest(users=None))
     gone = ScramCredentialDeletion(name="nobody", mechanism=1)
     deletion = AlterUserScramCredentialsRequest(deletions=[gone], upsertions=[])

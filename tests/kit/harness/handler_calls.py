@@ -24,15 +24,17 @@ from kafkalite.log import journal
 from kafkalite.model import Endpoint, OffsetAndTimestamp, new_uuid
 from kafkalite.pool import IoPool
 from kafkalite.protocol import header
+from kafkalite.quotas.quotas import Quotas
 from kafkalite.settings.broker import BrokerConfig
 from kafkalite.settings.topic import TopicConfig
 from tests.kit.fakes.clock import FakeClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from kafkalite.features import Features
     from kafkalite.model import ScramCredential
+    from kafkalite.quotas.entities import Change, Entity
     from kafkalite.settings.group import GroupConfig
 
 CORRELATION_ID = 4711
@@ -218,6 +220,13 @@ class LogsInMemory:
     def metadata_position(self) -> tuple[int, int]:
         return 17, 3
 
+    def quotas(self) -> dict[Entity, dict[str, float]]:
+        return {entity: dict(values) for entity, values in self._journal_state.quotas.items()}
+
+    def change_quotas(self, changes: Sequence[Change]) -> None:
+        self._fail()
+        journal.apply(self._journal_state, journal.quotas_change(changes))
+
     @property
     def credentials(self) -> dict[tuple[str, str], ScramCredential]:
         return self._journal_state.credentials
@@ -253,8 +262,9 @@ class HandlerCalls:
         self.transactions = TransactionCoordinator(
             self.config, self.logs, self.pool, self.clock, self.groups, ProducerIds(self.logs), timers
         )
+        self.quotas = Quotas(self.logs.quotas(), self.logs.change_quotas)
         self.services = BrokerServices(
-            self.config, self.logs, cluster, self.clock, self.pool, self.groups, self.transactions
+            self.config, self.logs, cluster, self.clock, self.pool, self.groups, self.transactions, self.quotas
         )
         self.blocked = False
 

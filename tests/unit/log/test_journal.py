@@ -19,10 +19,12 @@ from kafkalite.log.journal import (
     encode_line,
     features_change,
     group_change,
+    quotas_change,
     replay,
     topic_change,
 )
 from kafkalite.model import ScramCredential, uuid_text
+from kafkalite.quotas.entities import Change
 
 ID = bytes(range(16))
 CREDENTIAL = ScramCredential(b"salt", b"s" * 32, b"v" * 32, 4096)
@@ -225,5 +227,75 @@ def test_many_rules_survive_a_rewrite_in_few_lines(tmp_path: Path) -> None:
 def test_rules_that_cannot_be_end_the_start(tmp_path: Path, change: dict[str, object]) -> None:
     lines = [{"op": "format", "version": 1, "cluster_id": "c"}, acls_change([acl("a")], []), change]
     data = b"".join(encode_line(line) for line in lines)
+    with pytest.raises(StartupError, match="line 3 cannot be understood"):
+        replay(str(tmp_path), data)
+
+
+SHARE = "request_percentage"
+BOTH = (("client-id", None), ("user", 'a"\n\u2028é'))
+OF_USER = (("user", "a"),)
+RATE = "producer_byte_rate"
+
+
+def test_quotas_come_and_go_as_a_whole(tmp_path: Path) -> None:
+    journal = Journal.create(str(tmp_path), "cluster")
+    journal.record(quotas_change([Change(BOTH, RATE, 1.0), Change(OF_USER, RATE, 2.0), Change(OF_USER, SHARE, 0.5)]))
+    before = {BOTH: {RATE: 1.0}, OF_USER: {RATE: 2.0, SHARE: 0.5}}
+    assert journal.state.quotas == before
+    journal.record(quotas_change([Change(BOTH, RATE, None), Change(OF_USER, RATE, 2.0**62)]))
+    wanted = {OF_USER: {RATE: 2.0**62, SHARE: 0.5}}
+    assert journal.state.quotas == wanted
+    size = Path(journal.path).stat().st_size
+    data = Path(journal.path).read_bytes()
+    for cut in range(data.rindex(b"\n", 0, size - 1) + 1, size):
+        assert replay(journal.path, data[:cut])[0].quotas == before
+    assert replay(journal.path, data)[0].quotas == wanted
+    journal.rewrite()
+    journal.close()
+    assert replay(journal.path, Path(journal.path).read_bytes())[0].quotas == wanted
+
+
+def test_many_changed_quotas_survive_a_rewrite_in_few_lines(tmp_path: Path) -> None:
+    journal = Journal.create(str(tmp_path), "cluster")
+    for i in range(1200):
+        journal.state.quotas[("user", f"u{i}"),] = {RATE: 1.0 + i, SHARE: 50.0}
+    wanted = dict(journal.state.quotas)
+    journal.rewrite()
+    journal.close()
+    state, _, count = replay(journal.path, Path(journal.path).read_bytes())
+    assert (state.quotas, count) == (wanted, 4)
+
+
+def quota_line(entity: object = None, key: object = RATE, value: object = 1.0) -> dict[str, object]:
+    entity = {"user": "b"} if entity is None else entity
+    return {"op": "quota", "changes": [{"entity": entity, "key": key, "value": value}]}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        quota_line(value=None),
+        quota_line({"user": "a"}, SHARE, None),
+        quota_line({}),
+        quota_line({"user": ""}),
+        quota_line({"group": "a"}),
+        quota_line({"ip": "127.0.0.1", "user": "a"}),
+        quota_line({"ip": "127.0.0.1"}),
+        quota_line({"user": 5}),
+        quota_line("user"),
+        quota_line(key="consumer_rate"),
+        quota_line(value=0),
+        quota_line(value=1.5),
+        quota_line(value=float("nan")),
+        quota_line(key=SHARE, value=float("inf")),
+        quota_line(value="much"),
+        {"op": "quota", "changes": "all"},
+        {"op": "quota"},
+        {"op": "quotas", "changes": []},
+    ],
+)
+def test_quotas_that_cannot_be_end_the_start(tmp_path: Path, change: dict[str, object]) -> None:
+    there = quotas_change([Change(OF_USER, RATE, 1.0)])
+    data = b"".join(encode_line(line) for line in ({"op": "format", "version": 1, "cluster_id": "c"}, there, change))
     with pytest.raises(StartupError, match="line 3 cannot be understood"):
         replay(str(tmp_path), data)

@@ -1,0 +1,1 @@
+"""Quotas: how much a client may do in a second, by user, client id, both, or address."""

@@ -1,0 +1,113 @@
+"""The quotas of a broker: what they are, and how they change.
+
+    changed     checked ─▶ line in the journal, durable ─▶ new table ─▶ whoever enforces it is told ─▶ answered
+
+Thread rule: any thread. `_changing` stands above the locks of the log manager, and makes check and change one step; the
+table is replaced as a whole.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import socket
+import threading
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kafkalite.errors import InvalidRequest, KafkaError, PolicyViolation
+from kafkalite.logging import fields
+from kafkalite.quotas.entities import IP, Change, Entity, check_entity, check_value, entity_text
+from kafkalite.quotas.table import QuotaTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+CHANGES_MAX: Final = 10_000
+"""Quotas that one request may change, as in Kafka."""
+
+logger = logging.getLogger("kafkalite.quotas")
+
+
+class Alteration(NamedTuple):
+    """What one entity is to have: keys with values, None to take one away."""
+
+    entity: Entity
+    values: Sequence[tuple[str, float | None]]
+
+
+class Quotas:
+    """Quotas and those who want to know when they change."""
+
+    def __init__(
+        self, entries: Mapping[Entity, Mapping[str, float]], record: Callable[[Sequence[Change]], None]
+    ) -> None:
+        """`record` makes changes durable, all or none; it raises KafkaError if it cannot."""
+        self.table = QuotaTable(entries)
+        self.listeners: list[Callable[[QuotaTable], None]] = []
+        self._record = record
+        self._changing = threading.Lock()
+
+    def alter(
+        self, alterations: Iterable[Alteration], *, validate_only: bool = False
+    ) -> dict[Entity, KafkaError | None]:
+        """Changes what can be changed: for each entity None, or why not. PolicyViolation: too many, and none was."""
+        results: dict[Entity, KafkaError | None] = {}
+        changes: list[Change] = []
+        with self._changing:
+            for alteration in alterations:
+                entity = alteration.entity
+                if entity in results:
+                    results[entity] = InvalidRequest(f"{entity_text(entity)} is in the request more than once")
+                    continue
+                try:
+                    changes += self._changes(alteration)
+                    results[entity] = None
+                except InvalidRequest as error:
+                    results[entity] = error
+            if len(changes) > CHANGES_MAX:
+                raise PolicyViolation(f"one request changes {CHANGES_MAX} quotas at most, not {len(changes)}")
+            if changes and not validate_only:
+                try:
+                    self._change(changes)
+                except KafkaError as error:
+                    return {entity: result or error for entity, result in results.items()}
+        return results
+
+    def _changes(self, alteration: Alteration) -> list[Change]:
+        """Those of an alteration that change something; InvalidRequest."""
+        entity = alteration.entity
+        wanted = dict(alteration.values)
+        if len(wanted) != len(alteration.values):
+            raise InvalidRequest(f"a key is given more than once for {entity_text(entity)}")
+        check_entity(entity)
+        if entity[0][0] == IP and entity[0][1] is not None and address_of(entity[0][1]) is None:
+            raise InvalidRequest(f"{entity[0][1][:64]!r} is not an address, nor the name of one")
+        present = self.table.entries.get(entity, {})
+        changes = [Change(entity, key, value) for key, value in wanted.items()]
+        for change in changes:
+            check_value(change)
+        return [change for change in changes if change.value != present.get(change.key)]
+
+    def _change(self, changes: Sequence[Change]) -> None:
+        self._record(changes)
+        self.table = table = self.table.changed(changes)
+        for change in changes:
+            logger.info(
+                "quota %s",
+                "removed" if change.value is None else "set",
+                extra=fields(entity=entity_text(change.entity), key=change.key, value=change.value),
+            )
+        for listener in self.listeners:
+            listener(table)
+
+
+def address_of(name: str) -> str | None:
+    """The address that a name stands for, as text; None for a name that stands for none. May ask the resolver."""
+    try:
+        return str(ipaddress.ip_address(name))
+    except ValueError:
+        pass
+    try:
+        return socket.gethostbyname(name)
+    except (OSError, UnicodeError):
+        return None
