@@ -165,6 +165,13 @@ def forget_features(data: Path) -> str:
     return "features: "
 
 
+def forget_quotas(data: Path) -> str:
+    journal = data / "metadata.journal"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(line for line in lines if b'"op":"quota"' not in line))
+    return "quotas: "
+
+
 def forget_topics(data: Path) -> str:
     journal = data / "metadata.journal"
     lines = journal.read_bytes().splitlines(keepends=True)
@@ -208,6 +215,7 @@ PLANTED = (
     forget_users,
     forget_acls,
     forget_features,
+    forget_quotas,
     forget_topics,
     delete_too_much,
     forget_the_newest_of_a_key,

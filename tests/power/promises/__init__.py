@@ -11,6 +11,7 @@ from tests.power.promises.features import FeatureLevels
 from tests.power.promises.offsets import Offsets
 from tests.power.promises.producer_ids import ProducerIdsOnce
 from tests.power.promises.purging import Purging
+from tests.power.promises.quotas import Quotas
 from tests.power.promises.records import Records
 from tests.power.promises.topics import Topics
 from tests.power.promises.transactions import Transactions
@@ -26,6 +27,7 @@ PROMISES: tuple[Promise, ...] = (
     Users(),
     Acls(),
     FeatureLevels(),
+    Quotas(),
     Compaction(),
     Purging(),
     Classic(),
