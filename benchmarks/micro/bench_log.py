@@ -37,7 +37,7 @@ def test_append(
 
     def append() -> None:
         data[:8] = bytes(8)
-        log.append_batch(data)
+        log.core.append_batch(data)
 
     benchmark(append)
     assert (log.log_end_offset - before) % count == 0
@@ -50,10 +50,10 @@ def test_read_slice(
     """Locating 64 KiB of whole batches in the middle of 1,000; no byte is copied."""
     data = bytes(make_batch(count, 200))
     for _ in range(1000):
-        log.append_batch(bytearray(data))
+        log.core.append_batch(bytearray(data))
 
     def read() -> None:
-        _, _, found = log.slice_at(500 * count, 65_536)
+        _, _, found = log.core.slice_at(500 * count, 65_536)
         assert found is not None
         found.release()
 

@@ -2,7 +2,8 @@
 
     manager         opens and closes a data directory; topics, partitions, the threads behind them
     journal         topics, settings and ids, durably
-    partition_log   one partition: appends, reads, rolls, retention (its hot half is `_native.log.log_core`)
+    partition_log   one partition: rolls, flushes, retention; it owns a `_native.log.log_core`, which appends and reads
+    log_state       what there is to see of a log
     loading         a partition directory → an open log      recovery   what to do with bytes that are no batches
     flusher         group commit                             retention  which segments may go
     entries         names a flush has to make durable        adoption   directories that the journal does not know

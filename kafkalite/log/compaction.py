@@ -213,7 +213,7 @@ class Compaction:
     def _active_producers(self) -> dict[int, int]:
         """Producer id → offset after its last batch: the batch that says how its sequence numbers go on."""
         producers = self.log.ensure_producers()
-        with self.log.locked():
+        with self.log.core.locked():
             return {
                 entry.producer_id: (entry.last_data_offset if entry.span_count else entry.last_offset) + 1
                 for entry in producers
@@ -227,7 +227,7 @@ class Compaction:
         if self._damaged or not transactions.finished:
             return
         producers = self.log.ensure_producers()
-        with self.log.locked():
+        with self.log.core.locked():
             producers.aborted.drop(transactions.finished)
 
     # --- keys ---------------------------------------------------------------------------------------------------------
@@ -297,7 +297,7 @@ class Compaction:
             fits = (
                 group
                 and not damaged
-                and size + segment.size <= self.log.segment_size_max
+                and size + segment.size <= self.log.core.segment_size_max
                 and len(group) < GROUP_COUNT_MAX
                 and behind - group[0][0].base_offset <= OFFSET_SPAN_MAX
             )
@@ -395,7 +395,9 @@ class Compaction:
             size=size,
             path_suffix=files.CLEANED_SUFFIX,
         )
-        scan = SegmentScan(segment, next_offset=base_offset, index=SegmentIndex(), index_interval=log.index_interval)
+        scan = SegmentScan(
+            segment, next_offset=base_offset, index=SegmentIndex(), index_interval=log.core.index_interval
+        )
         if not scan.run(size, verify=True, offset_limit=behind):
             raise SegmentDamaged(f"{segment.path}: what was written does not read back at {scan.position}")
         scan.install(verified_from=0)

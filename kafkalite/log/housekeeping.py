@@ -104,7 +104,7 @@ class Housekeeper:
             while self._removals and self._removals[0][0] <= now:
                 removals.append(heapq.heappop(self._removals)[1])
         for log in to_notify:
-            log.wake_listeners()
+            log.core.wake_listeners()
         for path in removals:
             _remove(path)
         for chore in self._chores:
@@ -153,7 +153,7 @@ class Housekeeper:
         """Hands logs to the flusher whose oldest unflushed record has waited flush.ms."""
         now = self._logs.clock.monotonic()
         for log in self._dirty_logs():
-            since = log.unflushed_since
+            since = log.core.unflushed_since
             if since and log.config.flush_ms <= (now - since) * 1000:
                 self._logs.flusher.submit(log, log.log_end_offset)
 

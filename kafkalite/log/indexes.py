@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 class SegmentIndexes:
     """Loads the indexes of one log's segments."""
 
+    __slots__ = ("_log", "_topic_id", "dense")
+
     def __init__(self, log: LogCore, topic_id: bytes) -> None:
         self._log = log
         self._topic_id = topic_id

@@ -197,8 +197,8 @@ def _load_empty(log: PartitionLog, plan: LoadPlan, start: int, *, quiet: bool = 
             extra=fields(log=log.name, first_offset=start, next_offset=end),
         )
     segment = Segment(log.services.cache, log.format, plan.directory, end, map_reserve=plan.config.segment_bytes)
-    log.set_segments((segment,))
-    log.set_offsets(end, end, end)
+    log.core.set_segments((segment,))
+    log.core.set_offsets(end, end, end)
     log.set_epochs(_read_epochs(plan, end), _epoch_of(plan))
 
 
@@ -247,7 +247,7 @@ def _recover(
             segment.set_flushed(segment.size)
             end = behind
             continue
-        scan = index_file.scan_after(segment, summary, index_interval=log.index_interval, mapped=False)
+        scan = index_file.scan_after(segment, summary, index_interval=log.core.index_interval, mapped=False)
         from_position = scan.position
         tail = recovery.walk_tail(
             scan,
@@ -356,10 +356,10 @@ def _remove_snapshots_above(directory: str, log_end: int) -> None:
 def _open_at(
     log: PartitionLog, plan: LoadPlan, segments: tuple[Segment, ...], start: int, flushed: int, log_end: int
 ) -> None:
-    log.set_segments(segments)
+    log.core.set_segments(segments)
     start = max(start, segments[0].base_offset)
     log_end = max(log_end, start)
-    log.set_offsets(start, min(max(flushed, start), log_end), log_end)
+    log.core.set_offsets(start, min(max(flushed, start), log_end), log_end)
     log.set_epochs(_read_epochs(plan, log_end), _epoch_of(plan))
     if log.flushed_offset < log_end:
         log.services.dirty_logs.add(log)  # the next checkpoint puts what was recovered on the disk

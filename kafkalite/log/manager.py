@@ -122,7 +122,7 @@ class LogManager:
         self.services = LogServices(
             cache=FileCache(open_segments_max(config)),
             clock=clock,
-            dirty_logs=self.dirty_logs,  # type: ignore[arg-type]  # LogCore declares its own element type
+            dirty_logs=self.dirty_logs,
             seal=self.sealer.submit,
             remove_later=self._remove_later,
             request_flush=self.flusher.submit,

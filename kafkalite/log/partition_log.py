@@ -1,4 +1,4 @@
-"""One partition's log: what LogCore's hot path leaves to Python.
+"""One partition's log: all that its LogCore, which appends and reads, leaves to Python.
 
     create file ─▶ append … append ─▶ roll: new active segment, the old one handed to the sealer
                                               └▶ trim, fdatasync, index and producer snapshot saved
@@ -42,6 +42,7 @@ from kafkalite.errors import (
 from kafkalite.log import checkpoints, disk, files, index_file, record_checks, recovery
 from kafkalite.log.entries import DirectoryEntries
 from kafkalite.log.indexes import SegmentIndexes
+from kafkalite.log.log_state import LogState
 from kafkalite.log.markers import marker_batch
 from kafkalite.log.producer_state import Captured, ProducerState
 from kafkalite.log.retention import RetentionPolicy, SegmentAge, SizeRetention, StartRetention, TimeRetention, ask
@@ -78,7 +79,7 @@ class LogServices:
 
     cache: FileCache
     clock: Clock
-    dirty_logs: set[LogCore]
+    dirty_logs: set[PartitionLog]
     seal: Callable[[PartitionLog, Segment, Captured], None]
     remove_later: Callable[[list[str], int], None]  # paths, delay in ms
     request_flush: Callable[[PartitionLog, int, Callable[[int], None]], None]
@@ -122,8 +123,12 @@ class BulkFlush(NamedTuple):
     entries_mark: int
 
 
-class PartitionLog(LogCore):
-    """The log of one partition. Made by `loading`; closed by the manager."""
+class PartitionLog(LogState):
+    """The log of one partition. Made by `loading`; closed by the manager.
+
+    It owns a LogCore, `core`, to which network workers go directly, and answers what that asks its owner. Offsets,
+    segments and state are the core's.
+    """
 
     __slots__ = (
         "_epochs",
@@ -148,16 +153,21 @@ class PartitionLog(LogCore):
         topic_id: bytes,
         config: TopicConfig,
     ) -> None:
-        super().__init__(
-            topic, partition, record_format, services.clock, system_clock=type(services.clock) is SystemClock
+        self.core = LogCore(
+            self,
+            topic,
+            partition,
+            record_format,
+            services.clock,
+            dirty_logs=services.dirty_logs,
+            system_clock=type(services.clock) is SystemClock,
         )
         self.services = services
         self.directory = directory
         self.topic_id = topic_id
-        self.dirty_logs = services.dirty_logs
         self._flush_lock = threading.Lock()
         self.entries = DirectoryEntries(directory, services.sync_root)
-        self.indexes = SegmentIndexes(self, topic_id)
+        self.indexes = SegmentIndexes(self.core, topic_id)
         self._epochs: list[tuple[int, int]] = []
         self.producer_state = self.make_producer_state()
         self.configure(config)
@@ -168,7 +178,7 @@ class PartitionLog(LogCore):
     def make_producer_state(self) -> ProducerState:
         """What loads and saves the state of the log's producers."""
         return ProducerState(
-            self,
+            self.core,
             self.indexes,
             self.directory,
             producer_count_max=self.services.producer_count_max,
@@ -179,7 +189,7 @@ class PartitionLog(LogCore):
         """Takes over the topic's settings; they hold from the next append, roll or retention check on."""
         self.config = config
         jitter_max = min(config.segment_jitter_ms, config.segment_ms)
-        self._set_numbers(
+        self.core.configure(
             segment_size_max=config.segment_bytes,
             segment_ms=min(config.segment_ms, config.max_compaction_lag_ms) if config.compacted else config.segment_ms,
             roll_jitter_ms=chance.below(jitter_max) if jitter_max > 0 else 0,
@@ -208,7 +218,7 @@ class PartitionLog(LogCore):
         return self._append(batch, FROM_COORDINATOR)
 
     def _append(self, batch: bytes | bytearray | memoryview, origin: int) -> AppendInfo:
-        outcome, error, base_offset, append_time_ms, log_start, end_offset, bad_index = self.append_batch(
+        outcome, error, base_offset, append_time_ms, log_start, end_offset, bad_index = self.core.append_batch(
             batch, origin=origin
         )
         if outcome == APPEND_ASK:
@@ -218,9 +228,10 @@ class PartitionLog(LogCore):
             raise error_for(error, f"{self.name} refused a batch: {ErrorCode(error).name}{where}")
         return AppendInfo(base_offset, append_time_ms, log_start, end_offset)
 
-    def _check_compressed(
+    def check_compressed(
         self, batch: bytes, key_required: bool, timestamp_min: int, timestamp_max: int
     ) -> tuple[int, int, int]:
+        """(error code, index of the bad record or -1, largest timestamp in ms) of a compressed batch."""
         return record_checks.check_compressed(
             batch,
             key_required=key_required,
@@ -229,35 +240,38 @@ class PartitionLog(LogCore):
             size_max=self.services.decompressed_size_max,
         )
 
-    def _faults_of(self, batch: bytes, timestamp_min: int, timestamp_max: int) -> RecordFaults:
+    def faults_of(self, batch: bytes, timestamp_min: int, timestamp_max: int) -> RecordFaults:
+        """Which records of a batch that was refused are bad; bounds in ms."""
         return record_checks.faults_of(
             batch,
-            key_required=self.compacted,
+            key_required=self.core.compacted,
             timestamp_min=timestamp_min,
             timestamp_max=timestamp_max,
             size_max=self.services.decompressed_size_max,
         )
 
-    def _recode(self, batch: bytes, codec: int) -> bytearray:
+    def recode(self, batch: bytes, codec: int) -> bytearray:
+        """The batch in another codec, with a right header."""
         from kafkalite.log.recode import recode
 
         return recode(batch, codec, self.config, self.services.decompressed_size_max)
 
     # --- making the active segment writable ---------------------------------------------------------------------------
 
-    def _prepare_segment_locked(self, roll: bool) -> Segment | None:
+    def prepare_segment_locked(self, roll: bool) -> Segment | None:
+        """Makes the active segment writable: index, file, recorded epoch, or a roll. None: the storage failed."""
         try:
             if roll:
-                self._roll_locked()
+                self.roll_locked()
             elif not self.active.has_file:
                 self._create_file_locked(self.active)
             elif self.active.index is None:
                 self.indexes.loaded_locked(self.active)
                 self._forget_foreign_indexes(self.active)
-            if not self.epoch_recorded:
+            if not self.core.epoch_recorded:
                 self._record_epoch_locked()
         except OSError as error:
-            self._storage_error(error, "the next segment could not be made ready")
+            self.storage_failed(error, "the next segment could not be made ready")
             return None
         return self.active
 
@@ -267,33 +281,37 @@ class PartitionLog(LogCore):
                 file_ops.make_directory(self.directory)
             checkpoints.write_partition_topic_id(self.directory, self.topic_id)
             self.entries.directory_made()
-        segment.create_file(self.clock.time_ms())
+        segment.create_file(self.services.clock.time_ms())
         self.entries.name_changed()
         if self.producers is None and self.log_end_offset == self.segments[0].base_offset:
-            self._set_producers(ProducerTable(self.services.producer_count_max))
+            self.core.set_producers(ProducerTable(self.services.producer_count_max))
 
-    def _roll_locked(self) -> None:
+    def roll_locked(self) -> None:
         """Makes a new active segment at the log end; the old one goes to the sealer."""
         old = self.active
-        if self.producers is None and not self._load_producers_locked():
+        if self.producers is None and not self.load_producers_locked():
             raise OSError(errno.EIO, "producer state cannot be loaded", self.directory)
         new = Segment(
-            self.services.cache, self.format, self.directory, self.log_end_offset, map_reserve=self.segment_size_max
+            self.services.cache,
+            self.format,
+            self.directory,
+            self.log_end_offset,
+            map_reserve=self.core.segment_size_max,
         )
         old.trim_zeros()
         self._create_file_locked(new)
         old.mark_sealed()
-        self.set_segments((*self.segments, new))
+        self.core.set_segments((*self.segments, new))
         self.services.seal(self, old, self.producer_state.capture_locked())
 
     def roll(self) -> None:
         """Starts a new segment now, unless the active one is empty."""
-        with self.locked():
+        with self.core.locked():
             try:
                 if self.active.size > 0 and not self.offline and not self.deleted:
-                    self._roll_locked()
+                    self.roll_locked()
             except OSError as error:
-                self._storage_error(error, "the next segment could not be created")
+                self.storage_failed(error, "the next segment could not be created")
                 raise StorageError(f"{self.name} could not roll: {error}") from error
 
     def _record_epoch_locked(self) -> None:
@@ -308,12 +326,12 @@ class PartitionLog(LogCore):
                 checkpoints.write_epochs(path, entries)
             self._epochs = entries
             self.entries.epochs_written()
-        self._set_epoch(self.leader_epoch, True)
+        self.core.set_leader_epoch(self.leader_epoch, True)
 
     def set_epochs(self, entries: list[tuple[int, int]], leader_epoch: int) -> None:
         """The recorded epochs of a log being opened, and the one to write with."""
         self._epochs = entries
-        self._set_epoch(leader_epoch, bool(entries) and entries[-1][0] == leader_epoch)
+        self.core.set_leader_epoch(leader_epoch, bool(entries) and entries[-1][0] == leader_epoch)
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
         """(largest epoch <= epoch, first offset after it); (-1, -1) for an epoch this log does not know."""
@@ -339,15 +357,16 @@ class PartitionLog(LogCore):
 
     # --- producers and transactions -----------------------------------------------------------------------------------
 
-    def _load_producers_locked(self) -> bool:
+    def load_producers_locked(self) -> bool:
+        """Loads what the log knows of its producers; False where that failed."""
         try:
             table = self.producer_state.load_locked()
         except OSError as error:
-            self._storage_error(error, "producer state could not be read")
+            self.storage_failed(error, "producer state could not be read")
         except KafkaError as error:  # the journal is full or broken: nothing is wrong with this log
             logger.warning("producer ids could not be noted", extra=fields(log=self.name, reason=str(error)))
         else:
-            self._set_producers(table)
+            self.core.set_producers(table)
             return True
         return False
 
@@ -356,29 +375,29 @@ class PartitionLog(LogCore):
         table = self.producers
         if table is not None:
             return table
-        with self.locked():
-            if self.offline or self.deleted or (self.producers is None and not self._load_producers_locked()):
+        with self.core.locked():
+            if self.offline or self.deleted or (self.producers is None and not self.load_producers_locked()):
                 raise StorageError(f"{self.name} is offline, or its producers cannot be read")
             table = self.producers
         assert table is not None, "it was just loaded"
-        self.wake_listeners()
+        self.core.wake_listeners()
         return table
 
     def load_producers(self) -> None:
         """Loads the state of the producers, so that ids that another broker gave out are known. May block."""
-        with self.locked():
-            self._load_producers_locked()
+        with self.core.locked():
+            self.load_producers_locked()
 
     def open_transactions(self) -> list[tuple[int, int]]:
         """(producer id, first offset) of the transactions without a marker, oldest first. May block."""
         self.ensure_producers()
-        with self.locked():
+        with self.core.locked():
             return [] if self.producers is None else self.producers.open_transactions()
 
     def producer_rows(self) -> list[ProducerRow]:
         """What is known of each producer, for DescribeProducers. May block."""
         self.ensure_producers()
-        with self.locked():
+        with self.core.locked():
             return [
                 ProducerRow(
                     entry.producer_id,
@@ -406,15 +425,17 @@ class PartitionLog(LogCore):
         the open transaction itself); TransactionCoordinatorFenced for an older coordinator epoch; StorageError;
         UnknownTopicOrPartition. May block.
         """
-        batch = marker_batch(producer_id, producer_epoch, coordinator_epoch, self.clock.time_ms(), commit=commit)
-        error, end_offset = self.append_marker_batch(batch, strict=transaction_version >= STRICT_EPOCHS_SINCE)
+        batch = marker_batch(
+            producer_id, producer_epoch, coordinator_epoch, self.services.clock.time_ms(), commit=commit
+        )
+        error, end_offset = self.core.append_marker_batch(batch, strict=transaction_version >= STRICT_EPOCHS_SINCE)
         if error:
             raise error_for(error, f"{self.name} refused a marker of producer {producer_id}: {ErrorCode(error).name}")
         return end_offset
 
     def expire_producers(self, now_ms: int, idle_max_ms: int) -> int:
         """Forgets producers silent for so long; how many."""
-        with self.locked():
+        with self.core.locked():
             return self.producers.expire(now_ms, idle_max_ms) if self.producers is not None else 0
 
     # --- flush --------------------------------------------------------------------------------------------------------
@@ -424,7 +445,7 @@ class PartitionLog(LogCore):
         with self._flush_lock:
             if self.offline:
                 raise StorageError(f"{self.name} is offline")
-            target, segments = self._begin_flush()
+            target, segments = self.core.begin_flush()
             try:
                 for segment in reversed(segments):
                     if segment.flushed_size == segment.size:
@@ -438,7 +459,7 @@ class PartitionLog(LogCore):
                     raise UnknownTopicOrPartition(f"{self.name} was deleted") from error
                 self.go_offline(f"a sync failed: {error}")
                 raise StorageError(f"{self.name} could not be flushed: {error}") from error
-            self._set_flushed(target)
+            self.core.set_flushed(target)
 
     def _sync_unless_deleted(self, segment: Segment) -> None:
         """Syncs a segment; retention may take it away at the same moment, and then there is nothing to keep."""
@@ -451,7 +472,7 @@ class PartitionLog(LogCore):
 
     def begin_bulk_flush(self) -> BulkFlush:
         """The first half of a flush whose sync covers many logs at once (see flush_together)."""
-        target, segments = self._begin_flush()
+        target, segments = self.core.begin_flush()
         sizes = [(segment, segment.size) for segment in segments if segment.flushed_size < segment.size]
         return BulkFlush(self, target, sizes, self.entries.mark())
 
@@ -466,9 +487,10 @@ class PartitionLog(LogCore):
             for segment, size in state.sizes:
                 segment.set_flushed(max(size, segment.flushed_size))
             self.entries.synced(state.entries_mark)
-            self._set_flushed(state.target)
+            self.core.set_flushed(state.target)
 
-    def _flush_due(self, end_offset: int) -> None:
+    def flush_due(self, end_offset: int) -> None:
+        """flush.messages asks for a flush; whoever acknowledges waits for it by itself."""
         self.services.request_flush(self, end_offset, _nobody_waits)
 
     def flush_async(self, end_offset: int, callback: Callable[[int], None]) -> None:
@@ -484,7 +506,7 @@ class PartitionLog(LogCore):
 
     def checkpoint(self) -> None:
         """Flushes, and saves the active segment's index and the producers when enough has been added for that."""
-        with self.locked():
+        with self.core.locked():
             segment = self.active
             state = self._index_state_locked(segment)
             due = self.producer_state.is_due_locked(stopping=False)
@@ -521,12 +543,12 @@ class PartitionLog(LogCore):
                 topic_id=self.topic_id,
                 partition=self.partition,
                 end_offset=last["next_offset"],
-                interval=self.index_interval,
+                interval=self.core.index_interval,
                 **state,
             )
             segment.indexed_size = state["covered_size"]
         except SegmentUnreadable as error:
-            self._storage_error(error, "a segment cannot be read")
+            self.storage_failed(error, "a segment cannot be read")
         except OSError as error:
             if self._is_gone(segment):
                 return
@@ -582,47 +604,49 @@ class PartitionLog(LogCore):
 
     def go_offline(self, reason: str) -> None:
         """Stops serving the partition until the broker is started again."""
-        if not self._set_offline():
+        if not self.core.set_offline():
             return
         logger.error("partition is offline until the next start", extra=fields(log=self.name, reason=reason))
         self.services.went_offline(self, reason)
-        self.wake_listeners()
+        self.core.wake_listeners()
 
-    def _storage_error(self, error: OSError, what: str) -> None:
+    def storage_failed(self, error: OSError, what: str) -> None:
         """An error of a system call: a full disk or a lack of descriptors passes, anything else does not."""
         if error.errno in FULL_DISK_ERRORS:
             self._report_full(error)
         elif error.errno in PASSING_ERRORS:
             logger.error("storage refuses work for now", extra=fields(log=self.name, what=what, reason=str(error)))
-        elif self._set_offline():
+        elif self.core.set_offline():
             logger.error(
                 "partition is offline until the next start", extra=fields(log=self.name, reason=f"{what}: {error}")
             )
             self.services.went_offline(self, str(error))
 
-    def _read_failed(self, segment: Segment, error: int) -> None:
+    def read_failed(self, segment: Segment, error: int) -> None:
         """A file that is shorter than it was, or that the disk cannot give. From any thread, maybe a network worker."""
         if not self.deleted:
             reason = "the file was cut from outside or cannot be read" if error == errno.EIO else os.strerror(error)
-            self._storage_error(SegmentUnreadable(errno.EIO, reason, segment.path), "a segment cannot be read")
+            self.storage_failed(SegmentUnreadable(errno.EIO, reason, segment.path), "a segment cannot be read")
 
     def unreadable(self, error: SegmentUnreadable) -> StorageError:
         """What to raise when a reader met a file that failed: the partition is offline by then."""
-        self._storage_error(error, "a segment cannot be read")
+        self.storage_failed(error, "a segment cannot be read")
         return StorageError(f"{self.name} cannot be read: {error}")
 
     def _report_full(self, error: OSError) -> None:
-        if not self.storage_full:
-            self.storage_full = True
+        if not self.core.storage_full:
+            self.core.storage_full = True
             logger.error(
                 "disk is full: appends are refused, reads go on", extra=fields(log=self.name, reason=error.strerror)
             )
 
-    def _write_failed_locked(self, error: int) -> None:
-        self._storage_error(OSError(error, os.strerror(error), self.active.path), "a write failed")
+    def write_failed_locked(self, error: int) -> None:
+        """A write failed with this errno and was cut back."""
+        self.storage_failed(OSError(error, os.strerror(error), self.active.path), "a write failed")
 
-    def _storage_recovered_locked(self) -> None:
-        self.storage_full = False
+    def storage_recovered_locked(self) -> None:
+        """A write succeeded again after a full disk."""
+        self.core.storage_full = False
         logger.info("appends succeed again", extra=fields(log=self.name))
 
     # --- reading ------------------------------------------------------------------------------------------------------
@@ -633,7 +657,7 @@ class PartitionLog(LogCore):
         """(error code, what read_slice gives), after doing what it could not do without blocking. The caller releases
         the slice."""
         for _ in range(READ_ATTEMPTS_MAX):
-            outcome, error, found = self.slice_at(offset, size_max, whole_first_batch=whole_first_batch)
+            outcome, error, found = self.core.slice_at(offset, size_max, whole_first_batch=whole_first_batch)
             if outcome != READ_DEFER:
                 return error, found
             if not self.prepare_read(offset, size_max):
@@ -670,7 +694,7 @@ class PartitionLog(LogCore):
                 return True
             if self.indexes.forget_failed(segments):
                 return True
-            self._storage_error(error, "a segment could not be opened")
+            self.storage_failed(error, "a segment could not be opened")
             return False
         self.indexes.forget_failed(segments)
         return True
@@ -708,7 +732,7 @@ class PartitionLog(LogCore):
         return self._look_up(lambda: find_newest(self._searched()))
 
     def _searched(self) -> Searched:
-        return Searched(self, self.indexes, self.services.decompressed_size_max)
+        return Searched(self.core, self.indexes, self.services.decompressed_size_max)
 
     def _look_up(self, look: Callable[[], OffsetAndTimestamp | None]) -> OffsetAndTimestamp | None:
         """What `look` finds; once more where compaction or retention replaced the segments that it was looking at, or
@@ -744,16 +768,16 @@ class PartitionLog(LogCore):
             raise UnknownTopicOrPartition(f"{self.name} was deleted")
         if target < 0 or target > self.high_watermark:
             raise OffsetOutOfRange(f"{self.name} ends at {self.high_watermark}: cannot delete up to {target}")
-        with self.locked():
+        with self.core.locked():
             if target > self.log_start_offset:
-                self._set_log_start(target)
+                self.core.set_log_start(target)
         self.services.log_start_moved(self)
         try:
             segments, ages = self._judged()
         except SegmentUnreadable as error:
             raise self.unreadable(error) from error
         self._remove_front(segments, StartRetention(self.log_start_offset).deletable_count(ages, 0))
-        self.wake_listeners()
+        self.core.wake_listeners()
         return self.log_start_offset
 
     def apply_retention(self, now_ms: int) -> int:
@@ -769,7 +793,7 @@ class PartitionLog(LogCore):
         except UnknownTopicOrPartition:
             return 0
         except SegmentUnreadable as error:
-            self._storage_error(error, "a segment cannot be read")
+            self.storage_failed(error, "a segment cannot be read")
             return 0
         count = max(ask(policy, ages, now_ms) for policy in policies)
         if count == 0:
@@ -777,7 +801,7 @@ class PartitionLog(LogCore):
         if count >= len(ages):
             self.roll()
         removed = self._remove_front(segments, count)
-        self.wake_listeners()
+        self.core.wake_listeners()
         return removed
 
     def _judged(self) -> tuple[tuple[Segment, ...], list[SegmentAge]]:
@@ -822,7 +846,7 @@ class PartitionLog(LogCore):
         """
         if count <= 0:
             return 0
-        with self.locked():
+        with self.core.locked():
             present = zip(self.segments[:-1], judged[:count], strict=False)
             removed = tuple(now for now, _ in itertools.takewhile(lambda pair: pair[0] is pair[1], present))
             count = len(removed)
@@ -830,13 +854,13 @@ class PartitionLog(LogCore):
                 return 0
             kept = self.segments[count:]
             if kept[0].base_offset > self.log_start_offset:
-                self._set_log_start(kept[0].base_offset)
-            self.set_segments(kept)
+                self.core.set_log_start(kept[0].base_offset)
+            self.core.set_segments(kept)
             self.entries.removal_began()
         self.services.front_goes(self)
         for segment in removed:
             self._remove_files(segment)
-        with self.locked():
+        with self.core.locked():
             self.entries.removal_ended()
         logger.info(
             "segments deleted", extra=fields(log=self.name, count=len(removed), log_start_offset=self.log_start_offset)
@@ -860,11 +884,11 @@ class PartitionLog(LogCore):
 
     def mark_deleted(self) -> None:
         """The topic is gone: appends and reads answer UNKNOWN_TOPIC_OR_PARTITION, who waits is told."""
-        with self.locked():
-            self._set_deleted()
+        with self.core.locked():
+            self.core.set_deleted()
         for segment in self.segments:
             segment.mark_deleted()
-        self.wake_listeners()
+        self.core.wake_listeners()
 
 
 def _nobody_waits(_code: int) -> None:

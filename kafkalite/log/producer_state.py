@@ -54,6 +54,20 @@ class Captured(NamedTuple):
 class ProducerState:
     """The producer state of one log on its way from and to the disk."""
 
+    __slots__ = (
+        "_captures",
+        "_directory",
+        "_indexes",
+        "_log",
+        "_producer_count_max",
+        "_producer_id_seen",
+        "_saved",
+        "_saved_number",
+        "_saving",
+        "_snapshot_size",
+        "snapshot_offset",
+    )
+
     def __init__(
         self,
         log: LogCore,

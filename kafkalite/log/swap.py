@@ -62,7 +62,7 @@ def replace(log: PartitionLog, old: Sequence[Segment], new: Segment) -> None:
         segment.close()
     log.services.remove_later(paths, log.config.file_delete_delay_ms)
     log.save_index(new)
-    log.wake_listeners()
+    log.core.wake_listeners()
 
 
 def _announce(log: PartitionLog, new: Segment) -> None:
@@ -110,13 +110,13 @@ def _put_in_place(log: PartitionLog, old: Sequence[Segment], new: Segment) -> li
 def _publish(log: PartitionLog, old: Sequence[Segment], new: Segment) -> list[str] | None:
     """Takes the old files away and the new segment in; None, and nothing done, when the log has changed meanwhile."""
     paths: list[str] = []
-    with log.locked():
+    with log.core.locked():
         around = _around(log, old)
         if around is None:
             return None
         for segment in old:
             paths += _rename_away(segment, log.format)
-        log.set_segments((*around[0], new, *around[1]))
+        log.core.set_segments((*around[0], new, *around[1]))
         for segment in old:
             segment.mark_deleted()
     return paths
@@ -145,7 +145,7 @@ def _rename_away(segment: Segment, record_format: RecordFormat) -> list[str]:
 
 def _give_final_name(log: PartitionLog, new: Segment) -> None:
     """Step 4, unless retention has taken the segment since it was published."""
-    with log.locked():
+    with log.core.locked():
         announced = new.path
         if new in log.segments and not log.deleted:
             file_ops.rename(announced, announced.removesuffix(files.SWAP_SUFFIX))

@@ -80,5 +80,5 @@ def test_batch_limit_of_topics_follows_the_brokers(tmp_path):
         broker.create_topic("own", max_message_bytes=10_000)
         with connect(broker) as connection:
             change(connection, "message.max.bytes", "300")
-        assert broker.logs.topics["inherits"].partitions[0].append_batch(batch)[1] == ErrorCode.MESSAGE_TOO_LARGE
-        assert broker.logs.topics["own"].partitions[0].append_batch(batch)[1] == 0
+        assert broker.logs.topics["inherits"].partitions[0].core.append_batch(batch)[1] == ErrorCode.MESSAGE_TOO_LARGE
+        assert broker.logs.topics["own"].partitions[0].core.append_batch(batch)[1] == 0

@@ -35,7 +35,7 @@ MARKER = re.compile(r"offset: (\d+) .*endTxnMarker: (COMMIT|ABORT) coordinatorEp
 
 def put(log: PartitionLog, producer_id: int, sequence: int) -> None:
     batch = make_batch(2, producer_id=producer_id, epoch=3, sequence=sequence, attributes=0x10)
-    assert log.append_batch(batch, admitted=log.marker_count())[1] == 0
+    assert log.core.append_batch(batch, admitted=log.core.marker_count())[1] == 0
 
 
 def test_kafkas_dump_tool_reads_markers_aborted_transactions_and_snapshots(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def committed_values(log: PartitionLog, size_max: int) -> dict[bytes | None, byt
     at = log.log_start_offset
     while at < log.last_stable_offset:
         log.prepare_read(at, size_max)
-        _, error, data = log.read_copy(at, size_max, upper_offset=log.last_stable_offset)
+        _, error, data = log.core.read_copy(at, size_max, upper_offset=log.last_stable_offset)
         assert error == 0, error
         if not data:
             break  # nothing but a gap below the last stable offset
@@ -80,7 +80,7 @@ class Run:
             sequence=self.sequences[producer_id],
         )
         self.log.ensure_producers()
-        found = self.log.append_batch(batch, admitted=self.log.marker_count())
+        found = self.log.core.append_batch(batch, admitted=self.log.core.marker_count())
         assert found[1:3] == (0, end)
         self.sequences[producer_id] += len(pairs)
         self.model.entries.append(Entry(end, len(pairs), producer_id, transactional))

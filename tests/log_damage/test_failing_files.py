@@ -286,7 +286,7 @@ def test_the_same_offsets_are_under_quarantine_after_a_restart(
     first = damage[0][0]
     if number != -1:
         assert not segment.is_open, "nothing of it has been read"
-    assert log.slice_at(first, 1) == (READ_REFUSED, ErrorCode.CORRUPT_MESSAGE, None)
+    assert log.core.slice_at(first, 1) == (READ_REFUSED, ErrorCode.CORRUPT_MESSAGE, None)
     if number != -1:
         assert not segment.is_open
     assert codes_by_offset(log, end) == codes

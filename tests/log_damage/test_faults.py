@@ -151,7 +151,7 @@ def test_failed_sync_is_never_taken_for_success(tmp_path: Path, after: int) -> N
             manager.flusher.stop()
             assert codes == [ErrorCode.KAFKA_STORAGE_ERROR]
             assert log.flushed_offset == flushed
-            assert log.read_copy(0, 100)[1] == ErrorCode.KAFKA_STORAGE_ERROR
+            assert log.core.read_copy(0, 100)[1] == ErrorCode.KAFKA_STORAGE_ERROR
             assert "t-0" in {offline.name for offline in manager.offline_logs}
     finally:
         file_ops.disarm()

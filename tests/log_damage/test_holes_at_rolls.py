@@ -164,6 +164,6 @@ def test_closed_classic_segment_has_its_name_on_the_disk(tmp_path: Path) -> None
         log = harness.open()
         log.append_set(b"\0\0\0\5\0\0\0\0\0")  # type: ignore[attr-defined]
         recorder.syncs.clear()
-        with log.locked():
-            log._roll_locked()
+        with log.core.locked():
+            log.roll_locked()
         assert str(harness.path) in recorder.syncs

@@ -132,8 +132,8 @@ def test_unreadable_log_takes_its_partition_offline_only(tmp_path: Path) -> None
     manager = make_manager(path)
     manager.open()
     bad, good = manager.topics["t"].partitions
-    assert bad.append_batch(make_batch())[1] == ErrorCode.KAFKA_STORAGE_ERROR
-    assert bad.read_copy(0, 10)[1] == ErrorCode.KAFKA_STORAGE_ERROR
+    assert bad.core.append_batch(make_batch())[1] == ErrorCode.KAFKA_STORAGE_ERROR
+    assert bad.core.read_copy(0, 10)[1] == ErrorCode.KAFKA_STORAGE_ERROR
     assert good.append(make_batch()).base_offset == 1
     manager.close()
     assert (path / "t-0").is_symlink()

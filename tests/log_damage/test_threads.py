@@ -149,7 +149,7 @@ def test_topics_come_and_go_under_appends(tmp_path: Path) -> None:
         for number in range(rounds):
             manager.create_topic("t", 2, {"file.delete.delay.ms": "0"})
             for _ in range(10):
-                code = manager.topics["t"].partitions[0].append_batch(make_batch(value=b"round %d;" % number))[1]
+                code = manager.topics["t"].partitions[0].core.append_batch(make_batch(value=b"round %d;" % number))[1]
                 assert code == 0
             for _, _, covered in follow(manager.topics["t"].partitions[0], 0):
                 assert b"round %d;" % number in covered
@@ -159,7 +159,10 @@ def test_topics_come_and_go_under_appends(tmp_path: Path) -> None:
         while not crowd.over.is_set():
             topic = manager.topics.get("t")
             if topic is not None:
-                assert topic.partitions[1].append_batch(make_batch())[1] in {0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+                assert topic.partitions[1].core.append_batch(make_batch())[1] in {
+                    0,
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                }
 
     crowd.add(churn, leads=True)
     crowd.add(append)

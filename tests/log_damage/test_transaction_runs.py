@@ -68,14 +68,14 @@ class TransactionsRun(RuleBasedStateMachine):
             attributes=TRANSACTIONAL if transactional else 0,
             value_size=5,
         )
-        _, error, base_offset, *_ = self.log.append_batch(batch, admitted=token)
+        _, error, base_offset, *_ = self.log.core.append_batch(batch, admitted=token)
         return error, base_offset
 
     @rule(producer_id=PRODUCERS, count=st.integers(1, 4), transactional=st.booleans())
     def append(self, producer_id: int, count: int, transactional: bool) -> None:
         sequence = self.sequences.get(producer_id, 0)
         self.log.ensure_producers()
-        token = self.log.marker_count()
+        token = self.log.core.marker_count()
         found = self.put(producer_id, sequence, count, transactional=transactional, token=token)
         if producer_id in self.model.open and not transactional:
             assert found == (ErrorCode.INVALID_TXN_STATE, -1)
@@ -96,7 +96,7 @@ class TransactionsRun(RuleBasedStateMachine):
     def append_out_of_sequence(self, producer_id: int, ahead: int) -> None:
         if producer_id in self.epochs or producer_id in self.sequences:
             sequence = self.sequences.get(producer_id, 0) + ahead
-            token = self.log.marker_count()
+            token = self.log.core.marker_count()
             assert self.put(producer_id, sequence, 1, transactional=True, token=token) == (
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 -1,
@@ -115,13 +115,16 @@ class TransactionsRun(RuleBasedStateMachine):
         self.sequences[producer_id] = 0
         self.newest.pop(producer_id, None)
         batch = make_batch(1, producer_id=producer_id, epoch=older, sequence=0, attributes=TRANSACTIONAL)
-        assert self.log.append_batch(batch, admitted=self.log.marker_count())[1] == ErrorCode.INVALID_PRODUCER_EPOCH
+        assert (
+            self.log.core.append_batch(batch, admitted=self.log.core.marker_count())[1]
+            == ErrorCode.INVALID_PRODUCER_EPOCH
+        )
 
     @rule(producer_id=PRODUCERS)
     def batch_that_comes_too_late(self, producer_id: int) -> None:
         """Admitted before the marker, appended behind it."""
         self.log.ensure_producers()
-        token = self.log.marker_count()
+        token = self.log.core.marker_count()
         self.mark(producer_id, commit=False)
         sequence = self.sequences.get(producer_id, 0)
         assert self.put(producer_id, sequence, 1, transactional=True, token=token) == (ErrorCode.INVALID_TXN_STATE, -1)
@@ -140,7 +143,7 @@ class TransactionsRun(RuleBasedStateMachine):
     def save_producers(self) -> None:
         """As a checkpoint after much more data."""
         self.log.ensure_producers()
-        with self.log.locked():
+        with self.log.core.locked():
             captured = self.log.producer_state.capture_locked()
         self.log.producer_state.save(captured)
 

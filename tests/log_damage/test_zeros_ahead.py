@@ -198,7 +198,7 @@ def test_a_full_disk_while_zeros_are_written(tmp_path: Path, after: int, written
     refused = 0
     for _ in range(20):
         batch = make_batch(value_size=VALUE_SIZE)
-        _, error, base_offset, *_ = log.append_batch(batch)
+        _, error, base_offset, *_ = log.core.append_batch(batch)
         refused += error == ErrorCode.KAFKA_STORAGE_ERROR
         if error == 0:
             model.append(base_offset, batch)

@@ -58,8 +58,8 @@ KNOWN: dict[str, str] = {
     f"{LOG}adoption:_write_anew#0": "none: no directory is copied in; a lost id is read from the journal",
     f"{LOG}checkpoints:write_offsets#0": "found: posix, seed 1: records that were deleted are there again",
     f"{LOG}checkpoints:write_properties#0": "found: posix, seed 1: meta.properties is empty, no start",
-    f"{LOG}classic.log:ClassicLog._roll_locked#0": "found: posix, seed 2: a hole between two segments, no reading",
-    f"{LOG}classic.log:ClassicLog._roll_locked#1": (
+    f"{LOG}classic.log:ClassicLog.roll_locked#0": "found: posix, seed 2: a hole between two segments, no reading",
+    f"{LOG}classic.log:ClassicLog.roll_locked#1": (
         f"found: {SITES}test_closed_classic_segments_have_no_hole_between_them"
     ),
     f"{LOG}classic.log:make_visible#0": "found: posix, seed 1: an end that was told is gone",

@@ -59,7 +59,7 @@ def produce(node: Node, topic: str, partition: int, batch: bytes, admitted: int 
         log = node.log(topic, partition)
     except KeyError:
         return completed((OTHER_CODE, -1))
-    outcome, error, offset, _, _, end_offset, _ = log.append_batch(batch, origin=FROM_CLIENT, admitted=admitted)
+    outcome, error, offset, _, _, end_offset, _ = log.core.append_batch(batch, origin=FROM_CLIENT, admitted=admitted)
     if error or outcome == APPEND_ASK:
         return completed((error or int(ErrorCode.INVALID_TXN_STATE), -1))
     answer: Deferred[tuple[int, int]] = Deferred()
@@ -215,7 +215,7 @@ def transactional(node: Node, promises: Promises, name: str, topic: str, count: 
         )
         sequences[partition] += 1
         yield from patiently(node)
-        token = node.log(topic, partition).marker_count()
+        token = node.log(topic, partition).core.marker_count()
         admitted = node.transactions.admit(name, producer_id, epoch, topic, partition, PRODUCE_VERSION)
         code = (yield admitted) if isinstance(admitted, Deferred) else admitted
         if code:

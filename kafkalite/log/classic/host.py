@@ -82,7 +82,7 @@ class ClassicHost:
         """A set with a message larger than max.message.size was dropped; the connection lives on, as in 0.7.2."""
         logger.warning(
             "a message set is dropped: a message is larger than max.message.size",
-            extra=fields(log=log.name, max_message_size=log.message_size_max),
+            extra=fields(log=log.name, max_message_size=log.core.message_size_max),
         )
 
     def reason(self, log: ClassicLog, error: int) -> str:
@@ -107,7 +107,7 @@ class ClassicHost:
         if partition == ANY_PARTITION:
             partition = chance.below(len(topic.partitions))
         log = _log_of(topic, partition)
-        _, error, _, end_offset, flush_due = native.append(log, data)
+        _, error, _, end_offset, flush_due = native.append(log.core, data)
         if error == ErrorCode.MESSAGE_TOO_LARGE:
             self.dropped(log)
             return None

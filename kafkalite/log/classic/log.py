@@ -50,6 +50,8 @@ class SetInfo(NamedTuple):
 class NoProducers(ProducerState):
     """Messages of 0.7 have no producer ids: nothing is read, nothing written."""
 
+    __slots__ = ()
+
     def load_locked(self) -> ProducerTable:
         """An empty table."""
         return ProducerTable(1)
@@ -81,19 +83,21 @@ class ClassicLog(PartitionLog):
         super().__init__(
             topic, partition, record_format, services, directory=directory, topic_id=topic_id, config=config
         )
-        self._set_producers(ProducerTable(1))
+        self.core.set_producers(ProducerTable(1))
 
     def make_producer_state(self) -> NoProducers:
         """None that is loaded or saved."""
-        return NoProducers(self, self.indexes, self.directory, producer_count_max=1, producer_id_seen=lambda _id: None)
+        return NoProducers(
+            self.core, self.indexes, self.directory, producer_count_max=1, producer_id_seen=lambda _id: None
+        )
 
     def configure(self, config: TopicConfig) -> None:
         """Takes over the topic's settings; those of records mean nothing to messages."""
         super().configure(config)
-        self._set_numbers(
+        self.core.configure(
             segment_size_max=config.segment_bytes,
             segment_ms=config.segment_ms,
-            roll_jitter_ms=self.roll_jitter_ms,
+            roll_jitter_ms=self.core.roll_jitter_ms,
             index_interval=config.index_interval_bytes,
             index_count_max=(1 << 31) - 1,
             message_size_max=config.max_message_bytes,
@@ -115,14 +119,14 @@ class ClassicLog(PartitionLog):
 
     def append_set(self, data: bytes) -> SetInfo:
         """Appends a message set, blocking where need be; KafkaError: MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, storage."""
-        _, error, base_offset, end_offset, flush_due = native.append(self, data)
+        _, error, base_offset, end_offset, flush_due = native.append(self.core, data)
         if error:
             raise error_for(error, f"{self.name} refused a message set: {ErrorCode(error).name}")
         if flush_due:
             self.flush()
         return SetInfo(base_offset, end_offset)
 
-    def _check_wrappers(self, data: bytes) -> tuple[int, int, bytes | None]:
+    def check_wrappers(self, data: bytes) -> tuple[int, int, bytes | None]:
         """(error code, messages in all, the set in another form or None) of a set that holds wrappers."""
         try:
             summary = check_deep(
@@ -139,7 +143,7 @@ class ClassicLog(PartitionLog):
             fit_wrappers(data, size_max=self.services.decompressed_size_max, depth_max=self.services.nesting_max),
         )
 
-    def _roll_locked(self) -> None:
+    def roll_locked(self) -> None:
         """As in 0.7, what is closed is on the disk first; it becomes visible with the flush that is asked for here.
 
         Its name, too: a log in which a segment is missing could not be opened.
@@ -151,8 +155,8 @@ class ClassicLog(PartitionLog):
             except OSError as error:
                 self.go_offline(f"a sync failed: {error}")
                 raise OSError(errno.EIO, "the segment could not be synced", self.directory) from error
-        super()._roll_locked()
-        self._flush_due(self.log_end_offset)
+        super().roll_locked()
+        self.flush_due(self.log_end_offset)
 
     # --- flush --------------------------------------------------------------------------------------------------------
 
@@ -161,14 +165,14 @@ class ClassicLog(PartitionLog):
         seen = self.flushed_offset
         super().flush()
         if self.flushed_offset > seen:
-            self.wake_listeners()
+            self.core.wake_listeners()
 
     def end_bulk_flush(self, state: BulkFlush, *, synced: bool) -> None:
         """As of a PartitionLog, with the same consequence."""
         seen = self.flushed_offset
         super().end_bulk_flush(state, synced=synced)
         if self.flushed_offset > seen:
-            self.wake_listeners()
+            self.core.wake_listeners()
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -189,16 +193,16 @@ class ClassicLog(PartitionLog):
     def range_blocking(self, offset: int, size_max: int) -> tuple[int, LogSlice | None]:
         """(error code, what a read on a worker gives), after opening the segment; the caller releases the slice."""
         for _ in range(3):
-            outcome, error, found = native.read(self, offset, size_max)
+            outcome, error, found = native.read(self.core, offset, size_max)
             if outcome != READ_DEFER:
                 return error, found
             try:
                 with segment_at(self, offset):
-                    outcome, error, found = native.read(self, offset, size_max)
+                    outcome, error, found = native.read(self.core, offset, size_max)
             except FileNotFoundError:
                 continue  # retention was faster: the next look says that the offset is gone
             except OSError as failure:
-                self._storage_error(failure, "a segment could not be opened")
+                self.storage_failed(failure, "a segment could not be opened")
                 break
             if outcome != READ_DEFER:
                 return error, found
@@ -222,7 +226,7 @@ class ClassicLog(PartitionLog):
             if segment.base_offset <= flushed  # a roll comes before the flush that makes what it closed visible
         ]
         if flushed > entries[-1][0]:
-            entries.append((flushed, self.clock.time_ms()))
+            entries.append((flushed, self.services.clock.time_ms()))
         if time_ms == OFFSETS_LATEST:
             last = len(entries) - 1
         elif time_ms == OFFSETS_EARLIEST:

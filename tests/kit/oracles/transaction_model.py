@@ -135,7 +135,7 @@ def read_committed(log: PartitionLog, start: int, size_max: int = 1 << 20) -> li
     at = start
     while at < log.last_stable_offset:
         log.prepare_read(at, size_max)
-        _, error, data = log.read_copy(at, size_max, upper_offset=log.last_stable_offset)
+        _, error, data = log.core.read_copy(at, size_max, upper_offset=log.last_stable_offset)
         assert error == 0, error
         assert data, f"nothing at {at} below the last stable offset {log.last_stable_offset}"
         found = list(batches_of(data))

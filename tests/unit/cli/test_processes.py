@@ -390,7 +390,7 @@ def with_transactions(tmp_path: Path) -> Path:
     log.ensure_producers()
     for producer_id in (1, 2):
         batch = make_batch(2, producer_id=producer_id, epoch=0, sequence=0, attributes=0x10)
-        assert log.append_batch(batch, admitted=log.marker_count())[1] == 0
+        assert log.core.append_batch(batch, admitted=log.core.marker_count())[1] == 0
         log.append_marker(producer_id, 0, 5, commit=producer_id == 1)
     log.close()
     return harness.path

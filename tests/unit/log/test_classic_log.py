@@ -143,8 +143,8 @@ def test_a_partial_message_at_the_end_is_cut(harness: LogHarness) -> None:
 def test_wrappers_are_not_unpacked_on_a_worker(harness: LogHarness) -> None:
     log = opened(harness)
     log.append_set(HELLO_1)
-    assert native.append(log, wrap(HELLO_1, 1), may_block=False)[0] == APPEND_DEFER
-    assert native.append(log, HELLO_1, may_block=False) == (APPEND_DONE, 0, 15, 30, False)
+    assert native.append(log.core, wrap(HELLO_1, 1), may_block=False)[0] == APPEND_DEFER
+    assert native.append(log.core, HELLO_1, may_block=False) == (APPEND_DONE, 0, 15, 30, False)
 
 
 def test_nesting_and_size_of_wrappers_are_limited(harness: LogHarness) -> None:
@@ -497,7 +497,7 @@ def test_maps_of_0_7_hold_for_classic_topics_only(root: Path) -> None:
         assert [c.retention_ms for c in configs] == [10_800_000, 604_800_000, 604_800_000]
         assert [c.retention_bytes for c in configs] == [5000, -1, -1]
         assert [c.max_message_bytes for c in configs] == [100, 100, (1 << 20) + 12]
-        assert classic(manager, "a", 0).message_size_max == 100
+        assert classic(manager, "a", 0).core.message_size_max == 100
     finally:
         manager.close()
 
@@ -543,8 +543,8 @@ def test_modern_producers_and_readers_of_batches_are_refused(harness: LogHarness
     from tests.kit.harness.log_harness import make_batch
 
     log = opened(harness)
-    assert log.append_batch(make_batch())[1] == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
-    assert log.read_copy(0, 100) == (READ_REFUSED, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, b"")
+    assert log.core.append_batch(make_batch())[1] == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+    assert log.core.read_copy(0, 100) == (READ_REFUSED, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, b"")
 
 
 def test_messages_of_any_attributes_are_kept(harness: LogHarness) -> None:

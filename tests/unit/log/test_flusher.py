@@ -155,7 +155,7 @@ def test_flush_messages_flushes_by_itself(manager: LogManager) -> None:
     answers = Answers(1)
     log.flush_async(end, answers)
     assert answers.wait() == [0]
-    assert log.unflushed_count == 0
+    assert log.core.unflushed_count == 0
 
 
 def test_flush_ms_flushes_what_waited_long_enough(manager: LogManager) -> None:
@@ -163,7 +163,7 @@ def test_flush_ms_flushes_what_waited_long_enough(manager: LogManager) -> None:
     other = manager.create_topic("u", 1, {}).partitions[0]
     for each in (log, other):
         each.append(make_batch())
-        assert each.unflushed_since > 0
+        assert each.core.unflushed_since > 0
     manager.housekeeper.flush_by_age()
     manager.flusher.stop()
     assert (log.flushed_offset, other.flushed_offset) == (1, 0)

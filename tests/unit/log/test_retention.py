@@ -69,7 +69,7 @@ def test_age_deletes_whole_segments_and_moves_the_log_start(tmp_path: Path) -> N
     assert log.apply_retention(clock.time_ms()) == 2
     assert (log.log_start_offset, log.log_end_offset) == (4, 10)
     assert log.apply_retention(clock.time_ms()) == 0
-    assert log.read_copy(3, 10)[1] == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert log.core.read_copy(3, 10)[1] == ErrorCode.OFFSET_OUT_OF_RANGE
     assert [path.name for path in harness.files(".log.deleted")] == [f"{0:020d}.log.deleted", f"{2:020d}.log.deleted"]
     assert {Path(path).name for path in harness.removed} >= {f"{0:020d}.log.deleted", f"{0:020d}.klindex.deleted"}
     log.close()
@@ -169,7 +169,7 @@ def test_delete_records_moves_the_start_and_drops_whole_segments(tmp_path: Path)
     assert log.delete_records(5) == 5
     assert [segment.base_offset for segment in log.segments] == [4, 6, 8]
     assert log.delete_records(3) == 5, "the start never goes back"
-    assert log.read_copy(4, 100)[1] == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert log.core.read_copy(4, 100)[1] == ErrorCode.OFFSET_OUT_OF_RANGE
     assert log.read(5, 100)
     for bad in (-2, 11):
         with pytest.raises(OffsetOutOfRange):
@@ -188,7 +188,7 @@ def take_meanwhile(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
 
     def delete_then_look(indexes: SegmentIndexes, segment: Segment) -> None:
         if left:
-            log = indexes._log
+            log = indexes._log.owner
             assert isinstance(log, PartitionLog)
             for each in log.segments[: left[0]]:
                 each.forget_index()

@@ -53,7 +53,7 @@ def test_jitter_rolls_earlier_never_later(tmp_path: Path) -> None:
     clock = FakeClock(TIME_MS)
     harness = LogHarness(tmp_path, clock=clock, segment_ms=60_000, segment_jitter_ms=30_000)
     log = harness.open()
-    assert 0 <= log.roll_jitter_ms < 30_000
+    assert 0 <= log.core.roll_jitter_ms < 30_000
     log.append(make_batch())
     clock.advance(60.001)
     log.append(make_batch())
@@ -74,7 +74,7 @@ def test_roll_when_offsets_would_not_fit_an_int32_delta(tmp_path: Path) -> None:
     end = (1 << 31) - 3
     log = harness.open()
     log.append(make_batch())
-    log.set_offsets(0, 0, end)  # as if that many records had come
+    log.core.set_offsets(0, 0, end)  # as if that many records had come
     log.append(make_batch(2))
     assert bases(harness) == [0]
     log.append(make_batch(2))
@@ -103,7 +103,7 @@ def test_nothing_is_on_the_disk_before_the_first_append(tmp_path: Path) -> None:
     harness = LogHarness(tmp_path)
     log = harness.open()
     assert list(harness.path.iterdir()) == []
-    assert log.read_copy(0, 100) == (READ_NOTHING, 0, b"")
+    assert log.core.read_copy(0, 100) == (READ_NOTHING, 0, b"")
     log.close()
     assert list(harness.path.iterdir()) == []
 

@@ -54,8 +54,8 @@ def put(
         sequence=sequence,
         attributes=TRANSACTIONAL if transactional else 0,
     )
-    token = admitted if admitted is not None else log.marker_count() if admit else -1
-    outcome, error, base_offset, *_ = log.append_batch(batch, origin=origin, admitted=token)
+    token = admitted if admitted is not None else log.core.marker_count() if admit else -1
+    outcome, error, base_offset, *_ = log.core.append_batch(batch, origin=origin, admitted=token)
     return ASK if outcome == APPEND_ASK else error, base_offset
 
 
@@ -84,7 +84,7 @@ def test_first_batch_of_a_transaction_has_to_be_admitted_and_no_other(log: Parti
 def test_admission_is_taken_back_by_a_marker_in_between(log: PartitionLog) -> None:
     """The batch came too late for its transaction; appended now it would open one that nobody ends."""
     put(log, 0, producer_id=1)
-    token = log.marker_count()
+    token = log.core.marker_count()
     end(log, commit=False)
     assert put(log, admitted=token) == (ErrorCode.INVALID_TXN_STATE, -1)
     assert put(log, 1, producer_id=1, admitted=token) == (0, 2), "a marker of somebody else's does not matter"
@@ -95,7 +95,7 @@ def test_admission_is_taken_back_also_when_the_producer_was_forgotten_meanwhile(
     clock = FakeClock()
     log = LogHarness(tmp_path, clock=clock).open()
     log.ensure_producers()
-    token = log.marker_count()
+    token = log.core.marker_count()
     end(log, commit=False)
     clock.advance(10)
     assert log.expire_producers(clock.time_ms(), 5000) == 1
@@ -147,7 +147,7 @@ def test_coordinators_own_batch_has_no_sequence_and_nobody_is_asked(log: Partiti
     older = make_batch(1, producer_id=7, epoch=1, sequence=-1, attributes=TRANSACTIONAL)
     with pytest.raises(InvalidProducerEpoch):
         log.append_internal(older)
-    assert log.append_batch(batch)[1] == ErrorCode.INVALID_RECORD, "a client's must have one"
+    assert log.core.append_batch(batch)[1] == ErrorCode.INVALID_RECORD, "a client's must have one"
     end(log, commit=True, epoch=2)
     assert log.open_transactions() == []
 
@@ -162,7 +162,7 @@ def test_control_batch_of_a_client_is_refused(log: PartitionLog) -> None:
     put(log)
     batch = make_batch(1, producer_id=7, epoch=0, sequence=1, attributes=0x30, key=b"\0\0\0\1", value=bytes(6))
     for origin in (CLIENT, CLIENT_V2, COORDINATOR):
-        assert log.append_batch(batch, origin=origin)[1] == ErrorCode.INVALID_RECORD
+        assert log.core.append_batch(batch, origin=origin)[1] == ErrorCode.INVALID_RECORD
 
 
 # ---- markers ---------------------------------------------------------------------------------------------------------

@@ -162,23 +162,23 @@ cdef class ClassicServer:
             return PART_REFUSED
         if topic is None:
             return PART_DEFERS              # it is made first
-        count = len(<tuple>topic.partitions)
+        count = len(<tuple>topic.cores)
         if partition == ANY_PARTITION:
             partition = self.pick(count)
         if partition < 0 or partition >= count:
             self.refusal = f"PRODUCE to partition {partition} of {topic.name}, which has {count}"
             return PART_REFUSED
-        self.log = <LogCore>(<tuple>topic.partitions)[partition]
+        self.log = <LogCore>(<tuple>topic.cores)[partition]
         if not self.log.format.positional:
             self.refusal = f"PRODUCE of 0.7 messages to {topic.name}, whose message.format is {self.log.format.name}"
             return PART_REFUSED
         if append_set(self.log, part.data, part.data_size, False, &done) == APPEND_DEFER:
             return PART_DEFERS
         if done.error == MESSAGE_TOO_LARGE:
-            self.host.dropped(self.log)
+            self.host.dropped(self.log.owner)
             return PART_DONE
         if done.error != 0:
-            self.refusal = self.host.reason(self.log, done.error)
+            self.refusal = self.host.reason(self.log.owner, done.error)
             return PART_REFUSED
         self.end_offset = done.end_offset
         return PART_FLUSHES if done.flush_due else PART_DONE
@@ -197,9 +197,9 @@ cdef class ClassicServer:
                 PyBytes_FromStringAndSize(<const char*>part.topic, part.topic_size), part.partition)
             return None
         out.error = UNKNOWN_TOPIC_OR_PARTITION
-        if part.partition < 0 or part.partition >= len(<tuple>topic.partitions):
+        if part.partition < 0 or part.partition >= len(<tuple>topic.cores):
             return None
-        log = <LogCore>(<tuple>topic.partitions)[part.partition]
+        log = <LogCore>(<tuple>topic.cores)[part.partition]
         if not log.format.positional:
             return None
         piece = read_range(log, part.offset, min(<int64_t>part.size_max, size_left), out)
@@ -259,7 +259,7 @@ cdef class PendingSets:
     def flush_anyway(self):
         """What was appended before the connection ends becomes visible all the same."""
         for log, end_offset in self.flushes:
-            log._flush_due(end_offset)
+            log.flush_due(end_offset)
 
     cdef int wait_for_flushes(self) except -1:
         self.remaining = 1 + len(self.flushes)
@@ -327,7 +327,7 @@ cdef class ClassicConnection(Connection):
                 pending.server, pending.parts, pending.flushes, pending.followers = server, [], [], []
                 pending.asker = asker_of(self)
             if result == PART_FLUSHES:
-                pending.flushes.append((server.log, server.end_offset))
+                pending.flushes.append((server.log.owner, server.end_offset))
             elif result == PART_DEFERS:
                 pending.size += part.data_size
                 if deferred_bytes + pending.size > server.deferred_bytes_max:

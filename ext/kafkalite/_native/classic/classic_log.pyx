@@ -5,7 +5,7 @@
     visible     only what is on the disk: high watermark = flushed offset, and it moves with a flush
     read        any bytes below that, inside one segment, wherever they begin and end; 0.7's readers check checksums
 
-What else a log does (segments, rolling, flushing, recovery, retention) is LogCore's and its subclasses', as for v2.
+What else a log does (segments, rolling, flushing, recovery, retention) is LogCore's and its owner's, as for v2.
 
 Thread rules are LogCore's.
 """
@@ -130,7 +130,7 @@ cdef int append_set(LogCore log, const unsigned char* data, int64_t size, bint m
     if not may_block:
         return APPEND_DEFER
     # Wrappers are unpacked: on the I/O pool, since the walk above found some and a worker must not wait for them.
-    error, count, rewritten = log._check_wrappers(<bytes>data[:found.valid_size])
+    error, count, rewritten = log.owner.check_wrappers(<bytes>data[:found.valid_size])
     if error != 0:
         return refuse(out, error)
     if rewritten is not None:
@@ -187,7 +187,7 @@ cdef int _append_locked(LogCore log, const unsigned char* data, ItemInfo* info, 
         return refuse(out, UNKNOWN_TOPIC_OR_PARTITION)
     if log.offline:
         return refuse(out, KAFKA_STORAGE_ERROR)
-    segment = log._writable_locked(info, may_block, log.now_ms())
+    segment = log.writable_locked(info, may_block, log.now_ms())
     if segment is None:
         return refuse(out, KAFKA_STORAGE_ERROR) if may_block else APPEND_DEFER
     segment.pin()
@@ -195,10 +195,10 @@ cdef int _append_locked(LogCore log, const unsigned char* data, ItemInfo* info, 
         with nogil:
             written = segment.write(data, info.size, size_max, whole)
         if written < 0:
-            log._write_failed_locked(<int>-written)
+            log.owner.write_failed_locked(<int>-written)
             return refuse(out, KAFKA_STORAGE_ERROR)
         if log.storage_full:
-            log._storage_recovered_locked()
+            log.owner.storage_recovered_locked()
         segment.advance(info, log.index_interval)
         segment.last_position += last_position
     finally:
@@ -207,8 +207,7 @@ cdef int _append_locked(LogCore log, const unsigned char* data, ItemInfo* info, 
     log.unflushed_count += info.record_count
     if log.unflushed_since == 0.0:
         log.unflushed_since = log.clock.monotonic()
-        if log.dirty_logs is not None:
-            log.dirty_logs.add(log)
+        log.dirty_logs.add(log.owner)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The hot half of a partition's log: append, read, listeners. kafkalite.log.partition_log has the rest."""
+"""The hot half of a partition's log: append, read, listeners. kafkalite.log.partition_log owns it, and has the rest."""
 
 from cpython.pythread cimport PyThread_type_lock
 from libc.stdint cimport int16_t, int32_t, int64_t
@@ -43,6 +43,7 @@ cdef class LogListener:
     cdef int on_advance(self, LogCore log, int64_t appended_bytes) except -1
 
 cdef class LogCore:
+    cdef readonly object owner              # its PartitionLog: asked for what may block, and told of failures
     cdef readonly str topic
     cdef readonly int32_t partition
     cdef readonly int64_t log_start_offset, flushed_offset, log_end_offset
@@ -65,17 +66,17 @@ cdef class LogCore:
     cdef int add_listener(self, LogListener listener) except -1
     cdef int remove_listener(self, LogListener listener) except -1
 
-    # Private to log_core and its subclass:
+    # For log_core and classic_log alone:
     cdef readonly Segment active            # the last segment
     cdef PyThread_type_lock lock
     cdef tuple listeners
-    cdef readonly object clock
+    cdef object clock
     cdef bint system_clock                  # the clock is the machine's own: no Python call needed
-    cdef public set dirty_logs              # the manager's set of logs with unflushed bytes, or None
+    cdef set dirty_logs                     # the manager's: owners of logs with unflushed bytes
     cdef readonly bint epoch_recorded       # leader_epoch stands in leader-epoch-checkpoint
     cdef public bint storage_full                # the last write met a full disk
     cdef readonly int64_t unflushed_count   # records since the last flush
-    cdef public double unflushed_since      # monotonic seconds of the oldest unflushed append, 0 none
+    cdef readonly double unflushed_since      # monotonic seconds of the oldest unflushed append, 0 none
     # Topic settings, live:
     cdef readonly int64_t segment_size_max, segment_ms, index_interval, index_count_max, message_size_max
     cdef readonly int64_t timestamp_before_max_ms, timestamp_after_max_ms, flush_messages
@@ -100,9 +101,9 @@ cdef class LogCore:
     cdef int _write_locked(self, Segment segment, unsigned char* batch, ItemInfo* info, const Marker* marker,
                            int64_t now_ms, AppendResult* out) except -1
     cdef int _move_stable(self) except -1
-    cdef Segment _writable_locked(self, const ItemInfo* info, bint may_block, int64_t now_ms)
+    cdef Segment writable_locked(self, const ItemInfo* info, bint may_block, int64_t now_ms)
     cdef int notify(self, int64_t appended_bytes) except -1
     cdef Segment segment_of(self, int64_t offset, tuple segments)
     cdef int _check_contiguous(self, tuple segments) except -1
     cdef Segment _next_segment(self, Segment segment, tuple segments)
-    cdef int _after_fault(self, Segment segment, ReadResult* out) except -1
+    cdef int after_fault(self, Segment segment, ReadResult* out) except -1

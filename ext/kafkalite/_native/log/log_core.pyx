@@ -1,4 +1,4 @@
-"""The hot half of a partition's log: append, read, listeners. kafkalite.log.partition_log has the rest.
+"""The hot half of a partition's log: append, read, listeners. kafkalite.log.partition_log owns it, and has the rest.
 
     log_start <= flushed <= log_end          segments: rising, contiguous, never empty; the last one is active
     log_start <= high_watermark <= log_end   (equal to log_end while there is one replica and visibility at append)
@@ -15,8 +15,18 @@ except one write to the page cache. Offsets and `segments` are stored with the G
 between), so any thread may read them together; what a marker aborts is noted before the last stable offset moves.
 Listeners are called with the GIL and without the lock, from whatever thread appended; they must not block.
 
-What a subclass supplies: creating and rolling segments, loading producers, recording a leader epoch, looking into
-records, and what happens on a storage failure (the `_..._locked` hooks at the end).
+Whatever may block or needs a codec is asked of the log's owner, its PartitionLog:
+
+    prepare_segment_locked(roll)        makes `active` writable: file, index, recorded epoch, or a roll; None: it failed
+    load_producers_locked()             calls set_producers(); False: it failed
+    check_compressed(...), recode(...)  look into a compressed batch, give it another codec
+    write_failed_locked(errno)          a write failed and was cut back
+    read_failed(segment, errno)         the bytes of a segment cannot be read; any thread, with or without the lock
+    storage_recovered_locked()          a write succeeded again after a full disk
+    flush_due(end_offset)               flush.messages asks for a flush; whoever acknowledges waits for it by itself
+
+and `serve` and `classic` ask it directly for what no append or read does: flush_async, faults_of, check_wrappers,
+epoch_end, verify_blocking, as_batches. An ordinary request asks nothing.
 """
 
 cimport cython
@@ -103,7 +113,7 @@ cdef class LogSlice:
     cdef int failed(self, int error) except -1:
         """A system call could not read the bytes, with this errno: the log goes offline. GIL held, no lock needed."""
         self.segment.note_unreadable()
-        self.log._read_failed(self.segment, error)
+        self.log.owner.read_failed(self.segment, error)
         return 0
 
 
@@ -146,10 +156,11 @@ cdef class LogListener:
         return 0
 
 
+@cython.final
 cdef class LogCore:
-    """The log of one partition; base class of kafkalite.log.partition_log.PartitionLog."""
+    """The log of one partition, as far as an ordinary produce or fetch goes."""
 
-    def __cinit__(self, *args, **kwargs):
+    def __cinit__(self):
         self.lock = PyThread_allocate_lock()
         if self.lock == NULL:
             raise MemoryError("no lock for a log")
@@ -165,11 +176,14 @@ cdef class LogCore:
         self.flush_messages = INT64_MAX
         self.codec = -1
 
-    def __init__(self, str topic, int32_t partition, RecordFormat format, clock, *, bint system_clock=False):
+    def __init__(self, owner, str topic, int32_t partition, RecordFormat format, clock, *, set dirty_logs not None,
+                 bint system_clock=False):
+        self.owner = owner
         self.topic = topic
         self.partition = partition
         self.format = format
         self.clock = clock
+        self.dirty_logs = dirty_logs
         self.system_clock = system_clock
 
     def __dealloc__(self):
@@ -249,7 +263,7 @@ cdef class LogCore:
             if outcome == APPEND_DONE:
                 self.notify(info.size)
             if out.flush_due:
-                self._flush_due(out.end_offset)
+                self.owner.flush_due(out.end_offset)
         return outcome
 
     cpdef int64_t marker_count(self) noexcept:
@@ -295,7 +309,7 @@ cdef class LogCore:
         if info.attributes & CODEC_MASK:
             if not may_block:
                 return APPEND_DEFER
-            error, index, max_timestamp = self._check_compressed(
+            error, index, max_timestamp = self.owner.check_compressed(
                 <bytes>batch[:info.size], key_required, timestamp_min, timestamp_max)
             verdict.error = error
             verdict.bad_index = index
@@ -317,7 +331,7 @@ cdef class LogCore:
     cdef int _append_recoded(self, unsigned char* batch, ItemInfo* info, int64_t now_ms, AppendResult* out,
                              int origin, int64_t admitted) except -1:
         """Appends the batch in the codec that the topic prescribes. It was checked; the new form is ours."""
-        cdef bytearray recoded = self._recode(<bytes>batch[:info.size], self.codec)
+        cdef bytearray recoded = self.owner.recode(<bytes>batch[:info.size], self.codec)
         cdef unsigned char* data = <unsigned char*><char*>recoded
         cdef int64_t size = len(recoded)
         # Its size may have grown: Kafka holds the stored batch against the limit too.
@@ -341,7 +355,7 @@ cdef class LogCore:
         if self.producers is None:
             if not may_block:
                 return APPEND_DEFER
-            if not self._load_producers_locked():
+            if not self.owner.load_producers_locked():
                 error[0] = KAFKA_STORAGE_ERROR
                 return APPEND_REFUSED
         return APPEND_DONE
@@ -363,7 +377,7 @@ cdef class LogCore:
                 return APPEND_DUPLICATE
             if verdict != CHECK_GOOD:
                 return APPEND_ASK if verdict == CHECK_ASK else APPEND_REFUSED
-        segment = self._writable_locked(info, may_block, now_ms)
+        segment = self.writable_locked(info, may_block, now_ms)
         if segment is None:
             return refuse(out, KAFKA_STORAGE_ERROR) if may_block else APPEND_DEFER
         segment.pin()
@@ -381,7 +395,7 @@ cdef class LogCore:
         out.error = self.producers.check_marker(info, marker, strict)
         if out.error != 0:
             return APPEND_REFUSED
-        segment = self._writable_locked(info, True, now_ms)
+        segment = self.writable_locked(info, True, now_ms)
         if segment is None:
             return refuse(out, KAFKA_STORAGE_ERROR)
         segment.pin()
@@ -390,7 +404,7 @@ cdef class LogCore:
         finally:
             segment.unpin()
 
-    cdef Segment _writable_locked(self, const ItemInfo* info, bint may_block, int64_t now_ms):
+    cdef Segment writable_locked(self, const ItemInfo* info, bint may_block, int64_t now_ms):
         """The segment that takes the batch, open. None: it could not be made, or not without blocking."""
         cdef Segment segment = self.active
         cdef bint roll
@@ -407,7 +421,7 @@ cdef class LogCore:
         if roll or not segment.has_file or segment.index is None or not self.epoch_recorded:
             if not may_block:
                 return None
-            segment = self._prepare_segment_locked(roll)
+            segment = self.owner.prepare_segment_locked(roll)
             return segment
         if segment.fd < 0 and not may_block:
             return None
@@ -435,10 +449,10 @@ cdef class LogCore:
             format.place(batch, info, offset, epoch)
             written = segment.write(batch, info.size, size_max, whole)
         if written < 0:
-            self._write_failed_locked(<int>-written)
+            self.owner.write_failed_locked(<int>-written)
             return refuse(out, KAFKA_STORAGE_ERROR)
         if self.storage_full:
-            self._storage_recovered_locked()
+            self.owner.storage_recovered_locked()
         if marker != NULL:
             self.producers.update_marker(info, marker, now_ms)
         elif info.producer_id >= 0:
@@ -453,8 +467,7 @@ cdef class LogCore:
         self.unflushed_count += info.record_count
         if self.unflushed_since == 0.0:
             self.unflushed_since = self.clock.monotonic()
-            if self.dirty_logs is not None:
-                self.dirty_logs.add(self)
+            self.dirty_logs.add(self.owner)
         out.base_offset = offset
         out.end_offset = info.next_offset
         out.append_time_ms = now_ms if stamp else -1
@@ -525,7 +538,7 @@ cdef class LogCore:
                 try:
                     segment.slice(offset, size_max, whole_first_batch, upper_offset, segment.size, out)
                     if segment.has_fault() or (segment.index is not None and segment.index.has_fault()):
-                        self._after_fault(segment, out)
+                        self.after_fault(segment, out)
                 finally:
                     if out.outcome != READ_FOUND:
                         segment.unpin()
@@ -537,14 +550,14 @@ cdef class LogCore:
         out.outcome = READ_NOTHING
         return None
 
-    cdef int _after_fault(self, Segment segment, ReadResult* out) except -1:
+    cdef int after_fault(self, Segment segment, ReadResult* out) except -1:
         """What a read that met zeros in place of a file's bytes answers: an index is made anew, a log is offline."""
         if not segment.has_fault():
             segment.forget_index()
             out.outcome = READ_DEFER
         else:
             refuse_read(out, KAFKA_STORAGE_ERROR)
-            self._read_failed(segment, EIO)
+            self.owner.read_failed(segment, EIO)
         return out.outcome
 
     cdef Segment _next_segment(self, Segment segment, tuple segments):
@@ -639,12 +652,12 @@ cdef class LogCore:
         found = self.read_slice(offset, size_max, whole_first_batch, INT64_MAX, &result)
         return result.outcome, result.error, found
 
-    # ---- for the subclass -------------------------------------------------------------------------------------------
+    # ---- for the owner ----------------------------------------------------------------------------------------------
 
-    def _set_numbers(self, *, int64_t segment_size_max, int64_t segment_ms, int64_t roll_jitter_ms,
-                     int64_t index_interval, int64_t index_count_max, int64_t message_size_max, bint log_append_time,
-                     int64_t timestamp_before_max_ms, int64_t timestamp_after_max_ms, bint compacted,
-                     bint validate_records, int64_t flush_messages, int16_t codec=-1, bint preallocate=False):
+    def configure(self, *, int64_t segment_size_max, int64_t segment_ms, int64_t roll_jitter_ms,
+                  int64_t index_interval, int64_t index_count_max, int64_t message_size_max, bint log_append_time,
+                  int64_t timestamp_before_max_ms, int64_t timestamp_after_max_ms, bint compacted,
+                  bint validate_records, int64_t flush_messages, int16_t codec=-1, bint preallocate=False):
         """The topic's settings; they hold from the next append on."""
         self.segment_size_max = segment_size_max
         self.segment_ms = segment_ms
@@ -703,7 +716,8 @@ cdef class LogCore:
         self.high_watermark = flushed if self.format.positional else log_end
         self.last_stable_offset = flushed if self.format.positional else log_start
 
-    def _set_log_start(self, int64_t log_start):
+    def set_log_start(self, int64_t log_start):
+        """Moves the log's start up. It never goes back."""
         kl_assert(self.log_start_offset <= log_start)
         kl_assert(log_start <= self.log_end_offset)
         assert self.log_start_offset <= log_start <= self.log_end_offset, "log start must rise and stay inside the log"
@@ -715,7 +729,7 @@ cdef class LogCore:
         if self.producers is not None:
             self.producers.aborted.forget_below(log_start)
 
-    def _set_flushed(self, int64_t flushed):
+    def set_flushed(self, int64_t flushed):
         """Records below `flushed` are on the disk. It never goes back."""
         kl_assert(flushed <= self.log_end_offset)
         assert flushed <= self.log_end_offset, "flushed beyond the end"
@@ -725,62 +739,31 @@ cdef class LogCore:
                 self.high_watermark = flushed
                 self.last_stable_offset = flushed
 
-    def _begin_flush(self):
+    def begin_flush(self):
         """(log end, segments) of what a flush starting now will have made durable; the counters start anew."""
         self.unflushed_count = 0
         self.unflushed_since = 0.0
-        if self.dirty_logs is not None:
-            self.dirty_logs.discard(self)
+        self.dirty_logs.discard(self.owner)
         return self.log_end_offset, self.segments
 
-    def _set_producers(self, ProducerTable producers):
+    def set_producers(self, ProducerTable producers):
         """Publishes the state of the producers, and with it how far read_committed clients may read."""
         producers.aborted.forget_below(self.log_start_offset)
         self.producers = producers
         self._move_stable()
 
-    def _set_epoch(self, int32_t leader_epoch, bint recorded):
+    def set_leader_epoch(self, int32_t leader_epoch, bint recorded):
+        """What batches carry from now on; `recorded`: it stands in leader-epoch-checkpoint."""
         self.leader_epoch = leader_epoch
         self.epoch_recorded = recorded
 
-    def _set_offline(self):
-        """False where it was offline before."""
+    def set_offline(self):
+        """From now on appends and reads answer KAFKA_STORAGE_ERROR; False where they did before."""
         if self.offline:
             return False
         self.offline = True
         return True
 
-    def _set_deleted(self):
+    def set_deleted(self):
+        """From now on appends and reads answer UNKNOWN_TOPIC_OR_PARTITION."""
         self.deleted = True
-
-    def _flush_due(self, end_offset):
-        """flush.messages asks for a flush; must not block. Whoever acknowledges waits for it by itself."""
-
-    def _load_producers_locked(self):
-        """Loads `producers`; False when the storage failed."""
-        self._set_producers(ProducerTable())
-        return True
-
-    def _prepare_segment_locked(self, roll):
-        """Makes `active` writable: index, file, recorded epoch, or a roll. None: the storage failed."""
-        raise TypeError("a bare LogCore has no storage")
-
-    def _check_compressed(self, batch, key_required, timestamp_min, timestamp_max):
-        """(error code, index of the bad record or -1, largest timestamp) of a compressed batch."""
-        raise TypeError("a bare LogCore has no codecs")
-
-    def _recode(self, batch, codec):
-        """The batch in another codec, as a bytearray with a right header."""
-        raise TypeError("a bare LogCore has no codecs")
-
-    def _write_failed_locked(self, error):
-        """A write failed with this errno and was cut back."""
-        self.offline = True
-
-    def _read_failed(self, segment, error):
-        """The bytes of a segment cannot be read, with this errno. Any thread, with or without the log's lock."""
-        self.offline = True
-
-    def _storage_recovered_locked(self):
-        """A write succeeded again after a full disk."""
-        self.storage_full = False

@@ -156,7 +156,7 @@ cdef class WaitingRequest:
                 self.remaining += 1
         for i, part in enumerate(self.parts):
             if part.state == FLUSHING:
-                part.log.flush_async(part.end_offset, FlushWaiter(self, i))
+                part.log.owner.flush_async(part.end_offset, FlushWaiter(self, i))
             elif part.state == ASKED:
                 part.admission.answer.then(AdmissionWaiter(self, i))
             elif part.state == QUEUED:
@@ -265,7 +265,7 @@ cdef class WaitingRequest:
         part.release()
         if part.error == 0 and part.wants_flush:
             part.move(FLUSHING)
-            log.flush_async(part.end_offset, FlushWaiter(self, i))
+            log.owner.flush_async(part.end_offset, FlushWaiter(self, i))
         else:
             self.end_part(part)
         if followers is not None:

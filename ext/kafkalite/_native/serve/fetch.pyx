@@ -316,13 +316,13 @@ cdef class FetchPlan(FetchParts):
         if self.access is not None and not self.allows(wanted, topic):
             part.error = TOPIC_AUTHORIZATION_FAILED
             return FETCH_READY
-        if topic is None or part.index < 0 or part.index >= len(<tuple>topic.partitions):
+        if topic is None or part.index < 0 or part.index >= len(<tuple>topic.cores):
             part.error = wanted.error_of(part.index)
             return FETCH_READY
         if self.access is not None and self.replica_id >= 0:
             part.error = NOT_LEADER_OR_FOLLOWER         # whoever may follow may not read, and nobody follows
             return FETCH_READY
-        log = <LogCore>(<tuple>topic.partitions)[part.index]
+        log = <LogCore>(<tuple>topic.cores)[part.index]
         if self.logs[i] is not log:
             self.watch(i, log)
         if part.current_leader_epoch >= 0 and part.current_leader_epoch != log.leader_epoch:
@@ -330,7 +330,7 @@ cdef class FetchPlan(FetchParts):
                           else UNKNOWN_LEADER_EPOCH)
             return FETCH_READY
         if part.last_fetched_epoch >= 0:
-            epoch, end_offset = log.epoch_end(part.last_fetched_epoch)
+            epoch, end_offset = log.owner.epoch_end(part.last_fetched_epoch)
             if epoch < 0:
                 part.error = OFFSET_OUT_OF_RANGE
                 return FETCH_READY
@@ -366,7 +366,7 @@ cdef class FetchPlan(FetchParts):
                 self.aborted[i] = log.producers.aborted.overlapping(
                     part.offset, piece.segment.end_offset_at(piece.position, piece.position + piece.size))
                 if piece.segment.has_fault() or piece.segment.index.has_fault():
-                    log._after_fault(piece.segment, &found)
+                    log.after_fault(piece.segment, &found)
                     self.drop_part(i)
                     if found.outcome == READ_DEFER and part.rounds < ROUNDS_MAX:
                         return FETCH_BLOCKED
@@ -615,9 +615,9 @@ cdef class FetchPlan(FetchParts):
             upper = log.high_watermark
             try:
                 if log.format.positional:
-                    self.converted[i] = (offset, upper, *log.as_batches(offset, min(size_max, self.size_max)))
+                    self.converted[i] = (offset, upper, *log.owner.as_batches(offset, min(size_max, self.size_max)))
                 else:
-                    log.verify_blocking(offset, min(size_max, self.size_max))
+                    log.owner.verify_blocking(offset, min(size_max, self.size_max))
             except Exception:
                 if log.format.positional:
                     self.converted[i] = (offset, upper, KAFKA_STORAGE_ERROR, b"")

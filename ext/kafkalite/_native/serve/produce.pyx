@@ -248,7 +248,7 @@ cdef class ProduceServer:
             part.error = INVALID_REQUIRED_ACKS
         elif topic is None and version >= TOPIC_IDS_FROM:
             part.error = UNKNOWN_TOPIC_ID
-        elif topic is None or part.index < 0 or part.index >= len(<tuple>topic.partitions):
+        elif topic is None or part.index < 0 or part.index >= len(<tuple>topic.cores):
             part.error = UNKNOWN_TOPIC_OR_PARTITION
         elif part.records_size <= 0:
             part.error = INVALID_RECORD
@@ -258,7 +258,7 @@ cdef class ProduceServer:
                 part.error = INVALID_TOPIC_EXCEPTION    # what stands there is truth to the next start
         if part.error != 0:
             return None
-        log = <LogCore>(<tuple>topic.partitions)[part.index]
+        log = <LogCore>(<tuple>topic.cores)[part.index]
         if self.transactional:
             self.append_transactional(part, log)
         elif log.append(part.records, part.records_size, False, &part.result) == APPEND_DEFER:
@@ -394,7 +394,7 @@ cdef inline bint is_faulty(const ProducePart* part) noexcept nogil:
 
 cdef RecordFaults find_faults(LogCore log, const unsigned char* records, Py_ssize_t size, ProducePart* part):
     """The bad records of a part that is_faulty, whose error becomes the one that they have together."""
-    cdef RecordFaults faults = log._faults_of(records[:size], part.result.timestamp_min, part.result.timestamp_max)
+    cdef RecordFaults faults = log.owner.faults_of(records[:size], part.result.timestamp_min, part.result.timestamp_max)
     part.error = INVALID_TIMESTAMP if faults.has_timestamps else INVALID_RECORD
     return faults
 

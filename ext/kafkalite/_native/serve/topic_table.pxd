@@ -10,6 +10,7 @@ cdef class Topic:
     cdef readonly bytes name_utf8
     cdef readonly bytes id              # 16 bytes
     cdef readonly tuple partitions      # of PartitionLog, by number
+    cdef tuple cores                    # their LogCores
     cdef readonly object config         # TopicConfig
     cdef readonly dict overrides        # key -> value as the user set it
     cdef readonly bint internal

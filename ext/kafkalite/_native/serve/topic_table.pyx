@@ -8,6 +8,7 @@ cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t
 
+from kafkalite._native.log.log_core cimport LogCore
 from kafkalite._native.wire.error_codes cimport INCONSISTENT_TOPIC_ID, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
 
 # Topics made by this process. Guarded by the GIL.
@@ -25,6 +26,7 @@ cdef class Topic:
         self.name_utf8 = name.encode()
         self.id = topic_id
         self.partitions = tuple(partitions)
+        self.cores = tuple([<LogCore?>log.core for log in self.partitions])
         self.config = config
         self.overrides = dict(overrides)
         self.internal = internal
@@ -117,7 +119,7 @@ cdef class TopicRef:
             self.error = UNKNOWN_TOPIC_ID
         else:
             namesake = table.by_name.get(self.name)
-            self.namesake_size = 0 if namesake is None else len(<tuple>namesake.partitions)
+            self.namesake_size = 0 if namesake is None else len(<tuple>namesake.cores)
             self.error = UNKNOWN_TOPIC_OR_PARTITION if namesake is None else INCONSISTENT_TOPIC_ID
         return self.topic
 

@@ -28,22 +28,24 @@ segment = log.active
 """
 
 FAULTS = [
-    pytest.param("log.set_offsets(0, 0, 3)", "log_core", "log_end_offset", id="an end that goes back"),
-    pytest.param("log.set_offsets(5, 3, 9)", "log_core", "flushed", id="a flushed offset below the start"),
-    pytest.param("log._set_log_start(2); log._set_log_start(1)", "log_core", "log_start", id="a start that goes back"),
-    pytest.param("log._set_log_start(7)", "log_core", "log_start", id="a start beyond the end"),
-    pytest.param("log._set_flushed(7)", "log_core", "flushed", id="flushed beyond the end"),
+    pytest.param("log.core.set_offsets(0, 0, 3)", "log_core", "log_end_offset", id="an end that goes back"),
+    pytest.param("log.core.set_offsets(5, 3, 9)", "log_core", "flushed", id="a flushed offset below the start"),
     pytest.param(
-        "log.set_segments((segment, Segment(FileCache(9), v2, log.directory, 9, map_reserve=4096)))",
+        "log.core.set_log_start(2); log.core.set_log_start(1)", "log_core", "log_start", id="a start that goes back"
+    ),
+    pytest.param("log.core.set_log_start(7)", "log_core", "log_start", id="a start beyond the end"),
+    pytest.param("log.core.set_flushed(7)", "log_core", "flushed", id="flushed beyond the end"),
+    pytest.param(
+        "log.core.set_segments((segment, Segment(FileCache(9), v2, log.directory, 9, map_reserve=4096)))",
         "log_core",
         "base_offset",
         id="a gap between segments",
     ),
     pytest.param(
-        "log.locked().__exit__()", "log_core", "PyThread_acquire_lock", id="a lock given back that nobody holds"
+        "log.core.locked().__exit__()", "log_core", "PyThread_acquire_lock", id="a lock given back that nobody holds"
     ),
     pytest.param(
-        "log.deferred_appends = -1; log.append(make_batch())",
+        "log.core.deferred_appends = -1; log.append(make_batch())",
         "log_core",
         "deferred_appends",
         id="fewer than no appends that wait",

@@ -48,11 +48,11 @@ def test_ends_and_out_of_range(written: tuple[LogHarness, PlainLog]) -> None:
     harness, model = written
     log = harness.open(recovery_point=model.end)
     log.delete_records(20)
-    assert log.read_copy(model.end, 100) == (READ_NOTHING, 0, b"")
-    assert log.read_copy(model.end + 1, 100) == (READ_REFUSED, 1, b"")
-    assert log.read_copy(19, 100) == (READ_REFUSED, 1, b"")
-    assert log.read_copy(-1, 100) == (READ_REFUSED, 1, b"")
-    assert log.read_copy(20, 100, upper_offset=20) == (READ_NOTHING, 0, b"")
+    assert log.core.read_copy(model.end, 100) == (READ_NOTHING, 0, b"")
+    assert log.core.read_copy(model.end + 1, 100) == (READ_REFUSED, 1, b"")
+    assert log.core.read_copy(19, 100) == (READ_REFUSED, 1, b"")
+    assert log.core.read_copy(-1, 100) == (READ_REFUSED, 1, b"")
+    assert log.core.read_copy(20, 100, upper_offset=20) == (READ_NOTHING, 0, b"")
 
 
 def test_upper_offset_ends_the_slice_before_it(written: tuple[LogHarness, PlainLog]) -> None:
@@ -61,7 +61,7 @@ def test_upper_offset_ends_the_slice_before_it(written: tuple[LogHarness, PlainL
     read_all(log)
     for _, upper, _ in model.batches[::5]:
         for offset in range(max(0, upper - 9), upper):
-            data = log.read_copy(offset, 1 << 20, upper_offset=upper)[2]
+            data = log.core.read_copy(offset, 1 << 20, upper_offset=upper)[2]
             assert data, f"{offset} below {upper}"
             assert list(split(data))[-1][1] <= upper
 
@@ -69,9 +69,9 @@ def test_upper_offset_ends_the_slice_before_it(written: tuple[LogHarness, PlainL
 def test_bytes_from_disk_are_checked_before_they_are_served(written: tuple[LogHarness, PlainLog]) -> None:
     harness, model = written
     log = harness.open(recovery_point=model.end)
-    assert log.read_copy(0, 100)[0] == READ_DEFER, "neither open nor checked: not on a thread that may not block"
+    assert log.core.read_copy(0, 100)[0] == READ_DEFER, "neither open nor checked: not on a thread that may not block"
     assert log.prepare_read(0, 100)
-    assert log.read_copy(0, 100)[0] == READ_FOUND
+    assert log.core.read_copy(0, 100)[0] == READ_FOUND
 
 
 def test_slice_outlives_the_deletion_of_its_segment(written: tuple[LogHarness, PlainLog]) -> None:
@@ -131,9 +131,9 @@ def test_segment_outgrows_its_map_while_a_reader_holds_the_old_one(tmp_path: Pat
     log.append(make_batch(1, value_size=10))
     _, piece = log.read_blocking(0, 100)
     assert piece is not None
-    log._set_numbers(
+    log.core.configure(
         **{
-            name: getattr(log, name)
+            name: getattr(log.core, name)
             for name in (
                 "segment_ms",
                 "roll_jitter_ms",

@@ -178,10 +178,12 @@ def test_batches_behind_a_later_answer_keep_their_order(gate, broker, connection
     with wire.Connection(broker.port) as other:
         assert produce(other, batch(producer_id=-1, epoch=-1, sequence=-1, transactional=False)).error == 0
     assert len(gate.waiting) == 1
-    wait_until(lambda: len((log_of(broker).admissions or {}).get(7, ())) == 4, WAIT_S, "the others to wait behind it")
+    wait_until(
+        lambda: len((log_of(broker).core.admissions or {}).get(7, ())) == 4, WAIT_S, "the others to wait behind it"
+    )
     gate.waiting[0].complete(0)
     assert [receive(connection) for _ in range(5)] == [(0, offset) for offset in range(1, 6)]
-    assert log_of(broker).admissions is None
+    assert log_of(broker).core.admissions is None
     assert produce(connection, batch(5)).base_offset == 6
 
 
@@ -206,7 +208,7 @@ def test_batch_that_comes_while_the_first_one_is_answered_stays_behind_those_tha
     gate.later = True
     send_next(0)
     send_next(1)
-    wait_until(lambda: len((log.admissions or {}).get(7, ())) == 1, WAIT_S, "the second to wait behind the first")
+    wait_until(lambda: len((log.core.admissions or {}).get(7, ())) == 1, WAIT_S, "the second to wait behind the first")
     gate.waiting[0].complete(0)
     assert answering.wait(WAIT_S)
     kept = deferred_bytes_now()
@@ -226,7 +228,7 @@ def test_each_batch_behind_a_refused_one_is_asked_about(gate, broker, connection
         wait_until(lambda: len(gate.waiting) == expected, WAIT_S, "the gate to be asked again")  # noqa: B023
         gate.waiting[-1].complete(ErrorCode.INVALID_TXN_STATE)
     assert [receive(connection) for _ in range(3)] == [(ErrorCode.INVALID_TXN_STATE, -1)] * 3
-    assert log_of(broker).admissions is None
+    assert log_of(broker).core.admissions is None
     assert log_of(broker).log_end_offset == 0
 
 
@@ -263,7 +265,7 @@ def test_client_that_leaves_before_the_answer_leaves_no_trace(gate, broker):
     wait_until(lambda: broker.connection_count == 0, WAIT_S, "the connection to be forgotten")
     gate.waiting[0].complete(0)
     wait_until(lambda: deferred_bytes_now() == 0, WAIT_S, "the batches to be appended")
-    assert log_of(broker).admissions is None
+    assert log_of(broker).core.admissions is None
 
 
 def test_memory_for_waiting_batches_is_bounded(gate, monkeypatch):
@@ -286,7 +288,7 @@ def test_memory_for_waiting_batches_is_bounded(gate, monkeypatch):
             assert receive(connection) == (0, 1)
             assert receive(connection) == (ErrorCode.REQUEST_TIMED_OUT, -1)
             assert receive(connection) == (ErrorCode.REQUEST_TIMED_OUT, -1)
-        assert log_of(broker).admissions is None
+        assert log_of(broker).core.admissions is None
 
 
 def test_many_producers_and_later_answers_at_once(gate, broker):
@@ -319,7 +321,7 @@ def test_many_producers_and_later_answers_at_once(gate, broker):
     answering.join()
     assert results == [0] * 800
     assert len(gate.asked) == 80
-    assert log_of(broker).admissions is None
+    assert log_of(broker).core.admissions is None
     assert log_of(broker).last_stable_offset == 0
 
 
@@ -340,14 +342,14 @@ def test_parts_that_are_asked_about_at_once_take_only_their_own_answers(gate, br
 
     gate.admit = admit
     for log in (first, second):
-        log.deferred_appends += 1  # as if the pool had something of both, so that both go there
+        log.core.deferred_appends += 1  # as if the pool had something of both, so that both go there
     try:
         parts = [(0, batch(3)), (1, batch(0))]
         connection.send(wire.PRODUCE, 7, wire.produce_body("t", parts, version=7, acks=1, transactional_id="job"))
         _, body = connection.receive()
     finally:
         for log in (first, second):
-            log.deferred_appends -= 1
+            log.core.deferred_appends -= 1
     assert [part.error for part in wire.parse_produce(body, 7)] == [0, 0]
 
 
@@ -442,7 +444,7 @@ def test_last_stable_offset_is_right_in_the_first_answer_after_a_restart(gate, b
 
 
 def test_fetch_of_a_log_whose_producers_cannot_be_loaded_is_an_error(gate, broker, connection, monkeypatch):
-    monkeypatch.setattr(PartitionLog, "_load_producers_locked", lambda _log: False)
+    monkeypatch.setattr(PartitionLog, "load_producers_locked", lambda _log: False)
     answer = connection.fetch("t", 2, 0, max_wait_ms=60_000)
     assert (answer.error, answer.high_watermark) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
     monkeypatch.undo()
