@@ -4,7 +4,7 @@ from cpython.pythread cimport PyThread_type_lock
 from libc.stdint cimport int16_t, int32_t, int64_t
 
 from kafkalite._native.log.producers cimport Marker, ProducerTable
-from kafkalite._native.log.record_format cimport ItemInfo, RecordFormat
+from kafkalite._native.log.record_format cimport ItemInfo, RecordFormat, RecordsVerdict
 from kafkalite._native.log.segment cimport ReadResult, Segment
 
 # What became of an append, for Python too.
@@ -91,6 +91,8 @@ cdef class LogCore:
                            int origin) except? -32000
     cdef int _check_records(self, unsigned char* batch, ItemInfo* info, bint may_block, int64_t now_ms,
                             AppendResult* out) except -1
+    cdef int _check_compressed(self, const unsigned char* batch, const ItemInfo* info, int64_t timestamp_min,
+                               int64_t timestamp_max, RecordsVerdict* out) except -1
     cdef int _append_recoded(self, unsigned char* batch, ItemInfo* info, int64_t now_ms, AppendResult* out,
                              int origin, int64_t admitted) except -1
     cdef int _append_locked(self, unsigned char* batch, ItemInfo* info, bint may_block, int64_t now_ms,

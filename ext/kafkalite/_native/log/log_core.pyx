@@ -260,7 +260,7 @@ cdef class LogCore:
                 self.lock_release()
         if outcome == APPEND_DONE or outcome == APPEND_DUPLICATE:
             out.log_start_offset = self.log_start_offset
-            if outcome == APPEND_DONE:
+            if outcome == APPEND_DONE and self.listeners:
                 self.notify(info.size)
             if out.flush_due:
                 self.owner.flush_due(out.end_offset)
@@ -292,6 +292,7 @@ cdef class LogCore:
         """The checks that may need a look at records, APPEND_DONE when they pass; header and checksum are known to be
         right."""
         cdef RecordsVerdict verdict
+        cdef RecordFormat format
         cdef int64_t timestamp_min = INT64_MIN
         cdef int64_t timestamp_max = INT64_MAX
         cdef bint key_required = self.compacted
@@ -309,11 +310,7 @@ cdef class LogCore:
         if info.attributes & CODEC_MASK:
             if not may_block:
                 return APPEND_DEFER
-            error, index, max_timestamp = self.owner.check_compressed(
-                <bytes>batch[:info.size], key_required, timestamp_min, timestamp_max)
-            verdict.error = error
-            verdict.bad_index = index
-            verdict.max_timestamp = max_timestamp
+            self._check_compressed(batch, info, timestamp_min, timestamp_max, &verdict)
         elif info.size >= CRC_WITHOUT_GIL_MIN:
             with nogil:
                 format.check_records(batch, info, key_required, timestamp_min, timestamp_max, &verdict)
@@ -327,6 +324,15 @@ cdef class LogCore:
         if verdict.max_timestamp != info.max_timestamp and not stamped:
             format.correct_timestamp(batch, info, verdict.max_timestamp)
         return APPEND_DONE
+
+    cdef int _check_compressed(self, const unsigned char* batch, const ItemInfo* info, int64_t timestamp_min,
+                               int64_t timestamp_max, RecordsVerdict* out) except -1:
+        error, index, max_timestamp = self.owner.check_compressed(
+            <bytes>batch[:info.size], self.compacted, timestamp_min, timestamp_max)
+        out.error = error
+        out.bad_index = index
+        out.max_timestamp = max_timestamp
+        return 0
 
     cdef int _append_recoded(self, unsigned char* batch, ItemInfo* info, int64_t now_ms, AppendResult* out,
                              int origin, int64_t admitted) except -1:

@@ -74,6 +74,7 @@ cdef class Segment:
     cdef int pin(self) except -1            # opens when closed: may block
     cdef bint try_pin(self) noexcept        # False when closed, or when the map does not reach `size`
     cdef int unpin(self) except -1
+    cdef int _end_pins(self) except -1
     cdef inline bint has_fault(self) noexcept nogil:
         return fault_raised(&self.fault)
     cdef int check_read(self) except -1     # after the last byte was read: SegmentUnreadable

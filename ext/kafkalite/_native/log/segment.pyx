@@ -248,12 +248,18 @@ cdef class Segment:
         kl_assert(self.fd >= 0)
         assert self.pins > 0, "unpin without pin"
         self.pins -= 1
-        if self.pins == 0 and self.retired is not None:
+        if self.pins == 0 and (self.retired is not None or self.deleted):
+            self._end_pins()
+        return 0
+
+    cdef int _end_pins(self) except -1:
+        """What has waited for the last pin: maps that the segment has outgrown go, and a deleted segment is closed."""
+        if self.retired is not None:
             for address, size, watch in self.retired:
                 forget_map(watch)
                 c_munmap(<void*><size_t>address, <size_t>size)
             self.retired = None
-        if self.pins == 0 and self.deleted:
+        if self.deleted:
             self._close()
         return 0
 

@@ -44,7 +44,7 @@ cdef class ProduceServer:
     cdef bint flush_on_acks_all
     cdef object gate                # admits transactions; None: there are none
     cdef PendingProduce pending
-    cdef dict faults                # index of a part → its RecordFaults; None as long as no record is bad
+    cdef dict faults                # index of a part of the latest request → its RecordFaults; None: no record is bad
     # Of the request being served:
     cdef AccessView access          # what its client may do; None: everything
     cdef double now                 # monotonic seconds
@@ -59,6 +59,7 @@ cdef class ProduceServer:
     cdef int serve(self, int16_t version, int32_t correlation_id, unsigned char* body, Py_ssize_t size) except -1
     cdef int parse(self, int16_t version, unsigned char* body, Py_ssize_t size, int16_t* acks) except -1
     cdef ProducePart* next_part(self) except NULL
+    cdef int park(self, PendingProduce pending) except -1
     cdef LogCore append_part(self, ProducePart* part, int16_t version, bint acks_valid)
     cdef bint allows(self, ProducePart* part, Topic topic, bint by_id) except -1
     cdef int give_up(self, ProducePart* part) except -1

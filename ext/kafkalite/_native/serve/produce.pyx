@@ -176,7 +176,6 @@ cdef class ProduceServer:
         cdef PendingProduce pending = None
         cdef bint failed = False
         cdef bint flush
-        cdef dict faults
         if not self.parse(version, body, size, &acks):
             return MALFORMED
         if self.transactional and not self.prepare_ask(version):
@@ -188,10 +187,7 @@ cdef class ProduceServer:
             part = &self.parts[i]
             if part.parts_of_topic == 0:
                 continue
-            part.result.base_offset = -1
-            part.result.append_time_ms = -1
-            part.result.record_error_index = -1
-            part.result.log_start_offset = -1
+            part.result.record_error_index = -1     # the rest is the append's, and not looked at where there was none
             log = None
             part.state = DONE
             if self.transactional and self.ask is None:
@@ -218,20 +214,24 @@ cdef class ProduceServer:
             pending.version = version
             pending.correlation_id = correlation_id
             pending.acks = acks
-            pending.ask = self.ask if self.transactional else None
-            faults, self.faults = self.faults, None
-            for i in range(self.part_count):
-                if pending.parts[i] is None:
-                    pending.parts[i] = self.pending_part(&self.parts[i], None, False)
-                    if faults is not None:
-                        (<PendingPart>pending.parts[i]).faults = faults.get(i)
-            self.pending = pending
+            self.park(pending)
             return PARKED
         if acks == 0:
-            self.faults = None
             return MALFORMED if failed else NO_ANSWER
         self.encode(version, correlation_id)
         return SERVED
+
+    cdef int park(self, PendingProduce pending) except -1:
+        """Completes a request that waits by its parts that do not."""
+        cdef int32_t i
+        pending.ask = self.ask if self.transactional else None
+        for i in range(self.part_count):
+            if pending.parts[i] is None:
+                pending.parts[i] = self.pending_part(&self.parts[i], None, False)
+                if self.faults is not None:
+                    (<PendingPart>pending.parts[i]).faults = self.faults.get(i)
+        self.pending = pending
+        return 0
 
     cdef LogCore append_part(self, ProducePart* part, int16_t version, bint acks_valid):
         """Appends one partition's batch, which sets its error and result, or what it waits for; the log, where it came
@@ -364,9 +364,11 @@ cdef class ProduceServer:
         cdef OutBuffer out = self.out
         cdef int32_t i
         cdef Py_ssize_t start = begin_response(out, version, correlation_id, self.topic_count)
+        cdef RecordFaults faults = None
         for i in range(self.part_count):
-            encode_part(out, version, &self.parts[i], i == 0, None if self.faults is None else self.faults.get(i))
-        self.faults = None
+            if self.faults is not None:
+                faults = self.faults.get(i)
+            encode_part(out, version, &self.parts[i], i == 0, faults)
         return end_response(out, version, start, self.part_count)
 
 
