@@ -73,6 +73,8 @@ struct stack_st_X509;
     X(void, SSL_set_accept_state, (SSL *)) \
     X(int, SSL_do_handshake, (SSL *)) \
     X(int, SSL_read_ex, (SSL *, void *, size_t, size_t *)) \
+    X(long, SSL_ctrl, (SSL *, int, long, void *)) \
+    X(int, SSL_free_buffers, (SSL *)) \
     X(int, SSL_write_ex, (SSL *, const void *, size_t, size_t *)) \
     X(int, SSL_get_error, (const SSL *, int)) \
     X(int, SSL_shutdown, (SSL *)) \
@@ -151,6 +153,7 @@ enum {
     KL_VERIFY_FAIL_IF_NO_PEER_CERT = 2,
     KL_CTRL_MODE = 33,
     KL_CTRL_SESS_CACHE_MODE = 44,
+    KL_CTRL_CLEAR_MODE = 78,
     KL_CTRL_MAX_CERT_LIST = 51,
     KL_CTRL_CHAIN_CERT = 89,
     KL_CTRL_MIN_PROTO_VERSION = 123,

@@ -65,6 +65,8 @@ cdef extern from "libssl.h" nogil:
         void (*SSL_set_accept_state)(SSL*) noexcept nogil
         int (*SSL_do_handshake)(SSL*) noexcept nogil
         int (*SSL_read_ex)(SSL*, void*, size_t, size_t*) noexcept nogil
+        long (*SSL_ctrl)(SSL*, int, long, void*) noexcept nogil
+        int (*SSL_free_buffers)(SSL*) noexcept nogil
         int (*SSL_write_ex)(SSL*, const void*, size_t, size_t*) noexcept nogil
         int (*SSL_get_error)(SSL*, int) noexcept nogil
         int (*SSL_shutdown)(SSL*) noexcept nogil
@@ -135,6 +137,7 @@ cdef extern from "libssl.h" nogil:
         KL_VERIFY_FAIL_IF_NO_PEER_CERT
         KL_CTRL_MODE
         KL_CTRL_SESS_CACHE_MODE
+        KL_CTRL_CLEAR_MODE
         KL_CTRL_MAX_CERT_LIST
         KL_CTRL_CHAIN_CERT
         KL_CTRL_MIN_PROTO_VERSION

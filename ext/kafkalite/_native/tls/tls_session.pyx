@@ -22,8 +22,8 @@ from libc.string cimport memcmp, memcpy, memmove
 
 from kafkalite._native.tls.libssl cimport (
     BIO, BIO_METHOD, KL_BIO_CTRL_FLUSH, KL_BIO_FLAGS_READ, KL_BIO_FLAGS_RWS, KL_BIO_FLAGS_SHOULD_RETRY,
-    KL_BIO_TYPE_SOURCE_SINK, KL_ERROR_WANT_READ, KL_ERROR_ZERO_RETURN, KL_KEY_UPDATE_NOT_REQUESTED, KL_TLS1_3, X509,
-    kl_libssl,
+    KL_BIO_TYPE_SOURCE_SINK, KL_CTRL_CLEAR_MODE, KL_CTRL_MODE, KL_ERROR_WANT_READ, KL_ERROR_ZERO_RETURN,
+    KL_KEY_UPDATE_NOT_REQUESTED, KL_MODE_RELEASE_BUFFERS, KL_TLS1_3, X509, kl_libssl,
 )
 from kafkalite._native.tls.tls_context cimport TlsContext, subject_of, tls_error, tls_library
 
@@ -187,11 +187,15 @@ cdef class TlsSession:
         if not self.established and not self.handshake():
             return 0
         with nogil:
+            # What libssl receives into is kept from record to record, and given back when all are read.
+            ssl_library.SSL_ctrl(self.ssl, KL_CTRL_CLEAR_MODE, KL_MODE_RELEASE_BUFFERS, NULL)
             while done < <size_t>room:
                 if not ssl_library.SSL_read_ex(self.ssl, target + done, <size_t>room - done, &taken):
                     code = ssl_library.SSL_get_error(self.ssl, 0)
                     break
                 done += taken
+            ssl_library.SSL_ctrl(self.ssl, KL_CTRL_MODE, KL_MODE_RELEASE_BUFFERS, NULL)
+            ssl_library.SSL_free_buffers(self.ssl)
         self.barren = max(<int64_t>0, self.barren - <int64_t>done * DATA_WORTH)
         if code == KL_ERROR_ZERO_RETURN:
             self.ended = True
