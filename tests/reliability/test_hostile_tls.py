@@ -147,6 +147,32 @@ def test_records_of_one_byte_are_served_and_empty_ones_are_not_for_ever(tls: Tls
         assert answered(sock) == 5
 
 
+def received(tls: TlsBroker) -> int:
+    """Bytes that all workers have received."""
+    return sum(worker.io.bytes_in for worker in tls.broker._workers)
+
+
+@pytest.mark.parametrize("cut", [5, 9, 17_000, 60_000, 183_000, 202_010])
+@pytest.mark.parametrize("piece", [701, 16_384])
+def test_large_request_that_comes_in_pieces_is_served_and_so_is_what_follows(
+    tls: TlsBroker, cut: int, piece: int
+) -> None:
+    """The worker does not wake for every record of a large request: what it waits for has to come."""
+    names = [b"n%0199d" % i for i in range(1000)]
+    body = struct.pack(">hhihi", 3, 1, 1, 0, len(names)) + b"".join(struct.pack(">h", 200) + name for name in names)
+    request = struct.pack(">i", len(body)) + body
+    with tls.secure() as sock:
+        before = received(tls)
+        for at in range(0, cut, piece):
+            sock.sendall(request[at : min(at + piece, cut)])
+        wait_until(lambda: received(tls) > before, 60, "the worker to know how long it is")
+        for at in range(cut, len(request), piece):
+            sock.sendall(request[at : at + piece])
+        assert answered(sock) == 1
+        sock.sendall(api_versions(2))
+        assert answered(sock) == 2
+
+
 @pytest.mark.parametrize(
     ("versions", "served"),
     [((ssl.TLSVersion.TLSv1_2,) * 2, "TLSv1.2"), ((ssl.TLSVersion.TLSv1_3,) * 2, "TLSv1.3")],

@@ -99,10 +99,12 @@ cdef class Connection:
     cdef TlsSession tls                     # None on a listener without TLS
     cdef bint failed                        # it waits for its close, and is neither read nor served
     cdef bint awaited                       # it is one of `handshake_count`
+    cdef int low_water                      # of the socket: fewer bytes do not wake the worker
     cdef Py_ssize_t room_min                # of what is received into `pending`
 
     cdef AccessView access(self)
     cdef int on_readable(self) except -1
+    cdef int set_low_water(self) except -1
     cdef int serve_received(self, Py_ssize_t size) except -1
     cdef int note_pace(self, Py_ssize_t received) except -1
     cdef Py_ssize_t receive_some(self, unsigned char* target, Py_ssize_t size) except -2

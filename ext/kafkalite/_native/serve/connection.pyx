@@ -50,8 +50,11 @@ cdef object logger = logging.getLogger("kafkalite.net")
 cdef extern from "<sys/socket.h>" nogil:
     ssize_t send(int fd, const void* buf, size_t size, int flags)
     ssize_t recv(int fd, void* buf, size_t size, int flags)
+    int setsockopt(int fd, int level, int option, const void* value, unsigned int size)
     enum: MSG_NOSIGNAL
     enum: MSG_DONTWAIT
+    enum: SOL_SOCKET
+    enum: SO_RCVLOWAT
 
 cdef extern from "<sched.h>" nogil:
     int sched_yield()
@@ -80,6 +83,8 @@ cdef enum:
     FRONT_SIZE_MAX = 32768              # the start of a frame that is copied so as to be read on in the worker's buffer
     GATHER_SIZE_MAX = 16384             # ready answers up to this size are joined into one send
     TURN_BYTES_MAX = 4194304            # one connection's share of a loop turn, in either direction
+    LOW_WATER_MIN = 16384               # less is not worth a system call
+    LOW_WATER_MAX = 131072
     TIMERS_PURGE_MIN = 256
     HANDSHAKE_STEPS_MAX = 8             # in a loop turn: the rest wait, and everybody else is served in between
 
@@ -264,6 +269,7 @@ cdef class Connection:
         """From the first byte on, TLS is spoken. The listener is asked who the client is when the handshake is done."""
         self.tls = TlsSession(context, self.io.tls)
         self.room_min = 4 * TLS_HELD_MAX
+        self.low_water = 1
         self.io.begin_handshake(self)
 
     def __repr__(self):
@@ -372,7 +378,26 @@ cdef class Connection:
             if n < capacity:
                 break
         self.settle()
+        if self.tls is not None:
+            self.set_low_water()
         return self.note_pace(total)
+
+    cdef int set_low_water(self) except -1:
+        """Lets the selector sleep until most of a large cut frame has come (SO_RCVLOWAT).
+
+        Clients send what they seal record by record, and each would wake the worker. What is missing comes in at least
+        as many sealed bytes, but for those that libssl holds already.
+        """
+        cdef Py_ssize_t missing = 0
+        cdef int wanted = 1
+        if self.pending_size >= 4 and not self.closed:
+            missing = 4 + load_i32(self.pending) - self.pending_size - TLS_HELD_MAX
+            if missing >= LOW_WATER_MIN:
+                wanted = <int>min(missing, <Py_ssize_t>LOW_WATER_MAX)
+        if wanted != self.low_water:
+            self.low_water = wanted
+            setsockopt(self.fd, SOL_SOCKET, SO_RCVLOWAT, &self.low_water, sizeof(int))
+        return 0
 
     cdef int serve_received(self, Py_ssize_t size) except -1:
         """Serves what lies in the worker's receive buffer; a cut frame moves to the connection's own."""
