@@ -94,7 +94,7 @@ def make(logs: LogsToCut, links: str) -> None:
         part.link()
     with contextlib.ExitStack() as locks:
         for part in parts:
-            locks.enter_context(part.log.locked())
+            locks.enter_context(part.log.core.locked())
         journal_size = logs.journal_size()
         for part in parts:
             part.note_locked()
@@ -128,7 +128,7 @@ class LinkedLog:
         """Links what there is now, so that little is left to do at the moment itself. OSError for the target's."""
         disk.make_directories(self._directory, file_ops.DIRECTORY_MODE)
         try:
-            with self.log.locked():
+            with self.log.core.locked():
                 self._link_segments()
                 self._link_derived()
         except OSError as error:
