@@ -21,6 +21,7 @@ import errno
 import fcntl
 import json
 import os
+import secrets
 import shutil
 import time
 from dataclasses import dataclass, field
@@ -164,10 +165,12 @@ def _running(source: str) -> Iterator[Plan]:
     """The links that the broker has made, as long as the block runs."""
     request = f"{source}/{files.BACKUP_REQUEST_NAME}"
     links = f"{source}/{files.BACKUP_LINKS_NAME}"
-    fd = _hold_request(source, request)
+    name = secrets.token_hex(16)
+    fd = _hold_request(source, request, name)
+    path = cut.cut_path(links, name)
     try:
-        _await_cut(source, fd, f"{links}/{cut.CUT_NAME}")
-        with open(f"{links}/{cut.CUT_NAME}", encoding="utf-8") as file:
+        _await_cut(source, fd, path)
+        with open(path, encoding="utf-8") as file:
             yield _cut_plan(source, links, json.load(file))
     finally:
         files.remove_tree(links)
@@ -175,8 +178,8 @@ def _running(source: str) -> Iterator[Plan]:
         os.close(fd)
 
 
-def _hold_request(source: str, request: str) -> int:
-    """Makes the file that asks the broker, this process's own as long as the descriptor is open."""
+def _hold_request(source: str, request: str, name: str) -> int:
+    """Makes the file that asks the broker, this process's own as long as the descriptor is open; it says the name."""
     owner = os.stat(source)
     while True:
         fd = os.open(request, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, file_ops.FILE_MODE)
@@ -191,6 +194,8 @@ def _hold_request(source: str, request: str) -> int:
             os.close(fd)
             raise
         if os.fstat(fd).st_nlink:
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, name.encode(), 0)
             return fd
         os.close(fd)  # the broker took it for an abandoned one
 

@@ -1,9 +1,9 @@
 """A cut through all logs at one moment, for a backup while the broker runs.
 
     kafkalite backup                           the housekeeper
-    makes `backup.request`, holds it    ─▶     sees it ▸ links every file of every log into `.backup/`
+    holds `backup.request` with a name  ─▶     sees it ▸ links every file of every log into `.backup/`
                                                ▸ takes all locks: ends of all logs and of the journal, at one moment
-    reads the links at its leisure      ◀─     `.backup/cut.json`, the last file
+    reads the links at its leisure      ◀─     `.backup/NAME.json`, the last file
     removes both, lets go
 
 One moment, since logs tell of each other: an offset that is committed has its record, a marker its Prepare, a
@@ -13,6 +13,9 @@ treats it as such.
 A link keeps a file that retention, compaction or the deletion of a topic takes away meanwhile. Under a log's lock all
 its segments have their files, by the names that they know; the manager's lock, held all along, keeps topics from coming
 and going. What is derived (indexes, snapshots) is linked before the moment, or cut back by the start.
+
+Every request has a name of its own: the broker may look while the one before is being removed, and make a cut that
+nobody waits for, which would be an old one for whoever comes next.
 
 Whoever may write into the data directory may ask: there is no other way to. A request that nobody holds any more, its
 process having ended, is removed with what was made for it. The broker refuses by removing the request.
@@ -26,6 +29,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kafkalite._native.base import file_ops
@@ -40,7 +44,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-CUT_NAME: Final = "cut.json"
+REQUEST_NAME: Final = re.compile(r"[0-9a-f]{32}")
+"""What a request says."""
 FORMAT: Final = 1
 DERIVED_SUFFIXES: Final = (*files.COMPANION_SUFFIXES, files.SNAPSHOT_SUFFIX, files.PRODUCERS_SUFFIX)
 LISTINGS_MAX: Final = 3
@@ -61,8 +66,16 @@ class LogsToCut(Protocol):
         """Bytes of the journal that hold."""
 
 
-def look(directory: str, make: Callable[[str], None]) -> None:
-    """Serves a request if there is one: `make` is given the directory for the links. One stat where there is none."""
+def cut_path(links: str, name: str) -> str:
+    """The file that ends the cut for the request of this name."""
+    return f"{links}/{name}.json"
+
+
+def look(directory: str, make: Callable[[str, str], None]) -> None:
+    """Serves a request if there is one: `make` is given the directory for the links and the path of the cut itself.
+
+    One stat where there is none.
+    """
     request = f"{directory}/{files.BACKUP_REQUEST_NAME}"
     if not disk.exists(request):
         return
@@ -72,10 +85,11 @@ def look(directory: str, make: Callable[[str], None]) -> None:
             files.remove_tree(links)
             file_ops.unlink(request, missing_ok=True)
             return
-        if disk.exists(f"{links}/{CUT_NAME}"):
-            return
+        name = (files.read_bytes(request) or b"").decode("ascii", "replace")
+        if REQUEST_NAME.fullmatch(name) is None or disk.exists(cut_path(links, name)):
+            return  # its name is yet to be written, or all is done
         files.remove_tree(links)
-        make(links)
+        make(links, cut_path(links, name))
     except OSError as error:
         logger.error("no backup can be made", extra=fields(reason=str(error)))  # noqa: TRY400
         with contextlib.suppress(OSError):
@@ -84,8 +98,8 @@ def look(directory: str, make: Callable[[str], None]) -> None:
             file_ops.unlink(request, missing_ok=True)
 
 
-def make(logs: LogsToCut, links: str) -> None:
-    """Makes the links and writes down the ends. OSError."""
+def make(logs: LogsToCut, links: str, path: str) -> None:
+    """Makes the links in a directory and writes the ends into the file that is waited for. OSError."""
     disk.make_directories(links, file_ops.DIRECTORY_MODE)
     cleaner_path = f"{logs.directory}/{files.CLEANER_OFFSETS_NAME}"
     cleaned_before = checkpoints.read_offsets(cleaner_path) or {}
@@ -106,7 +120,7 @@ def make(logs: LogsToCut, links: str) -> None:
         "cleaned": [[*key, cleaned_before.get(key, 0)] for key in cleaned],
         "logs": [part.to_json() for part in parts],
     }
-    files.write_atomically(f"{links}/{CUT_NAME}", json.dumps(found).encode(), durable=False)
+    files.write_atomically(path, json.dumps(found).encode(), durable=False)
     logger.info("a backup begins", extra=fields(partitions=len(parts), journal_size=journal_size))
 
 

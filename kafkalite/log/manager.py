@@ -206,9 +206,9 @@ class LogManager:
     def serve_backup(self) -> None:
         """Makes the cut for a backup that was asked for (kafkalite.log.cut). May block."""
 
-        def make(links: str) -> None:
+        def make(links: str, path: str) -> None:
             with self._lock:
-                cut.make(self, links)
+                cut.make(self, links, path)
 
         cut.look(self.directory, make)
 

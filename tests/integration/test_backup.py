@@ -54,6 +54,10 @@ def values(broker: Broker, topic: str = "things") -> list[bytes]:
     return found
 
 
+NAME = "0123456789abcdef" * 2
+"""Of a request."""
+
+
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[Path]:
     """Of a broker that stopped cleanly."""
@@ -208,6 +212,27 @@ def test_a_second_one_at_a_time_is_refused(tmp_path: Path) -> None:
         broker.stop()
 
 
+def test_a_cut_that_was_made_for_another_request_is_made_anew(tmp_path: Path) -> None:
+    """A broker that looks while a backup removes its links makes them once more, for nobody."""
+    broker = started(tmp_path / "data")
+    try:
+        fill(broker)
+        request, links = tmp_path / "data" / "backup.request", tmp_path / "data" / ".backup"
+        with request.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.write(NAME)
+            file.flush()
+            wait_until((links / f"{NAME}.json").exists, 60, "the links")
+            later = NAME[::-1]
+            file.seek(0)
+            file.write(later)
+            file.flush()
+            wait_until((links / f"{later}.json").exists, 60, "the links of the later one")
+            assert not (links / f"{NAME}.json").exists()
+    finally:
+        broker.stop()
+
+
 def test_links_of_one_that_was_killed_go(tmp_path: Path) -> None:
     broker = started(tmp_path / "data")
     try:
@@ -215,7 +240,9 @@ def test_links_of_one_that_was_killed_go(tmp_path: Path) -> None:
         request = tmp_path / "data" / "backup.request"
         with request.open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            wait_until((tmp_path / "data" / ".backup" / "cut.json").exists, 60, "the links")
+            file.write(NAME)
+            file.flush()
+            wait_until((tmp_path / "data" / ".backup" / f"{NAME}.json").exists, 60, "the links")
         wait_until(lambda: not request.exists(), 60, "the broker to notice")
         assert not (tmp_path / "data" / ".backup").exists()
     finally:
