@@ -84,7 +84,11 @@ class ClassicMemberMetadata:
 
 @dataclass(slots=True, kw_only=True)
 class MemberValue:
-    """Kind 5. Timeout in ms."""
+    """Kind 5. Timeout in ms.
+
+    As in Kafka's schema the classic metadata is empty by default, not null; so null is written, and one that has no
+    protocols, or was not written, stands for null too.
+    """
 
     instance_id: str | None = None
     rack_id: str | None = None
@@ -94,7 +98,7 @@ class MemberValue:
     subscribed_topic_regex: str | None = None
     rebalance_timeout_ms: int = -1
     server_assignor: str | None = None
-    classic_member_metadata: ClassicMemberMetadata | None = None
+    classic_member_metadata: ClassicMemberMetadata | None = field(default_factory=ClassicMemberMetadata)
 
     FIELDS: ClassVar[FieldTable] = (
         ("instance_id", "string", "0+", "0+"),

@@ -88,6 +88,8 @@ class ConsumerReplay:
 
 def _identified(member: ConsumerMember, value: stored.MemberValue) -> ConsumerMember:
     classic = value.classic_member_metadata
+    if classic is not None and not classic.supported_protocols:
+        classic = None
     return replace(
         member,
         instance_id=value.instance_id,

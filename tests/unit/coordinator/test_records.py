@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalite._native.wire.codec import CodecError
-from kafkalite.coordinator import records
+from kafkalite.coordinator import consumer_records, records
+from kafkalite.coordinator.consumer_replay import ConsumerReplay
 from kafkalite.coordinator.members import subscribed_topics
 from kafkalite.coordinator.state_log import java_hash, partition_of
 from kafkalite.model import ZERO_UUID
@@ -96,6 +97,34 @@ def _reference(text):
     for unit in struct.unpack(f">{len(text.encode('utf-16-be')) // 2}H", text.encode("utf-16-be")):
         value = (value * 31 + unit) % (1 << 32)
     return value - (1 << 32) if value >= 1 << 31 else value
+
+
+CLASSIC = consumer_records.ClassicMemberMetadata(
+    session_timeout_ms=9, supported_protocols=[consumer_records.ClassicProtocol(name="r", metadata=b"m")]
+)
+MEMBER = b"\x00\x00" + b"\x00\x00\x02c\x02h\x01\x01\xff\xff\xff\xff\x00"
+
+
+@pytest.mark.parametrize(
+    ("classic", "tag"),
+    [(None, b"\x01\x00"), (CLASSIC, b"\x0c\x01\x00\x00\x00\x09\x02\x02r\x02m\x00\x00")],
+    ids=["newer", "classic"],
+)
+def test_member_says_in_a_tag_which_protocol_it_speaks_as_kafka_writes_it(classic, tag):
+    value = consumer_records.MemberValue(
+        client_id="c", client_host="h", subscribed_topic_regex="", classic_member_metadata=classic
+    )
+    _, data = consumer_records.record("g", "m", value)
+    assert data == MEMBER + b"\x01\x00" + tag
+    assert consumer_records.read_value(consumer_records.MEMBER, data) == value
+
+
+def test_member_that_says_nothing_of_its_protocol_speaks_the_newer_one():
+    key, _ = consumer_records.record("g", "m", consumer_records.MemberValue())
+    replay = ConsumerReplay()
+    replay.take(consumer_records.MEMBER, key, MEMBER + b"\x00")
+    member = replay.finish()["g"].members["m"]
+    assert (member.client_id, member.classic) == ("c", None)
 
 
 def test_partition_of_a_group_is_never_negative():

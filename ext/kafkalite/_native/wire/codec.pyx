@@ -11,7 +11,8 @@ is bounded by the schema, which has no recursion. Unknown tags are skipped; inva
 and strings beyond 32767 bytes are errors, and so are bytes behind the last field, unless the caller expects some.
 
 Fields that a version lacks get the schema's default when reading and are dropped when writing. A tagged field that
-equals its default is never written: old librdkafka cannot skip tags it does not know.
+equals its default is never written: old librdkafka cannot skip tags it does not know. A struct that may be null has a
+byte before it that says whether it is: below zero if it is; in a tag, as Kafka writes it, zero.
 
 Threads: a Program is immutable once built; everything a call needs is on its stack. The GIL is held throughout.
 """
@@ -200,7 +201,7 @@ cdef class Program:
             elif self.flexible and covers(tag_versions, self.version):
                 tagged.append((int(number), op))
             else:
-                present.append((0, op))
+                present.append((-1, op))
         tagged.sort(key=lambda item: item[0])
         return present, tagged, absent
 
@@ -357,10 +358,12 @@ cdef class Program:
         return 0
 
     cdef object read_value(self, Reader* r, Op* op):
+        cdef int8_t mark
         if op.is_array:
             return self.read_array(r, op)
         if op.kind == STRUCT and op.nullable:
-            if read_i8(&r.cursor) < 0:
+            mark = read_i8(&r.cursor)
+            if mark < 0 or (mark == 0 and op.tag >= 0 and r.cursor.status == OK):
                 return None
             if r.cursor.status != OK:
                 raise self.fail(r, op)
@@ -543,7 +546,7 @@ cdef class Program:
             return self.write_array(w, op, value)
         if op.kind == STRUCT and op.nullable:
             if value == Py_None:
-                return put_i8(w, -1)
+                return put_i8(w, -1 if op.tag < 0 else 0)       # in a tag Kafka writes the mark as an unsigned varint
             put_i8(w, 1)
         return self.write_one(w, op, value)
 
