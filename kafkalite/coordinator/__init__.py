@@ -6,6 +6,8 @@
     members       what a group knows of one member
     consumer_group        ConsumerGroup: one group of the newer protocol (KIP-848)
     consumer_turns        how requests and timeouts change such a group: turn by turn, each one write
+    classic_members       members of such a group that speak the classic protocol
+    conversion            what a group of one kind is as one of the other
     consumer_state        what such a group is, and a member's next step towards its target
     consumer_records      its records, in Kafka's schemas
     consumer_replay       groups out of those records

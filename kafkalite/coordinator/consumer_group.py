@@ -16,11 +16,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kafkalite import chance
-from kafkalite.coordinator import consumer_records as stored
 from kafkalite.coordinator import topic_regex
 from kafkalite.coordinator.base import CONSUMER_PROTOCOL
+from kafkalite.coordinator.classic_members import ClassicMembers
 from kafkalite.coordinator.consumer_state import AWAY_EPOCH, ConsumerMember, ConsumerState, MemberState, contains
-from kafkalite.coordinator.consumer_turns import Move, Recognised, Turns
+from kafkalite.coordinator.consumer_turns import Move, Recognised
+from kafkalite.coordinator.conversion import creation_records, erasing_records
 from kafkalite.deferred import Deferred
 from kafkalite.errors import (
     ErrorCode,
@@ -40,11 +41,12 @@ from kafkalite.protocol.messages.consumer_group_heartbeat import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from kafkalite.coordinator.assignors import Assignment
     from kafkalite.coordinator.base import Environment, GroupBase
     from kafkalite.coordinator.consumer_turns import ConsumerEnvironment, Describes
+    from kafkalite.coordinator.group import Group
     from kafkalite.coordinator.offsets import Committed
     from kafkalite.coordinator.records import Record
     from kafkalite.coordinator.timers import Timer
@@ -63,7 +65,7 @@ class HeartbeatCaller:
     describes: Describes | None = None
 
 
-class ConsumerGroup(Turns):
+class ConsumerGroup(ClassicMembers):
     """One group of the newer protocol and its committed offsets."""
 
     kind: ClassVar[str] = "consumer"
@@ -120,13 +122,13 @@ class ConsumerGroup(Turns):
     def commit_error_locked(
         self,
         member_id: str,
-        instance_id: str | None,  # noqa: ARG002 - the member id says who it is
+        instance_id: str | None,
         generation: int,
         version: int = 9,
         *,
         transactional: bool = False,
     ) -> int:
-        """Why these may not commit now, 0 when they may: the epoch has to be the member's own.
+        """Why these may not commit now, 0 when they may: the epoch has to be the member's own, or the generation.
 
         Without epoch it is an administrator or a consumer outside the protocol: fine as long as nobody is in the group.
         """
@@ -134,15 +136,18 @@ class ConsumerGroup(Turns):
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if generation < 0 and not self._staged.members:
             return 0
+        if transactional and generation < 0 and not member_id and instance_id is None:
+            return 0
         member = self._staged.members.get(member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if version < COMMIT_VERSION_MIN and not transactional:
+        classic = member.classic is not None
+        if version < COMMIT_VERSION_MIN and not transactional and not classic:
             return ErrorCode.UNSUPPORTED_VERSION
         if generation == member.epoch:
             return 0
         # Transactional producers know the older code alone, and would take the other for fatal.
-        return ErrorCode.ILLEGAL_GENERATION if transactional else ErrorCode.STALE_MEMBER_EPOCH
+        return ErrorCode.ILLEGAL_GENERATION if transactional or classic else ErrorCode.STALE_MEMBER_EPOCH
 
     def fetch_error_locked(self, member_id: str | None, member_epoch: int) -> int:
         if self._dead:
@@ -152,7 +157,9 @@ class ConsumerGroup(Turns):
         member = self._durable.members.get(member_id or "")
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        return 0 if member_epoch == member.epoch else ErrorCode.STALE_MEMBER_EPOCH
+        if member_epoch == member.epoch:
+            return 0
+        return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
 
     def offset_delete_error_locked(self) -> int:
         return ErrorCode.GROUP_ID_NOT_FOUND if self._dead else 0
@@ -166,11 +173,17 @@ class ConsumerGroup(Turns):
     # --- heartbeats ---------------------------------------------------------------------------------------------------
 
     def heartbeat(
-        self, request: ConsumerGroupHeartbeatRequest, caller: HeartbeatCaller
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        caller: HeartbeatCaller,
+        again: Callable[[], Deferred[ConsumerGroupHeartbeatResponse]] | None = None,
     ) -> Deferred[ConsumerGroupHeartbeatResponse]:
-        """ConsumerGroupHeartbeat, whose fields the handler has checked; answered when what it changed is durable."""
+        """ConsumerGroupHeartbeat, whose fields the handler has checked; answered when what it changed is durable.
+
+        `again`: see `Move`.
+        """
         answer: Deferred[ConsumerGroupHeartbeatResponse] = Deferred()
-        self._ask(Move(lambda: self._play_heartbeat(request, caller), answer, refusal, _member_of))
+        self._ask(Move(lambda: self._play_heartbeat(request, caller), answer, refusal, _member_of, again))
         return answer
 
     def _play_heartbeat(
@@ -224,7 +237,7 @@ class ConsumerGroup(Turns):
         if joins:
             if holder is None:
                 return Recognised(state.members.get(member_id) or ConsumerMember(member_id=member_id))
-            if holder.epoch != AWAY_EPOCH:
+            if holder.epoch != AWAY_EPOCH and holder.classic is None:
                 raise UnreleasedInstanceId(f"instance {request.instance_id} is held by member {holder.member_id}")
             heir = replace(holder, member_id=member_id, epoch=0, previous_epoch=0)
             return Recognised(heir, "" if member_id == holder.member_id else holder.member_id)
@@ -234,8 +247,11 @@ class ConsumerGroup(Turns):
         return Recognised(holder)
 
     def _check_epoch(self, member: ConsumerMember, epoch: int, owned: Assignment | None) -> None:
-        """A member that joins again may; so may one whose last answer with a higher epoch got lost."""
-        if epoch in (JOIN_EPOCH, member.epoch):
+        """A member that joins again may; so may one whose last answer with a higher epoch got lost.
+
+        A classic member has another process's place, and does not join in this protocol under its id.
+        """
+        if epoch == member.epoch or (epoch == JOIN_EPOCH and member.classic is None):
             return
         repeats = epoch == member.previous_epoch and owned is not None and contains(member.assigned, owned)
         if epoch > member.epoch or not repeats:
@@ -270,10 +286,22 @@ class ConsumerGroup(Turns):
             self._fence([member], "it left")
         return ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=request.member_epoch)
 
-    def leave(self, leaving: Sequence[tuple[str, str | None]]) -> Deferred[list[int]]:
-        """LeaveGroup: members by member id and instance id, or by instance id alone; a code for each of them."""
+    def leave(
+        self, leaving: Sequence[tuple[str, str | None]], again: Callable[[], Deferred[list[int]]] | None = None
+    ) -> Deferred[list[int]]:
+        """LeaveGroup: members by member id and instance id, or by instance id alone; a code for each of them.
+
+        `again`: see `Move`.
+        """
         answer: Deferred[list[int]] = Deferred()
-        self._ask(Move(lambda: self._play_removal(leaving), answer, lambda code, _text: [code] * len(leaving)))
+        self._ask(
+            Move(
+                lambda: self._play_removal(leaving),
+                answer,
+                lambda code, _text: [code] * len(leaving),
+                again=again,
+            )
+        )
         return answer
 
     def _play_removal(self, leaving: Sequence[tuple[str, str | None]]) -> list[int]:
@@ -334,11 +362,11 @@ class ConsumerGroup(Turns):
             if old is None:
                 self._sessions[member_id] = self._environment.timers.timer(partial(self._session_due, member_id))
                 self._touch_locked(member_id)
-            if member.state is MemberState.UNREVOKED and member.epoch != AWAY_EPOCH:
-                if old is None or old.state is not MemberState.UNREVOKED or old.epoch != member.epoch:
-                    self._begin_revocation_locked(member)
-            else:
+            if member.state is not MemberState.UNREVOKED or member.epoch == AWAY_EPOCH or member.classic is not None:
                 self._end_revocation_locked(member_id)
+            elif member_id not in self._revocations or (old is not None and old.epoch != member.epoch):
+                self._begin_revocation_locked(member)
+        self._end_waits_locked()
 
     def _set_again_locked(self) -> None:
         """What timers have found to be over could not be written down: they look again."""
@@ -348,6 +376,7 @@ class ConsumerGroup(Turns):
         for member_id, timer in list(self._revocations.items()):
             if not timer.armed:
                 self._begin_revocation_locked(self._durable.members[member_id])
+        self._wait_again_locked()
 
     def _begin_revocation_locked(self, member: ConsumerMember) -> None:
         member_id, epoch = member.member_id, member.epoch
@@ -394,16 +423,16 @@ class ConsumerGroup(Turns):
         state = self._durable
         if state.epoch == 0 and not state.members:
             return list(self._preface)
-        records = [
-            stored.tombstone(kind, self.group_id, member_id)
-            for kind in (stored.CURRENT, stored.TARGET_MEMBER)
-            for member_id in state.members
-        ]
-        records.append(stored.tombstone(stored.TARGET, self.group_id))
-        records += [stored.tombstone(stored.MEMBER, self.group_id, member_id) for member_id in state.members]
-        records += [stored.tombstone(stored.EXPRESSION, self.group_id, text) for text in state.expressions]
-        records.append(stored.tombstone(stored.GROUP, self.group_id))
-        return records
+        return erasing_records(self.group_id, state)
+
+    def take_over_locked(self, group: Group, state: ConsumerState) -> None:
+        """Goes on with a classic group's members, as `conversion.upgraded` has them, before anybody knows this one.
+
+        What says so is written with the first change, which whoever brings this about is about to make.
+        """
+        self._preface = [*group.tombstones_locked(), *creation_records(self.group_id, state)]
+        self._durable = self._staged = state
+        self._set_timers_locked(ConsumerState())
 
     def bury_locked(self) -> None:
         self._dead = True
@@ -425,6 +454,7 @@ class ConsumerGroup(Turns):
             timer.cancel()
         self._sessions.clear()
         self._revocations.clear()
+        self._cancel_waits_locked()
 
 
 def _member_of(response: ConsumerGroupHeartbeatResponse) -> str:

@@ -11,6 +11,8 @@
 
 A partition has one owner at a time: a member's from when it is assigned until the member has given it up, or is out.
 
+A member that speaks the classic protocol takes the same steps, one with each join; its generation is its epoch.
+
 Thread rule: members never change; a state belongs to its group and is guarded by the group's lock. `reconciled` is a
 pure function.
 """
@@ -192,6 +194,18 @@ class ConsumerState:
         """Whether a member subscribes by an expression."""
         return any(member.expression == expression for member in self.members.values())
 
+    def must_join_again(self, member: ConsumerMember) -> bool:
+        """Whether a classic member has something to learn that only a join tells it: a newer target, partitions to
+        give up, or that all it waits for is free."""
+        if member.epoch < self.epoch or member.state is MemberState.UNREVOKED:
+            return True
+        return member.state is MemberState.UNRELEASED and not self._waits_for_others(member)
+
+    def _waits_for_others(self, member: ConsumerMember) -> bool:
+        """Whether somebody has a partition that a member is to get."""
+        missing = set(partitions_in(self.targets.get(member.member_id, {}))) - set(partitions_in(member.assigned))
+        return not missing.isdisjoint(self.owners)
+
     def assignor(self, default: str) -> str:
         """The one that most members ask for."""
         votes = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
@@ -218,6 +232,12 @@ class ConsumerState:
             return "Assigning"
         arrived = all(member.arrived_at(self.target_epoch) for member in self.members.values())
         return "Stable" if arrived else "Reconciling"
+
+
+def spoken_by(members: Iterable[ConsumerMember]) -> set[str]:
+    """The classic protocols that all of these have, as far as they speak the classic protocol."""
+    spoken = [{name for name, _ in member.classic.protocols} for member in members if member.classic is not None]
+    return set.intersection(*spoken) if spoken else set()
 
 
 def topic_ids(names: Iterable[str], topics: Mapping[str, Topic]) -> frozenset[bytes]:

@@ -23,16 +23,18 @@ from kafkalite.coordinator import consumer_records as stored
 from kafkalite.coordinator import topic_regex
 from kafkalite.coordinator.assignors import ASSIGNORS, Subscriber
 from kafkalite.coordinator.base import GroupBase, write_error
-from kafkalite.coordinator.consumer_state import ConsumerMember, ConsumerState, reconciled, topic_ids
+from kafkalite.coordinator.consumer_state import ConsumerMember, ConsumerState, reconciled, spoken_by, topic_ids
+from kafkalite.coordinator.conversion import downgraded, erasing_records
 from kafkalite.errors import ErrorCode, FencedInstanceId, KafkaError, UnknownMemberId
 from kafkalite.logging import fields
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from kafkalite._native.serve.topic_table import Topic
     from kafkalite.coordinator.assignors import Assignment
     from kafkalite.coordinator.base import Environment
+    from kafkalite.coordinator.group import Group
     from kafkalite.coordinator.records import Record
     from kafkalite.deferred import Deferred
 
@@ -63,6 +65,10 @@ class ConsumerEnvironment:
     size_max: int
     assignors: tuple[str, ...]
     """Those that members may ask for; the first is the default."""
+    downgrades: bool
+    """Whether a group becomes a classic one when nobody is left in it but classic members."""
+    succeed: Callable[[GroupBase, GroupBase], None]
+    """Under the lock of both: a group takes the place of another, which is dead from then on."""
 
 
 @dataclass(slots=True)
@@ -75,6 +81,12 @@ class Move:
     """The response for an error, from its code and a text; there if there is an answer."""
     said_by: Callable[[Any], str] | None = None
     """Who was heard of, from a good response."""
+    again: Callable[[], Deferred[Any]] | None = None
+    """Asks anew, of the group that has taken this one's place."""
+    ends: Callable[[Any], None] | None = None
+    """Called with a good response when what it says is durable, under the lock."""
+    elsewhere: bool = False
+    """Playing it has shown that it is not for a group of this kind: it is asked anew."""
     response: Any = None
     refused: bool = False
 
@@ -84,6 +96,13 @@ class Recognised(NamedTuple):
 
     member: ConsumerMember
     replaces: str = ""
+
+
+class Successor(NamedTuple):
+    """The classic group that this one becomes once that is durable, and why its members have to join again."""
+
+    group: Group
+    rebalances: str | None
 
 
 class Turns(GroupBase):
@@ -107,6 +126,7 @@ class Turns(GroupBase):
         self._preface = preface or []
         self._queue: list[Move] = []
         self._writing: list[Move] | None = None
+        self._successor: Successor | None = None
         self._describers: dict[str, Describes] = {}  # of expressions, as far as a member was heard of
 
     # --- turns --------------------------------------------------------------------------------------------------------
@@ -129,11 +149,14 @@ class Turns(GroupBase):
         """Plays all that waits; one write for all that it changed."""
         moves, self._queue = self._queue, []
         try:
-            for move in moves:
+            for place, move in enumerate(moves, 1):
                 self._play_locked(move)
+                if self._successor is not None:  # what comes behind is for the group that this one becomes
+                    moves, self._queue = moves[:place], moves[place:]
+                    break
         except Exception:
             logger.exception("a group's turn failed and is taken back", extra=fields(group=self.group_id))
-            self._staged, self._records = self._durable, []
+            self._staged, self._records, self._successor = self._durable, [], None
             self._end_locked(moves, ErrorCode.UNKNOWN_SERVER_ERROR)
             return
         records, self._records = self._records, []
@@ -154,11 +177,12 @@ class Turns(GroupBase):
     def _turn_stored(self, code: int) -> None:
         with self.changing():
             moves, self._writing = self._writing or [], None
+            successor, self._successor = self._successor, None
             if code:
                 self._staged = self._durable
                 if not self._dead:
                     self._set_again_locked()
-            else:
+            elif successor is None:
                 before, self._durable = self._durable, self._staged
                 self._preface = []
                 self._set_timers_locked(before)
@@ -166,8 +190,19 @@ class Turns(GroupBase):
                 self._end_locked(moves, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             else:
                 self._end_locked(moves, write_error(code))
+            if not code and successor is not None and not self._dead:
+                self._give_way_locked(successor)
             if self._queue:
                 self._outbox.append(lambda: self._consumers.run_soon(self._next_turn))
+
+    def _give_way_locked(self, successor: Successor) -> None:
+        """The classic group begins; what was asked meanwhile is asked of it."""
+        self._consumers.succeed(self, successor.group)
+        successor.group.begin_locked(successor.rebalances)
+        moves, self._queue = self._queue, []
+        for move in moves:
+            move.elsewhere = True
+        self._end_locked(moves, 0)
 
     def _next_turn(self) -> None:
         with self.changing():
@@ -180,6 +215,8 @@ class Turns(GroupBase):
                 self._refuse_locked(move, code)
             else:
                 self._heard_locked(move)
+                if move.ends is not None and not move.refused and not move.elsewhere:
+                    move.ends(move.response)
             self._deliver_locked(move)
 
     def _refuse_locked(self, move: Move, code: int, text: str | None = None) -> None:
@@ -188,13 +225,20 @@ class Turns(GroupBase):
             move.response = move.refuse(code, text)
 
     def _heard_locked(self, move: Move) -> None:
-        if move.said_by is not None and not move.refused:
+        if move.said_by is not None and not move.refused and not move.elsewhere:
             self._touch_locked(move.said_by(move.response))
 
     def _deliver_locked(self, move: Move) -> None:
-        answer, response = move.answer, move.response
-        if answer is not None:
-            self._outbox.append(lambda: answer.complete(response))
+        answer, again = move.answer, move.again
+        if answer is None:
+            return
+        if move.elsewhere and not move.refused and again is not None:
+            self._outbox.append(lambda: self._consumers.run_soon(lambda: again().then(answer.complete)))
+            return
+        if move.response is None:
+            self._refuse_locked(move, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        response = move.response
+        self._outbox.append(lambda: answer.complete(response))
 
     def _play_later(self, play: Callable[[], None]) -> None:
         with self.changing():
@@ -292,13 +336,33 @@ class Turns(GroupBase):
         logger.info("group assigned", extra=fields(group=self.group_id, epoch=state.epoch, members=len(state.members)))
 
     def _fence(self, members: Sequence[ConsumerMember], why: str) -> None:
-        """Takes members out; the next heartbeat of another one makes the new target."""
+        """Takes members out; the next heartbeat of another one makes the new target. Where none but classic members are
+        left, they go on as a classic group."""
         for member in members:
             logger.info("member is out", extra=fields(group=self.group_id, member=member.member_id, why=why))
+        gone = {member.member_id for member in members}
+        if self._may_become_classic(gone):
+            self._become_classic(gone, self._staged.epoch, "nobody is left who heartbeats in the newer protocol")
+            return
+        for member in members:
             self._remove(member)
         for member in members:
             self._drop_expression(member.expression)
         self._raise_epoch()
+
+    def _may_become_classic(self, gone: Collection[str]) -> bool:
+        """Whether a group without some of its members is one of classic members alone, and may be a classic one."""
+        left = [member for member_id, member in self._staged.members.items() if member_id not in gone]
+        if not left or any(member.classic is None for member in left) or not spoken_by(left):
+            return False
+        return self._consumers.downgrades and len(left) <= self._environment.size_max
+
+    def _become_classic(self, gone: Collection[str], generation: int, rebalances: str | None) -> None:
+        """Ends the turn: all that comes is for the successor."""
+        state, topics = self._staged, self._consumers.topics()
+        group = downgraded(state, gone, generation, self, self._environment, topics)
+        self._records += [*erasing_records(self.group_id, state), group.inherited_record_locked()]
+        self._successor = Successor(group, rebalances)
 
     def _check_holder(self, holder: ConsumerMember | None, instance_id: str, member_id: str) -> None:
         if holder is None:

@@ -25,7 +25,7 @@ import logging
 from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from kafkalite import chance
 from kafkalite.coordinator.base import CONSUMER_PROTOCOL, GroupBase, write_error
@@ -38,7 +38,7 @@ from kafkalite.protocol.messages.join_group import JoinGroupRequest, JoinGroupRe
 from kafkalite.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from kafkalite.coordinator.base import Environment
     from kafkalite.coordinator.offsets import Committed
@@ -74,6 +74,18 @@ class Caller:
     """v9+: a returning static leader is told to assign nothing (KIP-814)."""
     promised: Callable[[Group, str], object] | None = None
     """Told of an id that was promised and is pending now."""
+
+
+class Inherited(NamedTuple):
+    """A member of a group that was of the newer protocol. Timeouts in ms."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: Protocols
 
 
 class Group(GroupBase):
@@ -730,6 +742,9 @@ class Group(GroupBase):
         self.state_ms = self._environment.clock.time_ms()
 
     def _write_locked(self, assignments: dict[str, bytes], callback: Callable[[int], None]) -> None:
+        self._environment.write(self.group_id, [self._record_locked(assignments)], callback)
+
+    def _record_locked(self, assignments: dict[str, bytes]) -> Record:
         value = GroupMetadataValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation,
@@ -740,7 +755,46 @@ class Group(GroupBase):
                 member.stored(self.protocol, assignments.get(member.member_id, b"")) for member in self.members.values()
             ],
         )
-        self._environment.write(self.group_id, [group_record(self.group_id, value)], callback)
+        return group_record(self.group_id, value)
+
+    def inherit_locked(self, generation: int, members: Iterable[Inherited]) -> None:
+        """Takes over the members of a group of the newer protocol, before anybody knows this one: it is stable.
+
+        Assignments are for the caller to fill in. Sessions begin with `begin_locked`.
+        """
+        self.generation = generation
+        self.protocol_type = CONSUMER_PROTOCOL
+        for one in members:
+            self._enlist_locked(
+                self._make_member(
+                    one.member_id,
+                    one.instance_id,
+                    one.client_id,
+                    one.client_host,
+                    rebalance_timeout_ms=one.rebalance_timeout_ms,
+                    session_timeout_ms=one.session_timeout_ms,
+                    protocols=one.protocols,
+                )
+            )
+        self.protocol = self._select_protocol_locked()
+        self._read_subscriptions_locked()
+        self._enter_locked(State.STABLE)
+
+    def inherited_record_locked(self) -> Record:
+        """What says all that was inherited."""
+        return self._record_locked({member.member_id: member.assignment for member in self.members.values()})
+
+    def begin_locked(self, rebalances: str | None) -> None:
+        """What was inherited is durable: sessions begin, and a rebalance if there is a reason for one."""
+        for member in self.members.values():
+            self._touch_locked(member)
+        if rebalances is not None:
+            self._start_rebalance_locked(rebalances)
+
+    def hand_over_locked(self) -> None:
+        """A group of the newer protocol goes on with these members: who waits is told to join again."""
+        for member in self.members.values():
+            self._end_waits_locked(member, ErrorCode.REBALANCE_IN_PROGRESS)
 
     def restore(self, value: GroupMetadataValue) -> None:
         """Takes over what the log says, before anybody knows the group. Sessions begin with `wake`."""

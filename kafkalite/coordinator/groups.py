@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING, Final
 from kafkalite._native.wire.codec import CodecError
 from kafkalite.clock import ExpiryTime
 from kafkalite.coordinator import consumer_records
-from kafkalite.coordinator.base import Environment, GroupBase, write_error
+from kafkalite.coordinator.base import CONSUMER_PROTOCOL, Environment, GroupBase, write_error
 from kafkalite.coordinator.consumer_group import JOIN_EPOCH, ConsumerGroup, HeartbeatCaller, refusal
 from kafkalite.coordinator.consumer_replay import ConsumerReplay
 from kafkalite.coordinator.consumer_turns import ConsumerEnvironment, Timing
+from kafkalite.coordinator.conversion import upgraded
 from kafkalite.coordinator.group import Caller, Group
 from kafkalite.coordinator.offsets import UNSTABLE, Committed, GroupOffsets
 from kafkalite.coordinator.records import (
@@ -42,7 +43,14 @@ from kafkalite.coordinator.records import (
 from kafkalite.coordinator.state_log import NO_PRODUCER, OFFSETS_TOPIC, Marker, StateLog, Stored
 from kafkalite.coordinator.timers import TimerQueue
 from kafkalite.deferred import Deferred, completed
-from kafkalite.errors import ErrorCode
+from kafkalite.errors import (
+    ErrorCode,
+    FencedMemberEpoch,
+    GroupIdNotFound,
+    GroupMaxSizeReached,
+    KafkaError,
+    error_for,
+)
 from kafkalite.executors import THREADS
 from kafkalite.logging import fields
 from kafkalite.model import TopicPartition
@@ -71,6 +79,9 @@ logger = logging.getLogger(__name__)
 
 OFFSET_PREFIXES: Final = frozenset(kind.to_bytes(2, "big") for kind in OFFSET_KINDS)
 """How the keys of committed offsets begin."""
+UPGRADING: Final = frozenset({"bidirectional", "upgrade"})
+DOWNGRADING: Final = frozenset({"bidirectional", "downgrade"})
+"""Values of group.consumer.migration.policy."""
 MINUTE_MS: Final = 60_000
 PROMISES_PRUNED_AT: Final = 64
 """Ids promised to one connection before those that are settled are dropped from its list."""
@@ -130,6 +141,8 @@ class GroupCoordinator:
             timing=self._timing,
             size_max=config.group_consumer_max_size,
             assignors=config.group_consumer_assignors,
+            downgrades=config.group_consumer_migration_policy in DOWNGRADING,
+            succeed=self._succeed_locked,
         )
         self._lock = threading.Lock()
         self._groups: dict[str, GroupBase] = {}  # guarded by _lock
@@ -197,11 +210,13 @@ class GroupCoordinator:
         shortest, longest = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
         if not code and not shortest <= request.session_timeout_ms <= longest:
             code = ErrorCode.INVALID_SESSION_TIMEOUT
-        group: Group | None = None
+        group: Group | ConsumerGroup | None = None
         if not code:
             group, code = self._to_join(request.group_id, may_be_new=not request.member_id)
         if group is None:
             return completed(JoinGroupResponse(error_code=code, member_id=request.member_id))
+        if isinstance(group, ConsumerGroup):
+            return group.join(request, caller, lambda: self.join(request, caller, connection))
         promised = None if connection is None else lambda at, member_id: self._promise(connection, at, member_id)
         return group.join(
             request,
@@ -212,6 +227,8 @@ class GroupCoordinator:
         """SyncGroup."""
         code = self.error_of(request.group_id)
         group = None if code else self._group(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            return completed(group.sync(request))
         if not isinstance(group, Group):
             return completed(SyncGroupResponse(error_code=code or ErrorCode.UNKNOWN_MEMBER_ID))
         return group.sync(request)
@@ -222,6 +239,8 @@ class GroupCoordinator:
         if code:
             return code
         group = self._group(group_id)
+        if isinstance(group, ConsumerGroup):
+            return group.classic_heartbeat(member_id, instance_id, generation)
         if not isinstance(group, Group):
             return ErrorCode.UNKNOWN_MEMBER_ID
         return group.heartbeat(member_id, instance_id, generation)
@@ -230,7 +249,7 @@ class GroupCoordinator:
         """LeaveGroup of members by member id and instance id: a code for each. `error_of` is asked before."""
         group = self._group(group_id)
         if isinstance(group, ConsumerGroup):
-            return group.leave(leaving)
+            return group.leave(leaving, lambda: self.leave(group_id, leaving))
         if isinstance(group, Group):
             return completed([group.leave(*names) for names in leaving])
         return completed([int(ErrorCode.UNKNOWN_MEMBER_ID)] * len(leaving))
@@ -242,18 +261,20 @@ class GroupCoordinator:
             return Timing(own.consumer_heartbeat_interval_ms, own.consumer_session_timeout_ms)
         return Timing(config.group_consumer_heartbeat_interval_ms, config.group_consumer_session_timeout_ms)
 
-    def _to_join(self, group_id: str, *, may_be_new: bool) -> tuple[Group | None, int]:
-        """The classic group that a client may join, or why there is none; an empty one of the other kind becomes it."""
+    def _to_join(self, group_id: str, *, may_be_new: bool) -> tuple[Group | ConsumerGroup | None, int]:
+        """The group that a client may join in the classic protocol, or why there is none; an empty one of the newer
+        protocol becomes a classic one."""
         group = self._group_or_new(group_id) if may_be_new else self._group(group_id)
         if group is None:
             return None, ErrorCode.GROUP_MAX_SIZE_REACHED if may_be_new else ErrorCode.UNKNOWN_MEMBER_ID
-        if isinstance(group, Group):
+        if not isinstance(group, ConsumerGroup):
+            assert isinstance(group, Group), "there are no other kinds"
             return group, 0
         with group.changing():
             if group.dead:
                 return None, ErrorCode.COORDINATOR_NOT_AVAILABLE
             if not group.empty:
-                return None, ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+                return group, 0
             if not may_be_new:
                 return None, ErrorCode.UNKNOWN_MEMBER_ID
             records = group.tombstones_locked()
@@ -285,38 +306,69 @@ class GroupCoordinator:
     ) -> Deferred[ConsumerGroupHeartbeatResponse]:
         """ConsumerGroupHeartbeat (KIP-848), whose fields the handler has checked."""
         code = self.error_of(request.group_id)
-        group: GroupBase | None = None
-        if not code:
-            joins = request.member_epoch == JOIN_EPOCH
-            group, code = self._to_consume(request.group_id, may_be_new=joins)
-        if not isinstance(group, ConsumerGroup):
-            return completed(refusal(code, f"there is no group {request.group_id} of the consumer protocol"))
-        return group.heartbeat(request, caller)
+        if code:
+            return completed(refusal(code, "the group cannot be served now"))
+        try:
+            group = self._to_consume(request)
+        except KafkaError as error:
+            return completed(refusal(error.code, str(error)))
+        return group.heartbeat(request, caller, lambda: self.consumer_heartbeat(request, caller))
 
     def assigns_next(self, group_id: str) -> bool:
         """Whether the next heartbeat of a group may take a while."""
         group = self._group(group_id)
         return isinstance(group, ConsumerGroup) and group.assigns_next
 
-    def _to_consume(self, group_id: str, *, may_be_new: bool) -> tuple[GroupBase | None, int]:
-        """The group of the newer protocol, or why there is none; an empty classic one becomes it."""
+    def is_of_newer_protocol(self, group_id: str) -> bool:
+        """Whether who joins it makes it assign partitions, which may take a while."""
+        return isinstance(self._group(group_id), ConsumerGroup)
+
+    def _to_consume(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroup:
+        """The group of the newer protocol; a KafkaError says why there is none. A classic one becomes it, if it is
+        empty or may be upgraded."""
+        group_id, may_be_new = request.group_id, request.member_epoch == JOIN_EPOCH
         with self._lock:
             group = self._groups.get(group_id)
             if group is None and may_be_new and len(self._groups) < self._config.max_groups:
                 group = self._groups[group_id] = ConsumerGroup(group_id, self._environment, self._consumers)
-        if group is None:
-            return None, ErrorCode.GROUP_MAX_SIZE_REACHED if may_be_new else ErrorCode.GROUP_ID_NOT_FOUND
+        if group is None and may_be_new:
+            raise GroupMaxSizeReached(f"there are {self._config.max_groups} groups already")
         if isinstance(group, ConsumerGroup):
-            return group, 0
+            return group
+        if not isinstance(group, Group):
+            raise GroupIdNotFound(f"there is no group {group_id} of the consumer protocol")
         with group.changing():
             if group.dead:
-                return None, ErrorCode.COORDINATOR_NOT_AVAILABLE
-            if not group.empty or not may_be_new:
-                return None, ErrorCode.GROUP_ID_NOT_FOUND
+                raise error_for(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            if not may_be_new:
+                raise GroupIdNotFound(f"there is no group {group_id} of the consumer protocol")
+            if not group.empty:
+                return self._upgrade_locked(group, request)
             preface = group.tombstones_locked()
             successor = ConsumerGroup(group_id, self._environment, self._consumers, group, preface)
             self._succeed_locked(group, successor)
-        return successor, 0
+        return successor
+
+    def _upgrade_locked(self, group: Group, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroup:
+        """A classic group with members becomes one of the newer protocol, as a member of that joins (KIP-848)."""
+        size_max, count = self._consumers.size_max, len(group.members)
+        if self._config.group_consumer_migration_policy not in UPGRADING:
+            raise GroupIdNotFound(f"classic group {group.group_id} stays one: group.consumer.migration.policy says so")
+        if group.protocol_type != CONSUMER_PROTOCOL:
+            raise GroupIdNotFound(f"classic group {group.group_id} stays one: its members are not consumers")
+        if count > size_max:
+            raise GroupIdNotFound(f"classic group {group.group_id} stays one: it has {count} members, above {size_max}")
+        if count == size_max and request.member_id not in group.members:
+            raise GroupMaxSizeReached(f"group {group.group_id} has {count} members and takes no more")
+        if request.instance_id is None and request.member_id in group.members and group.generation > 0:
+            raise FencedMemberEpoch(f"member {request.member_id} is a classic one: give all up and join")
+        state = upgraded(group, self._consumers.topics())
+        successor = ConsumerGroup(group.group_id, self._environment, self._consumers, group)
+        successor.take_over_locked(group, state)
+        group.hand_over_locked()
+        self._succeed_locked(group, successor)
+        logger.info("classic group is upgraded", extra=fields(group=group.group_id, members=count))
+        return successor
 
     def topic_changed(self, name: str) -> None:
         """A topic came, went, or has more partitions."""

@@ -1,7 +1,8 @@
 """DescribeGroups 0-6, ListGroups 0-5, DeleteGroups 0-2: groups as an administrator sees them.
 
 DescribeGroups  a group that does not exist, or is of the newer protocol, is in state Dead without an error; since v6
-                GROUP_ID_NOT_FOUND. What members said and were given is shown while the group is stable
+                GROUP_ID_NOT_FOUND. What members said is shown while the group is stable; what the last rebalance gave
+                them, always
 ListGroups      v4 may ask for some states (KIP-518), v5 for some types (KIP-848); `classic`, `consumer`
 DeleteGroups    NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND; answered when the group is gone for good
 """
@@ -77,7 +78,7 @@ def _described(group: Group) -> DescribedGroup:
                 client_id=member.client_id,
                 client_host=member.client_host,
                 member_metadata=member.metadata(group.protocol) if stable else b"",
-                member_assignment=member.assignment if stable else b"",
+                member_assignment=member.assignment,
             )
             for member in group.members.values()
         ],

@@ -6,7 +6,8 @@
     LeaveGroup  v3 many members at once, each with a result of its own; before, one, whose result is the request's.
                 Administrators take members of groups of the newer protocol out with it, too
 
-Joins and syncs wait for others without holding a thread: their answers are Deferred.
+Joins and syncs wait for others without holding a thread: their answers are Deferred. In a group of the newer protocol
+(KIP-848) they wait for nobody, and what a member gets is the broker's decision.
 """
 
 from __future__ import annotations
@@ -34,6 +35,11 @@ _MEMBER_ID_FIRST_SINCE: Final = 4
 _NO_PROTOCOL_SINCE: Final = 7
 _SKIP_ASSIGNMENT_SINCE: Final = 9
 _MANY_LEAVE_SINCE: Final = 3
+
+
+def needs_blocking(context: RequestContext, request: JoinGroupRequest) -> bool:
+    """In a group of the newer protocol a join makes the broker assign."""
+    return context.broker.groups.is_of_newer_protocol(request.group_id)
 
 
 def join(context: RequestContext, request: JoinGroupRequest) -> Deferred[JoinGroupResponse]:

@@ -83,7 +83,6 @@ _PREFIXES: Final[dict[str, str]] = {
     "share.": "share groups come with a later release",
     "group.share.": "share groups come with a later release",
     "group.streams.": "streams groups come with a later release",
-    "group.consumer.migration.policy": "a group changes its protocol when nobody is in it, and has members of one only",
     "group.consumer.": "expressions are looked at when topics change, and assignments made at once",
     "group.coordinator.": "of the coordinator only group.* and offsets.* settings that are listed above are known",
     "group.version": "the newer group protocol (KIP-848) is always on",

@@ -148,6 +148,8 @@ class Setting:
     low: float | None = None
     high: float | None = None
     choices: tuple[str, ...] = ()
+    any_case: bool = False
+    """Of a string: the choices may be written in capitals too."""
     aliases: tuple[str, ...] = ()
     default_text: str = ""
     """What documentation shows as default, where the value depends on the machine."""
@@ -216,6 +218,7 @@ class Setting:
         return values
 
     def _parse_string(self, text: str) -> str:
+        text = text.lower() if self.any_case else text
         if self.choices and text not in self.choices:
             raise ConfigError(self.key, f"must be one of {', '.join(self.choices)}, not {text!r}")
         return text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafkalite.settings.rows import INT, INT32_MAX, LIST, LONG, MIB, MINUTE_MS, NONE, SHORT, setting
+from kafkalite.settings.rows import INT, INT32_MAX, LIST, LONG, MIB, MINUTE_MS, NONE, SHORT, STRING, setting
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)
@@ -47,6 +47,15 @@ class GroupRows:
         ("uniform", "range"),
         "Assignors of the newer group protocol that members may ask for; the first is the default.",
         choices=("uniform", "range"),
+    )
+    group_consumer_migration_policy: str = setting(
+        STRING,
+        "bidirectional",
+        "Whether a group changes its protocol while members are in it (KIP-848). `upgrade`: a classic group does when a"
+        " member of the newer protocol joins; `downgrade`: a group of the newer one does when only classic members are"
+        " left; `bidirectional`: both; `disabled`: neither. With both kinds of members the broker assigns to all.",
+        choices=("disabled", "downgrade", "upgrade", "bidirectional"),
+        any_case=True,
     )
     offset_metadata_max_bytes: int = setting(INT, 4096, "The longest text with an offset commit.", unit="bytes", low=0)
     offsets_retention_minutes: int = setting(

@@ -21,6 +21,7 @@ from tests.kit.fakes.clock import FakeClock
 from tests.kit.harness.group_bench import Writes
 
 if TYPE_CHECKING:
+    from kafkalite.coordinator.base import GroupBase
     from kafkalite.coordinator.consumer_state import ConsumerState
     from kafkalite.deferred import Deferred
     from kafkalite.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
@@ -62,6 +63,7 @@ class ConsumerBench:
         self.topics: dict[str, Any] = {}
         self.timing = Timing(5000, int(SESSION_S * 1000))
         self.size_max = size_max
+        self.downgrades = True
         for name, count in (topics or {"orders": 4}).items():
             self.set_topic(name, count, tell=False)
         self.group = self._make()
@@ -76,8 +78,14 @@ class ConsumerBench:
                 timing=lambda _group: self.timing,
                 size_max=self.size_max,
                 assignors=("uniform", "range"),
+                downgrades=self.downgrades,
+                succeed=self._succeed,
             ),
         )
+
+    def _succeed(self, group: GroupBase, successor: GroupBase) -> None:
+        group.bury_locked()
+        self.successor = successor
 
     def set_topic(self, name: str, count: int, *, tell: bool = True, generation: int = 0) -> None:
         """A topic with so many partitions, none for 0."""

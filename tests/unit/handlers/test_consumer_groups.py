@@ -213,7 +213,7 @@ def test_classic_requests_to_a_group_of_the_newer_protocol(broker):
     assert broker.sync("g", "m", 1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert broker.heartbeat("m", 1) == ErrorCode.UNKNOWN_MEMBER_ID
     assert broker.leave("x") == ErrorCode.UNKNOWN_MEMBER_ID
-    assert broker.join("g").error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert broker.join("g").error_code == ErrorCode.MEMBER_ID_REQUIRED
     assert broker.types()["g"] == ("consumer", "consumer", "Stable")
 
 
