@@ -275,7 +275,9 @@ def reconciled(
         kept[topic], revoking[topic], taken[topic] = keeps, has - keeps, keeps | free
     revoking = _filled(revoking)
     if revoking and _still_has(owned, revoking):
-        return _moved(member, MemberState.UNREVOKED, member.epoch, _filled(kept), revoking)
+        # One that has given up what it was asked to, and is asked for more, is one epoch further on the way.
+        epoch = member.epoch + (member.state is MemberState.UNREVOKED)
+        return _moved(member, MemberState.UNREVOKED, epoch, _filled(kept), revoking)
     state = MemberState.UNRELEASED if missing else MemberState.STABLE
     return _moved(member, state, target_epoch, _filled(taken), {})
 

@@ -183,7 +183,22 @@ def joins_a_group_of_the_newer_protocol(scene: Scene) -> None:
     scene.look()
 
 
+def asked_for_more(scene: Scene) -> None:
+    scene.beat("new", 0)
+    scene.join("a")
+    scene.sync("a")
+    scene.beat("new")
+    scene.beat("new two", 0)
+    scene.beat("new")
+    scene.look()
+    scene.heartbeat("a")
+    scene.settle("a", "new", "new two")
+    scene.leave("new", "new two")
+    scene.look()
+
+
 SCENES = [
+    asked_for_more,
     cooperative_members,
     eager_members,
     what_is_refused,

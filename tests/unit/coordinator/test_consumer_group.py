@@ -453,3 +453,21 @@ def test_stop_answers_everybody(bench):
     assert {answer.response.error_code for answer in waiting} == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
     bench.writes.settle()
     assert bench.code("m1", 1) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_member_that_is_asked_for_more_is_one_epoch_further():
+    """As in Kafka: what it is asked for in that epoch has a rebalance timeout of its own."""
+    bench = ConsumerBench({"orders": 6})
+    bench.join("m1")
+    bench.join("m2")
+    assert bench.beat("m1", 1).response.member_epoch == 1
+    bench.join("m3")
+    had = sorted(bench.group.state.members["m1"].assigned[topic_id("orders")])
+    assert len(had) == 3
+    bench.pass_time(REBALANCE_S - 20)
+    asked = bench.beat("m1", 1, owned={topic_id("orders"): had}).response
+    left = bench.given(asked)["orders"]
+    assert (asked.member_epoch, len(left)) == (2, 2)
+    assert bench.code("m2", 2) == bench.code("m3", 3) == 0
+    bench.pass_time(REBALANCE_S - 20)
+    assert bench.beat("m1", 2, owned={topic_id("orders"): left}).response.member_epoch == 3
