@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from kafkalite._native.classic.classic_connection import ClassicServer
+    from kafkalite._native.serve.quota import QuotaControl
     from kafkalite.clock import Clock
     from kafkalite.handlers.sign_in import SignIns
     from kafkalite.log.retention import RetentionPolicy
@@ -123,6 +124,7 @@ class Broker:
         self._logs: LogManager | None = None
         self._groups: GroupCoordinator | None = None
         self._transactions: TransactionCoordinator | None = None
+        self._quotas: Quotas | None = None
         self._listeners: list[BoundListener] = []
         self._tls: TlsListeners | None = None
         self._sign_ins: Mapping[str, SignIns] = {}
@@ -265,7 +267,7 @@ class Broker:
         )
         transactions.start()
         authorizer = self._load_authorizer(logs)
-        quotas = Quotas(logs.quotas(), logs.change_quotas)
+        self._quotas = quotas = Quotas(logs.quotas(), logs.change_quotas, logs.config, self._use_quotas)
         self._tls = self._load_tls(logs.config)
         self._sign_ins = self._load_sasl(logs, pool, self.clock)
         for sign_ins in self._sign_ins.values():
@@ -329,6 +331,16 @@ class Broker:
                 connections_per_address_max=config.max_connections_per_ip,
                 per_address_overrides=config.connections_per_ip_overrides(),
             )
+
+    def _use_quotas(self) -> None:
+        """Quotas were changed. Any thread."""
+        for worker in self._workers:
+            worker.io.use_quotas(self._quota_control())
+
+    def _quota_control(self) -> QuotaControl | None:
+        """What connections ask; None while no quota is about clients, so that nobody asks."""
+        quotas = self._quotas
+        return quotas.control if quotas is not None and quotas.table.bounds_clients else None
 
     def _bind(self, wanted: Listener) -> BoundListener:
         listening = bind(wanted.host, wanted.port, self.config.socket_listen_backlog_size)
@@ -444,6 +456,7 @@ class Broker:
                 in_flight_max=config.connection_max_in_flight_requests,
             )
             io.faults = self._faults
+            io.use_quotas(self._quota_control())
             self._add_sign_in(io)
             if authorizer is not None:
                 io.use_access(authorizer.control)

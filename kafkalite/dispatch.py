@@ -12,7 +12,9 @@ Thread rule: called on network workers.
 
 from __future__ import annotations
 
+import copy
 import logging
+import time
 from typing import TYPE_CHECKING, Any
 
 from kafkalite.deferred import Deferred
@@ -54,16 +56,18 @@ class Dispatcher:
         except ValueError as error:
             connection.close(f"{row.name} v{version} that does not follow its schema: {error}")
             return None
-        context = RequestContext(self._services, connection, key, version, name)
+        context = RequestContext(
+            self._services, connection, key, version, name, connection.throttle_ms, connection.request_meter()
+        )
         try:
             # One connection's requests take effect in order: after one that is on the pool, the next goes too.
             if not self._services.pool.has_jobs(connection) and not row.blocks(context, request):
                 response = self._respond(row, context, request)
                 if not isinstance(response, Deferred):
-                    return row.encode(version, correlation_id, response)
+                    return self._encode(row, context, correlation_id, response)
                 if response.done:
-                    return row.encode(version, correlation_id, response.response)
-                self._deliver_later(row, version, correlation_id, response, connection.park())
+                    return self._encode(row, context, correlation_id, response.response)
+                self._deliver_later(row, context, correlation_id, response, connection.park())
                 return None
         except MalformedRequest as error:
             connection.close(f"{row.name} v{version}: {error}")
@@ -90,6 +94,7 @@ class Dispatcher:
     def _serve_parked(
         row: table.Row, context: RequestContext, correlation_id: int, request: Any, answer: Answer
     ) -> None:
+        began = time.monotonic()
         try:
             response = Dispatcher._respond(row, context, request)
         except MalformedRequest as error:
@@ -100,24 +105,40 @@ class Dispatcher:
             logger.exception("%s v%d failed", row.name, context.api_version)
             answer.fail()
             return
+        if context.request_meter is not None:
+            now = time.monotonic()
+            context.request_meter.charge(100.0 * (now - began), now)
         if isinstance(response, Deferred):
-            Dispatcher._deliver_later(row, context.api_version, correlation_id, response, answer)
+            Dispatcher._deliver_later(row, context, correlation_id, response, answer)
         else:
-            Dispatcher._deliver(row, context.api_version, correlation_id, response, answer)
+            Dispatcher._deliver(row, context, correlation_id, response, answer)
 
     @staticmethod
     def _deliver_later(
-        row: table.Row, version: int, correlation_id: int, deferred: Deferred[Any], answer: Answer
+        row: table.Row, context: RequestContext, correlation_id: int, deferred: Deferred[Any], answer: Answer
     ) -> None:
-        deferred.then(lambda response: Dispatcher._deliver(row, version, correlation_id, response, answer))
+        deferred.then(lambda response: Dispatcher._deliver(row, context, correlation_id, response, answer))
 
     @staticmethod
-    def _deliver(row: table.Row, version: int, correlation_id: int, response: object, answer: Answer) -> None:
+    def _deliver(
+        row: table.Row, context: RequestContext, correlation_id: int, response: object, answer: Answer
+    ) -> None:
         try:
-            answer.complete(row.encode(version, correlation_id, response))
+            answer.complete(Dispatcher._encode(row, context, correlation_id, response))
         except Exception:
-            logger.exception("%s v%d failed", row.name, version)
+            logger.exception("%s v%d failed", row.name, context.api_version)
             answer.fail()
+
+    @staticmethod
+    def _encode(row: table.Row, context: RequestContext, correlation_id: int, response: Any) -> bytes:
+        """The frame. Its client is told to wait for the longer of two quotas, and not listened to for so long."""
+        own = getattr(response, "throttle_time_ms", None)
+        if own is not None and own > context.throttle_ms:
+            context.connection.mute_soon(own)
+        elif own is not None and context.throttle_ms > 0:
+            response = copy.copy(response)  # it may be one that others are given, too
+            response.throttle_time_ms = context.throttle_ms
+        return row.encode(context.api_version, correlation_id, response)
 
     @staticmethod
     def _refuse(connection: Connection, key: int, version: int, correlation_id: int) -> bytes | None:

@@ -8,10 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kafkalite.quotas.mutations import Mutations
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kafkalite._native.serve.connection import Connection
+    from kafkalite._native.serve.quota import Meter
     from kafkalite.clock import Clock
     from kafkalite.coordinator.groups import GroupCoordinator
     from kafkalite.coordinator.transactions import TransactionCoordinator
@@ -72,6 +75,17 @@ class RequestContext:
     api_key: int
     api_version: int
     client_id: str | None
+    throttle_ms: int = 0
+    """What the client is to be told to wait, for what it did before."""
+    request_meter: Meter | None = None
+    """Of the time that threads spend on it; None: that is not counted."""
+
+    def mutations(self, *, strict_since: int) -> Mutations:
+        """What the client's quota has to say of partitions that this request creates and deletes."""
+        control = self.broker.quotas.control
+        quota = control.quota_of(self.principal, self.client_id)
+        strict = self.api_version >= strict_since
+        return Mutations(None if quota is None else quota.mutation, self.broker.clock, strict=strict)
 
     @property
     def client_host(self) -> str:

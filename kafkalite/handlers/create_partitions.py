@@ -1,13 +1,13 @@
 """CreatePartitions 0-3: more partitions for topics that exist; durable before the answer.
 
 `count` is the new total and has to grow. A manual assignment names the replicas of each new partition: this broker.
-A topic named twice is INVALID_REQUEST, answered once.
+A topic named twice is INVALID_REQUEST, answered once. Since v3 partitions over the client's quota are refused.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.errors import (
     InvalidPartitions,
@@ -29,27 +29,30 @@ from kafkalite.protocol.messages.create_partitions import (
 
 if TYPE_CHECKING:
     from kafkalite.handlers.context import RequestContext
+    from kafkalite.quotas.mutations import Mutations
+
+_STRICT_SINCE: Final = 3
 
 
 def handle(context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     named = Counter(topic.name for topic in request.topics)
     unique = {topic.name: topic for topic in request.topics}
-    return CreatePartitionsResponse(
-        results=[
-            _grow(context, topic, count=named[name], validate_only=request.validate_only)
-            for name, topic in unique.items()
-        ]
-    )
+    mutations = context.mutations(strict_since=_STRICT_SINCE)
+    results = [
+        _grow(context, topic, mutations, count=named[name], validate_only=request.validate_only)
+        for name, topic in unique.items()
+    ]
+    return CreatePartitionsResponse(throttle_time_ms=mutations.throttle_ms, results=results)
 
 
 def _grow(
-    context: RequestContext, topic: CreatePartitionsTopic, *, count: int, validate_only: bool
+    context: RequestContext, topic: CreatePartitionsTopic, mutations: Mutations, *, count: int, validate_only: bool
 ) -> CreatePartitionsTopicResult:
     try:
         if count > 1:
             raise InvalidRequest("the topic is in the request more than once")
         check(context, ALTER, TOPIC, topic.name)
-        _check(context, topic)
+        mutations.record(_check(context, topic))
         if not validate_only:
             context.broker.logs.add_partitions(topic.name, topic.count)
     except (UnknownTopicOrPartition, TopicAuthorizationFailed) as error:
@@ -59,7 +62,8 @@ def _grow(
     return CreatePartitionsTopicResult(name=topic.name)
 
 
-def _check(context: RequestContext, topic: CreatePartitionsTopic) -> None:
+def _check(context: RequestContext, topic: CreatePartitionsTopic) -> int:
+    """How many partitions are added; KafkaError where that cannot be."""
     found = context.broker.logs.topics.get(topic.name)
     if found is None:
         raise UnknownTopicOrPartition
@@ -72,9 +76,9 @@ def _check(context: RequestContext, topic: CreatePartitionsTopic) -> None:
         raise InvalidPartitions(f"the topic has {present} partitions; {topic.count} would be fewer")
     added = topic.count - present
     check_room(context.broker, added)
-    if topic.assignments is None:
-        return
-    if len(topic.assignments) != added:
-        raise InvalidReplicaAssignment(f"{added} partitions are added, {len(topic.assignments)} are assigned")
-    for assignment in topic.assignments:
-        check_replicas(context, assignment.broker_ids)
+    if topic.assignments is not None:
+        if len(topic.assignments) != added:
+            raise InvalidReplicaAssignment(f"{added} partitions are added, {len(topic.assignments)} are assigned")
+        for assignment in topic.assignments:
+            check_replicas(context, assignment.broker_ids)
+    return added

@@ -2,6 +2,7 @@
 
     v4   -1 partitions or replicas means the broker's default (taken in every version)
     v5   the answer tells partitions, replicas and settings
+    v6   what is over the client's quota of partitions is refused, topic by topic; before, it is done (KIP-599)
     v7   the answer tells the topic id
 
 Checks in Kafka's order, each topic for itself: a name given twice in the request (answered once), whether the asker may
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalite.errors import (
     ConfigError,
@@ -46,26 +47,29 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kafkalite.handlers.context import RequestContext
+    from kafkalite.quotas.mutations import Mutations
+
+_STRICT_SINCE: Final = 6
 
 logger = logging.getLogger(__name__)
 
 
 def handle(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     named = Counter(topic.name for topic in request.topics)
+    mutations = context.mutations(strict_since=_STRICT_SINCE)
     creates_all = allows(context, CREATE, CLUSTER, probe=True)
     unique = {topic.name: topic for topic in request.topics}
-    return CreateTopicsResponse(
-        topics=[
-            _failure(name, InvalidRequest("the topic is in the request more than once"))
-            if named[name] > 1
-            else _create(context, topic, creates_all=creates_all, validate_only=request.validate_only)
-            for name, topic in unique.items()
-        ]
-    )
+    topics = [
+        _failure(name, InvalidRequest("the topic is in the request more than once"))
+        if named[name] > 1
+        else _create(context, topic, mutations, creates_all=creates_all, validate_only=request.validate_only)
+        for name, topic in unique.items()
+    ]
+    return CreateTopicsResponse(throttle_time_ms=mutations.throttle_ms, topics=topics)
 
 
 def _create(
-    context: RequestContext, topic: CreatableTopic, *, creates_all: bool, validate_only: bool
+    context: RequestContext, topic: CreatableTopic, mutations: Mutations, *, creates_all: bool, validate_only: bool
 ) -> CreatableTopicResult:
     services = context.broker
     try:
@@ -77,6 +81,7 @@ def _create(
         overrides = _overrides(topic)
         config = _resolve(context, overrides)
         count = _manual_partitions(context, topic) if topic.assignments else _numbers(context, topic)
+        mutations.record(count)
         topic_id = ZERO_UUID
         if not validate_only:
             created = services.logs.create_topic(topic.name, count, overrides)

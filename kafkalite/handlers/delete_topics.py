@@ -1,7 +1,8 @@
 """DeleteTopics 1-6: topics with all they hold; gone durably before the answer, their space soon after.
 
 v6 names a topic by name or by id, never both; the answer tells both. A topic named twice is INVALID_REQUEST, answered
-once. delete.topic.enable=false refuses everything: INVALID_REQUEST before v3, TOPIC_DELETION_DISABLED since.
+once. Since v5 topics with partitions over the client's quota are refused. delete.topic.enable=false refuses everything:
+INVALID_REQUEST before v3, TOPIC_DELETION_DISABLED since.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ from kafkalite.protocol.schema import ZERO_UUID
 if TYPE_CHECKING:
     from kafkalite._native.serve.topic_table import Topic
     from kafkalite.handlers.context import RequestContext
+    from kafkalite.quotas.mutations import Mutations
 
 _STATES_SINCE: Final = 6
 _DISABLED_SINCE: Final = 3
+_STRICT_SINCE: Final = 5
 
 
 def handle(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
@@ -40,17 +43,22 @@ def handle(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopic
     asked = Counter((state.name, state.topic_id) for state in states)
     unique = {(state.name, state.topic_id): state for state in states}
     deletes_all = allows(context, DELETE, CLUSTER, probe=True)
-    results = [_delete(context, state, count=asked[key], deletes_all=deletes_all) for key, state in unique.items()]
+    mutations = context.mutations(strict_since=_STRICT_SINCE)
+    results = [
+        _delete(context, state, mutations, count=asked[key], deletes_all=deletes_all) for key, state in unique.items()
+    ]
     try:
         context.broker.logs.sync_renames()  # one sync for all of them
     except KafkaError as error:
         for result in results:
             if result.error_code == 0:
                 result.error_code, result.error_message = error.code, error.message
-    return DeleteTopicsResponse(responses=results)
+    return DeleteTopicsResponse(throttle_time_ms=mutations.throttle_ms, responses=results)
 
 
-def _delete(context: RequestContext, state: DeleteTopicState, *, count: int, deletes_all: bool) -> DeletableTopicResult:
+def _delete(
+    context: RequestContext, state: DeleteTopicState, mutations: Mutations, *, count: int, deletes_all: bool
+) -> DeletableTopicResult:
     name = state.name
     try:
         if not context.broker.config.delete_topic_enable:
@@ -69,6 +77,7 @@ def _delete(context: RequestContext, state: DeleteTopicState, *, count: int, del
                 raise refusal(TOPIC)
         if topic.internal:
             raise InvalidRequest(f"{topic.name} is the broker's own; delete the groups in it instead")
+        mutations.record(len(topic.partitions))
         context.broker.logs.delete_topic(topic.name, durable=False)
     except KafkaError as error:
         return DeletableTopicResult(

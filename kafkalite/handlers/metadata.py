@@ -179,6 +179,8 @@ def _find(context: RequestContext, item: MetadataRequestTopic, *, may_create: bo
     try:
         return _create(context, name)
     except KafkaError as error:
+        if error.code == ErrorCode.THROTTLING_QUOTA_EXCEEDED:
+            return _failure(context, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)  # asked again, it is there in the end
         logger.warning("topic %s was asked for and not created: %s", name, error)
         return _failure(context, error.code, name)
 
@@ -196,7 +198,9 @@ def _create(context: RequestContext, name: str) -> Topic:
     try:
         check_new_name(services, name)
         check_replication_factor(services, USE_DEFAULT)
-        return services.logs.create_topic(name, partition_count(services, USE_DEFAULT), {})
+        count = partition_count(services, USE_DEFAULT)
+        context.mutations(strict_since=0).record(count)
+        return services.logs.create_topic(name, count, {})
     except TopicAlreadyExists:  # another request made it in the meantime
         found = services.logs.topics.get(name)
         if found is None:  # and a third one deleted it

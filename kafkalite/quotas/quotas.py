@@ -1,6 +1,8 @@
 """The quotas of a broker: what they are, and how they change.
 
-    changed     checked ─▶ line in the journal, durable ─▶ new table ─▶ whoever enforces it is told ─▶ answered
+    changed     checked ─▶ line in the journal, durable ─▶ new table ─▶ epoch raised, `on_change` ─▶ answered
+
+Clients are held to them by whoever has the `QuotaControl`: connections and their handlers (users and client ids).
 
 Thread rule: any thread. `_changing` stands above the locks of the log manager, and makes check and change one step; the
 table is replaced as a whole.
@@ -14,6 +16,7 @@ import socket
 import threading
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kafkalite._native.serve.quota import QuotaControl
 from kafkalite.errors import InvalidRequest, KafkaError, PolicyViolation
 from kafkalite.logging import fields
 from kafkalite.quotas.entities import IP, Change, Entity, check_entity, check_value, entity_text
@@ -21,6 +24,8 @@ from kafkalite.quotas.table import QuotaTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from kafkalite.settings.areas.quotas import QuotaRows
 
 CHANGES_MAX: Final = 10_000
 """Quotas that one request may change, as in Kafka."""
@@ -39,12 +44,24 @@ class Quotas:
     """Quotas and those who want to know when they change."""
 
     def __init__(
-        self, entries: Mapping[Entity, Mapping[str, float]], record: Callable[[Sequence[Change]], None]
+        self,
+        entries: Mapping[Entity, Mapping[str, float]],
+        record: Callable[[Sequence[Change]], None],
+        config: QuotaRows,
+        on_change: Callable[[], None] | None = None,
     ) -> None:
-        """`record` makes changes durable, all or none; it raises KafkaError if it cannot."""
+        """`record` makes changes durable, all or none, KafkaError if it cannot; `on_change` is called after each."""
         self.table = QuotaTable(entries)
-        self.listeners: list[Callable[[QuotaTable], None]] = []
+        self.control = QuotaControl(
+            self.table.bounds,
+            window_s=config.quota_window_size_seconds,
+            samples=config.quota_window_num,
+            mutation_window_s=config.controller_quota_window_size_seconds,
+            mutation_samples=config.controller_quota_window_num,
+        )
+        """What connections ask."""
         self._record = record
+        self._on_change = on_change
         self._changing = threading.Lock()
 
     def alter(
@@ -90,15 +107,16 @@ class Quotas:
 
     def _change(self, changes: Sequence[Change]) -> None:
         self._record(changes)
-        self.table = table = self.table.changed(changes)
+        self.table = self.table.changed(changes)
+        self.control.change(self.table.bounds)
         for change in changes:
             logger.info(
                 "quota %s",
                 "removed" if change.value is None else "set",
                 extra=fields(entity=entity_text(change.entity), key=change.key, value=change.value),
             )
-        for listener in self.listeners:
-            listener(table)
+        if self._on_change is not None:
+            self._on_change()
 
 
 def address_of(name: str) -> str | None:

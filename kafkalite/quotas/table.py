@@ -15,7 +15,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.errors import ErrorCode, InvalidRequest, error_for
-from kafkalite.quotas.entities import CLIENT_ID, CONNECTION_CREATION_RATE, IP, TYPES, USER, Entity, entity_of
+from kafkalite.quotas.entities import (
+    CLIENT_ID,
+    CLIENT_KEYS,
+    CONNECTION_CREATION_RATE,
+    IP,
+    TYPES,
+    USER,
+    Entity,
+    entity_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -83,6 +92,10 @@ class QuotaTable:
             if value is not None:
                 return Bound(value, (key, user if user_name else None, client_id if client_name else None))
         return None
+
+    def bounds(self, user: str, client_id: str) -> tuple[Bound | None, ...]:
+        """What counts for a client, by the keys of CLIENT_KEYS."""
+        return tuple(self.bound(key, user, client_id) for key in CLIENT_KEYS)
 
     def addresses(self) -> tuple[dict[str, float], float | None]:
         """Connections a second: by the name that an address was given by, and of all others (None: unbounded)."""

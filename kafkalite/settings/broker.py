@@ -19,6 +19,7 @@ from kafkalite.settings.areas.connections import ConnectionRows
 from kafkalite.settings.areas.groups import GroupRows
 from kafkalite.settings.areas.logs import LogRows
 from kafkalite.settings.areas.permissions import PermissionRows
+from kafkalite.settings.areas.quotas import QuotaRows
 from kafkalite.settings.areas.sasl import ListenerSaslSettings, SaslRows
 from kafkalite.settings.areas.security import SecurityRows
 from kafkalite.settings.areas.server import ServerRows
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 class BrokerConfig(
     ServerRows,
     ConnectionRows,
+    QuotaRows,
     LogRows,
     CleanerRows,
     TransactionRows,

@@ -262,7 +262,7 @@ class HandlerCalls:
         self.transactions = TransactionCoordinator(
             self.config, self.logs, self.pool, self.clock, self.groups, ProducerIds(self.logs), timers
         )
-        self.quotas = Quotas(self.logs.quotas(), self.logs.change_quotas)
+        self.quotas = Quotas(self.logs.quotas(), self.logs.change_quotas, self.config)
         self.services = BrokerServices(
             self.config, self.logs, cluster, self.clock, self.pool, self.groups, self.transactions, self.quotas
         )

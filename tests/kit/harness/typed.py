@@ -18,10 +18,12 @@ from tests.kit.harness import wire
 class TypedConnection(wire.Connection):
     """A connection that speaks in messages of kafkalite.protocol."""
 
+    client_id: str | None = "typed"
+
     def send_message(self, key: int, version: int, message: object) -> tuple[int, int]:
         """Sends a request; what `receive_message` needs to read its answer."""
         self.correlation_id += 1
-        self.send_bytes(protocol.encode_request_frame(key, version, self.correlation_id, "typed", message))
+        self.send_bytes(protocol.encode_request_frame(key, version, self.correlation_id, self.client_id, message))
         return key, version
 
     def receive_message(self, key: int, version: int) -> Any:

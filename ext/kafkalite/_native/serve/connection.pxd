@@ -4,6 +4,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t
 from kafkalite._native.serve.access cimport AccessControl, AccessView
 from kafkalite._native.serve.fetch cimport FetchServer
 from kafkalite._native.serve.produce cimport ProduceServer
+from kafkalite._native.serve.quota cimport ClientQuota, Meter, QuotaControl
 from kafkalite._native.serve.transfer cimport Answer, Mailbox, OutBuffer
 from kafkalite._native.tls.tls_session cimport TlsBuffers, TlsSession
 
@@ -34,6 +35,9 @@ cdef class WorkerIo:
     cdef NativeApi produce_api
     cdef NativeApi fetch_api
     cdef AccessControl access               # None: there is no authoriser
+    cdef QuotaControl quotas                # None: there are no quotas
+    cdef Py_ssize_t muted_purge_at
+    cdef list muted                         # heap of (deadline, number, Connection); some speak again meanwhile
     cdef object views                       # (principal, host) -> AccessView of the connections there are
     cdef public object classic              # the ClassicServer, where there is a kafka07 listener
     cdef public object faults               # what requests meet on their way, in a broker under test; else None
@@ -63,6 +67,8 @@ cdef class WorkerIo:
 
     cdef AccessView view_of(self, object principal, str host)
     cdef int add_timer(self, object plan, double deadline) except -1
+    cdef int add_mute(self, Connection connection, double deadline) except -1
+    cdef int expire_mutes(self) except -1
     cdef bint may_step(self) noexcept
     cdef int begin_handshake(self, Connection connection) except -1
     cdef int close_oldest(self, str reason) except -1
@@ -97,6 +103,15 @@ cdef class Connection:
     cdef int64_t answered_ns                # when the last turn ended, 0 unknown
     cdef bint brisk                         # the client asks again within LINGER_NS of its answer
     cdef TlsSession tls                     # None on a listener without TLS
+    cdef ClientQuota quota                  # what counts for its client; None: nothing
+    cdef int64_t quota_epoch                # of the quotas that say so, and for whom
+    cdef object quota_principal
+    cdef bytes quota_client_id
+    cdef bint bounded                       # the present request is one to which quotas count
+    cdef readonly int32_t throttle_ms       # what its client is told to wait
+    cdef bint known                         # to its quota: it has sent or fetched something before
+    cdef double muted_until                 # monotonic seconds; 0: it is not muted
+    cdef bytearray held                     # a request that is served when it is not muted any more
     cdef bint failed                        # it waits for its close, and is neither read nor served
     cdef bint awaited                       # it is one of `handshake_count`
     cdef int low_water                      # of the socket: fewer bytes do not wake the worker
@@ -116,6 +131,11 @@ cdef class Connection:
     cdef int end(self) except -1
     cdef Py_ssize_t serve_frames(self, unsigned char* data, Py_ssize_t size) except -1
     cdef int serve(self, unsigned char* frame, Py_ssize_t size) except -1
+    cdef int serve_bounded(self, unsigned char* frame, Py_ssize_t size) except -1
+    cdef int find_quota(self, const unsigned char* frame, Py_ssize_t size) except -1
+    cdef int32_t delay(self, int16_t key, int16_t version, unsigned char* frame, Py_ssize_t size, double now) except -1
+    cdef bint hold_back(self, unsigned char* frame, Py_ssize_t size, Meter meter, double now) except -1
+    cdef int unmute(self) except -1
     cdef int serve_produce(self, int16_t version, int32_t correlation_id, unsigned char* body,
                            Py_ssize_t size) except -1
     cdef int serve_fetch(self, int16_t version, int32_t correlation_id, unsigned char* body, Py_ssize_t size) except -1

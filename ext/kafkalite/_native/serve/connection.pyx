@@ -12,6 +12,9 @@ With TLS the same bytes pass through a TlsSession on either side, and nothing is
 the listener has said who the client is. Handshakes are bounded: so many steps in a loop turn, so long, so many at once;
 a failed one is closed a moment later, so that trying costs time.
 
+While there are quotas each request is looked at first: what it is told to wait is known before it is served, and the
+connection is not read for so long (KIP-219). Without quotas that is one comparison a request.
+
 Back-pressure: while a connection is owed more than `in_flight_max` answers or `output_bytes_max` bytes, it is not read.
 
 Thread rule: everything here runs on the owning worker; other threads reach a connection only through Answer and
@@ -23,7 +26,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int16_t, int32_t, int64_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcpy, memmove
+from libc.string cimport memcmp, memcpy, memmove
 
 import heapq
 import logging
@@ -35,8 +38,9 @@ from kafkalite._native.base.debug cimport kl_assert
 from kafkalite._native.serve.access cimport AccessControl, AccessView
 from kafkalite._native.serve.fetch cimport FETCH_FLEXIBLE_FROM, FETCH_READY, FetchPlan, FetchServer
 from kafkalite._native.serve.produce cimport (
-    MALFORMED, PARKED, PRODUCE_FLEXIBLE_FROM, SERVED, PendingProduce, ProduceServer,
+    MALFORMED, PARKED, PRODUCE_FLEXIBLE_FROM, SERVED, PendingProduce, ProduceServer, acks_of,
 )
+from kafkalite._native.serve.quota cimport ClientQuota, Meter, QuotaControl
 from kafkalite._native.serve.transfer cimport Answer, Mailbox, OutBuffer
 from kafkalite._native.tls.tls_context cimport TlsContext
 from kafkalite._native.tls.tls_session cimport TLS_CAPACITY, TLS_HELD_MAX, TlsBuffers, TlsSession
@@ -120,6 +124,8 @@ cdef class WorkerIo:
         self.output_bytes_max = output_bytes_max
         self.in_flight_max = in_flight_max
         self.timers = []
+        self.muted = []
+        self.muted_purge_at = TIMERS_PURGE_MIN
         self.timers_purge_at = TIMERS_PURGE_MIN
         self.receive_capacity = RECEIVE_CAPACITY
         self.receive = <unsigned char*>malloc(RECEIVE_CAPACITY)
@@ -147,6 +153,33 @@ cdef class WorkerIo:
         """From now on what clients may do is asked of an authoriser."""
         self.access = access
         self.views = weakref.WeakValueDictionary()
+
+    def use_quotas(self, QuotaControl quotas):
+        """From now on clients are held to quotas; None: to none any more. Any thread."""
+        self.quotas = quotas
+
+    cdef int add_mute(self, Connection connection, double deadline) except -1:
+        self.timer_number += 1
+        heapq.heappush(self.muted, (deadline, self.timer_number, connection))
+        if len(self.muted) > self.muted_purge_at:
+            # Who closes and comes again must not pile up, however long he was told to wait.
+            self.muted = [entry for entry in self.muted if not (<Connection>entry[2]).closed]
+            heapq.heapify(self.muted)
+            self.muted_purge_at = max(<Py_ssize_t>TIMERS_PURGE_MIN, 2 * len(self.muted))
+        return 0
+
+    cdef int expire_mutes(self) except -1:
+        """Listens again to whom was told to wait until now."""
+        cdef Connection connection
+        while self.muted and self.muted[0][0] <= self.now:
+            deadline, _, connection = heapq.heappop(self.muted)
+            if connection.muted_until == deadline:
+                try:
+                    connection.unmute()
+                except Exception:
+                    logger.exception("serving %r failed; its connection is closed", connection)
+                    connection.close()
+        return 0
 
     cdef AccessView view_of(self, object principal, str host):
         """The one view of a principal and host that the connections of this worker share."""
@@ -200,12 +233,14 @@ cdef class WorkerIo:
         return 0
 
     def next_deadline(self):
-        """Monotonic seconds of the earliest parked fetch or close, or None."""
+        """Monotonic seconds of the earliest parked fetch, end of a wait, or close, or None."""
         while self.timers and (<FetchPlan>self.timers[0][2]).done:
             heapq.heappop(self.timers)
         deadline = self.timers[0][0] if self.timers else None
         if self.failing and (deadline is None or self.failing[0][0] < deadline):
             deadline = self.failing[0][0]
+        if self.muted and (deadline is None or self.muted[0][0] < deadline):
+            deadline = self.muted[0][0]
         return deadline
 
     def expire_timers(self, bint everything=False):
@@ -219,6 +254,8 @@ cdef class WorkerIo:
             plan.expire(self.now)
         if self.handshakes is not None:
             self.expire_handshakes()
+        if self.muted:
+            self.expire_mutes()
 
     def handle_posted(self):
         """Does what other threads left in the mailbox; callables are called, which is how connections arrive."""
@@ -238,6 +275,17 @@ cdef class WorkerIo:
                     item()
             except Exception:
                 logger.exception("finishing parked work failed: %r", item)
+
+
+cdef int16_t produce_acks(int16_t version, const unsigned char* frame, Py_ssize_t size) noexcept:
+    """The acks of a Produce request, 0 of what is none."""
+    cdef Cursor c
+    cdef Py_ssize_t ignored
+    cursor_init(&c, frame + 8, size - 8)
+    read_string(&c, False, &ignored)
+    if version >= PRODUCE_FLEXIBLE_FROM:
+        skip_tags(&c)
+    return 0 if c.status != OK else acks_of(version, c.pos, c.end - c.pos)
 
 
 cdef class Connection:
@@ -261,6 +309,7 @@ cdef class Connection:
         self.frame_size_max = io.request_size_max
         self.room_min = PENDING_CAPACITY_MIN
         self.last_active = io.now
+        self.quota_epoch = -1
 
     def __dealloc__(self):
         free(self.pending)
@@ -327,7 +376,7 @@ cdef class Connection:
 
     def idle(self, double since):
         """True when nothing moved since `since` and the broker owes this client no work."""
-        if self.last_active > since or self.closed:
+        if self.last_active > since or self.closed or self.muted_until > 0.0:
             return False
         return not self.queue or (<Answer>self.queue[0]).ready
 
@@ -539,6 +588,8 @@ cdef class Connection:
         cdef Py_ssize_t client_id_size
         cdef const NativeApi* produce = &self.io.produce_api
         cdef const NativeApi* fetch = &self.io.fetch_api
+        if self.io.quotas is not None and not self.bounded:
+            return self.serve_bounded(frame, size)
         self.io.requests += 1
         cursor_init(&c, frame + 8, size - 8)
         client_id = read_string(&c, False, &client_id_size)
@@ -559,6 +610,117 @@ cdef class Connection:
             key, version, correlation_id,
             None if client_id_size < 0 else PyBytes_FromStringAndSize(<const char*>client_id, client_id_size),
             <unsigned char*>c.pos, c.end - c.pos)
+
+    cdef int serve_bounded(self, unsigned char* frame, Py_ssize_t size) except -1:
+        """`serve` while there are quotas. What is over one is done, told, and the connection muted, as by Kafka."""
+        cdef double now = now_ns() / 1e9
+        cdef double until
+        cdef Meter meter = None
+        cdef int16_t key = load_i16(frame)
+        cdef int32_t throttle_ms = 0
+        self.find_quota(frame, size)
+        if self.quota is not None:
+            if key == self.io.produce_api.key and self.hold_back(frame, size, self.quota.produce, now):
+                return 0
+            meter = self.quota.request
+            throttle_ms = self.delay(key, load_i16(frame + 2), frame, size, now)
+        self.io.produce.throttle_ms = self.throttle_ms = throttle_ms
+        self.bounded = True
+        try:
+            Connection.serve(self, frame, size)
+        finally:
+            self.bounded = False
+            self.io.produce.throttle_ms = self.throttle_ms = 0
+            if meter is not None:
+                until = now_ns() / 1e9
+                meter.take(100.0 * (until - now), until)
+        if throttle_ms > 0:
+            self.mute(throttle_ms)
+        return 0
+
+    cdef int find_quota(self, const unsigned char* frame, Py_ssize_t size) except -1:
+        """Sets `quota`: what counts for the client of this request."""
+        cdef QuotaControl quotas = self.io.quotas
+        cdef Py_ssize_t id_size = max(<Py_ssize_t>0, <Py_ssize_t>load_i16(frame + 8))
+        if id_size > size - HEADER_SIZE_MIN:
+            id_size = 0                                         # no request, as will be seen
+        if self.quota_epoch == quotas.epoch and self.quota_principal is self.principal \
+                and id_size == PyBytes_GET_SIZE(self.quota_client_id) \
+                and memcmp(frame + HEADER_SIZE_MIN, PyBytes_AS_STRING(self.quota_client_id), <size_t>id_size) == 0:
+            return 0
+        self.quota_epoch = quotas.epoch
+        self.quota_principal = self.principal
+        self.quota_client_id = PyBytes_FromStringAndSize(<const char*>frame + HEADER_SIZE_MIN, id_size)
+        self.quota = quotas.find(self.principal, self.quota_client_id)
+        return 0
+
+    cdef int32_t delay(self, int16_t key, int16_t version, unsigned char* frame, Py_ssize_t size, double now) except -1:
+        """How long the client of a request is to wait when it is served; the bytes of a Produce request are counted."""
+        cdef ClientQuota quota = self.quota
+        cdef int32_t longest = 0
+        cdef int32_t owed
+        cdef bint answered = True
+        cdef Meter longest_of = None
+        if key == self.io.produce_api.key:
+            if quota.produce is not None:
+                quota.produce.take(size, now)
+                longest, longest_of = quota.produce.owed_ms(now), quota.produce
+            answered = produce_acks(version, frame, size) != 0  # where nothing is answered, time does not count
+        elif key == self.io.fetch_api.key and quota.fetch is not None:
+            longest, longest_of = quota.fetch.owed_ms(now), quota.fetch
+        if quota.request is not None and answered:
+            owed = min(quota.request.owed_ms(now), <int32_t>(self.io.quotas.window_s * 1000))
+            if owed > longest:
+                longest, longest_of = owed, quota.request
+        if longest > 0:
+            longest_of.held_up(longest)
+        return longest
+
+    cdef bint hold_back(self, unsigned char* frame, Py_ssize_t size, Meter meter, double now) except -1:
+        """Whether the first bytes of a connection have to wait, its client owing some already: or else a new
+        connection for each request would be a way round a quota."""
+        cdef int32_t owed
+        if self.known or meter is None:
+            return False
+        self.known = True
+        owed = meter.owed_ms(now)
+        if owed == 0:
+            return False
+        self.held = bytearray(frame[:size])
+        meter.held_up(owed)
+        self.mute(owed)
+        return True
+
+    def mute(self, int32_t ms):
+        """Does not listen for so long, or for longer if it was told to before. Owner worker only."""
+        cdef double until = now_ns() / 1e9 + ms / 1000.0
+        if self.closed or until <= self.muted_until:
+            return
+        self.muted_until = until
+        self.paused = True
+        self.set_interest(self.interest & ~EVENT_READ)
+        self.io.add_mute(self, until)
+
+    def request_meter(self):
+        """Of the present request's time; None: it is not counted."""
+        return self.quota.request if self.bounded and self.quota is not None else None
+
+    def mute_soon(self, int32_t ms):
+        """The same, from any thread."""
+        self.io.mailbox.put(lambda: self.mute(ms))
+
+    cdef int unmute(self) except -1:
+        """It has waited long enough: what it has sent meanwhile is served."""
+        cdef bytearray held = self.held
+        cdef unsigned char[::1] view
+        self.muted_until = 0.0
+        if self.closed:
+            return 0
+        if held is not None:
+            self.held = None
+            view = held
+            self.serve(&view[0], view.shape[0])
+        return self.settle()
 
     cdef int serve_produce(self, int16_t version, int32_t correlation_id, unsigned char* body,
                            Py_ssize_t size) except -1:
@@ -589,6 +751,8 @@ cdef class Connection:
         if plan is None:
             self.refuse("a Fetch request that is malformed or over a limit")
             return 0
+        if self.bounded and self.quota is not None:
+            plan.bound(self.quota.fetch, self.throttle_ms)
         result = plan.evaluate()
         if result == FETCH_READY:
             if not self.queue and plan.size <= server.copy_size_max:
@@ -721,7 +885,7 @@ cdef class Connection:
         while not self.closed:
             self.write_out()
             self.drain_queue()
-            if self.closed or not self.paused or self.in_flight > self.in_flight_max // 2 \
+            if self.closed or not self.paused or self.muted_until > 0.0 or self.in_flight > self.in_flight_max // 2 \
                     or self.queued_bytes > self.io.output_bytes_max // 2:
                 break
             self.paused = False
@@ -833,6 +997,7 @@ cdef class Connection:
         free(self.pending)
         self.pending = NULL
         self.pending_size = self.pending_capacity = 0
+        self.held = None
         self.arrive()
         if self.tls is not None:
             self.tls.say_goodbye(self.fd)

@@ -4,6 +4,7 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
 from kafkalite._native.log.log_core cimport LogCore, LogSlice
 from kafkalite._native.serve.access cimport AccessView
 from kafkalite._native.serve.fetch_session cimport FetchPart, FetchParts, FetchSessionCache
+from kafkalite._native.serve.quota cimport Meter
 from kafkalite._native.serve.topic_table cimport Topic, TopicRef, TopicTable
 from kafkalite._native.serve.transfer cimport Answer, Mailbox, OutBuffer
 from kafkalite._native.wire.cursor cimport Cursor
@@ -40,6 +41,8 @@ cdef class FetchPlan(FetchParts):
     cdef int8_t isolation
     cdef int16_t error                  # top level, v7+
     cdef AccessView access              # what the client may do; None: everything
+    cdef Meter meter                    # of bytes that are answered; None: they are not counted
+    cdef int32_t throttle_ms            # what the client is told to wait
     cdef int32_t replica_id             # -1: a consumer
     cdef bint follows                   # as a replica, which the client may be
     cdef int32_t topic_count
@@ -67,6 +70,8 @@ cdef class FetchPlan(FetchParts):
     cdef int settle(self) except -1
     cdef int regroup(self) noexcept
     cdef int fail(self, int error, int32_t session_id) except -1
+    cdef int bound(self, Meter meter, int32_t throttle_ms) except -1
+    cdef int withhold(self, int32_t throttle_ms) except -1
     cdef bint allows(self, TopicRef wanted, Topic topic) except -1
     cdef FetchPart* next_part(self) except NULL
     cdef int evaluate(self) except -1
@@ -86,5 +91,6 @@ cdef class FetchPlan(FetchParts):
     cdef int watch(self, int32_t i, LogCore log) except -1
     cdef int verify(self) except -1
     cdef int resume(self, double now) except -1
+    cdef int hold_up(self, int32_t throttle_ms) except -1
     cdef bint changed(self) except -1
     cdef int cancel(self) except -1

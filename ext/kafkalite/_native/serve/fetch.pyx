@@ -30,6 +30,7 @@ from kafkalite._native.serve.fetch_session cimport (
     EPOCH_FINAL, EPOCH_INITIAL, SESSION_NONE, FetchPart, FetchParts, FetchSessionCache,
 )
 from kafkalite._native.serve.request_parts cimport add_part, put_topic, read_topic
+from kafkalite._native.serve.quota cimport Meter
 from kafkalite._native.serve.topic_table cimport Topic, TopicRef, TopicTable
 from kafkalite._native.serve.transfer cimport Answer, Mailbox, OutBuffer, copy_records
 from kafkalite._native.wire.cursor cimport (
@@ -243,6 +244,21 @@ cdef class FetchPlan(FetchParts):
             self.session_answered = self.server.sessions.open(self, self.now)
         return 0
 
+    cdef int bound(self, Meter meter, int32_t throttle_ms) except -1:
+        """A quota counts for the client: no more than a window allows, and nothing while something is owed."""
+        self.meter = meter
+        if meter is not None:
+            self.size_max = <int32_t>max(1.0, min(<double>self.size_max, meter.burst))
+            self.size_min = min(self.size_min, self.size_max)
+        return self.withhold(throttle_ms) if throttle_ms > 0 else 0
+
+    cdef int withhold(self, int32_t throttle_ms) except -1:
+        """The answer is without records, and says how long to wait; its session, if it has one, goes on (KIP-219)."""
+        self.throttle_ms = throttle_ms
+        if self.error != 0:
+            return 0
+        return self.fail(0, SESSION_NONE if self.session is None else self.session_id)
+
     cdef int regroup(self) noexcept:
         """Puts the parts that are answered under their topics again; a topic may come more than once."""
         cdef FetchPart* head = NULL
@@ -429,7 +445,7 @@ cdef class FetchPlan(FetchParts):
         cdef bytes batches
         cdef int32_t i
         cdef bint first = True
-        out.put_i32(0)                                  # throttle_time_ms
+        out.put_i32(self.throttle_ms)
         if self.version >= SESSIONS_FROM:
             out.put_i16(self.error)
             out.put_i32(self.session_answered)
@@ -508,12 +524,15 @@ cdef class FetchPlan(FetchParts):
 
     cdef int answer_into(self, OutBuffer out) except -1:
         """Writes the whole answer into `out`: for small answers only."""
+        cdef Py_ssize_t start = out.size
         self.settle()
         try:
             self.encode_readable(out, True, None)
         finally:
             self.release_slices()
         self.done = True
+        if self.meter is not None:
+            self.meter.take(out.size - start, self.now)
         return 0
 
     cdef int fill(self, Answer answer) except -1:
@@ -535,6 +554,8 @@ cdef class FetchPlan(FetchParts):
             store_i32(out.data, <int32_t>(out.size + self.size - self.converted_size - 4))
         answer.fill(PyBytes_FromStringAndSize(<const char*>out.data, out.size), slices, cuts)
         self.done = True
+        if self.meter is not None:
+            self.meter.take(answer.size, self.now)
         return 0
 
     cdef int listen(self) except -1:
@@ -639,8 +660,19 @@ cdef class FetchPlan(FetchParts):
         if result == FETCH_WAITS and now < self.deadline:
             return self.wait()
         self.unlisten()
+        if self.meter is not None and self.meter.owed_ms(now) > 0:
+            self.hold_up(self.meter.owed_ms(now))
         self.fill(self.answer)
         self.answer.announce()
+        return 0
+
+    cdef int hold_up(self, int32_t throttle_ms) except -1:
+        """Others of its owner have taken meanwhile what was left: it is answered without records."""
+        connection = self.answer.connection
+        if connection is not None:
+            self.withhold(throttle_ms)
+            self.meter.held_up(throttle_ms)
+            connection.mute(throttle_ms)
         return 0
 
     cdef bint changed(self) except -1:

@@ -18,6 +18,10 @@ cdef enum ServeResult:
     MALFORMED = 3       # the connection has to be closed
 
 
+# The acks of a request, which stand near its front; 0 of what is none.
+cdef int16_t acks_of(int16_t version, const unsigned char* body, Py_ssize_t size) noexcept
+
+
 cdef struct ProducePart:
     const unsigned char* topic      # name or id, into the request
     Py_ssize_t topic_size
@@ -48,6 +52,7 @@ cdef class ProduceServer:
     # Of the request being served:
     cdef AccessView access          # what its client may do; None: everything
     cdef double now                 # monotonic seconds
+    cdef int32_t throttle_ms        # what its client is told to wait
     cdef const unsigned char* transactional_id      # NULL: null
     cdef Py_ssize_t transactional_id_size
     cdef bint transactional         # one of its batches is
@@ -80,5 +85,6 @@ cdef class PendingProduce(WaitingRequest):
     cdef int16_t version
     cdef int32_t correlation_id
     cdef int16_t acks
+    cdef int32_t throttle_ms
     cdef readonly Answer answer
     cdef int start(self, Answer answer, object pool) except -1

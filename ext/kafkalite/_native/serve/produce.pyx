@@ -76,6 +76,16 @@ def deferred_bytes_now():
     return deferred_bytes
 
 
+cdef int16_t acks_of(int16_t version, const unsigned char* body, Py_ssize_t size) noexcept:
+    cdef Cursor c
+    cdef Py_ssize_t ignored
+    cdef int16_t acks
+    cursor_init(&c, body, size)
+    read_string(&c, version >= PRODUCE_FLEXIBLE_FROM, &ignored)
+    acks = read_i16(&c)
+    return acks if c.status == OK else 0
+
+
 cdef inline int refusal(const unsigned char* batch, Py_ssize_t size, int16_t version) noexcept nogil:
     """What the version cannot take, whatever else the batch holds: a Kafka error code, or 0."""
     cdef unsigned char attributes
@@ -214,6 +224,7 @@ cdef class ProduceServer:
             pending.version = version
             pending.correlation_id = correlation_id
             pending.acks = acks
+            pending.throttle_ms = self.throttle_ms
             self.park(pending)
             return PARKED
         if acks == 0:
@@ -369,7 +380,7 @@ cdef class ProduceServer:
             if self.faults is not None:
                 faults = self.faults.get(i)
             encode_part(out, version, &self.parts[i], i == 0, faults)
-        return end_response(out, version, start, self.part_count)
+        return end_response(out, version, start, self.part_count, self.throttle_ms)
 
 
 cdef Py_ssize_t begin_response(OutBuffer out, int16_t version, int32_t correlation_id, int32_t topic_count) except -1:
@@ -378,10 +389,11 @@ cdef Py_ssize_t begin_response(OutBuffer out, int16_t version, int32_t correlati
     return start
 
 
-cdef int end_response(OutBuffer out, int16_t version, Py_ssize_t start, Py_ssize_t part_count) except -1:
+cdef int end_response(OutBuffer out, int16_t version, Py_ssize_t start, Py_ssize_t part_count,
+                      int32_t throttle_ms) except -1:
     if part_count > 0 and version >= PRODUCE_FLEXIBLE_FROM:
         out.put_i8(0)                                           # tags of the last topic
-    out.put_i32(0)                                              # throttle_time_ms, last in this API
+    out.put_i32(throttle_ms)                                    # last in this API
     if version >= PRODUCE_FLEXIBLE_FROM:
         out.put_i8(0)
     out.end_frame(start)
@@ -515,6 +527,6 @@ cdef class PendingProduce(WaitingRequest):
         for i, pending in enumerate(self.parts):
             pending.part.error = pending.error
             encode_part(out, self.version, &pending.part, i == 0, pending.faults)
-        end_response(out, self.version, start, len(self.parts))
+        end_response(out, self.version, start, len(self.parts), self.throttle_ms)
         self.answer.complete(PyBytes_FromStringAndSize(<const char*>out.data, out.size))
         return 0

@@ -1,0 +1,40 @@
+"""How much clients may do in a second, and how much they have done: counted without a Python object per request."""
+
+from libc.stdint cimport int32_t, int64_t
+
+
+cdef class Meter:
+    cdef readonly double limit          # a second
+    cdef double burst                   # what may be done at once after a rest
+    cdef double left                    # what may be done now; below zero: owed
+    cdef double at                      # monotonic seconds when that was so; 0: nothing was done yet
+    cdef readonly double done           # since it was made
+    cdef readonly double throttled_ms   # told to clients since it was made
+    cdef readonly int64_t throttled_count
+
+    cdef void refill(self, double now) noexcept
+    cdef int32_t owed_ms(self, double now) noexcept
+    cdef void take(self, double amount, double now) noexcept
+
+
+cdef class ClientQuota:
+    cdef Meter produce                  # bytes of requests; None: not bounded, as below
+    cdef Meter fetch                    # bytes of answers
+    cdef readonly Meter request         # percent of one thread
+    cdef readonly Meter mutation        # partitions
+
+
+cdef class QuotaControl:
+    cdef readonly int64_t epoch         # rises with each change of the quotas
+    cdef object bounds                  # (user, client id) -> (limit, owner) or None, of each meter of a ClientQuota
+    cdef readonly dict meters           # owner -> Meter
+    cdef dict clients                   # (principal, client id) -> ClientQuota or None, of this epoch
+    cdef double window_s                # of one sample
+    cdef double burst_s                 # what a whole window allows
+    cdef double mutation_burst_s
+    cdef double forgot_at               # monotonic seconds
+
+    cdef ClientQuota find(self, str principal, bytes client_id)
+    cdef ClientQuota make(self, str principal, bytes client_id)
+    cdef Meter meter_of(self, object bound, bint of_mutations)
+    cdef int forget_rested(self) except -1
