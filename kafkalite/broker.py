@@ -41,9 +41,10 @@ from kafkalite.log.retention import named_policies
 from kafkalite.logging import fields
 from kafkalite.net.acceptor import Acceptor
 from kafkalite.net.listener import BoundListener, bind
+from kafkalite.net.rates import ConnectionRates
 from kafkalite.net.worker import Worker
 from kafkalite.pool import IoPool
-from kafkalite.quotas.quotas import Quotas
+from kafkalite.quotas.quotas import Quotas, address_rates
 from kafkalite.settings.broker import BrokerConfig
 from kafkalite.settings.rows import key_of, to_text
 
@@ -291,16 +292,7 @@ class Broker:
             self._make_worker(i, logs, pool, dispatcher, transactions, sessions, authorizer)
             for i in range(config.num_network_threads)
         ]
-        self._acceptor = Acceptor(
-            self._listeners,
-            self._workers,
-            connections_max=config.max_connections,
-            connections_room=self._connections_room(),
-            connections_per_address_max=config.max_connections_per_ip,
-            per_address_overrides=config.connections_per_ip_overrides(),
-            send_buffer_bytes=config.socket_send_buffer_bytes,
-            receive_buffer_bytes=config.socket_receive_buffer_bytes,
-        )
+        self._acceptor = self._make_acceptor(config)
         services.config_listeners.append(self._use_config)
         if self._tls is not None:
             services.config_checks.append(self._tls.check)
@@ -330,17 +322,42 @@ class Broker:
                 connections_max=config.max_connections,
                 connections_per_address_max=config.max_connections_per_ip,
                 per_address_overrides=config.connections_per_ip_overrides(),
+                per_listener_max=config.connections_per_listener(),
             )
+            self._acceptor.rates.set_rates(config.max_connection_creation_rate, config.connection_rates_of_listeners())
 
     def _use_quotas(self) -> None:
         """Quotas were changed. Any thread."""
         for worker in self._workers:
             worker.io.use_quotas(self._quota_control())
+        if self._acceptor is not None and self._quotas is not None:
+            self._acceptor.rates.set_address_rates(*address_rates(self._quotas.table))
 
     def _quota_control(self) -> QuotaControl | None:
         """What connections ask; None while no quota is about clients, so that nobody asks."""
         quotas = self._quotas
         return quotas.control if quotas is not None and quotas.table.bounds_clients else None
+
+    def _make_acceptor(self, config: BrokerConfig) -> Acceptor:
+        return Acceptor(
+            self._listeners,
+            self._workers,
+            connections_max=config.max_connections,
+            connections_room=self._connections_room(),
+            connections_per_address_max=config.max_connections_per_ip,
+            per_address_overrides=config.connections_per_ip_overrides(),
+            per_listener_max=config.connections_per_listener(),
+            rates=self._connection_rates(config),
+            send_buffer_bytes=config.socket_send_buffer_bytes,
+            receive_buffer_bytes=config.socket_receive_buffer_bytes,
+        )
+
+    def _connection_rates(self, config: BrokerConfig) -> ConnectionRates:
+        rates = ConnectionRates(window_s=config.quota_window_size_seconds, samples=config.quota_window_num)
+        rates.set_rates(config.max_connection_creation_rate, config.connection_rates_of_listeners())
+        if self._quotas is not None:
+            rates.set_address_rates(*address_rates(self._quotas.table))
+        return rates
 
     def _bind(self, wanted: Listener) -> BoundListener:
         listening = bind(wanted.host, wanted.port, self.config.socket_listen_backlog_size)

@@ -1,7 +1,9 @@
 """The acceptor: one thread that listens on every address and deals accepted sockets out to the workers.
 
-It counts connections, in all and by address, and refuses what is over a limit. When the process runs out of descriptors
-it pauses instead of spinning on a listening socket that stays readable, and tries again a moment later.
+It counts connections, in all, by listener and by address, and refuses what is over a limit. When the process runs out
+of descriptors it pauses instead of spinning on a listening socket that stays readable, and tries again a moment later.
+A listener whose connections come too fast is left alone for a while; so is a connection from an address that is over
+its quota, which is closed then (`kafkalite.net.rates`).
 
 Thread rule: `start` and `stop` from the composition root; `released` from any worker.
 """
@@ -9,10 +11,12 @@ Thread rule: `start` and `stop` from the composition root; `released` from any w
 from __future__ import annotations
 
 import errno
+import heapq
 import logging
 import selectors
 import socket
 import threading
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
@@ -23,11 +27,14 @@ if TYPE_CHECKING:
 
     from kafkalite._native.serve.connection import Connection
     from kafkalite.net.listener import BoundListener
+    from kafkalite.net.rates import ConnectionRates
     from kafkalite.net.worker import Worker
 
 logger = logging.getLogger("kafkalite.net")
 
 PAUSE_S: Final = 0.1
+HELD_MAX: Final = 512
+"""Sockets that are held unread until they are closed; above that they are closed at once."""
 _OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -43,6 +50,8 @@ class Acceptor:
         connections_room: int,
         connections_per_address_max: int,
         per_address_overrides: Mapping[str, int],
+        per_listener_max: Mapping[str, int],
+        rates: ConnectionRates,
         send_buffer_bytes: int,
         receive_buffer_bytes: int,
     ) -> None:
@@ -53,10 +62,16 @@ class Acceptor:
         self._room_is_short = False
         self._per_address_max = connections_per_address_max
         self._per_address_overrides = per_address_overrides
+        self._per_listener_max = per_listener_max
+        self.rates = rates
+        self._waiting: list[tuple[float, int, BoundListener]] = []  # heap: when each is accepted from again
+        self._held: list[tuple[float, int, socket.socket]] = []  # heap: when each is closed
+        self._number = 0
         self._send_buffer_bytes = send_buffer_bytes
         self._receive_buffer_bytes = receive_buffer_bytes
         self._lock = threading.Lock()
         self._by_address: Counter[str] = Counter()
+        self._by_listener: Counter[str] = Counter()
         self._total = 0
         self._next = 0
         self._stop = threading.Event()
@@ -79,6 +94,9 @@ class Acceptor:
             self._thread.join()
         for listener in self._listeners:
             listener.socket.close()
+        for _, _, held in self._held:
+            held.close()
+        self._held.clear()
         self._selector.close()
         self._bell.close()
 
@@ -86,6 +104,7 @@ class Acceptor:
         """A worker closed this connection."""
         with self._lock:
             self._total -= 1
+            self._by_listener[connection.listener.name] -= 1
             self._by_address[connection.client_host] -= 1
             if self._by_address[connection.client_host] <= 0:
                 del self._by_address[connection.client_host]
@@ -97,10 +116,21 @@ class Acceptor:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            for key, _ in self._selector.select():
+            for key, _ in self._selector.select(self._go_on()):
                 if key.data is not None and not self._accept(key.data):
                     # Out of descriptors or memory: the socket stays readable, so wait instead of spinning.
                     self._stop.wait(PAUSE_S)
+
+    def _go_on(self) -> float | None:
+        """Ends the waits that are over; seconds until the next one is, None: there is none."""
+        now = time.monotonic()
+        while self._waiting and self._waiting[0][0] <= now:
+            listener = heapq.heappop(self._waiting)[2]
+            self._selector.register(listener.socket, selectors.EVENT_READ, listener)
+        while self._held and self._held[0][0] <= now:
+            heapq.heappop(self._held)[2].close()
+        nearest = [heap[0][0] for heap in (self._waiting, self._held) if heap]
+        return max(0.0, min(nearest) - now) if nearest else None
 
     def _accept(self, listener: BoundListener) -> bool:
         """Takes one waiting connection; False when the machine has no room for it now."""
@@ -116,7 +146,17 @@ class Acceptor:
             logger.warning("accepting on %s pauses: %s", listener.endpoint, error.strerror)
             return error.errno not in _OUT_OF_RESOURCES
         host = address[0].removeprefix("::ffff:")
-        reason = self._refusal(host)
+        now = time.monotonic()
+        self._number += 1
+        held_s = self.rates.from_address(host, now)
+        if held_s > 0.0:
+            self._hold(accepted, host, now + held_s)
+            return True
+        waits_s = self.rates.accepted(listener.name, now)
+        if waits_s > 0.0:
+            self._selector.unregister(listener.socket)
+            heapq.heappush(self._waiting, (now + waits_s, self._number, listener))
+        reason = self._refusal(host, listener)
         if reason is not None:
             logger.warning("refused a connection from %s: %s", host, reason)
             accepted.close()
@@ -124,6 +164,14 @@ class Acceptor:
         self._prepare(accepted)
         self._pick_worker().adopt(accepted, (host, address[1]), listener)
         return True
+
+    def _hold(self, accepted: socket.socket, host: str, until: float) -> None:
+        """Its address is over its quota: nothing is read, and it is closed then."""
+        logger.warning("refused a connection from %s: connection_creation_rate is used up", host)
+        if len(self._held) >= HELD_MAX:
+            accepted.close()
+        else:
+            heapq.heappush(self._held, (until, self._number, accepted))
 
     def _is_out_of_room(self) -> bool:
         """Whether the next connection would take a descriptor that the log needs; waiting ones stay in the backlog."""
@@ -137,23 +185,33 @@ class Acceptor:
         return short
 
     def set_limits(
-        self, *, connections_max: int, connections_per_address_max: int, per_address_overrides: Mapping[str, int]
+        self,
+        *,
+        connections_max: int,
+        connections_per_address_max: int,
+        per_address_overrides: Mapping[str, int],
+        per_listener_max: Mapping[str, int],
     ) -> None:
         """New limits for connections to come; those that are open stay. Any thread."""
         with self._lock:
             self._connections_max = connections_max
             self._per_address_max = connections_per_address_max
             self._per_address_overrides = per_address_overrides
+            self._per_listener_max = per_listener_max
 
-    def _refusal(self, host: str) -> str | None:
+    def _refusal(self, host: str, listener: BoundListener) -> str | None:
         """Counts the connection in, or says which limit is reached."""
         with self._lock:
             if self._total >= self._connections_max:
                 return f"max.connections ({self._connections_max}) is reached"
+            of_listener = self._per_listener_max.get(listener.name)
+            if of_listener is not None and self._by_listener[listener.name] >= of_listener:
+                return f"max.connections ({of_listener}) of listener {listener.name} is reached"
             limit = self._per_address_overrides.get(host, self._per_address_max)
             if self._by_address[host] >= limit:
                 return f"max.connections.per.ip ({limit}) is reached"
             self._total += 1
+            self._by_listener[listener.name] += 1
             self._by_address[host] += 1
         return None
 

@@ -119,6 +119,19 @@ class Quotas:
             self._on_change()
 
 
+def address_rates(table: QuotaTable) -> tuple[dict[str, float], float | None]:
+    """Connections a second by address, and of any other (None: unbounded). Names that stand for none are left out."""
+    named, default = table.addresses()
+    rates: dict[str, float] = {}
+    for name, rate in named.items():
+        address = address_of(name)
+        if address is None:
+            logger.warning("the quota of an address is not kept to: its name stands for none", extra=fields(name=name))
+        else:
+            rates[address] = rate
+    return rates, default
+
+
 def address_of(name: str) -> str | None:
     """The address that a name stands for, as text; None for a name that stands for none. May ask the resolver."""
     try:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Self
 from kafkalite.errors import ConfigError
 from kafkalite.settings.areas.classic import ClassicRows, named_as_given, parse_map, translate
 from kafkalite.settings.areas.cleaner import CleanerRows
-from kafkalite.settings.areas.connections import ConnectionRows
+from kafkalite.settings.areas.connections import ConnectionRows, limits_of_listeners
 from kafkalite.settings.areas.groups import GroupRows
 from kafkalite.settings.areas.logs import LogRows
 from kafkalite.settings.areas.permissions import PermissionRows
@@ -23,10 +23,10 @@ from kafkalite.settings.areas.quotas import QuotaRows
 from kafkalite.settings.areas.sasl import ListenerSaslSettings, SaslRows
 from kafkalite.settings.areas.security import SecurityRows
 from kafkalite.settings.areas.server import ServerRows
-from kafkalite.settings.areas.tls import RELOADABLE, TlsRows, TlsSettings
+from kafkalite.settings.areas.tls import TlsRows, TlsSettings
 from kafkalite.settings.areas.transactions import TransactionRows
 from kafkalite.settings.foreign import foreign_note, known_dynamic, refuse_foreign
-from kafkalite.settings.listener_keys import listener_key, row_of
+from kafkalite.settings.listener_keys import RELOADABLE, listener_key, row_of
 from kafkalite.settings.listeners import Listener, parse_advertised, parse_limits, parse_listeners
 from kafkalite.settings.properties import read_properties
 from kafkalite.settings.providers import resolve
@@ -130,6 +130,8 @@ class BrokerConfig(
             if listener.sasl:
                 self.sasl_of(listener.name)
         self.connections_per_ip_overrides()
+        self.connections_per_listener()
+        self.connection_rates_of_listeners()
         _ = self.asks_rules, self.super_user_names
 
     @property
@@ -170,6 +172,18 @@ class BrokerConfig(
     def connections_per_ip_overrides(self) -> dict[str, int]:
         """max.connections.per.ip.overrides as address → count."""
         return parse_limits(self.max_connections_per_ip_overrides)
+
+    def connections_per_listener(self) -> dict[str, int]:
+        """max.connections of listeners that have one of their own."""
+        return self._by_listener("max.connections")
+
+    def connection_rates_of_listeners(self) -> dict[str, int]:
+        """max.connection.creation.rate of listeners that have one of their own."""
+        return self._by_listener("max.connection.creation.rate")
+
+    def _by_listener(self, key: str) -> dict[str, int]:
+        limits = limits_of_listeners(key, self.static_texts, self.dynamic_texts)
+        return {each.name: limits[each.name.lower()] for each in self.bound_listeners if each.name.lower() in limits}
 
     def describe(self) -> Iterator[ConfigEntry]:
         """Every setting with value, source and synonyms, as DescribeConfigs tells them."""

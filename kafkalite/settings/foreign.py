@@ -10,8 +10,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.errors import ConfigError
-from kafkalite.settings.areas.tls import RELOADABLE
-from kafkalite.settings.listener_keys import listener_key
+from kafkalite.settings.listener_keys import RELOADABLE, listener_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,7 +46,7 @@ _PREFIXES: Final[dict[str, str]] = {
     "sasl.mechanism.": "there is one broker",
     "security.inter.broker.protocol": "there is one broker",
     "security.providers": "TLS is OpenSSL's",
-    "listener.name.": "of a listener's own settings only those of TLS (ssl.*) and SASL are known",
+    "listener.name.": "of a listener's own settings only those of TLS, SASL and limits of connections are known",
     "delegation.token.": "there are no delegation tokens",
     "process.roles": "one process is broker and controller",
     "controller.": "one process is broker and controller",
@@ -75,7 +74,6 @@ _PREFIXES: Final[dict[str, str]] = {
     "quota.consumer.default": "Kafka removed it; quotas are set while the broker runs",
     "alter.log.dirs.replication.quota.": "there is one broker",
     "replication.quota.": "there is one broker",
-    "max.connection.creation.rate": "this release has no limit of connections in a second",
     "metric": "metrics are not Java's",
     "kafka.metrics.": "metrics are not Java's",
     "auto.include.jmx.reporter": "metrics are not Java's",
@@ -111,7 +109,7 @@ _PREFIXES: Final[dict[str, str]] = {
 
 _DYNAMIC: Final = frozenset(
     {
-        *("background.threads", "max.connection.creation.rate", "metric.reporters", "num.replica.fetchers"),
+        *("background.threads", "metric.reporters", "num.replica.fetchers"),
         *("leader.replication.throttled.rate", "follower.replication.throttled.rate"),
         "replica.alter.log.dirs.io.max.bytes.per.second",
     }

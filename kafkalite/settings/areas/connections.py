@@ -1,11 +1,40 @@
-"""Rows of the broker's settings table: bounds of connections, of requests and of fetch sessions."""
+"""Rows of the broker's settings table: bounds of connections, of requests and of fetch sessions.
+
+    max.connections=…                           all connections
+    listener.name.outside.max.connections=…     those of the listener OUTSIDE besides
+
+The same goes for max.connection.creation.rate.
+
+Both may change while the broker runs.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
-from kafkalite.settings.rows import INT, INT32_MAX, KIB, LONG, MIB, MINUTE_MS, STRING, setting
+from kafkalite.settings.rows import (
+    INT,
+    INT32_MAX,
+    KIB,
+    LONG,
+    MIB,
+    MINUTE_MS,
+    STRING,
+    Setting,
+    collect,
+    parse_all,
+    setting,
+)
 from kafkalite.settings.topic_rows import VALIDATIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+OF_LISTENERS: Final = frozenset({"max.connections", "max.connection.creation.rate"})
+"""What a listener may have of its own."""
+_LISTENER_KEY: Final = re.compile(r"listener\.name\.(?P<name>[^.]+)\.(?P<key>max\.connection.+)")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)
@@ -23,6 +52,14 @@ class ConnectionRows:
     )
     max_connections_per_ip_overrides: str = setting(
         STRING, "", "Exceptions to max.connections.per.ip: `address:count`, comma between two.", dynamic=True
+    )
+    max_connection_creation_rate: int = setting(
+        INT,
+        INT32_MAX,
+        "Connections accepted in a second; more wait in the system's queue.",
+        unit="1/s",
+        low=1,
+        dynamic=True,
     )
     connections_max_idle_ms: int = setting(
         LONG, 10 * MINUTE_MS, "A connection that says nothing for so long is closed; -1 never.", unit="ms", low=-1
@@ -100,3 +137,28 @@ class ConnectionRows:
     fetch_session_cache_max_partitions: int = setting(
         INT, 100_000, "Partitions kept in all fetch sessions together, about 200 bytes each.", low=0
     )
+
+
+_ROWS: Final[dict[str, Setting]] = collect(ConnectionRows)
+
+
+def listener_key(full: str) -> tuple[str, str] | None:
+    """(listener in lower case, key) of `listener.name.<listener>.max.connection…`; None for any other key."""
+    match = _LISTENER_KEY.fullmatch(full)
+    return (match["name"].lower(), match["key"]) if match is not None and match["key"] in OF_LISTENERS else None
+
+
+def row_of(full: str) -> Setting | None:
+    """The row of a listener's own key."""
+    found = listener_key(full)
+    return None if found is None else _ROWS[found[1]]
+
+
+def limits_of_listeners(key: str, *texts: Mapping[str, str]) -> dict[str, int]:
+    """Listener in lower case → its own value of one of OF_LISTENERS; later texts count. ConfigError for a bad one."""
+    limits: dict[str, int] = {}
+    for full, text in (item for given in texts for item in given.items()):
+        found = listener_key(full)
+        if found is not None and found[1] == key:
+            limits[found[0]] = int(str(parse_all({full: _ROWS[key]}, {full: text})[_ROWS[key].attribute]))
+    return limits

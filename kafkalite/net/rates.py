@@ -1,0 +1,93 @@
+"""How many connections may come in a second: on all listeners, on one, from one address.
+
+A listener over its rate, or the broker's, is not accepted from until it has waited; what comes meanwhile stays in the
+system's queue. A connection from an address over its quota (connection_creation_rate of an `ip`) is taken, not read,
+and closed when it has waited, so that a client that tries again at once is slowed down as well. Nobody waits longer
+than one sample (quota.window.size.seconds), as in Kafka's ConnectionQuotas.
+
+Thread rule: the acceptor's thread, but for `set_rates` and `set_address_rates`, which replace values as wholes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kafkalite._native.serve.quota import Meter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+UNBOUNDED: Final = 2**31 - 1
+"""A rate that is none (Kafka's default)."""
+ADDRESSES_MAX: Final = 16_384
+"""Addresses whose connections are counted one by one; those beyond share one count."""
+_OTHERS: Final = ""
+
+
+class ConnectionRates:
+    """What is counted of connections. `window_s` is one sample's length, of `samples`."""
+
+    def __init__(self, *, window_s: float, samples: int) -> None:
+        self._window_s = window_s
+        self._burst_s = max(1, samples - 1) * window_s
+        self._of_broker: Meter | None = None
+        self._of_listeners: dict[str, Meter] = {}
+        self._of_addresses: dict[str, Meter] = {}
+        self._address_rates: Mapping[str, float] = {}
+        self._default_rate: float | None = None
+        self._changed = False
+
+    def set_rates(self, of_broker: int, of_listeners: Mapping[str, int]) -> None:
+        """Connections a second on all listeners, and by name of a listener. Any thread."""
+        self._of_broker = self._meter(self._of_broker, of_broker)
+        meters = {name: self._meter(self._of_listeners.get(name), rate) for name, rate in of_listeners.items()}
+        self._of_listeners = {name: meter for name, meter in meters.items() if meter is not None}
+
+    def set_address_rates(self, rates: Mapping[str, float], default: float | None) -> None:
+        """The same by address, and of any other; None: unbounded. Any thread."""
+        self._address_rates, self._default_rate = rates, default
+        self._changed = True
+
+    def accepted(self, listener: str, now: float) -> float:
+        """Counts a connection that was accepted; how many seconds the listener has to wait for the next one."""
+        owed_ms = 0
+        for meter in (self._of_broker, self._of_listeners.get(listener)):
+            if meter is not None:
+                meter.charge(1.0, now)
+                owed_ms = max(owed_ms, meter.owes_ms(now))
+        return min(owed_ms / 1000, self._window_s)
+
+    def from_address(self, host: str, now: float) -> float:
+        """Counts a connection from an address; seconds that it has to wait for its close, 0: it may stay."""
+        rate = self._address_rates.get(host, self._default_rate)
+        if rate is None:
+            return 0.0
+        meter = self._meter_of(host, rate, now)
+        owed_ms = meter.owes_ms(now)
+        if owed_ms == 0:
+            meter.charge(1.0, now)
+        return min(owed_ms / 1000, self._window_s)
+
+    def _meter_of(self, host: str, rate: float, now: float) -> Meter:
+        if self._changed:
+            self._changed = False
+            self._of_addresses = {}
+        meter = self._of_addresses.get(host)
+        if meter is None and len(self._of_addresses) >= ADDRESSES_MAX:
+            kept = {name: one for name, one in self._of_addresses.items() if name == _OTHERS or not one.rests(now)}
+            self._of_addresses = kept
+            if len(kept) >= ADDRESSES_MAX:
+                host = _OTHERS
+                meter = kept.get(host)
+        if meter is None:
+            meter = self._of_addresses[host] = self._new(rate)
+        return meter
+
+    def _meter(self, present: Meter | None, rate: int) -> Meter | None:
+        if rate >= UNBOUNDED:
+            return None
+        return present if present is not None and present.limit == rate else self._new(rate)
+
+    def _new(self, rate: float) -> Meter:
+        # A whole one more than nothing: at a rate below one a sample, the first has to be let in, too.
+        return Meter(rate, max(1.0, rate * self._burst_s), max(1.0, rate * self._window_s) - 1.0)
