@@ -34,6 +34,7 @@ from kafkalite.coordinator.groups import GroupCoordinator
 from kafkalite.coordinator.producer_ids import ProducerIds
 from kafkalite.coordinator.transactions import TransactionCoordinator
 from kafkalite.dispatch import Dispatcher
+from kafkalite.errors import ConfigError
 from kafkalite.handlers.context import BrokerServices, ClusterView
 from kafkalite.handlers.table import native_apis
 from kafkalite.log.manager import LogManager, open_segments_max
@@ -46,7 +47,7 @@ from kafkalite.net.worker import Worker
 from kafkalite.pool import IoPool
 from kafkalite.quotas.quotas import Quotas, address_rates
 from kafkalite.settings.broker import BrokerConfig
-from kafkalite.settings.rows import key_of, to_text
+from kafkalite.settings.rows import attribute_of, key_of, to_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -70,6 +71,8 @@ DESCRIPTORS_KEPT: Final = 64
 CONNECTIONS_ROOM_MIN: Final = 8
 DRAIN_S: Final = 0.5
 """How long clients have to take their last answers at a stop."""
+LEAVE_S: Final = 5.0
+"""How long a network worker that is one too many has for what its clients have asked for."""
 POOL_CLOSE_S: Final = 5.0
 
 
@@ -119,6 +122,8 @@ class Broker:
         self._faults: object | None = None  # what requests meet first, in a broker under test: kafkalite.testing
         self._descriptor_count_max = 0
         self._workers: list[Worker] = []
+        self._leaving: list[threading.Thread] = []  # each stops a worker of which there was one too many
+        self._new_worker: Callable[[int, int], Worker]
         self._acceptor: Acceptor | None = None
         self._registration: BrokerRegistration | None = None
         self._pool: IoPool | None = None
@@ -260,7 +265,7 @@ class Broker:
             logger.info("%s", note)
         self._logs = logs = LogManager(config, self.clock, on_fatal=self._on_fatal, policies=self._policies)
         logs.open()
-        self._pool = pool = IoPool(config.num_io_threads)
+        self._pool = pool = IoPool(logs.config.num_io_threads)
         self._groups = groups = GroupCoordinator(logs.config, logs, pool, self.clock)
         groups.start()
         self._transactions = transactions = TransactionCoordinator(
@@ -288,11 +293,12 @@ class Broker:
             partitions_max=config.fetch_session_cache_max_partitions,
             eviction_ms=config.min_incremental_fetch_session_eviction_ms,
         )
-        self._workers = [
-            self._make_worker(i, logs, pool, dispatcher, transactions, sessions, authorizer)
-            for i in range(config.num_network_threads)
-        ]
+        self._new_worker = lambda number, count: self._make_worker(
+            number, count, logs, pool, dispatcher, transactions, sessions, authorizer
+        )
+        self._workers = [self._new_worker(i, config.num_network_threads) for i in range(config.num_network_threads)]
         self._acceptor = self._make_acceptor(config)
+        services.config_checks.append(lambda new: check_thread_counts(services.config, new))
         services.config_listeners.append(self._use_config)
         if self._tls is not None:
             services.config_checks.append(self._tls.check)
@@ -325,6 +331,9 @@ class Broker:
                 per_listener_max=config.connections_per_listener(),
             )
             self._acceptor.rates.set_rates(config.max_connection_creation_rate, config.connection_rates_of_listeners())
+            self._resize_workers(self._acceptor, config.num_network_threads)
+        if self._pool is not None:
+            self._pool.resize(config.num_io_threads)
 
     def _use_quotas(self) -> None:
         """Quotas were changed. Any thread."""
@@ -341,7 +350,7 @@ class Broker:
     def _make_acceptor(self, config: BrokerConfig) -> Acceptor:
         return Acceptor(
             self._listeners,
-            self._workers,
+            tuple(self._workers),
             connections_max=config.max_connections,
             connections_room=self._connections_room(),
             connections_per_address_max=config.max_connections_per_ip,
@@ -358,6 +367,21 @@ class Broker:
         if self._quotas is not None:
             rates.set_address_rates(*address_rates(self._quotas.table))
         return rates
+
+    def _resize_workers(self, acceptor: Acceptor, count: int) -> None:
+        """More network workers, or fewer: those that leave serve what they have begun, and close their connections."""
+        for number in range(len(self._workers), count):
+            worker = self._new_worker(number, count)
+            worker.start()
+            self._workers.append(worker)
+        leaving = self._workers[count:]
+        del self._workers[count:]
+        acceptor.set_workers(tuple(self._workers))
+        for worker in leaving:
+            # Not here: who asked for it may be a client of that worker's, and waits for the answer.
+            thread = threading.Thread(target=worker.stop, args=(LEAVE_S,), name="kafkalite-net-leaving", daemon=True)
+            self._leaving.append(thread)
+            thread.start()
 
     def _bind(self, wanted: Listener) -> BoundListener:
         listening = bind(wanted.host, wanted.port, self.config.socket_listen_backlog_size)
@@ -427,6 +451,7 @@ class Broker:
     def _make_worker(
         self,
         number: int,
+        worker_count: int,
         logs: LogManager,
         pool: IoPool,
         dispatcher: Dispatcher,
@@ -474,7 +499,7 @@ class Broker:
             )
             io.faults = self._faults
             io.use_quotas(self._quota_control())
-            self._add_sign_in(io)
+            self._add_sign_in(io, worker_count)
             if authorizer is not None:
                 io.use_access(authorizer.control)
             if classic:
@@ -489,17 +514,17 @@ class Broker:
             on_closed=self._on_connection_closed,
         )
 
-    def _add_sign_in(self, io: WorkerIo) -> None:
-        """What TLS and SASL need, where a listener has one of them."""
+    def _add_sign_in(self, io: WorkerIo, worker_count: int) -> None:
+        """What TLS and SASL need, where a listener has one of them; a worker's share of so many."""
         config = self.config
         if self._tls is not None:
             io.use_tls()
         if self._tls is not None or self._sign_ins:
             io.use_sign_in(
                 handshake_s_max=config.connection_authentication_timeout_ms / 1000,
-                handshake_count_max=max(1, config.connection_authentication_max // config.num_network_threads),
+                handshake_count_max=max(1, config.connection_authentication_max // worker_count),
                 failing_s=config.connection_failed_authentication_delay_ms / 1000,
-                unknown_bytes_max=config.connection_authentication_max_bytes // config.num_network_threads,
+                unknown_bytes_max=config.connection_authentication_max_bytes // worker_count,
             )
 
     def _make_classic_server(
@@ -611,6 +636,9 @@ class Broker:
         for worker in self._workers:
             worker.stop(drain_s)
         self._workers = []
+        for thread in self._leaving:
+            thread.join()
+        self._leaving = []
 
     def _connections_room(self) -> int:
         """Connections for which there are descriptors, segments and the process's own ones set apart."""
@@ -623,6 +651,21 @@ class Broker:
         if self._temporary is not None:
             shutil.rmtree(Path(self._temporary), ignore_errors=True)
             self._temporary = None
+
+
+def check_thread_counts(present: BrokerConfig, wanted: BrokerConfig) -> None:
+    """ConfigError for threads that become more than twice as many at once, or fewer than half: Kafka's rule."""
+    for key in (
+        "num.io.threads",
+        "num.network.threads",
+        "num.recovery.threads.per.data.dir",
+        "num.replica.fetchers",
+        "background.threads",
+        "log.cleaner.threads",
+    ):
+        old, new = getattr(present, attribute_of(key)), getattr(wanted, attribute_of(key))
+        if not old // 2 <= new <= old * 2:
+            raise ConfigError(key, f"goes from {old} to {old // 2} at least and {old * 2} at most, not to {new}")
 
 
 def reachable_address(host: str) -> str:

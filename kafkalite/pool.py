@@ -21,7 +21,7 @@ logger = logging.getLogger("kafkalite.pool")
 
 
 class IoPool:
-    """`size` daemon threads, started when the first job arrives."""
+    """`size` daemon threads, started when jobs arrive."""
 
     def __init__(self, size: int, name: str = "kafkalite-io") -> None:
         self._size = size
@@ -48,6 +48,19 @@ class IoPool:
             self._strands[key] = deque([(job, args)])
             self._submit_locked(self._run_strand, (key,))
 
+    def resize(self, size: int) -> None:
+        """From now on so many threads; one that is too many ends after the job that it runs."""
+        with self._ready:
+            self._size = size
+            for _ in range(len(self._jobs) - self._idle):
+                self._grow_locked()
+            self._ready.notify_all()
+
+    @property
+    def thread_count(self) -> int:
+        """Threads that run or wait for a job."""
+        return len(self._threads)
+
     def has_jobs(self, key: Hashable) -> bool:
         """Whether jobs given with this key are queued or running."""
         return key in self._strands
@@ -72,20 +85,29 @@ class IoPool:
             raise RuntimeError("the I/O pool is closed")
         self._jobs.append((job, args))
         # One that was woken for an earlier job counts as idle until it runs, so what counts is the jobs that are left.
-        if self._idle < len(self._jobs) and len(self._threads) < self._size:
-            thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads)}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
-        else:
+        if self._idle >= len(self._jobs) or not self._grow_locked():
             self._ready.notify()
+
+    def _grow_locked(self) -> bool:
+        """Whether there was room for one more thread."""
+        if len(self._threads) >= self._size:
+            return False
+        thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads)}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+        return True
 
     def _run(self) -> None:
         while True:
             with self._ready:
                 self._idle += 1
-                while not self._jobs and not self._closed:
+                while not self._jobs and not self._closed and len(self._threads) <= self._size:
                     self._ready.wait()
                 self._idle -= 1
+                if not self._closed and len(self._threads) > self._size:
+                    self._threads.remove(threading.current_thread())
+                    self._ready.notify()  # what woke this one is for another
+                    return
                 if not self._jobs:
                     return
                 job, args = self._jobs.popleft()

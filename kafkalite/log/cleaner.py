@@ -91,6 +91,7 @@ class LogCleaner:
         self._resting: set[PartitionLog] = set()  # had their turn in this round, and it did not help
         self._paid_until = 0.0  # monotonic seconds: when the bytes moved so far may have been moved
         self._workers: list[Worker] = []
+        self._leaving: list[Worker] = []  # one too many each, which end after the compaction that they run
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
@@ -100,21 +101,55 @@ class LogCleaner:
 
     def start(self) -> None:
         """Starts the threads."""
+        self.resize()
+
+    def resize(self) -> None:
+        """As many threads as log.cleaner.threads says now; one that is too many ends after its compaction."""
         config = self._logs.config
-        if config.log_cleaner_enable:
-            self._workers = [
-                self._logs.executors.worker(f"kafkalite-cleaner-{i}", self._turn)
-                for i in range(config.log_cleaner_threads)
-            ]
-            for worker in self._workers:
-                worker.start()
+        wanted = config.log_cleaner_threads if config.log_cleaner_enable and not self._stopped.is_set() else 0
+        started = []
+        with self._lock:
+            while len(self._workers) < wanted:
+                self._workers.append(self._new_worker(len(self._workers)))
+                started.append(self._workers[-1])
+            leaving = self._workers[wanted:]
+            del self._workers[wanted:]
+            self._leaving += leaving
+        for worker in started:
+            worker.start()
+        for worker in leaving:
+            with worker.lock:
+                worker.call_locked()
+
+    @property
+    def thread_count(self) -> int:
+        """Threads that are there, or will be when they have done what they do."""
+        return len(self._workers)
+
+    def _new_worker(self, number: int) -> Worker:
+        made: list[Worker] = []
+
+        def turn() -> float | None:
+            with self._lock:
+                left = made[0] in self._leaving
+                if left:
+                    self._leaving.remove(made[0])
+            if left:
+                made[0].stop()
+                return None
+            return self._turn()
+
+        made.append(self._logs.executors.worker(f"kafkalite-cleaner-{number}", turn))
+        return made[0]
 
     def stop(self) -> None:
         """Ends the threads; a compaction under way ends early, with nothing half done."""
         self._stopped.set()
-        for worker in self._workers:
+        with self._lock:
+            workers = self._workers + self._leaving
+            self._workers, self._leaving = [], []
+        for worker in workers:
             worker.stop()
-        self._workers = []
 
     def _turn(self) -> float:
         try:

@@ -542,6 +542,7 @@ class LogManager:
                     log.configure(resolved)
                 changed.append(self._topic(self._state_of(topic.name), list(topic.partitions), resolved))
             self._publish(*changed)
+        self.cleaner.resize()
         return config
 
     def allocate_producer_ids(self, count: int) -> int:

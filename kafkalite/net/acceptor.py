@@ -69,6 +69,7 @@ class Acceptor:
         self._number = 0
         self._send_buffer_bytes = send_buffer_bytes
         self._receive_buffer_bytes = receive_buffer_bytes
+        self._choice = threading.Lock()  # from choosing a worker until it has the socket; above its mailbox's
         self._lock = threading.Lock()
         self._by_address: Counter[str] = Counter()
         self._by_listener: Counter[str] = Counter()
@@ -162,7 +163,8 @@ class Acceptor:
             accepted.close()
             return True
         self._prepare(accepted)
-        self._pick_worker().adopt(accepted, (host, address[1]), listener)
+        with self._choice:
+            self._pick_worker().adopt(accepted, (host, address[1]), listener)
         return True
 
     def _hold(self, accepted: socket.socket, host: str, until: float) -> None:
@@ -198,6 +200,11 @@ class Acceptor:
             self._per_address_max = connections_per_address_max
             self._per_address_overrides = per_address_overrides
             self._per_listener_max = per_listener_max
+
+    def set_workers(self, workers: Sequence[Worker]) -> None:
+        """Who gets connections to come; when this returns nobody else will. Any thread."""
+        with self._choice:
+            self._workers = workers
 
     def _refusal(self, host: str, listener: BoundListener) -> str | None:
         """Counts the connection in, or says which limit is reached."""

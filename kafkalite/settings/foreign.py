@@ -63,7 +63,6 @@ _PREFIXES: Final[dict[str, str]] = {
     "leader.": "there is one broker",
     "auto.leader.rebalance.enable": "there is one broker",
     "controlled.shutdown.": "there is one broker",
-    "num.replica.fetchers": "there is one broker",
     "num.replica.alter.log.dirs.threads": "there is one broker",
     "unclean.leader.election.interval.ms": "there is one broker",
     "eligible.leader.replicas.": "there is one broker",
@@ -86,7 +85,7 @@ _PREFIXES: Final[dict[str, str]] = {
     "group.version": "the newer group protocol (KIP-848) is always on",
     "errors.deadletterqueue.": "share groups come with a later release",
     "offsets.": "loading, compression and commit timeouts of the offsets topic are fixed here",
-    "transaction.": "timeouts are exact, partitions always verified, and loading needs no buffer: nothing to set",
+    "transaction.": "timeouts are exact, and loading needs no buffer: nothing to set",
     "log.dir.failure.timeout.ms": "there is one data directory",
     "log.initial.task.delay.ms": "periodic work starts with the broker",
     "log.message.downconversion.enable": "Kafka 4 removed it",
@@ -94,7 +93,6 @@ _PREFIXES: Final[dict[str, str]] = {
     "log.message.timestamp.difference.max.ms": "Kafka 4 removed it",
     "zookeeper.": "of ZooKeeper's settings only zookeeper.connect and 0.7's zk.* are known, for the 0.7 listener",
     "password.encoder.": "no passwords are stored",
-    "background.threads": "num.io.threads does that work",
     "queued.max.request.bytes": "queued.max.requests and the limits per connection bound memory",
     "request.timeout.ms": "there is one broker",
     "server.max.startup.time.ms": "start-up has no time limit",
@@ -109,9 +107,13 @@ _PREFIXES: Final[dict[str, str]] = {
 
 _DYNAMIC: Final = frozenset(
     {
-        *("background.threads", "metric.reporters", "num.replica.fetchers"),
+        "metric.reporters",
         *("leader.replication.throttled.rate", "follower.replication.throttled.rate"),
         "replica.alter.log.dirs.io.max.bytes.per.second",
+        *("remote.log.index.file.cache.total.size.bytes", "remote.fetch.max.wait.ms"),
+        *("remote.log.manager.copy.max.bytes.per.second", "remote.log.manager.fetch.max.bytes.per.second"),
+        *("remote.list.offsets.request.timeout.ms", "remote.log.reader.threads"),
+        *("remote.log.manager.copier.thread.pool.size", "remote.log.manager.expiration.thread.pool.size"),
     }
 )
 """Those that Kafka takes while it runs."""

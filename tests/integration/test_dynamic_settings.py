@@ -2,6 +2,7 @@
 
 import contextlib
 import socket
+import threading
 
 import pytest
 
@@ -10,6 +11,7 @@ from kafkalite.errors import ErrorCode
 from kafkalite.protocol import api, header
 from kafkalite.protocol.messages import incremental_alter_configs as incremental
 from tests.kit.harness import wire
+from tests.kit.processes.broker import wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -82,3 +84,58 @@ def test_batch_limit_of_topics_follows_the_brokers(tmp_path):
             change(connection, "message.max.bytes", "300")
         assert broker.logs.topics["inherits"].partitions[0].core.append_batch(batch)[1] == ErrorCode.MESSAGE_TOO_LARGE
         assert broker.logs.topics["own"].partitions[0].core.append_batch(batch)[1] == 0
+
+
+def network_threads(broker):
+    """Names of the threads that serve connections, of this broker."""
+    return [worker._thread.name for worker in broker._workers if worker._thread.is_alive()]
+
+
+def test_network_threads_come_and_go_while_clients_are_served(tmp_path):
+    with Broker(log_dirs=str(tmp_path), num_network_threads=2) as broker, contextlib.ExitStack() as stack:
+        clients = served(broker, stack, 4)
+        change(clients[0], "num.network.threads", "4")
+        assert len(network_threads(broker)) == 4
+        clients += served(broker, stack, 4)
+        assert [worker.connection_count for worker in broker._workers] == [2, 2, 2, 2]
+        leaving = broker._workers[2:]
+        change(clients[-1], "num.network.threads", "2")  # asked of one that leaves, and answered
+        assert len(network_threads(broker)) == 2
+        wait_until(lambda: not any(worker._thread.is_alive() for worker in leaving), TIMEOUT_S, "threads that end")
+        wait_until(lambda: broker.connection_count == 4, TIMEOUT_S, "connections that are closed")
+        assert sum(map(is_served, clients)) == 4
+        assert len(served(broker, stack, 4)) == 4
+        change(clients[0], "num.network.threads", "1")
+    with Broker(log_dirs=str(tmp_path), num_network_threads=2) as broker:
+        assert len(network_threads(broker)) == 1
+
+
+def test_threads_for_disks_and_compaction_follow_their_settings(tmp_path):
+    with Broker(log_dirs=str(tmp_path), num_io_threads=2) as broker, contextlib.ExitStack() as stack:
+        (client,) = served(broker, stack, 1)
+        change(client, "num.io.threads", "4")
+        together = threading.Barrier(5)
+        for _ in range(4):
+            broker._pool.submit(together.wait, TIMEOUT_S)
+        together.wait(TIMEOUT_S)
+        change(client, "log.cleaner.threads", "2")
+        assert broker.logs.cleaner.thread_count == 2
+        change(client, "log.cleaner.threads", "1")
+        change(client, "num.io.threads", "2")
+        wait_until(lambda: broker._pool.thread_count == 2, TIMEOUT_S, "threads that end")
+        change(client, "num.io.threads", "3")
+        change(client, "log.cleaner.threads", "2")
+    with Broker(log_dirs=str(tmp_path), num_io_threads=2) as broker:
+        assert broker.logs.cleaner.thread_count == 2
+        assert broker._pool._size == 3
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("num.io.threads", "9"), ("num.io.threads", "1"), ("num.network.threads", "5"), ("background.threads", "21")],
+)
+def test_threads_are_at_most_doubled_or_halved_at_once(tmp_path, key, value):
+    with Broker(log_dirs=str(tmp_path), num_network_threads=2, num_io_threads=4) as broker, connect(broker) as client:
+        with pytest.raises(AssertionError, match=key):
+            change(client, key, value)
+        assert not broker.logs.broker_overrides

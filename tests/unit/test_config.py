@@ -215,7 +215,7 @@ def test_dynamic_changes_are_kept_apart_and_checked() -> None:
     assert TopicConfig.resolve(config).max_message_bytes == 2000
     assert config.with_dynamic({}).message_max_bytes == 1048588
     with pytest.raises(ConfigError, match="cannot be changed while the broker runs"):
-        config.with_dynamic({"num.network.threads": "2"})
+        config.with_dynamic({"num.partitions": "2"})
     kept = config.with_dynamic({"message.max.byte": "2", "num.replica.fetchers": "4"})
     assert (kept.message_max_bytes, len(kept.dynamic_texts)) == (1048588, 2)
     with pytest.raises(ConfigError, match="cannot be changed while the broker runs"):

@@ -104,3 +104,37 @@ def test_close_finishes_what_was_queued_and_refuses_more():
     assert seen.count(-1) == 100
     with pytest.raises(RuntimeError, match="closed"):
         pool.submit(seen.append, 0)
+
+
+def test_pool_that_grows_runs_what_was_waiting(pool):
+    pool.resize(1)
+    running, more = [threading.Event() for _ in range(3)], threading.Event()
+
+    def job(number):
+        running[number].set()
+        assert more.wait(WAIT_S)
+
+    for number in range(3):
+        pool.submit(job, number)
+    assert running[0].wait(WAIT_S)
+    assert pool.thread_count == 1
+    pool.resize(3)
+    assert all(event.wait(WAIT_S) for event in running)
+    more.set()
+
+
+def test_pool_that_shrinks_ends_threads_and_loses_no_job(pool):
+    pool.resize(4)
+    together = threading.Barrier(5)
+    for _ in range(4):
+        pool.submit(together.wait, WAIT_S)
+    together.wait(WAIT_S)
+    assert pool.thread_count == 4
+    pool.resize(1)
+    done = [threading.Event() for _ in range(20)]
+    for event in done:
+        pool.submit(event.set)
+    assert all(event.wait(WAIT_S) for event in done)
+    wait_until(lambda: pool.thread_count == 1, WAIT_S, "threads that end")
+    pool.submit(done[0].clear)
+    wait_until(lambda: not done[0].is_set(), WAIT_S, "the thread that is left")

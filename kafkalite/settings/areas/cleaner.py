@@ -26,7 +26,7 @@ class CleanerRows:
     log_cleaner_min_cleanable_ratio: float = setting(
         DOUBLE, 0.5, "Default of min.cleanable.dirty.ratio.", low=0, high=1, dynamic=True
     )
-    log_cleaner_threads: int = setting(INT, 1, "Threads that compact logs, one log each.", low=1)
+    log_cleaner_threads: int = setting(INT, 1, "Threads that compact logs, one log each.", low=1, dynamic=True)
     log_cleaner_dedupe_buffer_size: int = setting(
         LONG,
         128 * MIB,

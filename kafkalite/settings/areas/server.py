@@ -74,10 +74,30 @@ class ServerRows:
 
     # Threads and queues
     num_network_threads: int = setting(
-        INT, _network_threads, "Threads that read, serve and answer requests.", low=1, default_text="min(4, cores)"
+        INT,
+        _network_threads,
+        "Threads that read, serve and answer requests. Fewer while it runs: those that end close their connections.",
+        low=1,
+        dynamic=True,
+        default_text="min(4, cores)",
     )
     num_io_threads: int = setting(
-        INT, 4, "Threads for work that waits for the disk or walks logs: create, delete, roll, decompress.", low=1
+        INT,
+        4,
+        "Threads for work that waits for the disk or walks logs: create, delete, roll, decompress.",
+        low=1,
+        dynamic=True,
+    )
+    background_threads: int = setting(
+        INT,
+        10,
+        "Kafka's threads for work in the background; num.io.threads does it here.",
+        low=1,
+        dynamic=True,
+        effect=NONE,
+    )
+    num_replica_fetchers: int = setting(
+        INT, 1, "Kafka's threads that copy from other brokers; there is one broker.", dynamic=True, effect=NONE
     )
     queued_max_requests: int = setting(
         INT,
@@ -95,4 +115,6 @@ class ServerRows:
         unit="bytes",
         low=MIB,
     )
-    num_recovery_threads_per_data_dir: int = setting(INT, 2, "Threads that check logs after an unclean stop.", low=1)
+    num_recovery_threads_per_data_dir: int = setting(
+        INT, 2, "Threads that check logs after an unclean stop, at the next start.", low=1, dynamic=True
+    )

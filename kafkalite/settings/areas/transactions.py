@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafkalite.settings.rows import DAY_MS, HOUR_MS, INT, MIB, MINUTE_MS, NONE, SHORT, setting
+from kafkalite.settings.rows import BOOLEAN, DAY_MS, HOUR_MS, INT, MIB, MINUTE_MS, NONE, SHORT, setting
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)
@@ -15,10 +15,17 @@ class TransactionRows:
 
     # Producers
     producer_id_expiration_ms: int = setting(
-        INT, DAY_MS, "A partition forgets an idempotent producer silent for so long.", unit="ms", low=1
+        INT, DAY_MS, "A partition forgets an idempotent producer silent for so long.", unit="ms", low=1, dynamic=True
     )
     producer_id_expiration_check_interval_ms: int = setting(
         INT, 10 * MINUTE_MS, "How often partitions look for producers to forget.", unit="ms", low=1
+    )
+    transaction_partition_verification_enable: bool = setting(
+        BOOLEAN,
+        True,
+        "Whether a partition is verified to be in its transaction; here it always is.",
+        dynamic=True,
+        effect=NONE,
     )
     partition_max_producer_ids: int = setting(
         INT,

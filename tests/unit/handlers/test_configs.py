@@ -231,7 +231,7 @@ REFUSED = [
     pytest.param(TOPIC, "logs", [("retention.ms", None)], ErrorCode.INVALID_REQUEST, id="null-value"),
     pytest.param(TOPIC, "logs", [("segment.ms", "1")] * 2, ErrorCode.INVALID_REQUEST, id="key-twice"),
     pytest.param(BROKER, "99", [("log.retention.ms", "1")], ErrorCode.INVALID_REQUEST, id="other-broker"),
-    pytest.param(BROKER, ME, [("num.network.threads", "1")], ErrorCode.INVALID_REQUEST, id="not-dynamic"),
+    pytest.param(BROKER, ME, [("num.partitions", "1")], ErrorCode.INVALID_REQUEST, id="not-dynamic"),
     pytest.param(BROKER, ME, [("controller.quorum.voters", "1")], ErrorCode.INVALID_REQUEST, id="not-dynamic-in-kafka"),
     pytest.param(BROKER, ME, [("authorizer.class.name", "x")], ErrorCode.INVALID_REQUEST, id="would-promise"),
     pytest.param(BROKER, ME, [("no.such.key", "x" * 32_767)], ErrorCode.INVALID_REQUEST, id="much-to-keep"),
@@ -325,7 +325,11 @@ def test_broker_settings_change_while_running(broker, name):
 
 @pytest.mark.parametrize("name", [ME, ""])
 def test_broker_settings_that_mean_nothing_are_kept_and_never_shown(broker, name, caplog):
-    values = {"no.such.key": "secret", "num.replica.fetchers": "2", "leader.replication.throttled.rate": "1"}
+    values = {
+        "no.such.key": "secret",
+        "follower.replication.throttled.rate": "2",
+        "leader.replication.throttled.rate": "1",
+    }
     assert change(broker, 1, BROKER, name, *((key, SET, value) for key, value in values.items())) == 0
     assert "'no.such.key'" in caplog.text
     assert "secret" not in caplog.text

@@ -14,6 +14,7 @@ from kafkalite.log.partition_log import PartitionLog
 from tests.kit.fakes.clock import FakeClock
 from tests.kit.harness.log_harness import TIME_MS, abandon, make_manager
 from tests.kit.oracles.compaction_model import keyed_batch
+from tests.kit.processes.broker import wait_until
 from tests.log_damage.test_compaction_runs import read_from
 
 HOUR_MS = 3_600_000
@@ -280,6 +281,21 @@ def test_threads_clean_by_themselves(tmp_path: Path) -> None:
         assert [len(read_from(log, 0)) for log in logs] == [3, 3, 3]
     finally:
         made.manager.close()
+
+
+def test_threads_follow_their_setting(tmp_path: Path) -> None:
+    made = Setup(tmp_path, log_cleaner_enable="true")
+    cleaner = made.manager.cleaner
+    try:
+        threads = []
+        for count in (2, 3, 1, 2):
+            made.manager.alter_broker({"log.cleaner.threads": str(count)})
+            assert cleaner.thread_count == count
+            threads += [worker for worker in cleaner._workers if worker not in threads]
+        wait_until(lambda: sum(worker._thread.is_alive() for worker in threads) == 2, 60, "threads that end")
+    finally:
+        made.manager.close()
+    assert not any(worker._thread.is_alive() for worker in threads)
 
 
 def test_log_recovered_after_a_kill_is_flushed_and_compacted(tmp_path: Path) -> None:
