@@ -1,0 +1,301 @@
+"""One partition in the hands of a member: the records that were read and are not finished, and who comes next.
+
+    read ─▶ READY ─▶ RUNNING ─▶ DONE                 plainly processed, or stepped over
+              ▲         ├─▶ MOVING ─▶ DONE           written elsewhere, in a transaction with the offset
+              └─────────┴─▶ (stays)                  tried again here: the wait is over, or its row is written
+
+Of a topic's own partition the records run in the order of their offsets, and the first holds the others back while it
+waits. In a retry topic each has its due time and they end out of order; with order by key those of a key are a chain,
+of which the first alone may run. The offset to commit is that of the first record that is not done.
+
+Thread rule: one thread at a time.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, deque
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafkalite.model import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterator, Mapping
+
+    from kafkalite.failures.events import Failure, Message, Output, Put, Start
+    from kafkalite.failures.rows import Row
+
+
+class ItemState(Enum):
+    """Where a record is."""
+
+    READY = "ready"
+    RUNNING = "running"
+    MOVING = "moving"
+    DONE = "done"
+
+
+class Verdict(NamedTuple):
+    """What a transaction has to write for a record. With `stays` the record is READY again afterwards."""
+
+    put: Put | None = None
+    row: Row | None = None
+    outputs: tuple[Output, ...] = ()
+    stays: bool = False
+    writes_row: bool = True
+
+
+class Item:
+    """A record in hand. `due` is monotonic ms; `attempt` counts failures so far; `first` is wall ms of the first."""
+
+    __slots__ = (
+        "attempt",
+        "came_as",
+        "counted",
+        "due",
+        "failure",
+        "first",
+        "id",
+        "key",
+        "message",
+        "noted",
+        "offset",
+        "old",
+        "origin",
+        "origin_offset",
+        "probes",
+        "rounds",
+        "row",
+        "shrink",
+        "state",
+        "verdict",
+    )
+
+    def __init__(self, message: Message, origin: TopicPartition, origin_offset: int) -> None:
+        self.message = message
+        self.offset = message.offset
+        self.origin = origin
+        self.origin_offset = origin_offset
+        self.key = message.key
+        self.state = ItemState.READY
+        self.attempt = 0
+        self.due = 0.0
+        self.first = 0
+        self.id = ""
+        """Of the letter that speaks for it, or will."""
+        self.came_as = ""
+        """The letter's id that it was read with."""
+        self.rounds = 0
+        self.row: Row | None = None
+        self.noted = False
+        self.counted = False
+        """Whether its failure stands in the window of the breaker already."""
+        self.old = False
+        """Whether somebody was told that it is tried for long."""
+        self.failure: Failure | None = None
+        self.probes = 0
+        self.shrink = 0
+        self.verdict: Verdict | None = None
+
+
+class KeyChains:
+    """Of a retry partition with order by key: which keys are blocked, and by how many letters."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[bytes] = Counter()
+        self._expected: set[str] = set()
+        """Letters that this member has sent and not read back."""
+        self.chains: dict[bytes, deque[Item]] = {}
+
+    @property
+    def awaited(self) -> int:
+        """Letters on their way."""
+        return len(self._expected)
+
+    def blocks(self, key: bytes | None) -> bool:
+        """Whether a record with this key has to wait. One without key never has to."""
+        return key is not None and self._counts[key] > 0
+
+    def send(self, key: bytes | None, letter_id: str) -> None:
+        """A letter with this key is on its way into the partition."""
+        self._expected.add(letter_id)
+        if key is not None:
+            self._counts[key] += 1
+
+    def take_back(self, key: bytes | None, letter_id: str) -> None:
+        """It was not sent after all."""
+        self._expected.discard(letter_id)
+        self._release(key)
+
+    def arrived(self, item: Item) -> bool:
+        """A living letter was read; whether it is the first of its key."""
+        if item.id in self._expected:
+            self._expected.discard(item.id)
+        elif item.key is not None:
+            self._counts[item.key] += 1
+        if item.key is None:
+            return True
+        chain = self.chains.setdefault(item.key, deque())
+        chain.append(item)
+        return len(chain) == 1
+
+    def finished(self, item: Item) -> Item | None:
+        """A letter is done; the next of its key."""
+        if item.key is None:
+            return None
+        self._release(item.key)
+        chain = self.chains[item.key]
+        assert chain[0] is item, "only the first of a chain may end"
+        chain.popleft()
+        if chain:
+            return chain[0]
+        del self.chains[item.key]
+        return None
+
+    def _release(self, key: bytes | None) -> None:
+        if key is not None:
+            self._counts[key] -= 1
+            assert self._counts[key] >= 0, "a key is released as often as it was blocked"
+            if not self._counts[key]:
+                del self._counts[key]
+
+    @property
+    def parked_keys(self) -> int:
+        """Keys that are blocked."""
+        return len(self._counts)
+
+
+class PartitionLane:
+    """See the module."""
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        main: str,
+        start: Start,
+        rows: Mapping[int, Row],
+        *,
+        is_retry: bool,
+        chains: KeyChains | None,
+    ) -> None:
+        self.partition = partition
+        self.origin = TopicPartition(main, partition.partition)
+        self.is_retry = is_retry
+        self.rows = dict(rows)
+        """By the offset of the record in its own topic, as of when the partition came."""
+        self.position = start.position
+        self.end = start.end
+        """Where the partition ended when it came: letters from there on are new, and need no look at their rows."""
+        self.committed = start.position
+        self.chains = chains
+        self.items: deque[Item] = deque()
+        self.by_offset: dict[int, Item] = {}
+        self.moving: dict[int, Item] = {}
+        self.run: int | None = None
+        self.opened = False
+        self.opening = False
+        self.careful = 0
+        """How many records are still taken one by one, after an unclean end."""
+        self.leaving = False
+        self.closing = False
+        self.paused = False
+        self.waits_for = ""
+        """The group that has to decide on the first record."""
+        self.seen: set[str] = set()
+        self.checked_lost = not is_retry
+        self._ready: list[tuple[float, int, Item]] = []
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether everything that stood there when the partition came was read."""
+        return self.position >= self.end
+
+    # --- records ------------------------------------------------------------------------------------------------------
+
+    def add(self, item: Item) -> None:
+        """A record that was read; in a chain only the first is ready."""
+        self.items.append(item)
+        self.by_offset[item.offset] = item
+        if self.chains is None or not self.is_retry or self.chains.arrived(item):
+            self.push(item)
+
+    def push(self, item: Item) -> None:
+        """It may run when it is due."""
+        item.state = ItemState.READY
+        item.verdict = None
+        heapq.heappush(self._ready, (item.due if self.is_retry else 0.0, item.offset, item))
+
+    @property
+    def head(self) -> Item | None:
+        """The next to run."""
+        while self._ready and self._ready[0][2].state is not ItemState.READY:
+            heapq.heappop(self._ready)
+        return self._ready[0][2] if self._ready else None
+
+    def take(self) -> Item:
+        """Takes the head out."""
+        return heapq.heappop(self._ready)[2]
+
+    def ready(self) -> Iterator[Item]:
+        """All that wait to run, in no order."""
+        return (item for _, _, item in self._ready if item.state is ItemState.READY)
+
+    def take_out(self, item: Item) -> None:
+        """Takes this one out, wherever it stands."""
+        self._ready = [entry for entry in self._ready if entry[2] is not item]
+        heapq.heapify(self._ready)
+
+    def move(self, item: Item, verdict: Verdict) -> None:
+        """Its verdict is to be written."""
+        item.state = ItemState.MOVING
+        item.verdict = verdict
+        self.moving[item.offset] = item
+
+    def finish(self, item: Item) -> None:
+        """It is done; what it held back is ready."""
+        item.state = ItemState.DONE
+        self.moving.pop(item.offset, None)
+        self.by_offset.pop(item.offset, None)
+        if self.chains is not None and self.is_retry:
+            following = self.chains.finished(item)
+            if following is not None:
+                self.push(following)
+
+    def step_over(self, item: Item) -> None:
+        """A record that nobody has to handle; it holds nothing back."""
+        item.state = ItemState.DONE
+        self.items.append(item)
+
+    # --- offsets ------------------------------------------------------------------------------------------------------
+
+    def low(self, done: Container[Item] = ()) -> int:
+        """The offset to commit, once these are done too."""
+        while self.items and self.items[0].state is ItemState.DONE:
+            self.items.popleft()
+        for item in self.items:
+            if item.state is not ItemState.DONE and item not in done:
+                return item.offset
+        return self.position
+
+    def movable(self) -> Iterator[Item]:
+        """Records with a verdict that may be written now, in order.
+
+        In a topic's own partition only those that nothing unfinished stands before: the offset goes with them, so that
+        nobody who comes after meets a record that was moved.
+        """
+        if self.is_retry:
+            yield from [self.moving[offset] for offset in sorted(self.moving)]
+            return
+        for item in self.items:
+            if item.state is ItemState.MOVING:
+                yield item
+                if item.verdict is not None and item.verdict.stays:
+                    return
+            elif item.state is not ItemState.DONE:
+                return
+
+    @property
+    def unfinished(self) -> int:
+        """Records in hand."""
+        return len(self.by_offset)

@@ -1,0 +1,178 @@
+"""The policy of a group: which topics, what happens to what fails, in which order, and when to call somebody.
+
+A policy is checked when it is made: ValueError, one sentence a fault. It is data, so it can be written as TOML
+(`kafkalite.failures.policy_file`) and is published in the group's ledger.
+
+Thread rule: immutable values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.failures.names import Layout, ledger_name
+from kafkalite.failures.strategies import Ignore, Limit, RetryForever, RetryHere, RetryTopics
+from kafkalite.failures.times import UNITS_MS, milliseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from kafkalite.failures.strategies import Step, Strategy
+    from kafkalite.failures.times import Duration
+
+ORDERS: Final = ("none", "key")
+REPROCESS: Final = ("skip", "retry", "letters")
+ON_DEAD: Final = ("skip", "process", "wait")
+MOVES: Final = ("exactly once", "at least once")
+FAMILIES: Final = ("spring", "connect")
+AHEAD_MAX: Final = 500
+PARKED_MAX: Final = 100_000
+RETENTION_MS_MIN: Final = 7 * UNITS_MS["d"]
+RETENTION_TIMES: Final = 10
+
+
+@dataclass(frozen=True)
+class Policy:
+    """See the module.
+
+    `strategy`          for what fails; `rules` has others by exception class, the first that fits
+    `fatal`             classes that are dead letters at once; `outage`: classes that say that a system is down
+    `order`             "none", or "key": a key waits behind its failed predecessor, others go on
+    `processing_time_max`   a handler that takes longer is cancelled (async) or reported
+    `limit`             when failures mean an outage: nothing is moved, one record is tried now and then
+    `after`             groups that must have decided on a record first; `on_dead`: what if they gave it up
+    `reprocess`         for records with a row that gives them up: stepped over, tried again, or nothing but those
+    `moves`             "exactly once" (transactions) or "at least once"
+    `decode`            bytes of a value to what the handler gets; its errors are fatal
+    `compat`            families of headers to write besides ours: "spring", "connect"
+    `scrub`             is given each error text before it is written anywhere
+    `skip_tombstones`   records without value are not handled
+    """
+
+    group: str
+    topics: Sequence[str]
+    strategy: Strategy
+    fatal: Sequence[type[BaseException]] = ()
+    outage: Sequence[type[BaseException]] = ()
+    rules: Mapping[type[BaseException], Strategy] = field(default_factory=dict)
+    order: str = "none"
+    processing_time_max: Duration = "2 min"
+    limit: Limit | None = None
+    after: Sequence[str] = ()
+    on_dead: str = "skip"
+    reprocess: str = "skip"
+    moves: str = "exactly once"
+    decode: Callable[[bytes], Any] | None = None
+    compat: Sequence[str] = ("spring",)
+    scrub: Callable[[str], str] | None = None
+    skip_tombstones: bool = False
+    ahead_max: int = AHEAD_MAX
+    parked_max: int = PARKED_MAX
+
+    def __post_init__(self) -> None:
+        if isinstance(self.topics, str) or not self.topics:
+            raise ValueError("a policy has a list of topics")
+        if not self.group:
+            raise ValueError("a policy has a group")
+        for name, value, known in (
+            ("order", self.order, ORDERS),
+            ("reprocess", self.reprocess, REPROCESS),
+            ("on_dead", self.on_dead, ON_DEAD),
+            ("moves", self.moves, MOVES),
+        ):
+            if value not in known:
+                raise ValueError(f"{name} is {value!r}; it may be {', '.join(map(repr, known))}")
+        if set(self.compat) - set(FAMILIES):
+            raise ValueError(f"compat is {list(self.compat)}; there are {list(FAMILIES)}")
+        if not 1 <= self.ahead_max <= self.parked_max:
+            raise ValueError(f"ahead_max is {self.ahead_max}; it may be 1 to parked_max, {self.parked_max}")
+        if milliseconds(self.processing_time_max) == 0:
+            raise ValueError("processing_time_max is 0")
+        if self.group in self.after or (self.order == "key" and not self.uses_topics):
+            raise ValueError(
+                "a group does not wait for itself" if self.group in self.after else "order by key needs RetryTopics"
+            )
+        if self.order == "key" and self.moves != "exactly once":
+            raise ValueError('order by key needs moves="exactly once"')
+        own = {name for name, lane in self.layout.lanes.items() if lane.is_retry}
+        own |= {self.layout.ledger, *(self.layout.dead(topic) for topic in self.topics)}
+        ledgers = ledger_name("")
+        if own & set(self.topics) or any(topic.startswith(ledgers) for topic in self.topics):
+            raise ValueError("a policy does not read its own topics, or a ledger")
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The names of its topics."""
+        delays = dict.fromkeys(delay for strategy in self.strategies for delay in strategy.delays())
+        return Layout(self.group, self.topics, delays, by_key=self.order == "key")
+
+    @property
+    def strategies(self) -> list[Strategy]:
+        """The strategy, and those of the rules."""
+        return [self.strategy, *self.rules.values()]
+
+    @property
+    def uses_topics(self) -> bool:
+        """Whether a record may wait in a retry topic."""
+        return any(True for strategy in self.strategies for _ in strategy.delays())
+
+    @property
+    def writes_letters(self) -> bool:
+        """Whether a record may become a dead letter: those of a fatal class do, whatever the strategy."""
+        if self.fatal:
+            return True
+        for strategy in self.strategies:
+            if isinstance(strategy, Ignore):
+                if strategy.alarm is not None and strategy.alarm.then == "dead letter":
+                    return True
+            elif not isinstance(strategy, RetryForever):
+                return True
+        return False
+
+    @property
+    def keeps_ledger(self) -> bool:
+        """Whether anything can ever stand in its ledger."""
+        recorded = any(isinstance(strategy, Ignore) and strategy.record for strategy in self.strategies)
+        return recorded or self.uses_topics or self.writes_letters
+
+    def step(self, rule: int, number: int) -> Step:
+        """What follows failure `number` by the rule of that place, or the strategy (-1)."""
+        return self.strategies[rule + 1].step(number)
+
+    def retention_ms(self, delay_ms: int) -> int:
+        """How long a retry topic must keep its records at least."""
+        return max(RETENTION_MS_MIN, RETENTION_TIMES * (delay_ms + milliseconds(self.processing_time_max)))
+
+
+def summary(policy: Policy) -> dict[str, Any]:
+    """The policy as the ledger publishes it, for people and tools; functions are left out."""
+    return {
+        "v": 1,
+        "group": policy.group,
+        "topics": list(policy.topics),
+        "strategy": described(policy.strategy),
+        "rules": {kind.__name__: described(strategy) for kind, strategy in policy.rules.items()},
+        "fatal": [kind.__name__ for kind in policy.fatal],
+        "outage": [kind.__name__ for kind in policy.outage],
+        "order": policy.order,
+        "after": list(policy.after),
+        "moves": policy.moves,
+        "delays_ms": list(policy.layout.delays_ms),
+        "processing_time_max_ms": milliseconds(policy.processing_time_max),
+    }
+
+
+def described(strategy: Strategy) -> dict[str, Any]:
+    """One strategy as plain data."""
+    found: dict[str, Any] = {"kind": type(strategy).__name__}
+    match strategy:
+        case RetryTopics():
+            found |= {"delays": list(strategy.delays_after), "dead_letters": strategy.dead_letters}
+        case RetryHere():
+            then = strategy.then if isinstance(strategy.then, str) else described(strategy.then)
+            found |= {"attempts": strategy.attempts, "then": then}
+        case Ignore(alarm=alarm) if alarm is not None:
+            found |= {"ratio": alarm.ratio, "over": alarm.over, "then": alarm.then}
+    return found

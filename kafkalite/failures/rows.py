@@ -1,0 +1,94 @@
+"""Rows of the ledger: what became of each record that was not plainly processed.
+
+    key     orders-3-1842        the record's topic, partition and offset
+            open/orders-3        somebody handles this partition; a tombstone: it was given up in good order
+            policy               the policy, as its group runs it
+    value   JSON, {"v": 1, "state": …}; a tombstone: the record was processed after all
+
+    trying ─▶ (tombstone) · dead       a record in hand after an unclean end: the third time it is a dead letter
+    parked ─▶ retrying ─▶ (tombstone) · dead ─▶ redriven ─▶ …
+    ignored · skipped · unreadable · lost
+
+A topic made anew under its old name has another id: its rows are void, and are stepped over.
+
+Thread rule: pure functions and immutable values.
+"""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+VERSION: Final = 1
+POLICY_KEY: Final = "policy"
+OPEN_PREFIX: Final = "open/"
+
+
+class State(StrEnum):
+    """What a row says of its record."""
+
+    TRYING = "trying"
+    RETRYING = "retrying"
+    PARKED = "parked"
+    DEAD = "dead"
+    UNREADABLE = "unreadable"
+    IGNORED = "ignored"
+    SKIPPED = "skipped"
+    REDRIVEN = "redriven"
+    LOST = "lost"
+    OPEN = "open"
+
+
+WAITING: Final = frozenset({State.RETRYING, State.PARKED, State.REDRIVEN})
+"""A letter of this record stands in a retry topic, and will be handled."""
+UNDECIDED: Final = WAITING | {State.TRYING}
+"""Nobody knows yet what becomes of the record."""
+GIVEN_UP: Final = frozenset({State.DEAD, State.UNREADABLE, State.SKIPPED, State.LOST})
+"""The group has decided not to handle it."""
+
+
+class Row(NamedTuple):
+    """One row. Times in ms since 1970, 0 where there is none.
+
+    `id`        of the letter that speaks for the record now, in topic `letter_topic`, partition `letter_partition`
+    `attempt`   failures so far · `due`: when it is tried again · `tries`: how often it was in hand after unclean ends
+    `rounds`    how often it was redriven · `position`: of an open partition: the offset where it was opened
+    """
+
+    state: State
+    id: str = ""
+    letter_topic: str = ""
+    letter_partition: int = -1
+    attempt: int = 0
+    due: int = 0
+    exception: str = ""
+    reason: str = ""
+    first: int = 0
+    last: int = 0
+    member: str = ""
+    topic_id: str = ""
+    tries: int = 0
+    rounds: int = 0
+    position: int = -1
+
+
+DEFAULTS: Final = Row(State.OPEN)._asdict()
+
+
+def encode_row(row: Row) -> bytes:
+    """As JSON; what has its default is left out."""
+    rest = {name: value for name, value in row._asdict().items() if name != "state" and value != DEFAULTS[name]}
+    return json.dumps({"v": VERSION, "state": row.state.value, **rest}, ensure_ascii=False).encode()
+
+
+def decode_row(value: bytes) -> Row:
+    """ValueError for what is no row of this version; fields that are not known are left out."""
+    found: Any = json.loads(value)
+    if not isinstance(found, dict) or found.get("v") != VERSION:
+        raise ValueError("no row of a ledger, or of a later version")
+    known = {name: field for name, field in found.items() if name in DEFAULTS and name != "state"}
+    for name, field in known.items():
+        if type(field) is not type(DEFAULTS[name]):
+            raise ValueError(f"the field {name} of a ledger's row is {field!r}")
+    return Row(State(str(found.get("state"))), **known)

@@ -1,0 +1,921 @@
+"""The core: what a member of a group does about failures, as events in and actions out. No I/O, no clock, no threads.
+
+    Fetched ─▶ lane ─▶ Run ─▶ Finished ─┬─ success ─▶ Commit, every COMMIT_INTERVAL_MS
+                 ▲                      └─ failure ─▶ Step ─▶ Transact: letter + row of the ledger + offset
+                 └── due again, or tried in place ◀────┘
+
+    session.on(event, now) ─▶ the actions, to be carried out in order;  session.wake_at: when to send Tick at the latest
+
+What holds whatever dies between two actions:
+ 1. A record is plainly committed only when it and all before it in its partition are done, so none is lost.
+ 2. Its letter, its row and its offset are one transaction, so none is doubled. In a topic's own partition a move waits
+    for all that stands before it: nobody who comes after reads a record that was moved.
+ 3. A letter in a retry partition is alive only while the ledger names its id. What ended out of order, or was moved on,
+    is stepped over.
+ 4. A partition that was not given up in good order is taken record by record: one that ends the process is a dead
+    letter when it was in hand for the third time.
+
+Thread rule: one thread at a time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.failures.breaker import Breaker
+from kafkalite.failures.events import (
+    Alarm,
+    Assigned,
+    Commit,
+    CommitEnded,
+    Decided,
+    Failure,
+    FailureKind,
+    Fetched,
+    Finished,
+    Goal,
+    Letter,
+    Lost,
+    Message,
+    Pause,
+    Put,
+    Resume,
+    Revoked,
+    Revoking,
+    Run,
+    RunEnded,
+    Stop,
+    Tick,
+    Transact,
+    TransactionEnded,
+    Withdraw,
+)
+from kafkalite.failures.lanes import Item, ItemState, KeyChains, PartitionLane, Verdict
+from kafkalite.failures.names import origin_text
+from kafkalite.failures.rows import GIVEN_UP, OPEN_PREFIX, WAITING, Row, State
+from kafkalite.failures.strategies import Ignore, RetryForever, RetryTopics, StepKind
+from kafkalite.failures.times import Moment, milliseconds
+from kafkalite.failures.windows import Window
+from kafkalite.model import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from kafkalite.failures.events import Action, Arrival, Event, Outcome
+    from kafkalite.failures.policy import Policy
+    from kafkalite.failures.strategies import Step
+
+RUN_MAX: Final = 64
+"""Records that are given to a worker at once."""
+RUN_FAILURES_MAX: Final = 10
+"""Failures after which a run comes back, where the order allows more than one."""
+MOVES_MAX: Final = 500
+"""Records in one transaction."""
+COMMIT_INTERVAL_MS: Final = 1000.0
+COMMIT_COUNT: Final = 256
+"""Records of a partition after which its offset is committed before the time."""
+AGAIN_MS: Final = 500.0
+"""After a transaction or a commit that failed."""
+CAREFUL_COUNT: Final = COMMIT_COUNT + 2 * RUN_MAX
+"""As many may have been in hand behind the committed offset when a member ended."""
+TRIES_MAX: Final = 3
+CRASHED: Final = "crashed"
+FINISHED_IDS_MAX: Final = 100_000
+SHRINK_MAX: Final = 3
+"""Without its value a letter fits anywhere."""
+NO_MESSAGE: Final = Message("", -1, -1, -1, None, None)
+
+
+class Session:
+    """See the module.
+
+    `member`        who it is, for rows of the ledger
+    `nonce`         told apart from every other session's, for ids of letters; "" where moves are at least once, and
+                    ids have to be the same when something is done again
+    `draw`          a number from 0 to 1 each time
+    `by_partition`  a transaction is about one source partition
+    """
+
+    def __init__(
+        self, policy: Policy, *, member: str, nonce: str, draw: Callable[[], float], by_partition: bool = False
+    ) -> None:
+        self._policy = policy
+        self._member = member
+        self._nonce = nonce
+        self._draw = draw
+        self._by_partition = by_partition
+        self._lanes: dict[TopicPartition, PartitionLane] = {}
+        self._breaker = Breaker(policy.limit)
+        self._rotates = policy.order == "none" and isinstance(policy.strategy, (RetryTopics, Ignore))
+        self._losses: dict[int, Window] = {}
+        for place, strategy in enumerate(policy.strategies):
+            if isinstance(strategy, Ignore) and strategy.alarm is not None:
+                alarm = strategy.alarm
+                self._losses[place] = Window(alarm.ratio, milliseconds(alarm.over), alarm.least)
+        self._losing: set[int] = set()
+        self._number = 0
+        self._in_flight: tuple[int, dict[TopicPartition, list[Item]], dict[TopicPartition, int]] | None = None
+        self._transact_at = 0.0
+        self._commit_at = 0.0
+        self._decided: dict[tuple[str, TopicPartition], Decided] = {}
+        self._finished_ids: dict[str, Row | None] = {}
+        """Where moves are at least once: letters that are done, and their last row."""
+        self._actions: list[Action] = []
+        self._now = Moment(0, 0.0)
+        self.stopped = ""
+        """Why the session has ended, once it has."""
+        self.counts: Counter[tuple[str, str]] = Counter()
+        """By name and label; see kafkalite.failures.metrics."""
+        self.late_ms: list[float] = []
+        """How long after their due time letters ran since somebody took them from here."""
+
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    def on(self, event: Event, now: Moment) -> list[Action]:
+        """What is to be done about it."""
+        self._now = now
+        match event:
+            case Assigned():
+                self._assigned(event)
+            case Revoking(partitions=partitions):
+                self._leave(partitions)
+            case Revoked(partitions=partitions):
+                self._close(partitions)
+            case Lost(partitions=partitions):
+                self._leave(partitions)
+                self._drop(partitions)
+            case Fetched():
+                self._fetched(event)
+            case Finished():
+                self._finished(event)
+            case RunEnded():
+                self._run_ended(event)
+            case TransactionEnded():
+                self._transaction_ended(event)
+            case CommitEnded():
+                self._commit_ended(event)
+            case Decided():
+                self._decided[event.group, event.partition] = event
+            case Tick():
+                pass
+        if not self.stopped:
+            self._advance()
+        else:
+            self._transact()
+        actions, self._actions = self._actions, []
+        return actions
+
+    def _advance(self) -> None:
+        for lane in self._lanes.values():
+            if not lane.checked_lost and lane.caught_up:
+                self._check_lost(lane)
+        self._probe() if self._breaker.is_open else self._start_runs()
+        self._transact()
+        self._commit()
+        self._flow()
+
+    @property
+    def wake_at(self) -> float | None:
+        """Monotonic ms at which Tick is wanted; None: only an event brings something new."""
+        if self.stopped:
+            return None
+        times = [self._transact_at] if self._transact_at > self._now.ms else []
+        for lane in self._lanes.values():
+            if self._breaker.is_open:
+                times.append(self._breaker.probe_at)
+            elif lane.run is None and lane.head is not None and lane.head.due > self._now.ms:
+                times.append(lane.head.due)
+            if lane.low() > lane.committed:
+                times.append(self._commit_at)
+        return min(times, default=None)
+
+    @property
+    def waits(self) -> dict[TopicPartition, str]:
+        """Partitions whose next record waits for another group, which is to be asked (Decided)."""
+        return {lane.partition: lane.waits_for for lane in self._lanes.values() if lane.waits_for}
+
+    @property
+    def behind(self) -> list[TopicPartition]:
+        """Partitions that are not read yet up to where they ended when they came."""
+        return [key for key, lane in self._lanes.items() if not lane.caught_up]
+
+    @property
+    def breaker_open(self) -> bool:
+        return self._breaker.is_open
+
+    @property
+    def waiting_count(self) -> int:
+        """Letters in hand that are not due, or wait behind their key."""
+        return sum(lane.unfinished for lane in self._lanes.values() if lane.is_retry)
+
+    @property
+    def parked_keys(self) -> int:
+        """Keys that wait behind a failed predecessor."""
+        return sum(lane.chains.parked_keys for lane in self._lanes.values() if lane.is_retry and lane.chains)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is in hand, on its way or to be committed."""
+        return self._in_flight is None and all(
+            not lane.unfinished and lane.run is None and lane.low() == lane.committed and lane.caught_up
+            for lane in self._lanes.values()
+        )
+
+    # --- partitions ---------------------------------------------------------------------------------------------------
+
+    def _assigned(self, event: Assigned) -> None:
+        layout = self._policy.layout
+        keyed = {key for key in event.starts if layout.by_key and layout.lanes[key.topic].is_retry}
+        chains = {key: KeyChains() for key in keyed}
+        for key, start in sorted(event.starts.items()):
+            main, is_retry = layout.lanes[key.topic]
+            lane = PartitionLane(
+                key,
+                main,
+                start,
+                event.rows.get(TopicPartition(main, key.partition), {}),
+                is_retry=is_retry,
+                chains=chains.get(key),
+            )
+            opened = event.opened.get(key)
+            tried = any(row.tries for offset, row in lane.rows.items() if is_retry or offset >= start.position)
+            if tried or (opened is not None and start.position - opened.position < CAREFUL_COUNT):
+                lane.careful = CAREFUL_COUNT
+            lane.opened = not self._policy.keeps_ledger
+            self._lanes[key] = lane
+        if self._policy.layout.by_key:
+            for lane in self._lanes.values():
+                self._see_keys(lane)
+
+    def _see_keys(self, lane: PartitionLane) -> None:
+        """A topic's own partition sees the keys of its retry partition, also of one that has just come anew."""
+        partner = None if lane.is_retry else self._partner(lane)
+        if partner is None or partner.chains is lane.chains:
+            return
+        lane.chains = partner.chains
+        assert lane.chains is not None, "a retry partition has them"
+        for item in lane.moving.values():
+            put = None if item.verdict is None else item.verdict.put
+            if put is not None and put.letter is not None and put.goal in {Goal.RETRY, Goal.PARK}:
+                lane.chains.send(item.key, put.letter.id)
+
+    def _leave(self, partitions: Iterable[TopicPartition]) -> None:
+        for key in partitions:
+            lane = self._lanes.get(key)
+            if lane is not None:
+                lane.leaving = True
+                if lane.run is not None:
+                    self._actions.append(Withdraw(key))
+
+    def _close(self, partitions: Iterable[TopicPartition]) -> None:
+        """The last transaction of these; what it cannot hold the next owner does again."""
+        for key in partitions:
+            lane = self._lanes.get(key)
+            if lane is not None:
+                lane.leaving = lane.closing = True
+        self._transact_at = 0.0
+        if self._in_flight is None and not self._policy.keeps_ledger:
+            offsets = {
+                lane.partition: lane.low()
+                for lane in self._lanes.values()
+                if lane.closing and lane.low() > lane.committed
+            }
+            if offsets:
+                self._actions.append(Commit(offsets))
+            self._drop(partitions)
+
+    def _drop(self, partitions: Iterable[TopicPartition]) -> None:
+        for key in partitions:
+            self._lanes.pop(key, None)
+            for group in self._policy.after:
+                self._decided.pop((group, key), None)
+
+    def _partner(self, lane: PartitionLane) -> PartitionLane | None:
+        """With order by key, the retry partition that says which keys of a topic's own partition are blocked."""
+        return self._lanes.get(TopicPartition(self._policy.layout.retry(lane.origin.topic, 0), lane.origin.partition))
+
+    def _check_lost(self, lane: PartitionLane) -> None:
+        """Letters that the ledger tells of, and that are not there any more."""
+        lane.checked_lost = True
+        for offset, row in sorted(lane.rows.items()):
+            here = (row.letter_topic, row.letter_partition) == lane.partition
+            if row.state in WAITING and here and row.id not in lane.seen:
+                self.counts["lost", ""] += 1
+                text = f"the letter of {origin_text(lane.origin, offset)} has gone from {lane.partition}"
+                self._actions.append(Alarm("lost", text, {"record": origin_text(lane.origin, offset), "id": row.id}))
+                item = Item(
+                    NO_MESSAGE._replace(topic=lane.origin.topic, partition=lane.origin.partition), lane.origin, offset
+                )
+                item.offset = -1 - offset  # no offset of this partition: nothing to commit hangs on it
+                lane.move(item, Verdict(row=row._replace(state=State.LOST, last=self._now.wall_ms)))
+        lane.rows.clear()
+        if self._nonce:
+            lane.seen.clear()
+
+    # --- records ------------------------------------------------------------------------------------------------------
+
+    def _fetched(self, event: Fetched) -> None:
+        lane = self._lanes.get(event.partition)
+        if lane is None or lane.leaving:
+            return
+        for arrival in event.arrivals:
+            if arrival.message.offset < lane.position:
+                continue
+            item = self._letter(lane, arrival) if lane.is_retry else self._record(lane, arrival)
+            if item is not None:
+                lane.add(item)
+        lane.position = max(lane.position, event.next_offset)
+
+    @staticmethod
+    def _record(lane: PartitionLane, arrival: Arrival) -> Item:
+        item = Item(arrival.message, lane.partition, arrival.message.offset)
+        item.row = lane.rows.pop(item.offset, None)
+        return item
+
+    def _letter(self, lane: PartitionLane, arrival: Arrival) -> Item | None:
+        """The item of a living letter; one that is dead, or nobody's, is stepped over."""
+        letter, message = arrival.letter, arrival.message
+        item = Item(message, lane.origin, -1 if letter is None else letter.offset)
+        if letter is None or letter.group != self._policy.group or letter.partition != lane.origin:
+            self.counts["foreign", ""] += 1
+            self._actions.append(
+                Alarm(
+                    "foreign",
+                    f"{lane.partition} holds a record that is no letter of this group",
+                    {"offset": message.offset},
+                )
+            )
+            lane.step_over(item)
+            return None
+        row = lane.rows.get(letter.offset)
+        known = message.offset < lane.end
+        if self._nonce:
+            alive = row is not None and row.state in WAITING and row.id == letter.id
+        else:  # whoever moved the record a second time may have put an older row in the place of a newer one
+            over = row is None or row.state in GIVEN_UP - {State.LOST} or row.attempt > letter.attempt
+            alive = not over
+        double = letter.id in lane.seen
+        if not lane.checked_lost or not self._nonce:
+            lane.seen.add(letter.id)
+        if (known and not alive) or double:
+            lane.step_over(item)
+            return None
+        if letter.id in self._finished_ids:
+            lane.items.append(item)
+            lane.by_offset[item.offset] = item
+            lane.move(item, Verdict(row=self._last_row(letter.id)))  # whoever sent it twice wrote its row twice
+            return None
+        item.id = item.came_as = letter.id
+        item.first, item.rounds = letter.first, letter.rounds
+        item.attempt, due = letter.attempt, letter.due
+        if known and row is not None:
+            item.attempt, due = max(row.attempt, letter.attempt), max(row.due, letter.due)
+            item.row = row
+        item.due = self._now.ms + max(0, due - self._now.wall_ms)
+        return item
+
+    def _last_row(self, letter_id: str) -> Row | None:
+        """The last row of a letter that is done, and of what came of it."""
+        row = self._finished_ids[letter_id]
+        while row is not None and row.state in WAITING and row.id in self._finished_ids:
+            row = self._finished_ids[row.id]
+        return row
+
+    # --- runs ---------------------------------------------------------------------------------------------------------
+
+    def _start_runs(self) -> None:
+        for lane in list(self._lanes.values()):
+            if lane.run is None and self._may_start(lane):
+                items = self._take_run(lane)
+                if items:
+                    self._run(lane, items)
+
+    def _may_start(self, lane: PartitionLane) -> bool:
+        if lane.leaving or not lane.opened:
+            return False
+        if not self._policy.layout.by_key or lane.is_retry:
+            return True
+        partner = self._partner(lane)
+        if partner is None or not partner.caught_up or partner.leaving:
+            return False
+        assert partner.chains is not None, "only with order by key"
+        assert partner.chains is lane.chains, "both see the same keys"
+        return partner.unfinished + partner.chains.awaited < self._policy.parked_max
+
+    def _run(self, lane: PartitionLane, items: list[Item]) -> None:
+        self._number += 1
+        lane.run = self._number
+        for item in items:
+            item.state = ItemState.RUNNING
+            if lane.is_retry and item.due:
+                self.late_ms.append(max(self._now.ms - item.due, 0.0))
+        failures_max = RUN_FAILURES_MAX if self._policy.order == "none" and (self._rotates or lane.is_retry) else 1
+        self._actions.append(Run(lane.partition, lane.run, tuple(item.message for item in items), failures_max))
+
+    def _take_run(self, lane: PartitionLane) -> list[Item]:
+        """The next records to handle; those that nobody has to handle are dealt with on the way."""
+        items: list[Item] = []
+        while len(items) < (1 if lane.careful else RUN_MAX):
+            item = lane.head
+            if item is None or item.due > self._now.ms or not self._decides(lane, item):
+                break
+            lane.take()
+            if self._stepped_over(lane, item):
+                continue
+            if lane.careful and not item.noted:
+                self._note(lane, item)
+                break
+            if lane.chains is not None and not lane.is_retry and lane.chains.blocks(item.key):
+                self._park(lane, item)
+                continue
+            items.append(item)
+        return items
+
+    def _decides(self, lane: PartitionLane, item: Item) -> bool:
+        """Whether all groups that this one waits for have decided on the record."""
+        lane.waits_for = ""
+        if lane.is_retry:
+            return True
+        for group in self._policy.after:
+            found = self._decided.get((group, lane.partition))
+            undecided = found is None or item.offset >= found.upto or item.offset in found.open_offsets
+            if undecided or (
+                self._policy.on_dead == "wait" and item.offset in self._decided[group, lane.partition].dead_offsets
+            ):
+                lane.waits_for = group
+        return not lane.waits_for
+
+    def _stepped_over(self, lane: PartitionLane, item: Item) -> bool:
+        """Whether the record needs no handler: by its row, by another group's decision, or as it has no value."""
+        if lane.is_retry:
+            return False
+        given_up = [
+            group
+            for group in self._policy.after
+            if item.offset in self._decided[group, lane.partition].dead_offsets and self._policy.on_dead == "skip"
+        ]
+        row, letters_only = item.row, self._policy.reprocess == "letters"
+        if row is not None and row.state in WAITING:
+            lane.finish(item)  # its letter is on the way
+        elif row is not None and row.state in GIVEN_UP | {State.IGNORED} and self._policy.reprocess == "skip":
+            self.counts["stepped_over", row.state.value] += 1
+            lane.finish(item)
+        elif letters_only and (row is None or row.state not in GIVEN_UP):
+            lane.finish(item)
+        elif given_up:
+            self.counts["stepped_over", State.SKIPPED.value] += 1
+            reason = f"given up by {given_up[0]}"
+            if self._policy.keeps_ledger:
+                lane.move(
+                    item, Verdict(row=Row(State.SKIPPED, reason=reason, last=self._now.wall_ms, member=self._member))
+                )
+            else:
+                lane.finish(item)
+        elif self._policy.skip_tombstones and item.message.value is None:
+            lane.finish(item)
+        else:
+            return False
+        return True
+
+    def _note(self, lane: PartitionLane, item: Item) -> None:
+        """Writes down that a record is about to be in hand; the third time it is the one that ends the process."""
+        row = item.row
+        if row is None and lane.is_retry:
+            here = (lane.partition.topic, lane.partition.partition)
+            row = Row(State.RETRYING, item.id, *here, item.attempt, first=item.first, rounds=item.rounds)
+        row = row or Row(State.TRYING)
+        if row.tries + 1 >= TRIES_MAX and self._policy.writes_letters:
+            text = f"the process ended {row.tries} times with this record in hand"
+            failure = Failure(FailureKind.FATAL, CRASHED, text=text)
+            where = origin_text(item.origin, item.origin_offset)
+            self._actions.append(Alarm(CRASHED, f"{where} is a dead letter: {text}", {"record": where}))
+            self._count_failure(item, failure)
+            item.attempt += 1
+            self._die(lane, item)
+            return
+        item.row = row._replace(tries=row.tries + 1, last=self._now.wall_ms, member=self._member)
+        item.noted = True
+        lane.move(item, Verdict(row=item.row, stays=True))
+
+    def _park(self, lane: PartitionLane, item: Item) -> None:
+        """Sends a newcomer behind its predecessor."""
+        assert lane.chains is not None, "only with order by key"
+        self.counts["moved", "parked"] += 1
+        item.id = self._letter_id(item)
+        lane.chains.send(item.key, item.id)
+        topic = self._policy.layout.retry(lane.origin.topic, 0)
+        row = Row(State.PARKED, item.id, topic, lane.origin.partition, last=self._now.wall_ms, member=self._member)
+        letter = Letter(item.id, self._policy.group, item.origin, item.origin_offset)
+        put = Put(Goal.PARK, topic, lane.origin.partition, item.message, letter, None, self._now.wall_ms)
+        lane.move(item, Verdict(put, row))
+
+    # --- outcomes -----------------------------------------------------------------------------------------------------
+
+    def _finished(self, event: Finished) -> None:
+        lane = self._lanes.get(event.partition)
+        item = None if lane is None or lane.run != event.run else lane.by_offset.get(event.offset)
+        if lane is None or item is None or item.state is not ItemState.RUNNING:
+            return
+        lane.careful = max(lane.careful - 1, 0)
+        if event.outcome.failure is None:
+            self._succeeded(lane, item, event.outcome)
+        else:
+            self._failed(lane, item, event.outcome.failure)
+
+    def _run_ended(self, event: RunEnded) -> None:
+        lane = self._lanes.get(event.partition)
+        if lane is None or lane.run != event.run:
+            return
+        lane.run = None
+        for item in list(lane.by_offset.values()):
+            if item.state is ItemState.RUNNING:
+                lane.push(item)
+        if self._breaker.probing:
+            self._breaker.probe_failed(self._now.ms)  # nobody has tried
+
+    def _succeeded(self, lane: PartitionLane, item: Item, outcome: Outcome) -> None:
+        self.counts["processed", lane.origin.topic] += 1
+        for window in self._losses.values():
+            window.note(self._now.ms, failed=False)
+        if self._breaker.is_open and self._breaker.probing:
+            self._breaker.close()
+            self._actions.append(Alarm("breaker", "the breaker is closed: all goes on", {"open": False}))
+        elif not self._breaker.is_open:
+            self._breaker.note(self._now.ms, failed=False)
+        self._losses_over()
+        if lane.is_retry or item.row is not None:
+            lane.move(item, Verdict(row=None, outputs=outcome.outputs))
+        elif outcome.outputs:
+            lane.move(item, Verdict(outputs=outcome.outputs, writes_row=False))
+        else:
+            lane.finish(item)
+
+    def _failed(self, lane: PartitionLane, item: Item, failure: Failure) -> None:
+        self._count_failure(item, failure)
+        if self._breaker.is_open:
+            probing, self._breaker.probing = self._breaker.probing, False
+            if probing:
+                self._breaker.probe_failed(self._now.ms)
+            if not probing or self._rotates or failure.kind is FailureKind.OUTAGE:
+                item.probes += 1
+                item.counted = False
+                lane.push(item)
+                return
+        elif failure.kind is FailureKind.OUTAGE:
+            self._open_breaker(f"{failure.name} says that a system is down")
+            lane.push(item)
+            return
+        elif not item.counted:
+            item.counted = True
+            if self._breaker.note(self._now.ms, failed=True):
+                self._open_breaker("too much fails")
+                lane.push(item)
+                return
+        item.attempt += 1
+        item.first = item.first or self._now.wall_ms
+        if failure.kind is FailureKind.FATAL and self._policy.writes_letters:
+            self._die(lane, item)
+        else:
+            self._take_step(lane, item, failure, self._policy.step(failure.rule, item.attempt))
+
+    def _count_failure(self, item: Item, failure: Failure) -> None:
+        item.failure = failure
+        self.counts["failed", failure.name] += 1
+
+    def _take_step(self, lane: PartitionLane, item: Item, failure: Failure, step: Step) -> None:
+        delay_ms = step.delay_ms * (1.0 + step.jitter * self._draw()) if step.delay_ms else 0.0
+        match step.kind:
+            case StepKind.HERE:
+                self._look_at_age(item, failure)
+                item.due = self._now.ms + delay_ms
+                lane.push(item)
+            case StepKind.TOPIC:
+                self._retry(lane, item, step.delay_ms, round(delay_ms))
+            case StepKind.DEAD:
+                self._die(lane, item)
+            case StepKind.IGNORE:
+                self._ignore(lane, item, failure)
+            case StepKind.STOP:
+                where = origin_text(item.origin, item.origin_offset)
+                self._stop(f"{where} failed, and the policy says to stop: {failure.name}: {failure.text}")
+                lane.push(item)
+
+    def _look_at_age(self, item: Item, failure: Failure) -> None:
+        """An alarm, once, for a record that is tried for long."""
+        strategy = self._policy.strategies[failure.rule + 1]
+        age_ms = self._now.wall_ms - item.first
+        if isinstance(strategy, RetryForever) and not item.old and age_ms >= milliseconds(strategy.alarm_after):
+            item.old = True
+            where = origin_text(item.origin, item.origin_offset)
+            text = f"{where} has been failing for {age_ms // 1000} s: {failure.name}: {failure.text}"
+            self._actions.append(Alarm("age", text, {"record": where, "age_ms": age_ms}))
+
+    def _retry(self, lane: PartitionLane, item: Item, topic_ms: int, delay_ms: int) -> None:
+        """To the retry topic of this delay; with order by key a letter stays in the one that it is in."""
+        self.counts["moved", "retry"] += 1
+        now, due = self._now, self._now.wall_ms + delay_ms
+        topic = self._policy.layout.retry(lane.origin.topic, topic_ms)
+        stays = lane.is_retry and self._policy.layout.by_key
+        if not stays:
+            item.id = self._letter_id(item)
+        assert item.failure is not None, "it has failed"
+        row = Row(
+            State.RETRYING,
+            item.id,
+            topic,
+            lane.origin.partition,
+            item.attempt,
+            due,
+            item.failure.name,
+            first=item.first,
+            last=now.wall_ms,
+            member=self._member,
+            rounds=item.rounds,
+        )
+        if stays:
+            item.row, item.due, item.noted = row, now.ms + delay_ms, False
+            lane.move(item, Verdict(row=row, stays=True))
+            return
+        if lane.chains is not None:
+            lane.chains.send(item.key, item.id)
+        letter = Letter(
+            item.id, self._policy.group, item.origin, item.origin_offset, item.attempt, due, item.first, item.rounds
+        )
+        put = Put(Goal.RETRY, topic, lane.origin.partition, item.message, letter, item.failure, now.wall_ms)
+        lane.move(item, Verdict(put, row))
+
+    def _die(self, lane: PartitionLane, item: Item) -> None:
+        """To the dead letters."""
+        assert item.failure is not None, "it has failed"
+        self.counts["moved", "dead"] += 1
+        now = self._now.wall_ms
+        item.first = item.first or now
+        item.id = self._letter_id(item)
+        topic = self._policy.layout.dead(lane.origin.topic)
+        row = Row(
+            State.DEAD,
+            item.id,
+            topic,
+            lane.origin.partition,
+            item.attempt,
+            exception=item.failure.name,
+            reason=item.failure.text[:200],
+            first=item.first,
+            last=now,
+            member=self._member,
+            rounds=item.rounds,
+        )
+        letter = Letter(
+            item.id, self._policy.group, item.origin, item.origin_offset, item.attempt, 0, item.first, item.rounds
+        )
+        put = Put(Goal.DEAD, topic, lane.origin.partition, item.message, letter, item.failure, now)
+        lane.move(item, Verdict(put, row))
+
+    def _letter_id(self, item: Item) -> str:
+        where = origin_text(item.origin, item.origin_offset)
+        if not self._nonce:
+            return f"{where}/{item.rounds}.{item.attempt}"
+        self._number += 1
+        return f"{where}/{item.rounds}.{item.attempt}/{self._nonce}{self._number:x}"
+
+    # --- what is ignored ----------------------------------------------------------------------------------------------
+
+    def _ignore(self, lane: PartitionLane, item: Item, failure: Failure) -> None:
+        place = failure.rule + 1
+        strategy = self._policy.strategies[place]
+        window = self._losses.get(place)
+        if isinstance(strategy, Ignore) and strategy.alarm is not None and window is not None:
+            window.note(self._now.ms, failed=True)
+            if window.exceeded and place not in self._losing:
+                self._losing.add(place)
+                share = f"{window.ratio:.3%} of the records were lost in the last {strategy.alarm.over}"
+                self._actions.append(Alarm("loss", share, {"ratio": window.ratio, "exception": failure.name}))
+            if place in self._losing and strategy.alarm.then == "stop":
+                self._stop("too many records are lost, and the policy says to stop")
+                lane.push(item)
+                return
+            if place in self._losing and strategy.alarm.then == "dead letter":
+                self._die(lane, item)
+                return
+        self.counts["ignored", lane.origin.topic] += 1
+        row = None
+        if isinstance(strategy, Ignore) and strategy.record:
+            row = Row(
+                State.IGNORED, attempt=item.attempt, exception=failure.name, last=self._now.wall_ms, member=self._member
+            )
+        if row is not None or lane.is_retry or item.row is not None:
+            lane.move(item, Verdict(row=row))
+        else:
+            lane.finish(item)
+
+    def _losses_over(self) -> None:
+        for place in [place for place in self._losing if not self._losses[place].exceeded]:
+            strategy = self._policy.strategies[place]
+            if isinstance(strategy, Ignore) and strategy.alarm is not None and strategy.alarm.then is None:
+                self._losing.discard(place)
+                self._actions.append(Alarm("loss-over", "the share of lost records is below its limit again", {}))
+
+    def _stop(self, reason: str) -> None:
+        self.stopped = reason
+        self._actions += [Alarm("stopped", reason, {}), Stop(reason)]
+
+    # --- the breaker --------------------------------------------------------------------------------------------------
+
+    def _open_breaker(self, why: str) -> None:
+        """Nothing is moved any more: what failed and is not written yet waits with all others."""
+        self._breaker.open(self._now.ms)
+        self._actions.append(Alarm("breaker", f"the breaker is open: {why}", {"open": True}))
+        for lane in self._lanes.values():
+            if lane.run is not None:
+                self._actions.append(Withdraw(lane.partition))
+            for item in list(lane.moving.values()):
+                put = None if item.verdict is None else item.verdict.put
+                if put is not None and put.goal in {Goal.RETRY, Goal.DEAD} and not self._is_in_flight(lane, item):
+                    self._recall(lane, item, put)
+
+    def _recall(self, lane: PartitionLane, item: Item, put: Put) -> None:
+        del lane.moving[item.offset]
+        item.attempt -= 1
+        item.counted = False
+        self.counts["moved", put.goal.value] -= 1
+        if lane.chains is not None and not lane.is_retry and put.goal is Goal.RETRY:
+            assert put.letter is not None, "what is retried is a letter"
+            lane.chains.take_back(item.key, put.letter.id)
+        lane.push(item)
+
+    def _is_in_flight(self, lane: PartitionLane, item: Item) -> bool:
+        return self._in_flight is not None and item in self._in_flight[1].get(lane.partition, ())
+
+    def _probe(self) -> None:
+        """Tries one record, when it is time: the one that was tried least."""
+        if self._breaker.probing or self._now.ms < self._breaker.probe_at:
+            return
+        best: tuple[int, TopicPartition, int] | None = None
+        for key, lane in self._lanes.items():
+            if lane.run is not None or not self._may_start(lane):
+                continue
+            head = lane.head
+            candidates: Iterator[Item] = iter(() if head is None else (head,))
+            if self._rotates:
+                candidates = lane.ready()
+            for item in candidates:
+                blocked = lane.chains is not None and not lane.is_retry and lane.chains.blocks(item.key)
+                if item.due <= self._now.ms and not blocked and self._decides(lane, item):
+                    place = (item.probes, key, item.offset)
+                    best = place if best is None else min(best, place)
+        if best is None:
+            self._breaker.probe_failed(self._now.ms)
+            return
+        lane = self._lanes[best[1]]
+        item = lane.by_offset[best[2]]
+        lane.take_out(item)
+        if self._stepped_over(lane, item):
+            return
+        self._breaker.probing = True
+        self._run(lane, [item])
+
+    # --- what is written ----------------------------------------------------------------------------------------------
+
+    def _transact(self) -> None:
+        if self._in_flight is not None or self._now.ms < self._transact_at:
+            return
+        puts: list[Put] = []
+        rows: list[tuple[str, Row | None]] = []
+        chosen: dict[TopicPartition, list[Item]] = {}
+        offsets: dict[TopicPartition, int] = {}
+        for lane in list(self._lanes.values()):
+            if self._by_partition and chosen:
+                break
+            found = self._choose(lane, MOVES_MAX - sum(map(len, chosen.values())))
+            opens = not lane.opened and not lane.leaving
+            if not (found or opens or lane.closing):
+                continue
+            chosen[lane.partition] = found
+            lane.opening = opens
+            for item in found:
+                self._write_down(item, puts, rows)
+            done = {item for item in found if item.verdict is not None and not item.verdict.stays}
+            low = lane.low(done)
+            offsets[lane.partition] = low  # also where it has not changed: who was replaced is refused by it
+            if opens:
+                rows.append((f"{OPEN_PREFIX}{lane.partition}", self._open_row(low)))
+            elif lane.closing and lane.opened and self._policy.keeps_ledger:
+                rows.append((f"{OPEN_PREFIX}{lane.partition}", None))
+        if chosen:
+            self._number += 1
+            self._in_flight = (self._number, chosen, offsets)
+            scope = next(iter(chosen)) if self._by_partition else None
+            self._actions.append(Transact(self._number, tuple(puts), tuple(rows), offsets, scope))
+
+    def _open_row(self, position: int) -> Row:
+        return Row(State.OPEN, member=self._member, last=self._now.wall_ms, position=position)
+
+    @staticmethod
+    def _choose(lane: PartitionLane, count: int) -> list[Item]:
+        found: list[Item] = []
+        if lane.moving:
+            for item in lane.movable():
+                if len(found) >= count:
+                    break
+                found.append(item)
+        return found
+
+    def _write_down(self, item: Item, puts: list[Put], rows: list[tuple[str, Row | None]]) -> None:
+        verdict = item.verdict
+        assert verdict is not None, "it moves for a reason"
+        if verdict.put is not None:
+            puts.append(verdict.put._replace(shrink=item.shrink))
+        for output in verdict.outputs:
+            message = Message(output.topic, -1, -1, self._now.wall_ms, output.key, output.value, output.headers)
+            puts.append(Put(Goal.OUTPUT, output.topic, output.partition, message))
+        if verdict.writes_row:
+            rows.append((origin_text(item.origin, item.origin_offset), verdict.row))
+
+    def _transaction_ended(self, event: TransactionEnded) -> None:
+        assert self._in_flight is not None, "it was begun"
+        number, chosen, offsets = self._in_flight
+        assert number == event.number, "one transaction at a time"
+        self._in_flight = None
+        if event.too_large is not None:
+            self._shrink(chosen, event.too_large)
+        elif event.failed:
+            self._transact_at = self._now.ms + AGAIN_MS
+        done = not event.failed and event.too_large is None
+        for key, items in chosen.items():
+            lane = self._lanes.get(key)
+            if lane is None:
+                continue
+            if done:
+                lane.committed = offsets.get(key, lane.committed)
+                lane.opened = lane.opened or lane.opening
+                for item in items:
+                    self._written(lane, item)
+            if lane.closing:
+                self._drop([key])
+
+    def _written(self, lane: PartitionLane, item: Item) -> None:
+        assert item.verdict is not None, "it was written"
+        if item.verdict.stays:
+            lane.moving.pop(item.offset)
+            lane.push(item)
+            return
+        if lane.is_retry and not self._nonce:
+            lane.seen.discard(item.came_as)
+            self._finished_ids[item.came_as] = item.verdict.row
+            while len(self._finished_ids) > FINISHED_IDS_MAX:
+                del self._finished_ids[next(iter(self._finished_ids))]
+        if item.offset < 0:
+            del lane.moving[item.offset]  # a letter that was lost: it stands in no partition
+        else:
+            lane.finish(item)
+
+    def _shrink(self, chosen: dict[TopicPartition, list[Item]], place: int) -> None:
+        """The put of that number goes with less the next time."""
+        owners = [
+            item
+            for items in chosen.values()
+            for item in items
+            if item.verdict is not None
+            for _ in range((item.verdict.put is not None) + len(item.verdict.outputs))
+        ]
+        item = owners[place]
+        put = None if item.verdict is None else item.verdict.put
+        if put is None or item.shrink >= SHRINK_MAX:
+            where = origin_text(item.origin, item.origin_offset)
+            self._stop(f"what {where} comes to is too large for its topic")
+            return
+        item.shrink += 1
+
+    def _commit(self) -> None:
+        """Plain commits: by time, and by count before that."""
+        due = self._now.ms >= self._commit_at
+        offsets = {}
+        for lane in self._lanes.values():
+            low = lane.low()
+            free = self._in_flight is None or lane.partition not in self._in_flight[2]
+            if free and low > lane.committed and (due or low - lane.committed >= COMMIT_COUNT):
+                offsets[lane.partition] = low
+        if offsets:
+            self._commit_at = self._now.ms + COMMIT_INTERVAL_MS
+            self._actions.append(Commit(offsets))
+
+    def _commit_ended(self, event: CommitEnded) -> None:
+        if event.failed:
+            self._commit_at = self._now.ms + AGAIN_MS
+            return
+        for key, offset in event.offsets.items():
+            lane = self._lanes.get(key)
+            if lane is not None:
+                lane.committed = max(lane.committed, offset)
+
+    def _flow(self) -> None:
+        """Reads no further ahead than there is room for."""
+        for lane in self._lanes.values():
+            limit = self._policy.parked_max if lane.is_retry and lane.chains is not None else self._policy.ahead_max
+            if not lane.paused and lane.unfinished >= limit:
+                lane.paused = True
+                self._actions.append(Pause(lane.partition))
+            elif lane.paused and lane.unfinished <= limit // 2:
+                lane.paused = False
+                self._actions.append(Resume(lane.partition))

@@ -1,0 +1,49 @@
+"""Durations as people write them, and the moment as the core is told it.
+
+Thread rule: functions are pure.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    Duration = str | float
+
+UNITS_MS: Final = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+SHORT: Final = {"d": "d", "h": "h", "min": "m", "s": "s"}
+"""How a unit is spelled in the name of a topic."""
+SPELLED: Final = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|min|m|h|d)")
+DURATION_MS_MAX: Final = 366 * UNITS_MS["d"]
+
+
+class Moment(NamedTuple):
+    """When something happens. `wall_ms` is milliseconds since 1970 and may jump, `ms` is monotonic and does not."""
+
+    wall_ms: int
+    ms: float
+
+
+def milliseconds(duration: Duration) -> int:
+    """ "10 s", "1.5 min", "250ms", or a number of seconds, in ms; ValueError."""
+    if isinstance(duration, str):
+        match = SPELLED.fullmatch(duration.strip())
+        if match is None:
+            raise ValueError(
+                f"{duration!r} is no duration: write for instance '250 ms', '10 s', '5 min', '2 h' or '1 d'"
+            )
+        value = round(float(match[1]) * UNITS_MS["min" if match[2] == "m" else match[2]])
+    else:
+        value = round(duration * 1000)
+    if not 0 <= value <= DURATION_MS_MAX:
+        raise ValueError(f"{duration!r} is no duration from 0 to 366 days")
+    return value
+
+
+def short_name(duration_ms: int) -> str:
+    """10000 → "10s": what stands in the name of a retry topic. The largest unit that divides it."""
+    for unit, letter in SHORT.items():
+        if duration_ms and duration_ms % UNITS_MS[unit] == 0:
+            return f"{duration_ms // UNITS_MS[unit]}{letter}"
+    return f"{duration_ms}ms" if duration_ms else "0s"

@@ -1,0 +1,582 @@
+"""A world for the core of kafkalite.failures: a cluster in memory, members that die after any step, its own clock.
+
+Everything is drawn from a seed. A member carries out the core's actions one by one, and each has steps (records
+written, transaction ended, handler called ...); whoever counts steps may end the member between any two of them. What
+it had not committed is undone, its partitions go to others, or to its next life.
+
+What must hold in the end, whatever died: every record is processed, dead, ignored or skipped; a letter is there once;
+no letter ran before it was due; with order by key the first successes of a key stand in order; outputs of a
+transactional handler are there once; and the ledger says so.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from kafkalite.failures.events import (
+    Alarm,
+    Arrival,
+    Assigned,
+    Commit,
+    CommitEnded,
+    Event,
+    Failure,
+    FailureKind,
+    Fetched,
+    Finished,
+    Letter,
+    Lost,
+    Message,
+    Outcome,
+    Output,
+    Pause,
+    Put,
+    Resume,
+    Revoked,
+    Revoking,
+    Run,
+    RunEnded,
+    Start,
+    Stop,
+    Tick,
+    Transact,
+    TransactionEnded,
+    Withdraw,
+)
+from kafkalite.failures.names import parse_origin
+from kafkalite.failures.policy import Policy
+from kafkalite.failures.rows import OPEN_PREFIX, Row, State
+from kafkalite.failures.session import Session
+from kafkalite.failures.strategies import Ignore, Limit, RetryForever, RetryHere, RetryTopics
+from kafkalite.failures.times import Moment
+from kafkalite.model import TopicPartition
+
+EPOCH_MS = 1_700_000_000_000
+ROUNDS_MAX = 4000
+"""Turns after which a run that does not end is a fault."""
+
+
+class Died(Exception):
+    """The member's process has ended."""
+
+
+class Fenced(Exception):
+    """The partition belongs to somebody else."""
+
+
+@dataclass
+class Stored:
+    """A record in a partition."""
+
+    message: Message
+    letter: Letter | None = None
+
+
+@dataclass
+class Scenario:
+    """What a seed says."""
+
+    policy: Policy
+    fates: dict[TopicPartition, list[str]]
+    keys: dict[TopicPartition, list[bytes | None]]
+    members: int
+    outage: tuple[int, int] = (0, 0)
+    """Handler calls during which a system is down."""
+
+
+class World:
+    """The cluster, the handler, and what they saw."""
+
+    def __init__(self, scenario: Scenario, rng: random.Random) -> None:
+        self.scenario = scenario
+        self.policy = scenario.policy
+        self.rng = rng
+        self.now = Moment(EPOCH_MS, 0.0)
+        self.steps = 0
+        self.played = 0
+        """Steps until nothing was left to do; giving up in the end takes more."""
+        self.die_at: set[int] = set()
+        self.refusals = 0.03
+        """The share of transactions that the cluster aborts."""
+        self.logs: dict[TopicPartition, list[Stored]] = defaultdict(list)
+        self.offsets: dict[TopicPartition, int] = {}
+        self.ledger: dict[str, Row] = {}
+        self.owner: dict[TopicPartition, Member] = {}
+        self.calls: Counter[tuple[TopicPartition, int]] = Counter()
+        self.call_count = 0
+        self.successes: list[tuple[TopicPartition, int]] = []
+        self.faults: list[str] = []
+        self.lives = 0
+        for partition, fates in scenario.fates.items():
+            for offset, _ in enumerate(fates):
+                key = scenario.keys[partition][offset]
+                self.logs[partition].append(Stored(Message(*partition, offset, self.now.wall_ms, key, b"%d" % offset)))
+
+    def step(self, rng_death: float = 0.0) -> None:
+        """Between two things that a member does."""
+        self.steps += 1
+        if self.steps in self.die_at or (rng_death and self.rng.random() < rng_death):
+            raise Died
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """All that the group subscribes to."""
+        counts = {partition.partition for partition in self.scenario.fates}
+        return [TopicPartition(topic, number) for topic in self.policy.layout.lanes for number in sorted(counts)]
+
+    def handle(self, message: Message, letter: Letter | None) -> Outcome:
+        """The handler: a record's fate is in its partition and offset."""
+        where = (TopicPartition(message.topic, message.partition), message.offset)
+        if letter is not None:
+            where = (letter.partition, letter.offset)
+            if letter.due > self.now.wall_ms:
+                self.faults.append(f"{where} ran {letter.due - self.now.wall_ms} ms early")
+        fate = self.scenario.fates[where[0]][where[1]]
+        self.call_count += 1
+        first, last = self.scenario.outage
+        if first <= self.call_count < last:
+            return Outcome(Failure(FailureKind.OUTAGE, "ConnectionError"))
+        self.calls[where] += 1
+        match fate.split():
+            case ["ok"]:
+                pass
+            case ["fatal"]:
+                return Outcome(Failure(FailureKind.FATAL, "ValueError", text="bad"))
+            case ["always"]:
+                return Outcome(Failure(FailureKind.RETRIABLE, "RuntimeError", text="no"))
+            case ["kill"]:
+                raise Died
+            case ["fails", times] if self.calls[where] <= int(times) or isinstance(self.policy.strategy, Ignore):
+                return Outcome(Failure(FailureKind.RETRIABLE, "RuntimeError", text="not yet"))
+        self.successes.append(where)
+        outputs = ()
+        if fate == "output":
+            outputs = (Output("out", 0, b"%s/%d" % (str(where[0]).encode(), where[1]), message.value),)
+        return Outcome(outputs=outputs)
+
+
+@dataclass(eq=False)
+class Member:
+    """A process that carries out what its session says. `death` is the chance to die at each step."""
+
+    world: World
+    death: float = 0.0
+    session: Session = field(init=False)
+    runs: dict[TopicPartition, Run] = field(default_factory=dict)
+    done: dict[TopicPartition, int] = field(default_factory=dict)
+    paused: set[TopicPartition] = field(default_factory=set)
+    positions: dict[TopicPartition, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        world = self.world
+        world.lives += 1
+        exact = world.policy.moves == "exactly once"
+        self.session = Session(
+            world.policy,
+            member=f"member-{world.lives}",
+            nonce=f"{world.lives}." if exact else "",
+            draw=world.rng.random,
+            by_partition=world.rng.random() < 0.3,
+        )
+
+    # --- the group ----------------------------------------------------------------------------------------------------
+
+    def take(self, partitions: list[TopicPartition]) -> None:
+        """What a rebalance gives."""
+        world = self.world
+        for key in partitions:
+            world.owner[key] = self
+            self.positions[key] = world.offsets.get(key, 0)
+        rows: dict[TopicPartition, dict[int, Row]] = defaultdict(dict)
+        opened: dict[TopicPartition, Row] = {}
+        for text, row in world.ledger.items():
+            if text.startswith(OPEN_PREFIX):
+                topic, _, number = text.removeprefix(OPEN_PREFIX).rpartition("-")
+                opened[TopicPartition(topic, int(number))] = row
+            else:
+                origin, offset = parse_origin(text)
+                rows[origin][offset] = row
+        starts = {key: Start(self.positions[key], len(world.logs[key])) for key in partitions}
+        self.tell(Assigned(starts, rows, opened))
+
+    def give_up(self, partitions: list[TopicPartition], *, clean: bool) -> None:
+        """What a rebalance takes; not clean: the member hears of it when others have them already."""
+        world = self.world
+        owned = [key for key in partitions if world.owner.get(key) is self]
+        if clean:
+            self.tell(Revoking(owned))
+            for key in owned:
+                self.end_run(key)
+            self.tell(Revoked(owned))
+        for key in owned:
+            if world.owner.get(key) is self:
+                del world.owner[key]
+        if not clean:
+            return
+        self.forget(owned)
+
+    def forget(self, partitions: list[TopicPartition]) -> None:
+        for key in partitions:
+            self.runs.pop(key, None)
+            self.positions.pop(key, None)
+            self.paused.discard(key)
+
+    # --- turns --------------------------------------------------------------------------------------------------------
+
+    def turn(self) -> bool:
+        """One thing that a member may do now, by chance; whether there was any."""
+        choices: list[tuple[str, TopicPartition | None]] = [("handle", key) for key in self.runs]
+        for key, position in self.positions.items():
+            behind = position < len(self.world.logs[key])
+            if key not in self.paused and behind:
+                choices.append(("fetch", key))
+        wake = self.session.wake_at
+        if wake is not None and wake <= self.world.now.ms:
+            choices.append(("tick", None))
+        if not choices:
+            return False
+        what, key = self.world.rng.choice(choices)
+        if what == "tick":
+            self.tell(Tick())
+        elif what == "fetch":
+            assert key is not None
+            self.fetch(key)
+        else:
+            assert key is not None
+            self.handle(key)
+        return True
+
+    def fetch(self, key: TopicPartition) -> None:
+        log = self.world.logs[key]
+        end = min(self.positions[key] + self.world.rng.randint(1, 8), len(log))
+        arrivals = [Arrival(one.message, one.letter) for one in log[self.positions[key] : end]]
+        self.positions[key] = end
+        self.tell(Fetched(key, arrivals, end))
+
+    def handle(self, key: TopicPartition) -> None:
+        """The next record of a run."""
+        run, place = self.runs[key], self.done[key]
+        message = run.messages[place]
+        stored = self.world.logs[key][message.offset]
+        outcome = self.world.handle(message, stored.letter)
+        self.done[key] = place + 1
+        failed = outcome.failure is not None
+        self.step()
+        self.tell(Finished(key, run.number, message.offset, outcome))
+        outage = outcome.failure is not None and outcome.failure.kind is FailureKind.OUTAGE
+        over = place + 1 == len(run.messages) or outage or (failed and run.failures_max == 1)
+        if over and self.runs.get(key) is run:
+            self.end_run(key)
+
+    def end_run(self, key: TopicPartition) -> None:
+        run = self.runs.pop(key, None)
+        if run is not None:
+            self.tell(RunEnded(key, run.number))
+
+    # --- actions ------------------------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        self.world.step(self.death)
+
+    def tell(self, event: Event) -> None:
+        """Events one after the other, and what they lead to."""
+        waiting: list[Event] = [event]
+        while waiting:
+            for action in self.session.on(waiting.pop(0), self.world.now):
+                self.step()
+                match action:
+                    case Run(partition=key):
+                        assert key not in self.runs, "one run of a partition at a time"
+                        self.runs[key], self.done[key] = action, 0
+                    case Withdraw(partition=key):
+                        run = self.runs.pop(key, None)
+                        if run is not None:
+                            waiting.append(RunEnded(key, run.number))
+                    case Pause(partition=key):
+                        self.paused.add(key)
+                    case Resume(partition=key):
+                        self.paused.discard(key)
+                    case Transact():
+                        waiting.append(self.transact(action))
+                    case Commit(offsets=offsets):
+                        waiting.append(self.commit(offsets))
+                    case Alarm() | Stop():
+                        pass
+                self.step()
+
+    def require(self, offsets: dict[TopicPartition, int] | None, scope: object = None) -> None:
+        for key in offsets or {}:
+            if self.world.owner.get(key) is not self:
+                raise Fenced
+
+    def transact(self, action: Transact) -> TransactionEnded:
+        """Records, rows and offsets, and a chance to die between any two; moves at least once leave what is written."""
+        world = self.world
+        exact = world.policy.moves == "exactly once"
+        self.step()
+        written: list[tuple[TopicPartition, Put]] = []
+        try:
+            self.require(dict(action.offsets))
+        except Fenced:
+            if exact:
+                return TransactionEnded(action.number, failed=True)
+        if exact and world.rng.random() < world.refusals:
+            self.step()
+            return TransactionEnded(action.number, failed=True)
+        for put in action.puts:
+            key = TopicPartition(put.topic, put.partition or 0)
+            if exact:
+                written.append((key, put))
+            else:
+                self.append(key, put)
+            self.step()
+        for text, row in action.rows if not exact else ():
+            self.write_row(text, row)
+            self.step()
+        if not exact:
+            try:
+                self.require(dict(action.offsets))
+            except Fenced:
+                return TransactionEnded(action.number, failed=True)
+        for key, put in written:
+            self.append(key, put)
+        for text, row in action.rows if exact else ():
+            self.write_row(text, row)
+        world.offsets |= action.offsets
+        self.step()
+        return TransactionEnded(action.number)
+
+    def append(self, key: TopicPartition, put: Put) -> None:
+        log = self.world.logs[key]
+        log.append(Stored(put.message._replace(topic=key.topic, partition=key.partition, offset=len(log)), put.letter))
+
+    def write_row(self, text: str, row: Row | None) -> None:
+        if row is None:
+            self.world.ledger.pop(text, None)
+        else:
+            self.world.ledger[text] = row
+
+    def commit(self, offsets: object) -> CommitEnded:
+        assert isinstance(offsets, dict)
+        self.step()
+        try:
+            self.require(offsets)
+        except Fenced:
+            return CommitEnded(offsets, failed=True)
+        for key, offset in offsets.items():
+            if offset < self.world.offsets.get(key, 0):
+                self.world.faults.append(f"{key} was committed back to {offset}")
+        self.world.offsets |= offsets
+        self.step()
+        return CommitEnded(offsets)
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+
+def scenario_of(rng: random.Random) -> Scenario:
+    """What a seed stands for."""
+    order = rng.choice(["none", "none", "key"])
+    delays = rng.choice([["1 s"], ["1 s", "10 s"], ["2 s", "5 s", "5 s"], ["200 ms", "3 s"]])
+    strategies = {
+        "topics": RetryTopics(delays, jitter=rng.choice([0.0, 0.5])),
+        "here": RetryHere(3, "100 ms"),
+        "chain": RetryHere(2, "50 ms", then=RetryTopics(delays)),
+        "forever": RetryForever(["10 ms", "1 s"]),
+        "ignore": Ignore(record=rng.random() < 0.5),
+    }
+    kind = rng.choice(
+        ["topics", "chain"] if order == "key" else ["topics", "topics", "chain", "here", "forever", "ignore"]
+    )
+    policy = Policy(
+        group="billing",
+        topics=["orders"],
+        strategy=strategies[kind],
+        order=order,
+        moves="exactly once" if order == "key" or rng.random() < 0.8 else "at least once",
+        limit=Limit(0.6, "10 s", least=5) if kind == "topics" and rng.random() < 0.3 else None,
+        ahead_max=rng.choice([3, 500]),
+        fatal=[ValueError],
+    )
+    partitions = [TopicPartition("orders", number) for number in range(rng.randint(1, 3))]
+    weights = {"ok": 10, "fails 1": 2, "fails 2": 1, "fatal": 1, "always": 1, "kill": 0.3, "output": 2}
+    if kind == "forever":
+        del weights["always"]
+    if policy.moves == "at least once":
+        del weights["output"]
+    fates, keys = {}, {}
+    for key in partitions:
+        count = rng.randint(3, 25)
+        fates[key] = rng.choices(list(weights), list(weights.values()), k=count)
+        keys[key] = [rng.choice([b"a", b"b", b"c", None]) for _ in range(count)]
+    first = rng.randint(1, 40)
+    outage = (first, first + rng.randint(1, 10)) if rng.random() < 0.2 else (0, 0)
+    return Scenario(policy, fates, keys, rng.randint(1, 3), outage)
+
+
+def run_seed(seed: int, *, die_at: set[int] | None = None, death: float | None = None, members: int = 0) -> World:
+    """One run to its end, with deaths at these steps, or by chance."""
+    rng = random.Random(seed)
+    scenario = scenario_of(rng)
+    if members:
+        scenario = replace(scenario, members=members)
+    world = World(scenario, rng)
+    world.die_at = die_at or set()
+    chance = rng.choice([0.0, 0.01, 0.03]) if death is None else death
+    play(world, chance, rebalances=death is None)
+    return world
+
+
+def play(world: World, death: float, *, rebalances: bool) -> None:
+    """Members take turns until nothing is left to do."""
+    live: list[Member] = []
+    zombies: list[Member] = []
+    for turn in range(ROUNDS_MAX):
+        if turn == ROUNDS_MAX // 2:
+            death, rebalances = 0.0, False
+        if rebalances and live and world.rng.random() < 0.02:
+            shuffle(world, live, zombies)
+        while len(live) < world.scenario.members:
+            live.append(Member(world, death))
+        assign(world, live)
+        busy = [member for member in list(live) if alive(world, live, member, member.turn)]
+        if not busy and len(live) == world.scenario.members and not wait(world, live):
+            break
+        for zombie in list(zombies):
+            zombies.remove(zombie)
+            alive(world, live, zombie, zombie.turn)
+            zombie.session.on(Lost(list(zombie.positions)), world.now)
+    else:
+        world.faults.append(f"not done after {ROUNDS_MAX} turns")
+    world.die_at, world.refusals, world.played = set(), 0.0, world.steps
+    for member in live:
+        member.death = 0.0
+        member.give_up(list(member.positions), clean=True)
+
+
+def alive(world: World, live: list[Member], member: Member, work: Callable[[], object]) -> bool:
+    """Has it do something; when its process ends by it, its partitions are nobody's. Whether it lives and did it."""
+    try:
+        return bool(work())
+    except Died:
+        if member in live:
+            live.remove(member)
+        for key in [key for key, owner in world.owner.items() if owner is member]:
+            del world.owner[key]
+        return True
+
+
+def assign(world: World, live: list[Member]) -> None:
+    """Each partition number of every topic goes to one member, as the range assignor does."""
+    wanted = {key: live[key.partition % len(live)] for key in world.partitions}
+    for member in list(live):
+        going = [key for key in member.positions if wanted.get(key) is not member]
+        if going:
+            alive(world, live, member, partial(member.give_up, going, clean=True))
+    for member in list(live):
+        coming = [key for key, owner in wanted.items() if owner is member and world.owner.get(key) is not member]
+        if coming:
+            alive(world, live, member, partial(member.take, coming))
+
+
+def shuffle(world: World, live: list[Member], zombies: list[Member]) -> None:
+    """A member goes: in good order, or without having heard that it is out."""
+    member = world.rng.choice(live)
+    clean = world.rng.random() < 0.5
+    alive(world, live, member, lambda: member.give_up(list(member.positions), clean=clean))
+    if member in live:
+        live.remove(member)
+        if not clean:
+            zombies.append(member)
+
+
+def wait(world: World, live: list[Member]) -> bool:
+    """Time goes on to where somebody wakes; False: there is nothing more to come."""
+    wakes = [member.session.wake_at for member in live]
+    times = [wake for wake in wakes if wake is not None]
+    if not times:
+        return False
+    passed = max(min(times) - world.now.ms, 0.0) + world.rng.random()
+    ms = world.now.ms + passed + 1
+    world.now = Moment(EPOCH_MS + int(ms), ms)
+    return True
+
+
+# --- what must hold ---------------------------------------------------------------------------------------------------
+
+
+def faults(world: World) -> Iterator[str]:
+    """Promises that were broken."""
+    yield from world.faults
+    policy = world.policy
+    dead: Counter[tuple[TopicPartition, int]] = Counter()
+    for key, log in world.logs.items():
+        for one in log:
+            if key.topic.startswith("dlq.") and one.letter is not None:
+                dead[one.letter.partition, one.letter.offset] += 1
+    done = set(world.successes)
+    for partition, fates in world.scenario.fates.items():
+        for offset, fate in enumerate(fates):
+            where = (partition, offset)
+            row = world.ledger.get(f"{partition}-{offset}")
+            weak = policy.moves == "at least once"
+            if weak and (where in done or dead[where]):
+                continue  # done twice, maybe: what was written twice has a second row, which may come when all is done
+            ignored = isinstance(policy.strategy, Ignore) and fate in {"always", "fails 1", "fails 2"}
+            dies = fate in {"fatal", "always", "kill"} or dead[where]
+            if where not in done and not dead[where] and not ignored:
+                yield f"{where} ({fate}) is neither processed nor dead"
+            if dead[where] > 1:
+                yield f"{where} ({fate}) is {dead[where]} letters"
+            if not ignored and bool(dead[where]) != (row is not None and row.state is State.DEAD):
+                yield f"{where} ({fate}): {dead[where]} letters, and the ledger says {row}"
+            if not ignored and not dies and row is not None:
+                yield f"{where} ({fate}) was processed, and the ledger says {row}"
+    yield from order_faults(world)
+    outputs = Counter(one.message.key for one in world.logs[TopicPartition("out", 0)])
+    for text, count in outputs.items():
+        if count > 1:
+            yield f"{text!r} was written {count} times"
+    for partition, fates in world.scenario.fates.items():
+        for offset, fate in enumerate(fates):
+            name = f"{partition}/{offset}".encode()
+            if fate == "output" and not dead[partition, offset] and name not in outputs:
+                yield f"{name!r} was not written"
+    for key in world.partitions:
+        if world.offsets.get(key, 0) != len(world.logs[key]):
+            yield f"{key} ends at {len(world.logs[key])}, committed is {world.offsets.get(key, 0)}"
+    if left := [text for text in world.ledger if text.startswith(OPEN_PREFIX)]:
+        yield f"open at the end: {left}"
+
+
+def order_faults(world: World) -> Iterator[str]:
+    """With order by key, the first successes of each key."""
+    if world.policy.order != "key":
+        return
+    last: dict[tuple[TopicPartition, bytes], int] = {}
+    seen: set[tuple[TopicPartition, int]] = set()
+    for partition, offset in world.successes:
+        key = world.scenario.keys[partition][offset]
+        if key is None or (partition, offset) in seen:
+            continue
+        seen.add((partition, offset))
+        if last.get((partition, key), -1) > offset:
+            yield f"{partition}: {offset} of key {key!r} succeeded behind {last[partition, key]}"
+        last[partition, key] = offset
+
+
+def final_state(world: World) -> tuple[object, ...]:
+    """What two runs of one scenario have in common, whoever died in them."""
+    goal = world.policy.layout.dead("orders")
+    dead = sorted(
+        (one.letter.partition, one.letter.offset)
+        for key, log in world.logs.items()
+        for one in log
+        if key.topic == goal and one.letter is not None
+    )
+    rows = sorted((text, row.state.value) for text, row in world.ledger.items())
+    return sorted(set(world.successes)), dead, rows

@@ -1,0 +1,57 @@
+"""The core of kafkalite.failures by seeds: members that die at any step, and a death after each step there is.
+
+`python -m tests.simulation.failures 0-9999 --progress FILE` tries more, and takes up where it was stopped.
+"""
+
+import pytest
+
+from kafkalite.failures.lanes import PartitionLane
+from kafkalite.failures.session import Session
+from tests.simulation.failure_world import faults, final_state, run_seed
+
+SEEDS = 400
+EVERY_STEP = (9, 16, 38, 46, 53, 60, 72, 74)
+"""Seeds whose runs between them have every strategy and both orders."""
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, 100))
+def test_no_death_breaks_a_promise(first: int) -> None:
+    assert {seed: found for seed in range(first, first + 100) if (found := list(faults(run_seed(seed))))} == {}
+
+
+@pytest.mark.parametrize("seed", EVERY_STEP)
+def test_a_death_after_any_step_changes_nothing_in_the_end(seed: int) -> None:
+    whole = run_seed(seed, death=0.0, members=1)
+    assert list(faults(whole)) == []
+    for step in range(1, whole.played + 1):
+        died = run_seed(seed, die_at={step}, death=0.0, members=1)
+        assert (step, died.lives, list(faults(died))) == (step, whole.lives + 1, [])
+        assert (step, final_state(died)) == (step, final_state(whole))
+
+
+def test_a_seed_gives_the_same_run_again() -> None:
+    first, again = run_seed(77), run_seed(77)
+    assert (first.steps, first.successes, first.ledger) == (again.steps, again.successes, again.ledger)
+
+
+@pytest.mark.parametrize("seeds", [200])
+def test_letters_that_are_not_looked_up_are_found_out(monkeypatch: pytest.MonkeyPatch, seeds: int) -> None:
+    """The rule that a letter is alive only while the ledger names it."""
+    assigned = Session._assigned
+
+    def believe_all(self: Session, event: object) -> None:
+        assigned(self, event)
+        for lane in self._lanes.values():
+            if lane.is_retry:
+                lane.end = lane.position
+
+    monkeypatch.setattr(Session, "_assigned", believe_all)
+    assert any(list(faults(run_seed(seed))) for seed in range(seeds))
+
+
+def test_moves_that_overtake_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rule that a record moves only with all that stands before it."""
+    monkeypatch.setattr(
+        PartitionLane, "movable", lambda self: iter([self.moving[offset] for offset in sorted(self.moving)])
+    )
+    assert any(list(faults(run_seed(seed))) for seed in range(300))
