@@ -1,9 +1,59 @@
 """When a message fails: retries, dead letters, and a ledger of what became of it, for a consumer group.
 
-    policy.py, strategies.py, times.py    what a group wants: four strategies, classes of exceptions, order, limits
+    adapters/     clients that read and write for the runner
+    runner.py     carries out what the core decides; handlers run in its workers
+    ledger.py, topics.py, headers.py    the ledger, read; the topics there must be; what a letter says of itself
     session.py    THE core: events in, actions out. No I/O, no clock, no threads
     events.py, lanes.py, breaker.py, windows.py    what the core speaks of, and what it is made of
-    names.py, rows.py    the names of topics; rows of the ledger
+    policy.py, strategies.py, names.py, rows.py, times.py    what a group wants; names of topics; rows of the ledger
 
-Each uses only what stands below it.
+Each uses only what stands below it. Names are imported when first used.
+
+    from kafkalite.failures import Policy, RetryTopics, run
+
+    policy = Policy(group="billing", topics=["orders"], strategy=RetryTopics(["10 s", "1 min", "10 min"]))
+    run(policy, handle, "127.0.0.1:9092")
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from kafkalite.failures.events import Message as Message
+    from kafkalite.failures.ledger import Ledger as Ledger
+    from kafkalite.failures.policy import Policy as Policy
+    from kafkalite.failures.runner import Failed as Failed
+    from kafkalite.failures.runner import Runner as Runner
+    from kafkalite.failures.runner import Transaction as Transaction
+    from kafkalite.failures.running import run as run
+    from kafkalite.failures.strategies import Exponential as Exponential
+    from kafkalite.failures.strategies import Ignore as Ignore
+    from kafkalite.failures.strategies import Limit as Limit
+    from kafkalite.failures.strategies import Loss as Loss
+    from kafkalite.failures.strategies import RetryForever as RetryForever
+    from kafkalite.failures.strategies import RetryHere as RetryHere
+    from kafkalite.failures.strategies import RetryTopics as RetryTopics
+
+_WHERE: Final = {
+    "Exponential": "kafkalite.failures.strategies",
+    "Failed": "kafkalite.failures.runner",
+    "Ignore": "kafkalite.failures.strategies",
+    "Ledger": "kafkalite.failures.ledger",
+    "Limit": "kafkalite.failures.strategies",
+    "Loss": "kafkalite.failures.strategies",
+    "Message": "kafkalite.failures.events",
+    "Policy": "kafkalite.failures.policy",
+    "RetryForever": "kafkalite.failures.strategies",
+    "RetryHere": "kafkalite.failures.strategies",
+    "RetryTopics": "kafkalite.failures.strategies",
+    "Runner": "kafkalite.failures.runner",
+    "Transaction": "kafkalite.failures.runner",
+    "run": "kafkalite.failures.running",
+}
+
+__all__ = list(_WHERE)
+
+__getattr__, __dir__ = lazy_names(__name__, _WHERE)

@@ -134,7 +134,21 @@ class Session:
 
     def on(self, event: Event, now: Moment) -> list[Action]:
         """What is to be done about it."""
+        return self.on_all((event,), now)
+
+    def on_all(self, events: Iterable[Event], now: Moment) -> list[Action]:
+        """What is to be done about all of them."""
         self._now = now
+        for event in events:
+            self._hear(event)
+        if not self.stopped:
+            self._advance()
+        else:
+            self._transact()
+        actions, self._actions = self._actions, []
+        return actions
+
+    def _hear(self, event: Event) -> None:
         match event:
             case Assigned():
                 self._assigned(event)
@@ -159,12 +173,6 @@ class Session:
                 self._decided[event.group, event.partition] = event
             case Tick():
                 pass
-        if not self.stopped:
-            self._advance()
-        else:
-            self._transact()
-        actions, self._actions = self._actions, []
-        return actions
 
     def _advance(self) -> None:
         for lane in self._lanes.values():
@@ -355,12 +363,11 @@ class Session:
         else:  # whoever moved the record a second time may have put an older row in the place of a newer one
             over = row is None or row.state in GIVEN_UP - {State.LOST} or row.attempt > letter.attempt
             alive = not over
-        double = letter.id in lane.seen
-        if not lane.checked_lost or not self._nonce:
-            lane.seen.add(letter.id)
-        if (known and not alive) or double:
+        if (known and not alive) or letter.id in lane.seen:
             lane.step_over(item)
             return None
+        if not lane.checked_lost or not self._nonce:
+            lane.seen.add(letter.id)
         if letter.id in self._finished_ids:
             lane.items.append(item)
             lane.by_offset[item.offset] = item

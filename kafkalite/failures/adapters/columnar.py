@@ -1,0 +1,225 @@
+"""The columnar client of this project, for the runner.
+
+Thread rule: one thread at a time, that of the runner.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import zlib
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from kafkalite.client import READ_COMMITTED, ClientError, CommitFailed, DeliveryFailed, Producer, TransactionAborted
+from kafkalite.errors import ErrorCode, KafkaError
+from kafkalite.failures.events import Message
+from kafkalite.failures.runner import CommitRefused, Fetch, TransactionFailed
+from kafkalite.model import TopicPartition
+from kafkalite.record.columns import BytesColumn, HeaderColumns, RecordColumns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from kafkalite.client import Chunk, Client, GroupReader
+    from kafkalite.failures.runner import Written
+
+FETCH_SIZE: Final = 1024 * 1024
+TRANSACTION_TIMEOUT_S: Final = 30.0
+COMMIT_TIMEOUT_S: Final = 5.0
+OUTCOME_WAIT_S: Final = 120.0
+"""How long the end of a transaction is asked for that may or may not be committed."""
+
+logger = logging.getLogger(__name__)
+
+
+class ColumnarPort:
+    """See the module. `transactional_id` is this member's alone; options go to the GroupReader."""
+
+    by_partition = False
+
+    def __init__(self, client: Client, transactional_id: str, **options: object) -> None:
+        self._client = client
+        self._transactional_id = transactional_id
+        self._options = options
+        self._reader: GroupReader | None = None
+        self._transactional: Producer | None = None
+        self._plain: Producer | None = None
+
+    def open(
+        self,
+        group: str,
+        topics: Sequence[str],
+        on_assigned: Callable[[list[TopicPartition]], None],
+        on_revoked: Callable[[list[TopicPartition]], None],
+        on_lost: Callable[[list[TopicPartition]], None],
+    ) -> None:
+        self._reader = self._client.group_reader(
+            group,
+            topics,
+            **{
+                "reset": "earliest",
+                "isolation": READ_COMMITTED,
+                "assignors": ("range",),
+                "fetch_size": FETCH_SIZE,
+                "on_assigned": on_assigned,
+                "on_revoked": on_revoked,
+                "on_lost": on_lost,
+                **self._options,
+            },
+        )
+
+    @property
+    def reader(self) -> GroupReader:
+        assert self._reader is not None, "open"
+        return self._reader
+
+    def poll(self, timeout_s: float) -> list[Fetch]:
+        return [Fetch(chunk.partition, messages_of(chunk), chunk.next_offset) for chunk in self.reader.poll(timeout_s)]
+
+    def position(self, partition: TopicPartition) -> int:
+        return self.reader.positions.get(partition, -1)
+
+    def pause(self, partition: TopicPartition) -> None:
+        self.reader.pause([partition])
+
+    def resume(self, partition: TopicPartition) -> None:
+        self.reader.resume([partition])
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        try:
+            self.reader.commit(dict(offsets), timeout_s=COMMIT_TIMEOUT_S)
+        except CommitFailed as error:
+            raise CommitRefused(str(error)) from error
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    def transact(
+        self, records: Sequence[Written], offsets: Mapping[TopicPartition, int], scope: TopicPartition | None
+    ) -> None:
+        assert scope is None, "group metadata says who commits"
+        try:
+            if self._transactional is None:
+                self._transactional = self._client.producer(
+                    transactional_id=self._transactional_id, transaction_timeout_s=TRANSACTION_TIMEOUT_S
+                )
+            producer = self._transactional
+            producer.begin_transaction()
+            self._send(producer, records)
+            producer.send_offsets_to_transaction(dict(offsets), self.reader.group_metadata)
+            producer.flush()
+        except (KafkaError, ClientError) as error:
+            self._give_up()
+            raise TransactionFailed(str(error), too_large=is_too_large(error)) from error
+        self._end(producer)
+
+    def _end(self, producer: Producer) -> None:
+        """Asks for the end until it is known: whether what was written counts may not stay open."""
+        deadline = time.monotonic() + OUTCOME_WAIT_S
+        while True:
+            try:
+                producer.commit_transaction()
+            except (TransactionAborted, DeliveryFailed) as error:
+                self._give_up()
+                raise TransactionFailed(str(error), too_large=is_too_large(error)) from error
+            except ClientError as error:
+                if time.monotonic() > deadline:
+                    raise
+                logger.warning("the end of a transaction of %s is asked for again: %s", self._transactional_id, error)
+            else:
+                return
+
+    def _give_up(self) -> None:
+        """The next transaction has a producer of its own, whose beginning ends what this one has left."""
+        producer, self._transactional = self._transactional, None
+        if producer is not None:
+            try:
+                producer.abort_transaction()
+            except (KafkaError, ClientError, RuntimeError) as error:
+                logger.info("the transaction of %s was not aborted: %s", self._transactional_id, error)
+            producer.close()
+
+    def write(self, records: Sequence[Written]) -> None:
+        try:
+            if self._plain is None:
+                self._plain = self._client.producer()
+            self._send(self._plain, records)
+            self._plain.flush()
+        except (KafkaError, ClientError) as error:
+            if self._plain is not None:
+                self._plain.close()
+                self._plain = None
+            raise TransactionFailed(str(error), too_large=is_too_large(error)) from error
+
+    def _send(self, producer: Producer, records: Sequence[Written]) -> None:
+        by_place: dict[TopicPartition, list[Message]] = defaultdict(list)
+        for topic, partition, message in records:
+            number = self._choose(topic, message.key) if partition is None else partition
+            by_place[TopicPartition(topic, number)].append(message)
+        for place, messages in by_place.items():
+            producer.send(*place, columns_of(messages))
+
+    def _choose(self, topic: str, key: bytes | None) -> int:
+        """The same partition for the same key. (A program that needs Kafka's own choice names the partition.)"""
+        numbers = self._client.partitions(topic)
+        return numbers[zlib.crc32(key or b"") % len(numbers)]
+
+    def close(self) -> None:
+        try:
+            if self._reader is not None:
+                self._reader.close()
+        finally:
+            for producer in (self._transactional, self._plain):
+                if producer is not None:
+                    producer.close()
+
+
+def is_too_large(error: BaseException | None) -> bool:
+    """Whether a record did not fit into its topic, somewhere down the causes."""
+    while error is not None:
+        if isinstance(error, KafkaError) and error.code in {
+            ErrorCode.MESSAGE_TOO_LARGE,
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+        }:
+            return True
+        error = error.__cause__
+    return False
+
+
+def messages_of(chunk: Chunk) -> list[Message]:
+    """The records of a chunk. Names of headers that are no UTF-8 keep their bytes."""
+    topic, partition = chunk.partition
+    columns = chunk.columns
+    types = [0] * len(columns) if columns.timestamp_types is None else columns.timestamp_types.tolist()
+    rows = zip(columns.offsets.tolist(), columns.timestamps.tolist(), columns.keys, columns.values, types, strict=True)
+    if columns.headers is None:
+        return [Message(topic, partition, offset, ms, key, value, (), kind) for offset, ms, key, value, kind in rows]
+    names = [(name or b"").decode(errors="surrogateescape") for name in columns.headers.keys]
+    pairs = list(zip(names, columns.headers.values, strict=True))
+    spans = zip(columns.headers.record_starts.tolist(), columns.headers.record_ends.tolist(), strict=True)
+    return [
+        Message(topic, partition, offset, ms, key, value, tuple(pairs[start:end]), kind)
+        for (offset, ms, key, value, kind), (start, end) in zip(rows, spans, strict=True)
+    ]
+
+
+def columns_of(messages: Sequence[Message]) -> RecordColumns:
+    """The other way round, for a producer."""
+    ends = np.cumsum([len(message.headers) for message in messages], dtype=np.int64)
+    starts = ends - np.array([len(message.headers) for message in messages], np.int64)
+    flat = [pair for message in messages for pair in message.headers]
+    now_ms = time.time_ns() // 1_000_000
+    return RecordColumns(
+        np.empty(0, np.int64),
+        np.array([message.timestamp if message.timestamp >= 0 else now_ms for message in messages], np.int64),
+        BytesColumn.from_items([message.key for message in messages]),
+        BytesColumn.from_items([message.value for message in messages]),
+        HeaderColumns(
+            starts,
+            ends,
+            BytesColumn.from_items([name.encode(errors="surrogateescape") for name, _ in flat]),
+            BytesColumn.from_items([value for _, value in flat]),
+        ),
+    )

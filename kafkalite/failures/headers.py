@@ -1,0 +1,277 @@
+"""Headers of letters: ours, and those that other tools write and look for.
+
+    a letter's headers:  those of the record, byte for byte │ Spring's, Connect's │ ours, each at most once
+
+Ours are text, numbers in decimal. Spring's numbers are big-endian (KafkaHeaders, DeadLetterPublishingRecoverer of
+Spring Kafka); Connect's are text (KIP-298), as are those of Kafka Streams (KIP-1034) and share groups (KIP-1191).
+
+Thread rule: functions are pure.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kafkalite.failures.events import Goal, Letter, Message
+from kafkalite.model import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from kafkalite.failures.events import Headers, Put
+
+OURS: Final = "dlq."
+TOPIC: Final = "dlq.topic"
+PARTITION: Final = "dlq.partition"
+OFFSET: Final = "dlq.offset"
+ERROR: Final = "dlq.error"
+TIMESTAMP: Final = "dlq.timestamp"
+TIMESTAMP_TYPE: Final = "dlq.timestamp-type"
+GROUP: Final = "dlq.group"
+EXCEPTION: Final = "dlq.exception"
+CAUSE: Final = "dlq.cause"
+STACK: Final = "dlq.stacktrace"
+ATTEMPT: Final = "dlq.attempt"
+DUE: Final = "dlq.due"
+FIRST: Final = "dlq.first-failure"
+LAST: Final = "dlq.last-failure"
+ID: Final = "dlq.id"
+REDRIVEN: Final = "dlq.redriven"
+EDITED: Final = "dlq.edited"
+TRUNCATED: Final = "dlq.truncated"
+SPRING: Final = "kafka_dlt-"
+SPRING_RETRY: Final = "kafka_"
+CONNECT: Final = "__connect.errors."
+STREAMS: Final = "__streams.errors."
+SHARE: Final = "__dlq.errors."
+STACK_MAX: Final = 8 * 1024
+TEXT_MAX: Final = 1000
+HEADERS_SIZE_MAX: Final = 32 * 1024
+TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
+RECORD_OVERHEAD: Final = 200
+"""Bytes of a record and its batch besides key, value and headers."""
+
+
+class Reason(NamedTuple):
+    """Why a letter is one, in the words of whoever wrote it; "" and -1 where it does not say."""
+
+    exception: str = ""
+    text: str = ""
+    stack: str = ""
+    cause: str = ""
+    family: str = ""
+
+
+class FoundLetter(NamedTuple):
+    """A letter of any family: what it is about, why, and the record's own headers."""
+
+    letter: Letter
+    reason: Reason
+    headers: Headers
+    last: int = 0
+    truncated: bool = False
+
+
+def own_headers(headers: Headers) -> Headers:
+    """The record's own: without ours, and without those that Spring's and Connect's tools look for."""
+    families = (OURS, SPRING, CONNECT, STREAMS, SHARE)
+    return tuple((name, value) for name, value in headers if not name.startswith(families))
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def rendered(put: Put, size_max: int, compat: Iterable[str], scrub: Callable[[str], str] | None) -> Message:
+    """The record to be written, with as much of the reason as fits into `size_max` bytes.
+
+    What is left out, in this order: the stack, the text, and the value of the record itself, which stands where its
+    coordinates say: a reference letter.
+    """
+    if put.goal is Goal.OUTPUT:
+        return put.message._replace(topic=put.topic)
+    for shrink in range(put.shrink, 4):
+        message = shrunk(put, shrink, compat, scrub)
+        headers_size = sum(
+            len(name.encode(errors="surrogateescape")) + len(value or b"") + 10 for name, value in message.headers
+        )
+        if (
+            shrink == 3
+            or headers_size + len(message.key or b"") + len(message.value or b"") + RECORD_OVERHEAD <= size_max
+        ):
+            break
+    return message
+
+
+def shrunk(put: Put, shrink: int, compat: Iterable[str], scrub: Callable[[str], str] | None) -> Message:
+    """The record with its letter's headers, and less of the reason the higher `shrink` is."""
+    message, letter, failure = put.message, put.letter, put.failure
+    assert letter is not None, "only letters have a reason"
+    own = own_headers(message.headers)
+    text = stack = ""
+    if failure is not None and put.goal is Goal.DEAD:
+        text, stack = (scrub(part) if scrub else part for part in (failure.text, failure.stack))
+    added: list[tuple[str, str]] = [(GROUP, letter.group), (ID, letter.id), (ATTEMPT, str(letter.attempt))]
+    timestamp, kind = original_time(message)
+    added += [(TIMESTAMP, str(timestamp)), (TIMESTAMP_TYPE, kind)]
+    if failure is not None:
+        added += [(EXCEPTION, failure.name), (FIRST, str(letter.first)), (LAST, str(put.last))]
+        if failure.cause:
+            added.append((CAUSE, failure.cause))
+    if letter.due:
+        added.append((DUE, str(letter.due)))
+    if letter.rounds:
+        added.append((REDRIVEN, str(letter.rounds)))
+    if stack and shrink < 1:
+        added.append((STACK, tail(stack, STACK_MAX)))
+    if shrink >= 3:
+        added.append((TRUNCATED, "value"))
+    where = (letter.partition.topic, str(letter.partition.partition), str(letter.offset))
+    added += [*zip((TOPIC, PARTITION, OFFSET), where, strict=True), (ERROR, text[:TEXT_MAX] if shrink < 2 else "")]
+    if put.goal is not Goal.DEAD:
+        added.pop()
+    ours = [(name, value.encode(errors="replace")) for name, value in added]
+    if put.goal is Goal.DEAD:
+        ours = [*of_others(put, letter, text if shrink < 2 else "", compat), *ours]
+    value = None if shrink >= 3 else message.value
+    return message._replace(topic=put.topic, value=value, headers=(*own, *ours))
+
+
+def original_time(message: Message) -> tuple[int, str]:
+    """When the record was made, and who says so: as its letter carries it, or as it lies there."""
+    carried = dict(message.headers)
+    timestamp = (carried.get(TIMESTAMP) or b"").decode(errors="replace")
+    if timestamp.lstrip("-").isdecimal():
+        return int(timestamp), (carried.get(TIMESTAMP_TYPE) or b"").decode(errors="replace")
+    return message.timestamp, TIMESTAMP_TYPES[message.timestamp_type == 1]
+
+
+def tail(text: str, size: int) -> str:
+    """The end of a stack, which names the cause."""
+    return text.encode(errors="replace")[-size:].decode(errors="ignore")
+
+
+def of_others(put: Put, letter: Letter, text: str, compat: Iterable[str]) -> list[tuple[str, bytes]]:
+    """The headers by which Spring's and Connect's tools know a dead letter, without a second stack."""
+    assert put.failure is not None, "a dead letter has failed"
+    found: list[tuple[str, bytes]] = []
+    topic, partition, said = (
+        letter.partition.topic.encode(),
+        letter.partition.partition,
+        text[:TEXT_MAX].encode(errors="replace"),
+    )
+    name, group = put.failure.name.encode(), letter.group.encode()
+    timestamp, kind = original_time(put.message)
+    if "spring" in compat:
+        found += [
+            (f"{SPRING}original-topic", topic),
+            (f"{SPRING}original-partition", struct.pack(">i", partition)),
+            (f"{SPRING}original-offset", struct.pack(">q", letter.offset)),
+            (f"{SPRING}original-timestamp", struct.pack(">q", timestamp)),
+            (f"{SPRING}original-timestamp-type", kind.encode()),
+            (f"{SPRING}original-consumer-group", group),
+            (f"{SPRING}exception-fqcn", name),
+            (f"{SPRING}exception-message", said),
+        ]
+    if "connect" in compat:
+        found += [
+            (f"{CONNECT}topic", topic),
+            (f"{CONNECT}partition", str(partition).encode()),
+            (f"{CONNECT}offset", str(letter.offset).encode()),
+            (f"{CONNECT}connector.name", group),
+            (f"{CONNECT}exception.class.name", name),
+            (f"{CONNECT}exception.message", said),
+        ]
+    return found
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def letter_of(headers: Headers) -> Letter | None:
+    """What ours say; None where they are not there, or are no such."""
+    texts = {
+        name: value.decode(errors="replace") for name, value in headers if name.startswith(OURS) and value is not None
+    }
+    if TOPIC not in texts:
+        return None
+    try:
+        numbers = {name: int(texts.get(name, "0")) for name in (PARTITION, OFFSET, ATTEMPT, DUE, FIRST, REDRIVEN)}
+    except ValueError:
+        return None
+    return Letter(
+        texts.get(ID, ""),
+        texts.get(GROUP, ""),
+        TopicPartition(texts[TOPIC], numbers[PARTITION]),
+        numbers[OFFSET],
+        numbers[ATTEMPT],
+        numbers[DUE],
+        numbers[FIRST],
+        numbers[REDRIVEN],
+    )
+
+
+def found_letter(headers: Headers) -> FoundLetter | None:
+    """A letter of ours, Spring's, Connect's, Streams', or of share groups; None for a record that is none."""
+    values = {name: value or b"" for name, value in headers}
+    ours = letter_of(headers)
+    if ours is not None:
+        exception, text, stack, cause = (
+            values.get(name, b"").decode(errors="replace") for name in (EXCEPTION, ERROR, STACK, CAUSE)
+        )
+        last = values.get(LAST, b"0").decode(errors="replace")
+        last_ms = int(last) if last.isdecimal() else 0
+        reason = Reason(exception, text, stack, cause, "kafkalite")
+        return FoundLetter(ours, reason, own_headers(headers), last_ms, TRUNCATED in values)
+    for family, prefix in (("connect", CONNECT), ("streams", STREAMS), ("share", SHARE)):
+        if f"{prefix}topic" in values:
+            return of_texts(family, prefix, values, headers)
+    for prefix in (SPRING, SPRING_RETRY):
+        if f"{prefix}original-topic" in values:
+            return of_spring(prefix, values, headers)
+    return None
+
+
+def of_texts(family: str, prefix: str, values: dict[str, bytes], headers: Headers) -> FoundLetter | None:
+    """Connect, Streams and share groups write text."""
+
+    def text(*names: str) -> str:
+        return next((values[prefix + name].decode(errors="replace") for name in names if prefix + name in values), "")
+
+    try:
+        where, offset = TopicPartition(text("topic"), int(text("partition"))), int(text("offset"))
+        attempt = int(text("delivery.count") or 0)
+    except ValueError:
+        return None
+    letter = Letter("", text("group", "connector.name"), where, offset, attempt)
+    reason = Reason(
+        text("exception.class.name", "exception"),
+        text("exception.message", "message"),
+        text("exception.stacktrace", "stacktrace"),
+        family=family,
+    )
+    return FoundLetter(letter, reason, own_headers(headers), truncated=family == "share")
+
+
+def of_spring(prefix: str, values: dict[str, bytes], headers: Headers) -> FoundLetter | None:
+    """Spring writes big-endian integers. Its retry topics have the names without `dlt-`."""
+
+    def number(name: str) -> int:
+        return int.from_bytes(values.get(prefix + name, b"\xff"), "big", signed=True)
+
+    def text(name: str) -> str:
+        return values.get(prefix + name, b"").decode(errors="replace")
+
+    group = values.get(f"{SPRING}original-consumer-group", b"").decode(errors="replace")
+    attempt = int.from_bytes(values.get("retry_topic-attempts", b""), "big")
+    where = TopicPartition(text("original-topic"), number("original-partition"))
+    letter = Letter("", group, where, number("original-offset"), attempt)
+    reason = Reason(
+        text("exception-cause-fqcn") or text("exception-fqcn"),
+        text("exception-message"),
+        text("exception-stacktrace"),
+        family="spring",
+    )
+    theirs = (f"{SPRING_RETRY}original-", f"{SPRING_RETRY}exception-", "retry_topic-")
+    own = [(name, value) for name, value in own_headers(headers) if not name.startswith(theirs)]
+    return FoundLetter(letter, reason, tuple(own))

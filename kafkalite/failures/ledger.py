@@ -1,0 +1,110 @@
+"""A group's ledger, read: the last row of each record, and the policy that the group runs by.
+
+    with Client("127.0.0.1:9092") as client:
+        ledger = Ledger(client, "billing")
+        ledger.refresh()
+        for where, row in ledger.records():
+            print(where, row.state)
+
+`refresh` reads, committed, up to the high watermark that there was when it began: a transaction's markers reach its
+partitions one by one, so that reading to the last stable offset alone could miss a row whose offset is committed
+already.
+
+Thread rule: one thread at a time, that of the Client.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.client import READ_COMMITTED, RangeUnavailable
+from kafkalite.errors import UnknownTopicOrPartition
+from kafkalite.failures.names import ledger_name, parse_origin
+from kafkalite.failures.rows import OPEN_PREFIX, POLICY_KEY, Row, decode_row
+from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kafkalite.client import Client
+
+POLL_S: Final = 0.2
+
+
+class Ledger:
+    """See the module. `exists` is whether the group has one."""
+
+    def __init__(self, client: Client, group: str) -> None:
+        self._client = client
+        self._topic = ledger_name(group)
+        self._positions: dict[TopicPartition, int] = {}
+        self._rows: dict[TopicPartition, dict[int, Row]] = defaultdict(dict)
+        self.opened: dict[TopicPartition, Row] = {}
+        """Partitions that nobody has given up in good order."""
+        self.policy: dict[str, Any] | None = None
+        """What the group has published of its policy."""
+        self.exists = False
+        self.unread_count = 0
+        """Rows that this version cannot read."""
+
+    def refresh(self, timeout_s: float = 90.0) -> None:
+        """Up to its end now. RangeUnavailable when a transaction stays open for so long."""
+        try:
+            keys = [TopicPartition(self._topic, number) for number in self._client.partitions(self._topic)]
+        except UnknownTopicOrPartition:
+            self.exists = False
+            return
+        self.exists = True
+        ends = {key: row.offset for key, row in self._client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST)).items()}
+        fresh = [key for key in keys if key not in self._positions]
+        if fresh:
+            starts = self._client.list_offsets(dict.fromkeys(fresh, OFFSET_EARLIEST))
+            self._positions |= {key: starts[key].offset for key in fresh}
+        behind = {key: offset for key, offset in self._positions.items() if offset < ends[key]}
+        if not behind:
+            return
+        deadline = time.monotonic() + timeout_s
+        with self._client.reader(behind, ends=ends, isolation=READ_COMMITTED, reset="earliest") as reader:
+            while not reader.done:
+                for chunk in reader.poll(POLL_S):
+                    for key, value in zip(chunk.columns.keys, chunk.columns.values, strict=True):
+                        self._take(key or b"", value)
+                if time.monotonic() > deadline:
+                    raise RangeUnavailable(f"{self._topic} has a transaction that has been open for {timeout_s:g} s")
+            for place in behind:
+                self._positions[place] = reader.position(place)
+
+    def _take(self, key: bytes, value: bytes | None) -> None:
+        text = key.decode(errors="replace")
+        try:
+            if text == POLICY_KEY:
+                self.policy = None if value is None else json.loads(value)
+            elif text.startswith(OPEN_PREFIX):
+                topic, _, number = text.removeprefix(OPEN_PREFIX).rpartition("-")
+                place = TopicPartition(topic, int(number))
+                if value is None:
+                    self.opened.pop(place, None)
+                else:
+                    self.opened[place] = decode_row(value)
+            else:
+                origin, offset = parse_origin(text)
+                if value is None:
+                    self._rows[origin].pop(offset, None)
+                else:
+                    self._rows[origin][offset] = decode_row(value)
+        except ValueError:
+            self.unread_count += 1
+
+    @property
+    def rows(self) -> dict[TopicPartition, dict[int, Row]]:
+        """By the record's partition and offset."""
+        return self._rows
+
+    def records(self) -> Iterator[tuple[str, Row]]:
+        """All rows, in the order of partitions and offsets."""
+        for partition in sorted(self._rows):
+            for offset in sorted(self._rows[partition]):
+                yield f"{partition}-{offset}", self._rows[partition][offset]

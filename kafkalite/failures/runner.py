@@ -1,0 +1,608 @@
+"""Carries out what the core decides: reads, has records handled by workers, writes, commits, for any client.
+
+    Port (a client) ─▶ Fetched ─▶ Session ─▶ Run ─▶ worker threads ─▶ handler(record) ─▶ Finished ─▶ Session ─▶ …
+                                     └─▶ Transact · Commit · Pause · Resume ─▶ Port
+
+The client is polled while handlers run, so that a slow one does not cost the membership. Ledger, topics and committed
+offsets are read by a `kafkalite.client.Client`, whatever client reads the records.
+
+Thread rule: `run` belongs to one thread, which is the client's too; `stop` may be set from anywhere. Handlers run in
+workers: one unless asked for more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import logging
+import queue
+import random
+import threading
+import time
+import traceback
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from kafkalite.errors import KafkaError, StartupError
+from kafkalite.failures.events import (
+    Alarm,
+    Arrival,
+    Assigned,
+    Commit,
+    CommitEnded,
+    Decided,
+    Failure,
+    FailureKind,
+    Fetched,
+    Finished,
+    Goal,
+    Lost,
+    Message,
+    Outcome,
+    Output,
+    Pause,
+    Resume,
+    Revoked,
+    Revoking,
+    Run,
+    RunEnded,
+    Start,
+    Stop,
+    Tick,
+    Transact,
+    TransactionEnded,
+    Withdraw,
+)
+from kafkalite.failures.headers import letter_of, rendered
+from kafkalite.failures.ledger import Ledger
+from kafkalite.failures.policy import summary
+from kafkalite.failures.rows import GIVEN_UP, POLICY_KEY, UNDECIDED, encode_row
+from kafkalite.failures.session import Session
+from kafkalite.failures.times import Moment, milliseconds
+from kafkalite.failures.topics import ensure, size_max
+from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
+from kafkalite.record.columns import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from kafkalite.client import Client
+    from kafkalite.failures.events import Action, Event, Headers
+    from kafkalite.failures.policy import Policy
+
+IDLE_POLL_S: Final = 0.1
+BUSY_POLL_S: Final = 0.02
+REVOKE_WAIT_S: Final = 10.0
+ASK_S_MIN: Final = 0.25
+ASK_S_MAX: Final = 2.0
+LEDGER_PARTITION: Final = 0
+
+logger = logging.getLogger(__name__)
+
+
+class TransactionFailed(Exception):
+    """Nothing of a transaction is visible; it may be done again. `too_large`: a record did not fit."""
+
+    def __init__(self, message: str, *, too_large: bool = False) -> None:
+        super().__init__(message)
+        self.too_large = too_large
+
+
+class CommitRefused(Exception):
+    """Offsets were not committed."""
+
+
+class Fetch(NamedTuple):
+    """Records of a partition as a client read them, and the offset that follows."""
+
+    partition: TopicPartition
+    messages: Sequence[Message]
+    next_offset: int
+
+
+class Written(NamedTuple):
+    """A record to be written: key, value, headers and timestamp of the message. Partition None is chosen by key."""
+
+    topic: str
+    partition: int | None
+    message: Message
+
+
+class Port(Protocol):
+    """What a client has to do. Its callbacks come inside `poll` and `close`, in the thread of the caller."""
+
+    by_partition: bool
+    """Whether a transaction is about one source partition, since the client cannot say which member commits."""
+
+    def open(
+        self,
+        group: str,
+        topics: Sequence[str],
+        on_assigned: Callable[[list[TopicPartition]], None],
+        on_revoked: Callable[[list[TopicPartition]], None],
+        on_lost: Callable[[list[TopicPartition]], None],
+    ) -> None:
+        """Joins the group; reads committed, from the earliest offset where nothing is committed, commits nothing."""
+
+    def poll(self, timeout_s: float) -> list[Fetch]: ...
+
+    def position(self, partition: TopicPartition) -> int:
+        """The offset that is read next; -1 where it is not known yet."""
+
+    def pause(self, partition: TopicPartition) -> None: ...
+
+    def resume(self, partition: TopicPartition) -> None: ...
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """CommitRefused."""
+
+    def transact(
+        self, records: Sequence[Written], offsets: Mapping[TopicPartition, int], scope: TopicPartition | None
+    ) -> None:
+        """Writes records and offsets as one; TransactionFailed."""
+
+    def write(self, records: Sequence[Written]) -> None:
+        """Writes records, acknowledged by all, without a transaction; TransactionFailed."""
+
+    def close(self) -> None:
+        """Gives all up, in good order, and leaves the group."""
+
+
+class Transaction:
+    """What a handler may write so that it is there exactly when its record is done: `handler(record, transaction)`."""
+
+    def __init__(self) -> None:
+        self.outputs: list[Output] = []
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        partition: int | None = None,
+        headers: Headers = (),
+    ) -> None:
+        """A record to be written; without `partition` its key chooses one."""
+        self.outputs.append(Output(topic, partition, key, value, headers))
+
+
+class Failed(Exception):
+    """Raised by a handler to say how a failure is to be taken: "fatal", "retriable" or "outage"."""
+
+    def __init__(self, message: str, kind: str = "retriable") -> None:
+        super().__init__(message)
+        self.kind = FailureKind(kind)
+
+
+# --- handlers ---------------------------------------------------------------------------------------------------------
+
+
+class Caller:
+    """Calls a handler, sync or async, and says what its exception means by the policy."""
+
+    def __init__(self, policy: Policy, handler: Callable[..., Any]) -> None:
+        self._policy = policy
+        self._handler = handler
+        self._limit_s = milliseconds(policy.processing_time_max) / 1000
+        parameters = inspect.signature(handler).parameters.values()
+        wanted = [one for one in parameters if one.kind in {one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD}]
+        self._with_transaction = len([one for one in wanted if one.default is one.empty]) > 1
+        if self._with_transaction and policy.moves != "exactly once":
+            raise ValueError("a handler with a transaction needs moves='exactly once'")
+        self._is_async = inspect.iscoroutinefunction(handler)
+
+    def __call__(self, message: Message) -> Outcome:
+        """What became of the record. KeyboardInterrupt and the like go on."""
+        transaction = Transaction()
+        try:
+            record: Any = message
+            if self._policy.decode is not None and message.value is not None:
+                try:
+                    record = message._replace(value=self._policy.decode(message.value))
+                except Exception as error:  # noqa: BLE001  # a decoder may raise anything
+                    return Outcome(self._failure(error, FailureKind.FATAL))
+            given = (record, transaction) if self._with_transaction else (record,)
+            if self._is_async:
+                asyncio.run(self._limited(given))
+            else:
+                self._handler(*given)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the policy says what it means
+            return Outcome(self._failure(error, None))
+        return Outcome(outputs=tuple(transaction.outputs))
+
+    async def _limited(self, given: tuple[Any, ...]) -> None:
+        async with asyncio.timeout(self._limit_s):
+            await self._handler(*given)
+
+    def _failure(self, error: Exception, kind: FailureKind | None) -> Failure:
+        """Causes are looked through, the outermost first."""
+        chain = [error, *causes(error)]
+        policy, rule = self._policy, -1
+        said = next((one.kind for one in chain if isinstance(one, Failed)), None)
+        if any(isinstance(one, tuple(policy.outage)) for one in chain):
+            kind = FailureKind.OUTAGE
+        elif said is not None or kind is None:
+            fatal = any(isinstance(one, tuple(policy.fatal)) for one in chain)
+            kind = said or (FailureKind.FATAL if fatal else FailureKind.RETRIABLE)
+        for place, wanted in enumerate(policy.rules):
+            if any(isinstance(one, wanted) for one in chain):
+                rule = place
+                break
+        stack = "".join(traceback.format_exception(error))
+        cause = class_name(chain[-1]) if len(chain) > 1 else ""
+        return Failure(kind, class_name(error), cause, str(error), stack, rule)
+
+
+def causes(error: BaseException) -> list[BaseException]:
+    """What led to it, link by link."""
+    found: list[BaseException] = []
+    link = error.__cause__ or error.__context__
+    while link is not None and link not in found and link is not error:
+        found.append(link)
+        link = link.__cause__ or link.__context__
+    return found
+
+
+def class_name(error: BaseException) -> str:
+    """With its module, but for Python's own."""
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+class Workers:
+    """Threads that handle runs, each a run at a time."""
+
+    def __init__(self, call: Callable[[Message], Outcome], count: int) -> None:
+        self._call = call
+        self._jobs: queue.SimpleQueue[Run | None] = queue.SimpleQueue()
+        self.results: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.running: dict[TopicPartition, Run] = {}
+        """Runs that have not ended, as far as the caller's thread has heard."""
+        self.since: dict[TopicPartition, tuple[int, float]] = {}
+        """The record that is being handled, by partition, and since when (monotonic s)."""
+        self._withdrawn: set[int] = set()
+        self._threads = [threading.Thread(target=self._work, name=f"failures-{n}", daemon=True) for n in range(count)]
+        for thread in self._threads:
+            thread.start()
+
+    def start(self, run: Run) -> None:
+        """To the next thread that is free."""
+        self.running[run.partition] = run
+        self._jobs.put(run)
+
+    def withdraw(self, partition: TopicPartition) -> None:
+        """After the record that is being handled, no more of this partition."""
+        run = self.running.get(partition)
+        if run is not None:
+            self._withdrawn.add(run.number)
+
+    def ended(self, event: RunEnded) -> None:
+        """The caller has heard of it."""
+        if (run := self.running.get(event.partition)) is not None and run.number == event.run:
+            del self.running[event.partition]
+        self._withdrawn.discard(event.run)
+
+    def close(self) -> None:
+        """Ends the threads that are free; one that is in a handler ends behind it."""
+        for _ in self._threads:
+            self._jobs.put(None)
+
+    def _work(self) -> None:
+        while (run := self._jobs.get()) is not None:
+            failures = 0
+            for message in run.messages:
+                if run.number in self._withdrawn:
+                    break
+                self.since[run.partition] = (message.offset, time.monotonic())
+                outcome = self._call(message)
+                self.results.put(Finished(run.partition, run.number, message.offset, outcome))
+                if outcome.failure is not None:
+                    failures += 1
+                    if failures >= run.failures_max or outcome.failure.kind is FailureKind.OUTAGE:
+                        break
+            self.since.pop(run.partition, None)
+            self.results.put(RunEnded(run.partition, run.number))
+
+
+# --- the runner -------------------------------------------------------------------------------------------------------
+
+
+class Runner:
+    """See the module.
+
+    `client`     for ledger, topics and offsets
+    `member`     a name that is the same when this member is started again, and no other's; default: drawn
+    `workers`    threads for handlers
+    `on_alarm`   called with each Alarm, from the thread of `run`; without it they are log lines
+    `create_topics`   whether missing topics are made; otherwise the start fails and names them
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        handler: Callable[..., Any],
+        port: Port,
+        client: Client,
+        *,
+        member: str | None = None,
+        workers: int = 1,
+        on_alarm: Callable[[Alarm], None] | None = None,
+        create_topics: bool = True,
+    ) -> None:
+        drawn = f"{random.getrandbits(48):012x}"
+        self.policy = policy
+        self._port = port
+        self._client = client
+        self._member = member or drawn
+        self._caller = Caller(policy, handler)
+        self._worker_count = workers
+        self._on_alarm = on_alarm
+        self._create_topics = create_topics
+        self.session = Session(
+            policy,
+            member=self._member,
+            nonce=drawn if policy.moves == "exactly once" else "",
+            draw=random.random,
+            by_partition=port.by_partition,
+        )
+        self._ledger = Ledger(client, policy.group)
+        self._others = {group: Ledger(client, group) for group in policy.after}
+        self._sizes: dict[str, int] = {}
+        self._workers: Workers | None = None
+        self._stopped = ""
+        self._ask_at = 0.0
+        self._ask_s = ASK_S_MIN
+        self._slow: set[tuple[TopicPartition, int]] = set()
+
+    def run(self, stop: threading.Event) -> str:
+        """Until `stop` is set, or the policy says so; why it ended, "" for the first. StartupError, KafkaError."""
+        self._prepare()
+        self._workers = Workers(self._caller, self._worker_count)
+        topics = [name for name, lane in self.policy.layout.lanes.items() if not lane.is_retry or self._has_retries]
+        self._port.open(self.policy.group, topics, self._assigned, self._revoked, self._lost)
+        try:
+            while not stop.is_set() and not self._stopped:
+                self._turn()
+        finally:
+            try:
+                self._port.close()
+            finally:
+                self._workers.close()
+        return self._stopped
+
+    @property
+    def _has_retries(self) -> bool:
+        return self.policy.uses_topics or self.policy.writes_letters
+
+    def _prepare(self) -> None:
+        """Topics, their sizes, no circle of groups; then the policy is published."""
+        if self._create_topics:
+            missing = ensure(self.policy, self._client)
+            if missing:
+                raise StartupError("topics are missing and could not be made: " + "; ".join(missing))
+        self._require_no_circle()
+        if self.policy.keeps_ledger:
+            value = json.dumps(summary(self.policy), ensure_ascii=False).encode()
+            row = Record(-1, -1, POLICY_KEY.encode(), value)
+            self._client.produce(self.policy.layout.ledger, LEDGER_PARTITION, [row])
+
+    def _require_no_circle(self) -> None:
+        """StartupError when a group that is waited for waits for this one, over others maybe."""
+        seen: set[str] = set()
+        waiting = list(self.policy.after)
+        while waiting:
+            group = waiting.pop()
+            if group == self.policy.group:
+                raise StartupError(
+                    f"group {self.policy.group} would wait for itself, over {', '.join(self.policy.after)}"
+                )
+            if group not in seen:
+                seen.add(group)
+                ledger = Ledger(self._client, group)
+                ledger.refresh()
+                waiting += (ledger.policy or {}).get("after", [])
+
+    # --- turns --------------------------------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        assert self._workers is not None, "running"
+        busy = bool(self._workers.running)
+        timeout_s = 0.0 if busy else self._until_wake(IDLE_POLL_S)
+        events: list[Event] = []
+        for partition, messages, next_offset in self._port.poll(timeout_s):
+            lane = self.policy.layout.lanes[partition.topic]
+            arrivals = [Arrival(one, letter_of(one.headers) if lane.is_retry else None) for one in messages]
+            events.append(Fetched(partition, arrivals, next_offset))
+        for key in self.session.behind:
+            position = self._port.position(key)
+            if position >= 0:
+                events.append(Fetched(key, (), position))
+        events += self._results(self._until_wake(BUSY_POLL_S) if busy and not events else 0.0)
+        self._look_at_slow()
+        self._ask_others(events)
+        self._tell(events or [Tick()])
+
+    def _until_wake(self, limit_s: float) -> float:
+        wake = self.session.wake_at
+        return limit_s if wake is None else min(max(wake / 1000 - time.monotonic(), 0.0), limit_s)
+
+    def _results(self, timeout_s: float) -> list[Event]:
+        """What workers have done, waiting for the first of it."""
+        assert self._workers is not None, "running"
+        found: list[Event] = []
+        try:
+            found.append(
+                self._workers.results.get(timeout=timeout_s) if timeout_s else self._workers.results.get_nowait()
+            )
+            while True:
+                found.append(self._workers.results.get_nowait())
+        except queue.Empty:
+            return found
+
+    def _tell(self, events: Sequence[Event]) -> None:
+        """Events, the actions they lead to, and the events that come of these."""
+        assert self._workers is not None, "running"
+        waiting = list(events)
+        while waiting:
+            for event in waiting:
+                if isinstance(event, RunEnded):
+                    self._workers.ended(event)
+            actions = self.session.on_all(waiting, now())
+            waiting = []
+            for action in actions:
+                following = self._carry_out(action)
+                if following is not None:
+                    waiting.append(following)
+
+    def _carry_out(self, action: Action) -> Event | None:
+        assert self._workers is not None, "running"
+        match action:
+            case Run():
+                self._workers.start(action)
+            case Withdraw(partition=partition):
+                self._workers.withdraw(partition)
+            case Pause(partition=partition):
+                self._port.pause(partition)
+            case Resume(partition=partition):
+                self._port.resume(partition)
+            case Transact():
+                return self._transact(action)
+            case Commit(offsets=offsets):
+                try:
+                    self._port.commit(offsets)
+                except CommitRefused as error:
+                    logger.warning("commit of group %s: %s", self.policy.group, error)
+                    return CommitEnded(offsets, failed=True)
+                return CommitEnded(offsets)
+            case Alarm():
+                self._alarm(action)
+            case Stop(reason=reason):
+                self._stopped = reason
+        return None
+
+    def _alarm(self, alarm: Alarm) -> None:
+        if self._on_alarm is None:
+            logger.warning("group %s: %s: %s", self.policy.group, alarm.kind, alarm.text)
+        else:
+            self._on_alarm(alarm)
+
+    # --- partitions ---------------------------------------------------------------------------------------------------
+
+    def _assigned(self, partitions: list[TopicPartition]) -> None:
+        """Positions first, then the ledger, then where partitions end: each is as new as what stands before it."""
+        if not partitions:
+            return
+        committed = self._client.groups.committed(self.policy.group, require_stable=True)
+        if self.policy.keeps_ledger:
+            self._ledger.refresh()
+        firsts = self._client.list_offsets(dict.fromkeys(partitions, OFFSET_EARLIEST))
+        ends = self._client.list_offsets(dict.fromkeys(partitions, OFFSET_LATEST))
+        starts = {}
+        for key in partitions:
+            found = committed.get(key)
+            position = max(firsts[key].offset, -1 if found is None else found.offset)
+            starts[key] = Start(position, ends[key].offset)
+        opened = {key: row for key, row in self._ledger.opened.items() if key in starts}
+        self._tell([Assigned(starts, self._ledger.rows, opened)])
+
+    def _revoked(self, partitions: list[TopicPartition]) -> None:
+        """The record in hand is waited for; what else is left the next owner does."""
+        assert self._workers is not None, "running"
+        self._tell([Revoking(partitions)])
+        for key in partitions:
+            self._workers.withdraw(key)
+        deadline = time.monotonic() + REVOKE_WAIT_S
+        while any(key in self._workers.running for key in partitions) and time.monotonic() < deadline:
+            self._tell(self._results(BUSY_POLL_S))
+        self._tell([Revoked(partitions)])
+
+    def _lost(self, partitions: list[TopicPartition]) -> None:
+        self._tell([Lost(partitions)])
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    def _transact(self, action: Transact) -> TransactionEnded:
+        policy = self.policy
+        records: list[Written] = []
+        for put in action.puts:
+            limit = 2**31 if put.goal is Goal.OUTPUT else self._size_max(put.topic)
+            records.append(Written(put.topic, put.partition, rendered(put, limit, policy.compat, policy.scrub)))
+        rows = [
+            Written(
+                policy.layout.ledger, LEDGER_PARTITION, ledger_message(key, None if row is None else encode_row(row))
+            )
+            for key, row in action.rows
+        ]
+        try:
+            if policy.moves == "exactly once":
+                self._port.transact([*records, *rows], action.offsets, action.scope)
+            else:
+                if records:
+                    self._port.write(records)
+                if rows:
+                    self._port.write(rows)
+                self._port.commit(action.offsets)
+        except CommitRefused as error:
+            logger.warning("commit of group %s: %s", policy.group, error)
+            return TransactionEnded(action.number, failed=True)
+        except TransactionFailed as error:
+            logger.warning("moves of group %s: %s", policy.group, error)
+            largest = max(range(len(records)), key=lambda place: size_of(records[place].message), default=None)
+            if error.too_large and largest is None:
+                raise
+            return TransactionEnded(action.number, failed=True, too_large=largest if error.too_large else None)
+        return TransactionEnded(action.number)
+
+    def _size_max(self, topic: str) -> int:
+        if topic not in self._sizes:
+            try:
+                self._sizes[topic] = size_max(self._client, topic)
+            except KafkaError:
+                return 2**31  # who may not look finds out by writing
+        return self._sizes[topic]
+
+    # --- watching -----------------------------------------------------------------------------------------------------
+
+    def _look_at_slow(self) -> None:
+        """A sync handler cannot be ended; that it takes too long is told, once a record."""
+        assert self._workers is not None, "running"
+        limit_s = milliseconds(self.policy.processing_time_max) / 1000
+        for partition, (offset, since) in list(self._workers.since.items()):
+            if time.monotonic() - since > limit_s and (partition, offset) not in self._slow:
+                self._slow.add((partition, offset))
+                text = f"{partition}-{offset} has been in the handler for more than {limit_s:g} s"
+                self._alarm(Alarm("slow", text, {"record": f"{partition}-{offset}"}))
+
+    def _ask_others(self, events: list[Event]) -> None:
+        """What the groups that are waited for have decided: their offsets, stable, then their ledgers."""
+        waits = self.session.waits
+        if not waits or time.monotonic() < self._ask_at:
+            return
+        for group in set(waits.values()):
+            committed = self._client.groups.committed(group, require_stable=True)
+            ledger = self._others[group]
+            ledger.refresh()
+            for key in [key for key, wanted in waits.items() if wanted == group]:
+                rows = ledger.rows.get(key, {})
+                undecided = frozenset(offset for offset, row in rows.items() if row.state in UNDECIDED)
+                dead = frozenset(offset for offset, row in rows.items() if row.state in GIVEN_UP)
+                upto = committed[key].offset if key in committed else 0
+                events.append(Decided(group, key, upto, undecided, dead))
+        self._ask_s = min(self._ask_s * 1.5, ASK_S_MAX) if self._ask_at else ASK_S_MIN
+        self._ask_at = time.monotonic() + min(self._ask_s, ASK_S_MAX / 2)
+
+
+def now() -> Moment:
+    """By both clocks."""
+    return Moment(time.time_ns() // 1_000_000, time.monotonic() * 1000)
+
+
+def ledger_message(key: str, value: bytes | None) -> Message:
+    """A row as it is written."""
+    return Message("", -1, -1, time.time_ns() // 1_000_000, key.encode(errors="surrogateescape"), value)
+
+
+def size_of(message: Message) -> int:
+    """Bytes of key and value."""
+    return len(message.key or b"") + len(message.value or b"")

@@ -1,0 +1,54 @@
+"""A member in one call: its client, its runner, and an end.
+
+Thread rule: the calling thread is the member's until it ends; `stop` may be set from anywhere.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import TYPE_CHECKING, Any
+
+from kafkalite.client import Client
+from kafkalite.failures.adapters.columnar import ColumnarPort
+from kafkalite.failures.runner import Runner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from kafkalite.client.security import Security
+    from kafkalite.failures.events import Alarm
+    from kafkalite.failures.policy import Policy
+
+
+def run(
+    policy: Policy,
+    handler: Callable[..., Any],
+    bootstrap_servers: str | Iterable[str] = "127.0.0.1:9092",
+    *,
+    stop: threading.Event | None = None,
+    member: str | None = None,
+    workers: int = 1,
+    security: Security | None = None,
+    on_alarm: Callable[[Alarm], None] | None = None,
+    create_topics: bool = True,
+    **options: Any,
+) -> str:
+    """Handles records by the policy, with the columnar client, until `stop` is set; or why it ended by itself.
+
+    Options are those of Runner, and the others a GroupReader's.
+    """
+    with Client(bootstrap_servers, client_id="kafkalite-failures", security=security) as client, client.twin() as other:
+        name = member or f"{random.getrandbits(48):012x}"
+        port = ColumnarPort(client, f"kafkalite-failures-{policy.group}-{name}", **options)
+        runner = Runner(
+            policy,
+            handler,
+            port,
+            other,
+            member=name,
+            workers=workers,
+            on_alarm=on_alarm,
+            create_topics=create_topics,
+        )
+        return runner.run(stop or threading.Event())

@@ -1,0 +1,135 @@
+"""The topics that a policy needs: made at the start, or checked against a live cluster.
+
+Retry topics and dead letters have the broker's time (LogAppendTime), as with the record's own an old one would lie in a
+segment that retention may delete at once. Dead letters are kept for ever, and never compacted.
+
+Thread rule: one thread at a time, that of the Client.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kafkalite.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from kafkalite.client import Client
+    from kafkalite.failures.policy import Policy
+
+SIZE_MORE: Final = 64 * 1024
+"""Bytes by which letters may be larger than their records."""
+SIZE_DEFAULT: Final = 1024 * 1024 + 12
+LEDGER_SETTINGS: Final = {
+    "cleanup.policy": "compact",
+    "segment.ms": "3600000",
+    "segment.bytes": "16777216",
+    "min.cleanable.dirty.ratio": "0.1",
+}
+
+
+class Need(NamedTuple):
+    """A topic that there must be."""
+
+    name: str
+    partitions: int
+    settings: Mapping[str, str]
+
+
+def needs(policy: Policy, client: Client) -> list[Need]:
+    """What the policy needs beside its own topics; UnknownTopicOrPartition where one of those is missing."""
+    found: list[Need] = []
+    for topic in policy.topics:
+        count = len(client.topic(topic).partitions)
+        size = str(size_max(client, topic) + SIZE_MORE)
+        plain = {"cleanup.policy": "delete", "message.timestamp.type": "LogAppendTime", "max.message.bytes": size}
+        if policy.uses_topics or policy.writes_letters:
+            delays = {policy.layout.retry(topic, delay): delay for delay in policy.layout.delays_ms}
+            for name in policy.layout.retries(topic):
+                keep = policy.retention_ms(max(policy.layout.delays_ms) if policy.layout.by_key else delays[name])
+                found.append(Need(name, count, {**plain, "retention.ms": str(keep)}))
+        if policy.writes_letters:
+            found.append(
+                Need(policy.layout.dead(topic), count, {**plain, "retention.ms": "-1", "retention.bytes": "-1"})
+            )
+    if policy.keeps_ledger:
+        found.append(Need(policy.layout.ledger, 1, LEDGER_SETTINGS))
+    return found
+
+
+def size_max(client: Client, topic: str) -> int:
+    """The largest batch that a topic takes, in bytes."""
+    for entry in client.admin.describe_topic_configs(topic, ["max.message.bytes"]):
+        if entry.value is not None:
+            return int(entry.value)
+    return SIZE_DEFAULT
+
+
+def create_line(need: Need) -> str:
+    """How an operator makes the topic."""
+    settings = " ".join(f"--set {name}={value}" for name, value in need.settings.items())
+    return f"kafkalite topics create {need.name} -p {need.partitions} {settings}"
+
+
+def ensure(policy: Policy, client: Client) -> list[str]:
+    """Makes what is missing, and adds partitions where the topic itself has got more; what could not be done, as lines
+    for an operator to run."""
+    missing = []
+    for need in needs(policy, client):
+        try:
+            there = len(client.topic(need.name).partitions)
+        except UnknownTopicOrPartition:
+            there = 0
+        try:
+            if not there:
+                client.admin.create_topic(need.name, need.partitions, configs=need.settings)
+            elif there < need.partitions and need.name != policy.layout.ledger:
+                client.admin.add_partitions(need.name, need.partitions)
+        except TopicAlreadyExists:
+            pass  # another member was quicker
+        except KafkaError as error:
+            missing.append(f"{create_line(need)}    # {error.name}")
+    return missing
+
+
+def faults(policy: Policy, client: Client) -> Iterator[str]:
+    """What is wrong with the topics of a policy on a live cluster, a sentence each. Changes nothing."""
+    try:
+        wanted = needs(policy, client)
+    except UnknownTopicOrPartition as error:
+        yield f"a topic of the policy is missing: {error.message}"
+        return
+    for need in wanted:
+        try:
+            there = len(client.topic(need.name).partitions)
+            entries = client.admin.describe_topic_configs(need.name, list(need.settings))
+        except UnknownTopicOrPartition:
+            yield f"{need.name} is missing: {create_line(need)}"
+            continue
+        except KafkaError as error:
+            yield f"{need.name} cannot be looked at: {error.message} ({error.name})"
+            continue
+        if there < need.partitions:
+            yield f"{need.name} has {there} partitions, and its records come from {need.partitions}"
+        values = {entry.name: entry.value or "" for entry in entries}
+        for name, value in need.settings.items():
+            said = setting_fault(need.name, name, values.get(name, ""), value)
+            if said:
+                yield said
+
+
+def setting_fault(topic: str, name: str, value: str, wanted: str) -> str:
+    """What is wrong with one setting; "" for nothing."""
+    match name:
+        case "retention.ms" if value != "-1" and (wanted == "-1" or int(value) < int(wanted)):
+            return f"{topic} keeps its records for {value} ms only, and {wanted} are needed"
+        case "retention.bytes" if value != wanted:
+            return f"{topic} keeps {value} bytes only, and letters are kept until they are resolved"
+        case "max.message.bytes" if int(value) < int(wanted):
+            return f"{topic} takes records of {value} bytes only, and letters may have {wanted}"
+        case "message.timestamp.type" if value != wanted:
+            return f"{topic} has message.timestamp.type={value}, so that retention may delete old records at once"
+        case "cleanup.policy" if value != wanted:
+            return f"{topic} has cleanup.policy={value}, and {wanted} is needed"
+    return ""

@@ -1,0 +1,285 @@
+"""Members of kafkalite.failures against a broker: what fails is tried again, dies once, and a kill loses nothing."""
+
+import os
+import random
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kafkalite.broker import Broker
+from kafkalite.client import READ_COMMITTED, Client
+from kafkalite.errors import KafkaError
+from kafkalite.failures import Failed, Ignore, Ledger, Message, Policy, RetryForever, RetryHere, RetryTopics, run
+from kafkalite.failures.rows import State
+from kafkalite.failures.topics import faults
+from kafkalite.model import TopicPartition
+from kafkalite.record.columns import Record
+from tests.kit.processes.broker import REPOSITORY, BrokerProcess, wait_until
+
+pytestmark = pytest.mark.integration
+TIMEOUT_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker(flush_on_acks_all="false", offsets_topic_num_partitions=2) as broker:
+        yield broker
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[Client]:
+    with Client(broker.bootstrap_servers) as client:
+        yield client
+
+
+def topic_of(client: Client, count: int, partitions: int = 1) -> str:
+    """A fresh topic with so many numbered records in each partition."""
+    topic = f"orders-{time.monotonic_ns()}"
+    client.admin.create_topic(topic, partitions)
+    for partition in range(partitions):
+        values = [Record(-1, -1, b"k%d" % (n % 5), b"%d" % n, (("h", b"\xff"),)) for n in range(count)]
+        client.produce(topic, partition, values)
+    return topic
+
+
+def records(client: Client, topic: str, partition: int = 0) -> list[Record]:
+    chunks = client.read(topic, partition, isolation=READ_COMMITTED)
+    return [record for chunk in chunks for record in chunk.columns.records()]
+
+
+def states(client: Client, group: str) -> Counter[State]:
+    ledger = Ledger(client, group)
+    ledger.refresh()
+    return Counter(row.state for _, row in ledger.records())
+
+
+def is_done(client: Client, group: str, ends: dict[TopicPartition, int], waiting: bool = True) -> bool:
+    """Whether the group has handled all of these partitions, and has nothing waiting."""
+    committed = client.groups.committed(group)
+    done = all(key in committed and committed[key].offset >= end for key, end in ends.items())
+    return done and not (waiting and {State.RETRYING, State.PARKED, State.TRYING} & states(client, group).keys())
+
+
+def play(client: Client, broker: Broker, policy: Policy, handler: Callable[[Message], None], count: int) -> None:
+    """Runs one member until all is done."""
+    stop = threading.Event()
+    ends = dict.fromkeys([TopicPartition(policy.topics[0], 0)], count)
+    member = threading.Thread(target=run, args=(policy, handler, broker.bootstrap_servers), kwargs={"stop": stop})
+    member.start()
+    try:
+        wait_until(lambda: is_done(client, policy.group, ends), TIMEOUT_S, "all is handled", 0.1)
+    finally:
+        stop.set()
+        member.join()
+
+
+def test_a_failing_record_goes_through_its_topics_and_dies_with_all_that_is_known(
+    client: Client, broker: Broker
+) -> None:
+    topic = topic_of(client, 20)
+    calls: list[tuple[str, int, float]] = []
+
+    def handle(record: Message) -> None:
+        calls.append((record.topic, int(record.value or b""), time.time()))
+        if record.value == b"3":
+            raise RuntimeError("no such customer") from KeyError("customer")
+
+    policy = Policy(group=f"g-{topic}", topics=[topic], strategy=RetryTopics(["1 s", "2 s"], jitter=0.0))
+    play(client, broker, policy, handle, 20)
+    mine = [(name.rpartition(".")[2], at) for name, number, at in calls if number == 3]
+    assert [name for name, _ in mine] == [topic, "1s", "2s"]
+    assert [
+        later - earlier >= wait for (_, earlier), (_, later), wait in zip(mine, mine[1:], (1, 2), strict=False)
+    ] == [
+        True,
+        True,
+    ]
+    (letter,) = records(client, policy.layout.dead(topic))
+    found = dict(letter.headers)
+    assert (letter.key, letter.value, letter.headers[0]) == (b"k3", b"3", ("h", b"\xff"))
+    assert {name: found[f"dlq.{name}"].decode() for name in ("topic", "partition", "offset", "group", "attempt")} == {
+        "topic": topic,
+        "partition": "0",
+        "offset": "3",
+        "group": policy.group,
+        "attempt": "3",
+    }
+    assert (found["dlq.exception"], found["dlq.cause"], found["dlq.error"]) == (
+        b"RuntimeError",
+        b"KeyError",
+        b"no such customer",
+    )
+    assert b"no such customer" in found["dlq.stacktrace"]
+    assert struct.unpack(">iq", found["kafka_dlt-original-partition"] + found["kafka_dlt-original-offset"]) == (0, 3)
+    assert found["kafka_dlt-original-topic"] == topic.encode()
+    assert states(client, policy.group) == {State.DEAD: 1}
+    assert list(faults(policy, client)) == []
+
+
+def test_two_groups_on_one_topic_see_nothing_of_each_others_retries(client: Client, broker: Broker) -> None:
+    topic = topic_of(client, 30)
+    seen: dict[str, Counter[int]] = {"a": Counter(), "b": Counter()}
+    for name, bad in (("a", 5), ("b", 6)):
+
+        def handle(record: Message, name: str = name, bad: int = bad) -> None:
+            seen[name][int(record.value or b"")] += 1
+            if int(record.value or b"") == bad:
+                raise RuntimeError("no")
+
+        policy = Policy(group=f"{name}-{topic}", topics=[topic], strategy=RetryTopics(["1 s"]))
+        play(client, broker, policy, handle, 30)
+    assert seen["a"] == Counter(range(30)) + Counter([5])
+    assert seen["b"] == Counter(range(30)) + Counter([6])
+
+
+@pytest.mark.parametrize(
+    ("strategy", "calls", "dead"),
+    [(Ignore(), 1, 0), (RetryHere(3, "10 ms"), 3, 1), (RetryForever("10 ms"), 5, 0), (RetryTopics(["1 s"]), 2, 1)],
+    ids=lambda value: type(value).__name__,
+)
+@pytest.mark.parametrize("moves", ["exactly once", "at least once"])
+def test_strategies(client: Client, broker: Broker, strategy: object, calls: int, dead: int, moves: str) -> None:
+    topic = topic_of(client, 10)
+    seen: Counter[int] = Counter()
+
+    def handle(record: Message) -> None:
+        number = int(record.value or b"")
+        seen[number] += 1
+        if number == 2:
+            raise Failed("cannot be", "fatal")
+        if number == 4 and seen[number] < 5:
+            raise RuntimeError("not yet")
+
+    policy = Policy(group=f"g-{topic}", topics=[topic], strategy=strategy, fatal=[ArithmeticError], moves=moves)
+    play(client, broker, policy, handle, 10)
+    assert (seen[2], seen[4]) == (1, calls)
+    letters = [letter.value for letter in records(client, policy.layout.dead(topic))]
+    assert sorted(letters) == [b"2", b"4"][: 1 + dead]
+
+
+def test_order_by_key_holds_while_a_key_fails(client: Client, broker: Broker) -> None:
+    topic = topic_of(client, 100)
+    seen: Counter[int] = Counter()
+    done: list[int] = []
+
+    def handle(record: Message) -> None:
+        number = int(record.value or b"")
+        seen[number] += 1
+        if number in {11, 31} and seen[number] < 3:
+            raise RuntimeError("not yet")
+        done.append(number)
+
+    policy = Policy(group=f"g-{topic}", topics=[topic], strategy=RetryTopics(["1 s", "1 s"]), order="key")
+    play(client, broker, policy, handle, 100)
+    for key in range(5):
+        mine = [number for number in done if number % 5 == key]
+        assert mine == sorted(mine)
+        assert len(mine) == 20
+    assert done.index(99) < done.index(11)  # other keys did not wait
+
+
+# --- kills ------------------------------------------------------------------------------------------------------------
+
+
+class Crowd:
+    """Members as processes, killed and started again."""
+
+    def __init__(self, bootstrap: str, group: str, topic: str, count: int, directory: Path, *more: str) -> None:
+        self._command = [sys.executable, "-m", "tests.kit.processes.failing_member", bootstrap, group, topic]
+        self._more = more
+        self._directory = directory
+        self.members = [self._start(number) for number in range(count)]
+
+    def _start(self, number: int) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+        with (self._directory / f"member-{number}").open("ab") as out:
+            return subprocess.Popen(
+                [*self._command, f"m{number}", *self._more], stdout=out, stderr=out, env=environment
+            )
+
+    def kill(self, number: int) -> None:
+        self.members[number].kill()
+        self.members[number].wait()
+        self.members[number] = self._start(number)
+
+    def revive(self) -> None:
+        """Who has ended by himself is started again, as a supervisor would."""
+        for number, member in enumerate(self.members):
+            if member.poll() is not None:
+                self.members[number] = self._start(number)
+
+    def close(self) -> None:
+        for member in self.members:
+            member.terminate()
+        for member in self.members:
+            member.wait(60)
+
+
+def survive(
+    broker: BrokerProcess, directory: Path, count: int, partitions: int, kills: int, falls: int, order: str = "none"
+) -> None:
+    """Kills members and the broker at random moments, then looks at what is there."""
+    chance = random.Random(kills)
+    with Client(broker.bootstrap) as client:
+        topic = topic_of(client, count, partitions)
+        client.admin.create_topic(f"{topic}-done", 1)
+        group = f"g-{topic}"
+        ends = {TopicPartition(topic, partition): count for partition in range(partitions)}
+        crowd = Crowd(broker.bootstrap, group, topic, 3, directory, order)
+        moments = sorted(["member"] * kills + ["broker"] * falls, key=lambda _: chance.random())
+        try:
+            for moment in moments:
+                threading.Event().wait(chance.uniform(0.2, 2.0))  # a moment by chance, not a wait for something
+                if moment == "broker":
+                    broker.kill()
+                    broker.start()
+                else:
+                    crowd.kill(chance.randrange(3))
+
+            def done() -> bool:
+                crowd.revive()
+                try:
+                    return is_done(client, group, ends)
+                except KafkaError:
+                    return False  # a broker that has just come loads its groups
+
+            wait_until(done, 5 * TIMEOUT_S, "all is handled", 0.5)
+        finally:
+            crowd.close()
+        processed = Counter(record.value for record in records(client, f"{topic}-done"))
+        letters = Counter(
+            (record.value, dict(record.headers)["dlq.partition"])
+            for partition in range(partitions)
+            for record in records(client, f"dlq.{group}.{topic}", partition)
+        )
+        innocent = {value for value, _ in letters if int(value or b"") % 100 not in {7, 21}}
+        assert innocent == set()
+        numbers = [b"%d" % number for number in range(count)]
+        dead = {value for value in numbers if int(value) % 100 in {7, 21}}
+        assert letters == Counter((value, b"%d" % partition) for value in dead for partition in range(partitions))
+        assert processed == {value: partitions for value in numbers if value not in dead}
+        assert states(client, group) == {State.DEAD: len(dead) * partitions}
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path / "broker", {"offsets.topic.num.partitions": "2"}) as process:
+        yield process
+
+
+def test_kills_of_members_lose_and_double_nothing(process: BrokerProcess, tmp_path: Path) -> None:
+    survive(process, tmp_path, count=1000, partitions=3, kills=4, falls=1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("order", ["none", "key"])
+def test_two_hundred_kills_of_members_and_ten_of_the_broker(process: BrokerProcess, tmp_path: Path, order: str) -> None:
+    survive(process, tmp_path, count=33_334, partitions=3, kills=200, falls=10, order=order)
