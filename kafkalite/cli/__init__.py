@@ -40,6 +40,8 @@ COMMANDS: Final = {
     "query": "ask topics with SQL",
     "mirror": "copy topics from another cluster, exactly once",
     "audit": "compare what producers have sent with what has arrived",
+    "failures": "run a handler by a policy: retries, dead letters, alarms",
+    "letters": "list, show, redrive and resolve dead letters",
     "load": "load topics into Parquet files with Spark, exactly once",
     "registry": "run a schema registry",
     "web": "say who may use the registry's HTTP interface",

@@ -39,7 +39,7 @@ class Ledger:
 
     def __init__(self, client: Client, group: str) -> None:
         self._client = client
-        self._topic = ledger_name(group)
+        self.topic = ledger_name(group)
         self._positions: dict[TopicPartition, int] = {}
         self._rows: dict[TopicPartition, dict[int, Row]] = defaultdict(dict)
         self.opened: dict[TopicPartition, Row] = {}
@@ -53,7 +53,7 @@ class Ledger:
     def refresh(self, timeout_s: float = 90.0) -> None:
         """Up to its end now. RangeUnavailable when a transaction stays open for so long."""
         try:
-            keys = [TopicPartition(self._topic, number) for number in self._client.partitions(self._topic)]
+            keys = [TopicPartition(self.topic, number) for number in self._client.partitions(self.topic)]
         except UnknownTopicOrPartition:
             self.exists = False
             return
@@ -73,7 +73,7 @@ class Ledger:
                     for key, value in zip(chunk.columns.keys, chunk.columns.values, strict=True):
                         self._take(key or b"", value)
                 if time.monotonic() > deadline:
-                    raise RangeUnavailable(f"{self._topic} has a transaction that has been open for {timeout_s:g} s")
+                    raise RangeUnavailable(f"{self.topic} has a transaction that has been open for {timeout_s:g} s")
             for place in behind:
                 self._positions[place] = reader.position(place)
 

@@ -55,6 +55,7 @@ from kafkalite.failures.events import (
 )
 from kafkalite.failures.headers import letter_of, rendered
 from kafkalite.failures.ledger import Ledger
+from kafkalite.failures.metrics import Late, exposition
 from kafkalite.failures.policy import summary
 from kafkalite.failures.rows import GIVEN_UP, POLICY_KEY, UNDECIDED, encode_row
 from kafkalite.failures.session import Session
@@ -354,6 +355,11 @@ class Runner:
         self._ask_at = 0.0
         self._ask_s = ASK_S_MIN
         self._slow: set[tuple[TopicPartition, int]] = set()
+        self._late = Late()
+
+    def metrics(self) -> str:
+        """What this member counts, as Prometheus reads it; from any thread."""
+        return exposition(self.session, self._late, self.policy.group)
 
     def run(self, stop: threading.Event) -> str:
         """Until `stop` is set, or the policy says so; why it ended, "" for the first. StartupError, KafkaError."""
@@ -422,6 +428,7 @@ class Runner:
         self._look_at_slow()
         self._ask_others(events)
         self._tell(events or [Tick()])
+        self._late.take(self.session.late_ms)
 
     def _until_wake(self, limit_s: float) -> float:
         wake = self.session.wake_at

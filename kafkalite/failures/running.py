@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.client import Client
 from kafkalite.failures.adapters.columnar import ColumnarPort
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from kafkalite.client.security import Security
     from kafkalite.failures.events import Alarm
     from kafkalite.failures.policy import Policy
+
+SESSION_TIMEOUT_S: Final = 15.0
 
 
 def run(
@@ -32,15 +34,21 @@ def run(
     security: Security | None = None,
     on_alarm: Callable[[Alarm], None] | None = None,
     create_topics: bool = True,
+    on_start: Callable[[Runner], None] | None = None,
     **options: Any,
 ) -> str:
     """Handles records by the policy, with the columnar client, until `stop` is set; or why it ended by itself.
 
-    Options are those of Runner, and the others a GroupReader's.
+    A `member` with a name is a static one (KIP-345): started again it has its partitions at once, also when it died.
+    Options are those of Runner, and the others a GroupReader's. `on_start` is given the runner, for its metrics.
     """
     with Client(bootstrap_servers, client_id="kafkalite-failures", security=security) as client, client.twin() as other:
+        if member is not None:
+            options.setdefault("instance_id", member)
         name = member or f"{random.getrandbits(48):012x}"
-        port = ColumnarPort(client, f"kafkalite-failures-{policy.group}-{name}", **options)
+        port = ColumnarPort(
+            client, f"kafkalite-failures-{policy.group}-{name}", **{"session_timeout_s": SESSION_TIMEOUT_S, **options}
+        )
         runner = Runner(
             policy,
             handler,
@@ -51,4 +59,6 @@ def run(
             on_alarm=on_alarm,
             create_topics=create_topics,
         )
+        if on_start is not None:
+            on_start(runner)
         return runner.run(stop or threading.Event())

@@ -222,14 +222,6 @@ class Session:
         """Keys that wait behind a failed predecessor."""
         return sum(lane.chains.parked_keys for lane in self._lanes.values() if lane.is_retry and lane.chains)
 
-    @property
-    def idle(self) -> bool:
-        """Whether nothing is in hand, on its way or to be committed."""
-        return self._in_flight is None and all(
-            not lane.unfinished and lane.run is None and lane.low() == lane.committed and lane.caught_up
-            for lane in self._lanes.values()
-        )
-
     # --- partitions ---------------------------------------------------------------------------------------------------
 
     def _assigned(self, event: Assigned) -> None:

@@ -1,0 +1,165 @@
+"""Run a handler by a policy: retries, dead letters, a ledger of what became of each record that failed.
+
+kafkalite failures run --policy billing.toml shop.billing:handle
+kafkalite failures ledger billing
+kafkalite failures status billing
+
+The handler is a function of a module on the path, or in this directory: handle(record), async too, or handle(record,
+transaction), whose records are written exactly when its own is done. An exception means what the policy says.
+With --restarts the member runs in a process of its own that is started again when it dies, so that a record that kills
+the process is a dead letter at last.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.cli import CommandError, Parser, UsageError
+from kafkalite.cli.common import (
+    add_client_arguments,
+    count,
+    natural,
+    open_client,
+    print_json,
+    print_table,
+    security_from,
+)
+from kafkalite.cli.ending import on_ending
+
+if TYPE_CHECKING:
+    import argparse
+
+    from kafkalite.client import Client
+    from kafkalite.failures.alarms import AlarmSender
+    from kafkalite.failures.policy import Policy
+
+RESTART_PAUSE_S: Final = 0.5
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
+
+    run = actions.add_parser("run", help="handle records until Ctrl-C")
+    run.add_argument("handler", metavar="MODULE:FUNCTION", help="what handles a record")
+    run.add_argument("--policy", metavar="FILE", type=Path, required=True, help="the policy, as TOML")
+    run.add_argument("--member", metavar="NAME", help="the same when it is started again, and no other's")
+    run.add_argument("--workers", metavar="N", type=count, default=1, help="handlers at a time (default: 1)")
+    run.add_argument("--alarm-url", metavar="URL", help="where alarms are posted, as JSON")
+    run.add_argument("--restarts", metavar="N", type=natural, default=0, help="run as a child, started again so often")
+    run.add_argument("--no-create", action="store_true", help="make no topics; fail where some are missing")
+    status = actions.add_parser("status", help="what the ledger of a group says, counted")
+    ledger = actions.add_parser("ledger", help="each row of the ledger of a group")
+    for action in (status, ledger):
+        action.add_argument("group", metavar="GROUP")
+    for action in (run, status, ledger):
+        add_client_arguments(action)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.action == "run":
+        return supervise() if arguments.restarts and "KAFKALITE_CHILD" not in os.environ else run_member(arguments)
+    with open_client(arguments) as client:
+        {"status": status_action, "ledger": ledger_action}[arguments.action](client, arguments)
+    return 0
+
+
+def supervise() -> int:
+    """The same command as a child, until it ends by itself; started again when it was killed."""
+    words = sys.argv[1:]
+    left = int(words[words.index("--restarts") + 1])
+    stop = threading.Event()
+    environment = {**os.environ, "KAFKALITE_CHILD": "1"}
+    while True:
+        child = subprocess.Popen([sys.executable, "-m", "kafkalite", *words], env=environment)
+
+        def end(child: subprocess.Popen[bytes] = child) -> None:
+            stop.set()
+            child.terminate()
+
+        with on_ending(end):
+            status = child.wait()
+        if status >= 0 or stop.is_set():
+            return 0 if stop.is_set() else status
+        if not left:
+            raise CommandError(f"the member was killed by signal {-status}, and has no restart left")
+        left -= 1
+        print(f"kafkalite: the member was killed by signal {-status} and starts again", file=sys.stderr)
+        stop.wait(RESTART_PAUSE_S)
+
+
+def run_member(arguments: argparse.Namespace) -> int:
+    from kafkalite.failures import run as run_policy
+    from kafkalite.failures.policy_file import load_policy, named
+
+    sys.path.insert(0, str(Path.cwd()))
+    policy = load_policy(arguments.policy)
+    stop = threading.Event()
+    try:
+        handler = named(arguments.handler)
+        sender = sender_of(arguments, policy)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    with on_ending(stop.set):
+        try:
+            why = run_policy(
+                policy,
+                handler,
+                arguments.bootstrap_server,
+                stop=stop,
+                member=arguments.member,
+                workers=arguments.workers,
+                security=security_from(arguments.command_config),
+                on_alarm=None if sender is None else sender.send,
+                create_topics=not arguments.no_create,
+            )
+        finally:
+            if sender is not None:
+                sender.close()
+    if why:
+        raise CommandError(why)
+    return 0
+
+
+def sender_of(arguments: argparse.Namespace, policy: Policy) -> AlarmSender | None:
+    """What posts alarms, if they are to leave the house; ValueError."""
+    if arguments.alarm_url is None:
+        return None
+    from kafkalite.failures.alarms import AlarmSender
+
+    return AlarmSender(arguments.alarm_url, policy.group)
+
+
+def status_action(client: Client, arguments: argparse.Namespace) -> None:
+    from kafkalite.failures import Ledger
+
+    ledger = Ledger(client, arguments.group)
+    ledger.refresh()
+    if not ledger.exists:
+        raise CommandError(f"group {arguments.group} has no ledger")
+    counts = Counter(row.state.value for _, row in ledger.records())
+    if arguments.json:
+        print_json({"group": arguments.group, "states": dict(sorted(counts.items())), "policy": ledger.policy})
+        return
+    print_table(("STATE", "RECORDS"), sorted(counts.items()))
+
+
+def ledger_action(client: Client, arguments: argparse.Namespace) -> None:
+    from kafkalite.failures import Ledger
+
+    ledger = Ledger(client, arguments.group)
+    ledger.refresh()
+    rows = list(ledger.records())
+    if arguments.json:
+        for where, row in rows:
+            print_json({"record": where, **row._asdict()})
+        return
+    print_table(
+        ("RECORD", "STATE", "FAILURES", "EXCEPTION", "LETTER"),
+        [(where, row.state.value, row.attempt, row.exception, row.id) for where, row in rows],
+    )

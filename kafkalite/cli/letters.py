@@ -1,0 +1,257 @@
+"""List, show, redrive and resolve dead letters, ours and those that Spring, Connect, Streams and share groups write.
+
+kafkalite letters list billing --exception ValueError
+kafkalite letters show billing orders-3-1842
+kafkalite letters redrive billing --day 2026-11-22 --yes
+kafkalite letters redrive connect-sink --topic dlq-of-the-sink --yes
+kafkalite letters resolve billing 2026-11-22
+kafkalite letters tombstone orders-3-1842
+kafkalite letters check --policy billing.toml
+
+A redrive sends letters to the group's own retry topic, so that no other group sees the record twice; without --yes it
+counts and writes nothing. Killed and started again it sends each letter once. A letter of another system goes to the
+topic that its headers name.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.cli import CommandError, Parser, UsageError
+from kafkalite.cli.common import add_client_arguments, count, open_client, print_json, print_table, seconds
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from kafkalite.client import Client
+    from kafkalite.failures.events import Message
+    from kafkalite.failures.letters import Entry, LetterBox
+
+SHOWN: Final = 60
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
+    listing = actions.add_parser("list", help="letters that are not resolved")
+    listing.add_argument("--all", action="store_true", help="redriven, processed and resolved ones too")
+    show = actions.add_parser("show", help="one letter: why, and what it holds")
+    redrive = actions.add_parser("redrive", help="send letters back")
+    redrive.add_argument("--yes", action="store_true", help="do it; without, they are counted")
+    redrive.add_argument("--to", choices=("retry", "main"), default="retry", help="main: every group sees them again")
+    redrive.add_argument("--edit", action="store_true", help="open each value in $EDITOR first")
+    redrive.add_argument("--rate", metavar="N", type=seconds, help="letters a second at most")
+    redrive.add_argument("--rounds", metavar="N", type=count, default=3, help="at most so often (default: 3)")
+    resolve = actions.add_parser("resolve", help="letters of a day, or of a record, are done with")
+    for action in (listing, show, redrive, resolve):
+        action.add_argument("group", metavar="GROUP")
+        action.add_argument("-t", "--topic", metavar="TOPIC", help="of letters (default: all of the group)")
+    for action in (listing, redrive):
+        action.add_argument("--exception", metavar="NAME", help="whose class has this name, with or without module")
+        action.add_argument("--day", metavar="DATE", help="of that UTC day, as 2026-11-22")
+        action.add_argument("--key", metavar="KEY", help="with this key")
+        action.add_argument("--first", metavar="N", type=count, help="so many at most")
+    show.add_argument("record", metavar="RECORD", help="TOPIC-PARTITION-OFFSET of the record")
+    resolve.add_argument("what", metavar="DATE|RECORD", help="2026-11-22, or orders-3-1842")
+    bury = actions.add_parser(
+        "tombstone", help="remove a record from a compacted topic, where nothing good goes with it"
+    )
+    bury.add_argument("record", metavar="RECORD")
+    bury.add_argument("--yes", action="store_true", help="do it; without, it is looked at")
+    check = actions.add_parser("check", help="hold a policy against the cluster; changes nothing")
+    check.add_argument("--policy", metavar="FILE", type=Path, required=True)
+    for action in (listing, show, redrive, resolve, bury, check):
+        add_client_arguments(action)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    action: Callable[[Client, argparse.Namespace], int] = globals()[f"{arguments.action}_action"]
+    with open_client(arguments) as client:
+        return action(client, arguments)
+
+
+def box_of(client: Client, arguments: argparse.Namespace) -> LetterBox:
+    from kafkalite.failures.letters import LetterBox
+
+    box = LetterBox(client, arguments.group, arguments.topic)
+    if not box.topics:
+        raise CommandError(f"group {arguments.group} has no topic of dead letters; --topic names one")
+    return box
+
+
+def chosen(arguments: argparse.Namespace) -> Callable[[Entry], bool]:
+    """What the flags ask for."""
+    left = [arguments.first or sys.maxsize]
+
+    def keep(entry: Entry) -> bool:
+        name = entry.found.reason.exception
+        fits = (
+            (arguments.exception is None or arguments.exception in {name, name.rpartition(".")[2]})
+            and (arguments.day is None or arguments.day == entry.day)
+            and (arguments.key is None or arguments.key.encode() == entry.message.key)
+            and (getattr(arguments, "all", False) or entry.state == "dead")
+        )
+        if fits:
+            left[0] -= 1
+        return fits and left[0] >= 0
+
+    return keep
+
+
+def described(entry: Entry) -> dict[str, Any]:
+    letter, reason = entry.found.letter, entry.found.reason
+    return {
+        "record": entry.origin,
+        "state": entry.state,
+        "letter": f"{entry.partition}-{entry.message.offset}",
+        "day": entry.day,
+        "group": letter.group,
+        "failures": letter.attempt,
+        "redriven": letter.rounds,
+        "exception": reason.exception,
+        "cause": reason.cause,
+        "error": reason.text,
+        "family": reason.family,
+    }
+
+
+def list_action(client: Client, arguments: argparse.Namespace) -> int:
+    entries = list(box_of(client, arguments).entries(chosen(arguments)))
+    if arguments.json:
+        for entry in entries:
+            print_json(described(entry))
+        return 0
+    titles = ("RECORD", "STATE", "DAY", "FAILURES", "EXCEPTION", "ERROR")
+    fields = [described(entry) for entry in entries]
+    rows = [[row[title.lower()] for title in titles[:-1]] + [" ".join(row["error"].split())[:SHOWN]] for row in fields]
+    print_table(titles, rows)
+    return 0
+
+
+def show_action(client: Client, arguments: argparse.Namespace) -> int:
+    box = box_of(client, arguments)
+    entries = [entry for entry in box.entries() if entry.origin == arguments.record]
+    if not entries:
+        raise CommandError(f"there is no letter of {arguments.record}")
+    for entry in entries:
+        message = box.original(entry)
+        headers = {name: (value or b"").decode(errors="replace") for name, value in message.headers}
+        texts = {
+            "stack": entry.found.reason.stack,
+            "key": None if message.key is None else message.key.decode(errors="replace"),
+            "value": None if message.value is None else message.value.decode(errors="replace"),
+            "headers": headers,
+        }
+        if arguments.json:
+            print_json({**described(entry), **texts})
+        else:
+            for name, value in {**described(entry), **texts}.items():
+                print(f"{name}: {value}")
+    return 0
+
+
+def redrive_action(client: Client, arguments: argparse.Namespace) -> int:
+    box = box_of(client, arguments)
+    keep = chosen(arguments)
+    if not arguments.yes:
+        counts = Counter(entry.found.reason.exception for entry in box.entries(keep) if entry.state == "dead")
+        if arguments.json:
+            print_json({"would_send": counts.total(), "exceptions": dict(counts)})
+            return 0
+        print_table(("EXCEPTION", "LETTERS"), counts.most_common())
+        print(f"{counts.total()} letters would be sent; --yes sends them")
+        return 0
+    if arguments.to == "main":
+        print(
+            f"kafkalite: every group that reads the topics of {arguments.group} sees the records again", file=sys.stderr
+        )
+    done = box.redrive(
+        keep,
+        to_main=arguments.to == "main",
+        edit=edited if arguments.edit else None,
+        rounds_max=arguments.rounds,
+        rate=arguments.rate,
+    )
+    if arguments.json:
+        print_json(done._asdict())
+    else:
+        often = f"; {done.too_often} were redriven {arguments.rounds} times already, and stay" if done.too_often else ""
+        print(f"{done.sent} letters were sent{often}")
+    return 0
+
+
+def edited(message: Message) -> Message:
+    """The record with its value as $EDITOR left it."""
+    editor = os.environ.get("EDITOR")
+    if not editor:
+        raise UsageError("--edit needs $EDITOR")
+    with tempfile.NamedTemporaryFile(suffix=".value") as file:
+        file.write(message.value or b"")
+        file.flush()
+        subprocess.run([*editor.split(), file.name], check=True)
+        value = Path(file.name).read_bytes()
+    return message._replace(value=value)
+
+
+def resolve_action(client: Client, arguments: argparse.Namespace) -> int:
+    from datetime import date
+
+    from kafkalite.failures.names import parse_origin
+
+    try:
+        date.fromisoformat(arguments.what)
+    except ValueError:
+        try:
+            parse_origin(arguments.what)
+        except ValueError as error:
+            raise UsageError(
+                f"{arguments.what!r} is neither a date as 2026-11-22 nor a record as orders-3-1842"
+            ) from error
+    starts = box_of(client, arguments).resolve(arguments.what, getpass.getuser())
+    if arguments.json:
+        print_json({str(place): offset for place, offset in starts.items()})
+    else:
+        print_table(("PARTITION", "BEGINS AT"), starts.items())
+    return 0
+
+
+def tombstone_action(client: Client, arguments: argparse.Namespace) -> int:
+    from kafkalite.failures.letters import may_bury
+    from kafkalite.failures.names import parse_origin
+    from kafkalite.record.columns import Record
+
+    try:
+        where, offset = parse_origin(arguments.record)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    looked = may_bury(client, where, offset)
+    if looked.why_not:
+        raise CommandError(looked.why_not)
+    if not arguments.yes:
+        print(f"a tombstone would remove every record of the key {looked.key!r} from {where}; --yes writes it")
+        return 0
+    delivery = client.produce(where.topic, where.partition, [Record(-1, -1, looked.key, None)])
+    behind = may_bury(client, where, offset).newer
+    if behind is not None and behind < delivery.first_offset:
+        print(f"kafkalite: offset {behind} came in between, and goes too", file=sys.stderr)
+    print(f"a tombstone stands at offset {delivery.first_offset} of {where}")
+    return 0
+
+
+def check_action(client: Client, arguments: argparse.Namespace) -> int:
+    from kafkalite.failures.policy_file import load_policy
+    from kafkalite.failures.topics import faults
+
+    found = list(faults(load_policy(arguments.policy), client))
+    if arguments.json:
+        print_json(found)
+    else:
+        print("\n".join(found or ["nothing is wrong"]))
+    return 1 if found else 0

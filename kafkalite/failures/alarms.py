@@ -1,0 +1,104 @@
+"""Alarms that leave the house: JSON by POST, tried again, bounded in number and time.
+
+    {"id": …, "group": …, "kind": …, "reason": …, "details": {…}, "time": ms since 1970}
+
+The id is the same at each try, so that a receiver can tell. When the queue is full the oldest goes, and a log
+line says so.
+
+Thread rule: `send` from any thread; one thread of its own posts.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import queue
+import threading
+import time
+import urllib.request
+import uuid
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from kafkalite.failures.events import Alarm
+
+QUEUE_MAX: Final = 1000
+TRIES_MAX: Final = 5
+TIMEOUT_S: Final = 5.0
+BACKOFF_S: Final = 0.5
+CLOSE_S: Final = 5.0
+
+logger = logging.getLogger(__name__)
+
+
+class AlarmSender:
+    """See the module. ValueError for an address that is none."""
+
+    def __init__(self, url: str, group: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.netloc:
+            raise ValueError(f"{url!r} is no http(s) address")
+        self._url = url
+        self._group = group
+        self._queue: queue.Queue[bytes | None] = queue.Queue(QUEUE_MAX)
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="failures-alarms", daemon=True)
+        self._thread.start()
+
+    def send(self, alarm: Alarm) -> None:
+        """Puts it in the queue, and does not wait."""
+        document = {
+            "id": str(uuid.uuid4()),
+            "group": self._group,
+            "kind": alarm.kind,
+            "reason": alarm.text,
+            "details": dict(alarm.details),
+            "time": time.time_ns() // 1_000_000,
+        }
+        body = json.dumps(document, ensure_ascii=False, default=str).encode()
+        logger.warning("group %s: %s: %s", self._group, alarm.kind, alarm.text)
+        while True:
+            try:
+                self._queue.put_nowait(body)
+            except queue.Full:
+                try:
+                    self._queue.get_nowait()
+                except queue.Empty:
+                    continue
+                logger.warning("an alarm of group %s is dropped: %d wait for %s", self._group, QUEUE_MAX, self._url)
+            else:
+                return
+
+    def close(self) -> None:
+        """Posts what is there, for a few seconds at most."""
+        self._closing.set()
+        self.send_end()
+        self._thread.join(CLOSE_S)
+
+    def send_end(self) -> None:
+        """Behind all that was sent."""
+        try:
+            self._queue.put_nowait(None)
+        except queue.Full:
+            logger.warning("%d alarms of group %s are dropped at the end", QUEUE_MAX, self._group)
+
+    def _work(self) -> None:
+        while (body := self._queue.get()) is not None:
+            for number in range(TRIES_MAX):
+                try:
+                    self._post(body)
+                except OSError as error:
+                    logger.info("alarm to %s, try %d: %s", self._url, number + 1, error)
+                    self._closing.wait(BACKOFF_S * 2**number)
+                else:
+                    break
+            else:
+                logger.warning("an alarm could not be sent to %s in %d tries", self._url, TRIES_MAX)
+
+    def _post(self, body: bytes) -> None:
+        request = urllib.request.Request(  # noqa: S310  # http and https alone
+            self._url, body, {"Content-Type": "application/json"}, method="POST"
+        )
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310  # the same
+            answer.read(1)

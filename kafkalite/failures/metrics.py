@@ -1,0 +1,80 @@
+"""What a member counts, as Prometheus reads it. Labels are group, topic and class, never a key or an id.
+
+Thread rule: `exposition` reads numbers that the runner's thread changes; each is whole, together they may be a
+moment apart.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kafkalite.failures.session import Session
+
+PREFIX: Final = "kafkalite_failures"
+CLASSES_MAX: Final = 32
+LATE_BUCKETS_S: Final = (0.01, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0, 60.0)
+LABELS: Final = {
+    "processed": "topic",
+    "failed": "class",
+    "moved": "to",
+    "ignored": "topic",
+    "lost": "",
+    "foreign": "",
+    "stepped_over": "state",
+}
+
+
+class Late:
+    """How long after their due time letters ran: a histogram that only grows."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(LATE_BUCKETS_S) + 1)
+        self.sum_s = 0.0
+
+    def take(self, late_ms: list[float]) -> None:
+        """Counts these, and empties the list."""
+        for ms in late_ms:
+            self.sum_s += ms / 1000
+            self.counts[sum(ms / 1000 > bound for bound in LATE_BUCKETS_S)] += 1
+        late_ms.clear()
+
+
+def exposition(session: Session, late: Late, group: str) -> str:
+    """All of it as text, version 0.0.4 of Prometheus' format."""
+    return "\n".join([*lines(session, late, group), ""])
+
+
+def lines(session: Session, late: Late, group: str) -> Iterator[str]:
+    by_name: dict[str, Counter[str]] = {name: Counter() for name in LABELS}
+    for (name, label), count in list(session.counts.items()):
+        known = by_name[name]
+        known[label if label in known or len(known) < CLASSES_MAX else "other"] += count
+    for name, label in LABELS.items():
+        yield f"# TYPE {PREFIX}_{name}_total counter"
+        for value, count in sorted(by_name[name].items()):
+            more = f',{label}="{escaped(value)}"' if label else ""
+            yield f'{PREFIX}_{name}_total{{group="{escaped(group)}"{more}}} {count}'
+    gauges = {
+        "waiting": session.waiting_count,
+        "parked_keys": session.parked_keys,
+        "breaker_open": int(session.breaker_open),
+    }
+    for name, number in gauges.items():
+        yield f"# TYPE {PREFIX}_{name} gauge"
+        yield f'{PREFIX}_{name}{{group="{escaped(group)}"}} {number}'
+    yield f"# TYPE {PREFIX}_late_seconds histogram"
+    total = 0
+    for bound, count in zip((*map(str, LATE_BUCKETS_S), "+Inf"), late.counts, strict=True):
+        total += count
+        yield f'{PREFIX}_late_seconds_bucket{{group="{escaped(group)}",le="{bound}"}} {total}'
+    yield f'{PREFIX}_late_seconds_sum{{group="{escaped(group)}"}} {late.sum_s:.6f}'
+    yield f'{PREFIX}_late_seconds_count{{group="{escaped(group)}"}} {total}'
+
+
+def escaped(text: str) -> str:
+    """As a label's value stands between quotes."""
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

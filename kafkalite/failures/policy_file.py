@@ -1,0 +1,119 @@
+"""A policy as TOML.
+
+    group = "billing"
+    topics = ["orders"]
+    fatal = ["ValueError", "shop.errors:BadOrder"]
+    order = "none"
+
+    [strategy]
+    kind = "RetryTopics"        # Ignore, RetryForever, RetryHere
+    delays = ["10 s", "1 min"]
+
+    [limit]
+    ratio = 0.05
+
+Classes are Python's own by name, others as `module:Class`. Unknown keys are refused.
+
+Thread rule: functions are pure, but for reading the file.
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import tomllib
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.errors import StartupError
+from kafkalite.failures.policy import Policy
+from kafkalite.failures.strategies import (
+    Exponential,
+    Ignore,
+    Limit,
+    Loss,
+    RetryForever,
+    RetryHere,
+    RetryTopics,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kafkalite.failures.strategies import Strategy
+
+KINDS: Final = {kind.__name__: kind for kind in (Ignore, RetryForever, RetryHere, RetryTopics)}
+SPELLED: Final = {"delays": "delays_after"}
+"""Names in a file that are others in the class."""
+
+
+def load_policy(path: Path) -> Policy:
+    """The policy of a file. StartupError, one sentence."""
+    try:
+        return policy_of(tomllib.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise StartupError(f"{path}: {error.strerror}") from error
+    except (ValueError, TypeError) as error:
+        raise StartupError(f"{path}: {error}") from error
+
+
+def policy_of(document: dict[str, Any]) -> Policy:
+    """ValueError or TypeError for what is no policy."""
+    given = dict(document)
+    known = {field.name for field in fields(Policy)}
+    unknown = sorted(set(given) - known)
+    if unknown:
+        raise ValueError(f"a policy has no {', '.join(unknown)}; it has {', '.join(sorted(known))}")
+    for name in ("group", "topics", "strategy"):
+        if name not in given:
+            raise ValueError(f"the policy has no {name}")
+    given["strategy"] = strategy_of(given["strategy"])
+    for name in ("fatal", "outage"):
+        given[name] = [class_of(text) for text in given.get(name, ())]
+    if "rules" in given:
+        given["rules"] = {class_of(text): strategy_of(rule) for text, rule in given["rules"].items()}
+    if "limit" in given:
+        given["limit"] = Limit(**given["limit"])
+    for name in ("decode", "scrub"):
+        if name in given:
+            given[name] = named(given[name])
+    return Policy(**given)
+
+
+def strategy_of(document: dict[str, Any] | object) -> Strategy:
+    """A table with `kind`; those in it are of their own kinds."""
+    if not isinstance(document, dict) or document.get("kind") not in KINDS:
+        raise ValueError(f"a strategy is a table whose kind is one of {', '.join(KINDS)}")
+    given: dict[str, Any] = {SPELLED.get(name, name): value for name, value in document.items() if name != "kind"}
+    if isinstance(given.get("then"), dict):
+        given["then"] = strategy_of(given["then"])
+    if isinstance(given.get("backoff"), dict):
+        given["backoff"] = Exponential(**given["backoff"])
+    if "alarm" in given:
+        given["alarm"] = Loss(**given["alarm"])
+    made: Strategy = KINDS[document["kind"]](**given)
+    return made
+
+
+def class_of(text: str) -> type[BaseException]:
+    """An exception class by its name."""
+    found = named(text) if ":" in text else getattr(builtins, text, None)
+    if not isinstance(found, type) or not issubclass(found, BaseException):
+        raise ValueError(  # noqa: TRY004  # what a file says is no argument
+            f"{text!r} is no class of exceptions: write ValueError, or module:Class"
+        )
+    return found
+
+
+def named(text: str) -> Any:
+    """`module:name`; ValueError where there is no such."""
+    module, separator, name = text.partition(":")
+    if not separator:
+        raise ValueError(f"{text!r} is not MODULE:NAME")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"{text}: {error}") from error
+    return found

@@ -1,0 +1,360 @@
+"""`kafkalite failures` and `kafkalite letters`: a handler by a policy file, and the ways out of a dead letter."""
+
+import contextlib
+import json
+import os
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from kafkalite.broker import Broker
+from kafkalite.cli import main
+from kafkalite.client import READ_COMMITTED, Client
+from kafkalite.failures.alarms import AlarmSender
+from kafkalite.failures.events import Alarm
+from kafkalite.failures.headers import found_letter
+from kafkalite.record.columns import Record
+from tests.kit.processes.broker import REPOSITORY, wait_until
+
+pytestmark = pytest.mark.integration
+TIMEOUT_S = 60.0
+
+HANDLER = """
+import os, pathlib, signal
+def handle(record, transaction):
+    number = int(record.value)
+    if number == 13 and not pathlib.Path("mended").exists():
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if number % 10 == 7 and not pathlib.Path("mended").exists():
+        raise ValueError("seven")
+    transaction.send("done", record.value, partition=0)
+"""
+POLICY = """
+group = "billing"
+topics = ["orders"]
+fatal = ["ValueError"]
+[strategy]
+kind = "RetryTopics"
+delays = ["1 s"]
+"""
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker(flush_on_acks_all="false", offsets_topic_num_partitions=2) as broker:
+        yield broker
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[Client]:
+    with Client(broker.bootstrap_servers) as client:
+        for topic in ("orders", "done"):
+            client.admin.create_topic(topic, 1)
+        client.produce("orders", 0, [Record(-1, -1, b"k", b"%d" % n) for n in range(40)])
+        yield client
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "shop.py").write_text(HANDLER)
+    (tmp_path / "billing.toml").write_text(POLICY)
+    return tmp_path
+
+
+class Member:
+    """`kafkalite failures run` as a process."""
+
+    def __init__(self, broker: Broker, place: Path) -> None:
+        words = ["failures", "run", "shop:handle", "--policy", "billing.toml", "--member", "m1", "--restarts", "9"]
+        with (place / "out").open("ab") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "kafkalite", *words, "-b", broker.bootstrap_servers],
+                cwd=place,
+                env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+                stdout=out,
+                stderr=out,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.process.terminate()
+        self.process.wait(60)
+
+
+def done(client: Client) -> Counter[bytes | None]:
+    return Counter(
+        record.value for chunk in client.read("done", 0, isolation=READ_COMMITTED) for record in chunk.columns.records()
+    )
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str, status: int = 0) -> list[dict[str, object]]:
+    capsys.readouterr()
+    assert main([*words, "--json"]) == status
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_a_record_that_kills_the_process_and_the_way_back_of_its_letter(
+    client: Client, broker: Broker, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at = ("-b", broker.bootstrap_servers)
+    with Member(broker, place):
+        wait_until(lambda: done(client).total() == 35, TIMEOUT_S, "all others are processed", 0.2)
+        letters = said(capsys, "letters", "list", "billing", *at)
+        assert {(row["record"], row["exception"]) for row in letters} == {
+            *((f"orders-0-{n}", "ValueError") for n in (7, 17, 27, 37)),
+            ("orders-0-13", "crashed"),
+        }
+        (row,) = said(capsys, "letters", "show", "billing", "orders-0-7", *at)
+        assert (row["value"], row["error"], row["state"]) == ("7", "seven", "dead")
+        assert said(capsys, "letters", "redrive", "billing", *at) == [
+            {"would_send": 5, "exceptions": {"ValueError": 4, "crashed": 1}}
+        ]
+        (place / "mended").touch()
+        words = ("letters", "redrive", "billing", "--yes", *at)
+        assert said(capsys, *words, "--exception", "ValueError", "--first", "2") == [{"sent": 2, "too_often": 0}]
+        assert said(capsys, *words) == [{"sent": 3, "too_often": 0}]
+        assert said(capsys, *words) == [{"sent": 0, "too_often": 0}]
+        wait_until(lambda: done(client).total() == 40, TIMEOUT_S, "letters are processed", 0.2)
+        wait_until(
+            lambda: said(capsys, "failures", "ledger", "billing", *at) == [], TIMEOUT_S, "the ledger is empty", 0.2
+        )
+    assert done(client) == Counter(b"%d" % n for n in range(40))
+    assert client.end_offset("orders", 0) == 40  # nothing went where other groups read
+    assert {row["state"] for row in said(capsys, "letters", "list", "billing", "--all", *at)} == {"processed"}
+
+
+def put_letters(client: Client, broker: Broker, place: Path, capsys: pytest.CaptureFixture[str], count: int) -> None:
+    """Dead letters, as a member whose handler always fails writes them."""
+    (place / "shop.py").write_text("def handle(record):\n    raise ValueError(record.value.decode())\n")
+    client.produce("orders", 0, [b"%d" % n for n in range(40, count)])
+    with Member(broker, place):
+        wait_until(
+            lambda: (
+                len(said(capsys, "letters", "list", "billing", "-b", broker.bootstrap_servers)) == count
+                if "dlq.billing.orders" in client.topics()
+                else False
+            ),
+            TIMEOUT_S,
+            "all are dead",
+            0.5,
+        )
+
+
+def test_letters_are_resolved_by_record_and_by_day(
+    client: Client, broker: Broker, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put_letters(client, broker, place, capsys, 200)
+    at = ("-b", broker.bootstrap_servers)
+    starts = said(capsys, "letters", "resolve", "billing", "orders-0-0", *at)
+    (first,) = said(capsys, "letters", "list", "billing", "--first", "1", *at)
+    assert starts == [{"dlq.billing.orders-0": int(str(first["letter"]).rpartition("-")[2])}]
+    assert first["record"] == "orders-0-1"
+    assert len(said(capsys, "letters", "list", "billing", *at)) == 199
+    for day in {str(row["day"]) for row in said(capsys, "letters", "list", "billing", *at)}:
+        said(capsys, "letters", "resolve", "billing", day, *at)
+    assert said(capsys, "letters", "list", "billing", *at) == []
+    assert client.start_offset("dlq.billing.orders", 0) == client.end_offset("dlq.billing.orders", 0)
+
+
+def test_a_redrive_that_is_killed_sends_each_letter_once(
+    client: Client, broker: Broker, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put_letters(client, broker, place, capsys, 1200)
+    words = [
+        sys.executable,
+        "-m",
+        "kafkalite",
+        "letters",
+        "redrive",
+        "billing",
+        "--yes",
+        "-b",
+        broker.bootstrap_servers,
+    ]
+    for step in range(6):
+        process = subprocess.Popen(words, env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, stdout=subprocess.DEVNULL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.3 + 0.1 * step)
+        process.kill()
+        process.wait()
+    subprocess.run(words, env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, check=True, timeout=TIMEOUT_S)
+    chunks = client.read("retry.billing.orders.0s", 0, isolation=READ_COMMITTED)
+    sent = Counter(record.value for chunk in chunks for record in chunk.columns.records())
+    assert sent == Counter(b"%d" % n for n in range(1200))
+    assert client.end_offset("orders", 0) == 1200
+
+
+def test_a_tombstone_is_refused_where_good_data_would_go_with_it(
+    client: Client, broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client.admin.create_topic("customers", 1)
+    rows = [(b"a", b"1"), (b"b", b"2"), (None, b"3"), (b"a", b"4")]
+    client.produce("customers", 0, [Record(-1, -1, key, value) for key, value in rows])
+    client.admin.alter_topic_configs("customers", {"cleanup.policy": "compact"})  # from then on records need a key
+    at = ("-b", broker.bootstrap_servers)
+    for record, why in (
+        ("orders-0-1", "is not compacted"),
+        ("customers-0-0", "newer record of its key stands at offset 3"),
+        ("customers-0-2", "has no key"),
+        ("customers-0-9", "is not there"),
+    ):
+        assert main(["letters", "tombstone", record, "--yes", *at]) == 1
+        assert why in capsys.readouterr().err
+    assert main(["letters", "tombstone", "customers-0-1", *at]) == 0
+    assert client.end_offset("customers", 0) == 4
+    assert main(["letters", "tombstone", "customers-0-1", "--yes", *at]) == 0
+    assert client.end_offset("customers", 0) == 5
+
+
+def test_check_says_in_a_sentence_each_what_is_wrong(
+    client: Client, broker: Broker, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("letters", "check", "--policy", str(place / "billing.toml"), "-b", broker.bootstrap_servers)
+    assert all("is missing: kafkalite topics create" in str(line) for line in said(capsys, *words, status=1)[0])
+    with Member(broker, place):
+        wait_until(lambda: "kafkalite.failures.billing" in client.topics(), TIMEOUT_S, "topics are made", 0.1)
+    assert said(capsys, *words) == [[]]
+    client.admin.add_partitions("orders", 2)
+    client.admin.alter_topic_configs(
+        "retry.billing.orders.1s", {"retention.ms": "1000", "message.timestamp.type": "CreateTime"}
+    )
+    client.admin.alter_topic_configs(
+        "dlq.billing.orders", {"max.message.bytes": "1000", "cleanup.policy": "compact", "retention.ms": "1000"}
+    )
+    (found,) = said(capsys, *words, status=1)
+    text = "\n".join(map(str, found))
+    for part in (
+        "retry.billing.orders.1s has 1 partitions, and its records come from 2",
+        "retry.billing.orders.1s keeps its records for 1000 ms only",
+        "retry.billing.orders.1s has message.timestamp.type=CreateTime",
+        "dlq.billing.orders takes records of 1000 bytes only",
+        "dlq.billing.orders has cleanup.policy=compact",
+        "dlq.billing.orders keeps its records for 1000 ms only",
+    ):
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        (
+            ("kafka_dlt-original-topic", b"orders"),
+            ("kafka_dlt-original-partition", struct.pack(">i", 0)),
+            ("kafka_dlt-original-offset", struct.pack(">q", 5)),
+            ("kafka_dlt-exception-fqcn", b"java.lang.X"),
+        ),
+        (
+            ("kafka_original-topic", b"orders"),
+            ("kafka_original-partition", struct.pack(">i", 0)),
+            ("kafka_original-offset", struct.pack(">q", 5)),
+            ("kafka_exception-fqcn", b"java.lang.X"),
+            ("retry_topic-attempts", struct.pack(">i", 3)),
+        ),
+        (
+            ("__connect.errors.topic", b"orders"),
+            ("__connect.errors.partition", b"0"),
+            ("__connect.errors.offset", b"5"),
+            ("__connect.errors.exception.class.name", b"java.lang.X"),
+        ),
+        (
+            ("__streams.errors.topic", b"orders"),
+            ("__streams.errors.partition", b"0"),
+            ("__streams.errors.offset", b"5"),
+            ("__streams.errors.exception", b"java.lang.X"),
+        ),
+        (
+            ("__dlq.errors.topic", b"orders"),
+            ("__dlq.errors.partition", b"0"),
+            ("__dlq.errors.offset", b"5"),
+            ("__dlq.errors.message", b"java.lang.X"),
+        ),
+    ],
+    ids=["spring", "spring-retry", "connect", "streams", "share"],
+)
+def test_letters_of_others_are_listed_and_go_back_to_their_topic(
+    client: Client, broker: Broker, capsys: pytest.CaptureFixture[str], headers: tuple[tuple[str, bytes], ...]
+) -> None:
+    client.admin.create_topic("theirs", 1)
+    share = headers[0][0].startswith("__dlq")
+    own = () if share else (("trace", b"7"),)
+    client.produce("theirs", 0, [Record(-1, -1, b"k", None if share else b"5", (*own, *headers))])
+    found = found_letter((*own, *headers))
+    assert found is not None
+    assert found.headers == own
+    at = ("--topic", "theirs", "-b", broker.bootstrap_servers)
+    (row,) = said(capsys, "letters", "list", "anybody", *at)
+    assert (row["record"], row["exception"] or row["error"]) == ("orders-0-5", "java.lang.X")
+    for sent in (1, 0):
+        assert said(capsys, "letters", "redrive", "anybody", "--yes", *at) == [{"sent": sent, "too_often": 0}]
+    chunks = client.read("orders", 0, 40)
+    (back,) = [record for chunk in chunks for record in chunk.columns.records()]
+    assert (back.value, back.headers) == (b"5", (*own, ("dlq.redriven", b"1")))
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "said_so"),
+    [
+        (["shop:nothing"], POLICY, "has no attribute 'nothing'"),
+        (["shop"], POLICY, "is not MODULE:NAME"),
+        (["shop:handle"], "group = 1", "the policy has no topics"),
+        (["shop:handle"], "group", "billing.toml"),
+        (["shop:handle"], POLICY.replace("RetryTopics", "Magic"), "a strategy is a table whose kind is one of"),
+        (["shop:handle"], POLICY.replace("ValueError", "Nope"), "is no class of exceptions"),
+        (["shop:handle"], "colour = 1\n" + POLICY, "a policy has no colour"),
+        (["shop:handle", "--alarm-url", "ftp://x"], POLICY, "is no http"),
+    ],
+)
+def test_what_cannot_begin_is_one_sentence(
+    place: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    text: str,
+    said_so: str,
+) -> None:
+    monkeypatch.chdir(place)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    sys.modules.pop("shop", None)
+    (place / "billing.toml").write_text(text)
+    assert main(["failures", "run", *words, "--policy", "billing.toml"]) == 2
+    error = capsys.readouterr().err
+    assert said_so in error
+    assert len(error.splitlines()) == 1
+
+
+def test_an_alarm_is_posted_again_with_the_same_id() -> None:
+    bodies: list[dict[str, object]] = []
+
+    class Receiver(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(500 if len(bodies) == 1 else 204)
+            self.end_headers()
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Receiver) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        sender = AlarmSender(f"http://127.0.0.1:{server.server_port}/alarms", "billing")
+        sender.send(Alarm("loss", "too many", {"ratio": 0.2}))
+        deadline = time.monotonic() + TIMEOUT_S
+        while len(bodies) < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        sender.close()
+        server.shutdown()
+        thread.join()
+    assert len({body["id"] for body in bodies}) == 1
+    assert [(body["group"], body["kind"], body["reason"]) for body in bodies] == [("billing", "loss", "too many")] * 2
