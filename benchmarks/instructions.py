@@ -6,7 +6,7 @@ ratio to the first tree's. Two runs of one tree differ by 0.3 %; with acks=all b
 requests share a flush.
 
 `--rules 1000` counts each tree a second time, with an authoriser and so many rules, three of which are about what the
-client does; the ratio is to the same tree without.
+client does; the ratio is to the same tree without. `--metrics` counts each tree a second time with a metrics listener.
 
 Requests are five in flight: a worker that waits for the only one in flight turns as often as the clock decides.
 """
@@ -64,13 +64,13 @@ CASES: dict[str, tuple[Load, int]] = {
 class Counted:
     """The broker of a checkout under callgrind."""
 
-    def __init__(self, tree: Path, rules: int = 0) -> None:
+    def __init__(self, tree: Path, rules: int = 0, *, metrics: bool = False) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="kafkalite-instructions-"))
         self._out = self.folder / "callgrind.out"
         prefix = ("valgrind", "--tool=callgrind", f"--callgrind-out-file={self._out}", "--quiet")
-        settings = {}
+        settings = {"metrics.listeners": "http://127.0.0.1:0"} if metrics else {}
         if rules:
-            settings = {"authorizer.class.name": STANDARD_AUTHORIZER}
+            settings["authorizer.class.name"] = STANDARD_AUTHORIZER
             write_rules(self.folder / "data", rules)
         self.broker = replace(broker_of(tree, self.folder, settings), prefix=prefix)
         self.broker.start(timeout_s=READY_TIMEOUT_S)
@@ -110,8 +110,10 @@ def write_rules(data_dir: Path, count: int) -> None:
         journal.record(acls_change(acls, []))
 
 
-def counts_of(tree: Path, names: list[str], scale: float, rules: int = 0) -> dict[str, float]:
-    counted = Counted(tree, rules)
+def counts_of(
+    tree: Path, names: list[str], scale: float, rules: int = 0, *, metrics: bool = False
+) -> dict[str, float]:
+    counted = Counted(tree, rules, metrics=metrics)
     try:
         return {name: counted.per_request(CASES[name][0], int(CASES[name][1] * scale)) for name in names}
     finally:
@@ -123,6 +125,7 @@ def main() -> None:
     parser.add_argument("trees", nargs="*", type=Path, default=[ROOT], help="checkouts with a .venv (default: this)")
     parser.add_argument("--only", help="cases, by semicolons")
     parser.add_argument("--rules", type=int, default=0, metavar="COUNT", help="a second time with so many")
+    parser.add_argument("--metrics", action="store_true", help="a second time with metrics.listeners")
     parser.add_argument("--scale", type=float, default=1.0, help="of the requests of each case")
     arguments = parser.parse_args()
     if shutil.which("valgrind") is None:
@@ -141,6 +144,10 @@ def main() -> None:
         if arguments.rules:
             for name, found in counts_of(tree.resolve(), names, arguments.scale, arguments.rules).items():
                 text = f"{found:12,.0f} with {arguments.rules} rules  x {found / own[name]:.4f}"
+                print(f"{commit_of(tree):10} {name:28} {text}", flush=True)
+        if arguments.metrics:
+            for name, found in counts_of(tree.resolve(), names, arguments.scale, metrics=True).items():
+                text = f"{found:12,.0f} with metrics  x {found / own[name]:.4f}"
                 print(f"{commit_of(tree):10} {name:28} {text}", flush=True)
 
 

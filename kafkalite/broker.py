@@ -1,9 +1,9 @@
 """The composition root: builds every part, joins them, and knows the order of start and stop.
 
-    start: descriptors ─▶ log directory (lock, recovery) ─▶ I/O pool ─▶ groups, transactions ─▶ listeners ─▶ workers ─▶
-           ZooKeeper, for the 0.7 listener ─▶ acceptor
+    start: descriptors ─▶ metrics and health ─▶ log directory (lock, recovery) ─▶ I/O pool ─▶ groups, transactions ─▶
+           listeners ─▶ workers ─▶ ZooKeeper, for the 0.7 listener ─▶ acceptor
     stop:  ZooKeeper ─▶ acceptor ─▶ transactions, groups ─▶ workers (parked answers, then connections) ─▶ I/O pool ─▶
-           log directory (flush, marker)
+           log directory (flush, marker) ─▶ metrics and health
 
 Nothing else imports this module. A Broker is started once and stopped once, from any one thread.
 """
@@ -36,7 +36,7 @@ from kafkalite.coordinator.transactions import TransactionCoordinator
 from kafkalite.dispatch import Dispatcher
 from kafkalite.errors import ConfigError
 from kafkalite.handlers.context import BrokerServices, ClusterView
-from kafkalite.handlers.table import native_apis
+from kafkalite.handlers.table import find, native_apis
 from kafkalite.log.manager import LogManager, open_segments_max
 from kafkalite.log.retention import named_policies
 from kafkalite.logging import fields
@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from kafkalite.clock import Clock
     from kafkalite.handlers.sign_in import SignIns
     from kafkalite.log.retention import RetentionPolicy
+    from kafkalite.metrics.parts import Parts
+    from kafkalite.metrics.server import MetricsServer
     from kafkalite.model import Endpoint
     from kafkalite.security.authorizer import Authorizer
     from kafkalite.security.tls_listener import TlsListeners
@@ -134,6 +136,8 @@ class Broker:
         self._listeners: list[BoundListener] = []
         self._tls: TlsListeners | None = None
         self._sign_ins: Mapping[str, SignIns] = {}
+        self._told: Parts | None = None
+        self._metrics: MetricsServer | None = None
 
     @property
     def logs(self) -> LogManager:
@@ -161,6 +165,13 @@ class Broker:
         """Reads the files of every listener with TLS again; what is wrong with one is logged, and the old stays."""
         if self._tls is not None:
             self._tls.reload()
+        if self._metrics is not None:
+            self._metrics.reload()
+
+    @property
+    def metrics_urls(self) -> list[str]:
+        """Where `/metrics` is served, without the path."""
+        return [] if self._metrics is None else self._metrics.urls
 
     @property
     def progress(self) -> str:
@@ -263,6 +274,7 @@ class Broker:
         config = self.config
         for note in config.notes:
             logger.info("%s", note)
+        self._start_metrics()
         self._logs = logs = LogManager(config, self.clock, on_fatal=self._on_fatal, policies=self._policies)
         logs.open()
         self._pool = pool = IoPool(logs.config.num_io_threads)
@@ -279,15 +291,10 @@ class Broker:
         for sign_ins in self._sign_ins.values():
             sign_ins.start()
         self._listeners = [self._bind(wanted) for wanted in config.bound_listeners]
-        cluster = ClusterView(
-            logs.cluster_id,
-            config.node_id,
-            config.broker_rack,
-            {bound.name: bound.endpoint for bound in self._listeners if not bound.classic},
-        )
         config = logs.config  # with what was changed while an earlier broker ran
+        cluster = self._cluster_view(logs)
         services = BrokerServices(config, logs, cluster, self.clock, pool, groups, transactions, quotas, authorizer)
-        dispatcher = Dispatcher(services)
+        dispatcher = Dispatcher(services, find if self._told is None else self._told.errors.find)
         sessions = FetchSessionCache(
             slots_max=config.max_incremental_fetch_session_cache_slots,
             partitions_max=config.fetch_session_cache_max_partitions,
@@ -297,6 +304,7 @@ class Broker:
             number, count, logs, pool, dispatcher, transactions, sessions, authorizer
         )
         self._workers = [self._new_worker(i, config.num_network_threads) for i in range(config.num_network_threads)]
+        self._tell_parts(logs, sessions, services)
         self._acceptor = self._make_acceptor(config)
         services.config_checks.append(lambda new: check_thread_counts(services.config, new))
         services.config_listeners.append(self._use_config)
@@ -308,6 +316,8 @@ class Broker:
             worker.start()
         self._registration = self._register(logs)
         self._acceptor.start()
+        if self._told is not None:
+            self._told.accepting = True
         threading.Thread(target=warm_up, name="kafkalite-warm-up", daemon=True).start()
         logger.info(
             "kafkalite %s serves %s",
@@ -320,6 +330,33 @@ class Broker:
                 seconds=round(time.monotonic() - began, 3),
             ),
         )
+
+    def _cluster_view(self, logs: LogManager) -> ClusterView:
+        endpoints = {bound.name: bound.endpoint for bound in self._listeners if not bound.classic}
+        return ClusterView(logs.cluster_id, self.config.node_id, self.config.broker_rack, endpoints)
+
+    def _start_metrics(self) -> None:
+        """Serves metrics and health from now on, where that is asked for; else nothing is imported."""
+        if not self.config.metrics_listeners:
+            return
+        from kafkalite.metrics.errors import ErrorCounts
+        from kafkalite.metrics.parts import Parts
+        from kafkalite.metrics.server import MetricsServer
+
+        self._told = Parts(config=self.config, clock=self.clock, errors=ErrorCounts())
+        self._metrics = MetricsServer(self._told)
+        self._metrics.start(on_failure=self.failed.set)
+        logger.info("metrics and health are served at %s", ", ".join(self._metrics.urls))
+
+    def _tell_parts(self, logs: LogManager, sessions: FetchSessionCache, services: BrokerServices) -> None:
+        """What metrics and health look at, now that it is all there."""
+        told = self._told
+        if told is None:
+            return
+        told.logs, told.pool, told.sessions = logs, self._pool, sessions
+        told.groups, told.transactions = self._groups, self._transactions
+        told.listeners, told.workers = self._listeners, self._workers
+        told.sources = services.metric_sources
 
     def _use_config(self, config: BrokerConfig) -> None:
         """Settings were changed while running: those of the network. Any thread."""
@@ -502,6 +539,8 @@ class Broker:
             self._add_sign_in(io, worker_count)
             if authorizer is not None:
                 io.use_access(authorizer.control)
+            if self._told is not None:
+                io.use_counters(self._told.new_counters())
             if classic:
                 io.classic = self._make_classic_server(logs, pool, out, authorizer)
             return io
@@ -512,6 +551,7 @@ class Broker:
             make_io,
             idle_s_max=math.inf if config.connections_max_idle_ms < 0 else config.connections_max_idle_ms / 1000,
             on_closed=self._on_connection_closed,
+            gauged=self._told is not None,
         )
 
     def _add_sign_in(self, io: WorkerIo, worker_count: int) -> None:
@@ -593,6 +633,8 @@ class Broker:
 
         `crash` as the end of the process would: nobody is answered, nothing is put in order.
         """
+        if self._told is not None:
+            self._told.stopping = True
         if self._registration is not None:
             self._registration.stop()
             self._registration = None
@@ -630,6 +672,9 @@ class Broker:
             else:
                 clean = self._logs.close()
             self._logs = None
+        if self._metrics is not None:
+            self._metrics.stop()
+        self._told = self._metrics = None
         return clean
 
     def _stop_workers(self, drain_s: float) -> None:

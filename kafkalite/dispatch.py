@@ -24,6 +24,8 @@ from kafkalite.handlers.context import BrokerServices, RequestContext
 from kafkalite.protocol import header
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kafkalite._native.serve.connection import Connection
     from kafkalite._native.serve.transfer import Answer
 
@@ -33,8 +35,10 @@ logger = logging.getLogger("kafkalite.dispatch")
 class Dispatcher:
     """Serves whole requests; one for all workers."""
 
-    def __init__(self, services: BrokerServices) -> None:
+    def __init__(self, services: BrokerServices, find: Callable[[int], table.Row | None] = table.find) -> None:
+        """`find` gives the row of an API key, None for one that is not served."""
         self._services = services
+        self._find = find
 
     def __call__(
         self,
@@ -46,7 +50,7 @@ class Dispatcher:
         body: bytes,
     ) -> bytes | None:
         """The response frame, or None when it follows through a parked Answer or the connection was closed."""
-        row = table.find(key)
+        row = self._find(key)
         if row is None or not row.serves(version):
             return self._refuse(connection, key, version, correlation_id)
         try:

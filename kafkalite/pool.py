@@ -24,7 +24,7 @@ class IoPool:
     """`size` daemon threads, started when jobs arrive."""
 
     def __init__(self, size: int, name: str = "kafkalite-io") -> None:
-        self._size = size
+        self.size = size
         self._name = name
         self._jobs: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._ready = threading.Condition(threading.Lock())
@@ -51,7 +51,7 @@ class IoPool:
     def resize(self, size: int) -> None:
         """From now on so many threads; one that is too many ends after the job that it runs."""
         with self._ready:
-            self._size = size
+            self.size = size
             for _ in range(len(self._jobs) - self._idle):
                 self._grow_locked()
             self._ready.notify_all()
@@ -76,6 +76,11 @@ class IoPool:
         return not any(thread.is_alive() for thread in threads)
 
     @property
+    def busy(self) -> int:
+        """Threads that run a job now."""
+        return max(0, len(self._threads) - self._idle)
+
+    @property
     def queued(self) -> int:
         """Jobs that no thread has taken yet."""
         return len(self._jobs)
@@ -90,7 +95,7 @@ class IoPool:
 
     def _grow_locked(self) -> bool:
         """Whether there was room for one more thread."""
-        if len(self._threads) >= self._size:
+        if len(self._threads) >= self.size:
             return False
         thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads)}", daemon=True)
         self._threads.append(thread)
@@ -101,10 +106,10 @@ class IoPool:
         while True:
             with self._ready:
                 self._idle += 1
-                while not self._jobs and not self._closed and len(self._threads) <= self._size:
+                while not self._jobs and not self._closed and len(self._threads) <= self.size:
                     self._ready.wait()
                 self._idle -= 1
-                if not self._closed and len(self._threads) > self._size:
+                if not self._closed and len(self._threads) > self.size:
                     self._threads.remove(threading.current_thread())
                     self._ready.notify()  # what woke this one is for another
                     return

@@ -104,6 +104,11 @@ class GroupBase(ABC):
 
     @property
     @abstractmethod
+    def member_count(self) -> int:
+        """Its members now."""
+
+    @property
+    @abstractmethod
     def empty(self) -> bool:
         """Whether it lives and has no members."""
 

@@ -103,6 +103,10 @@ class ConsumerGroup(ClassicMembers):
         return self._dead
 
     @property
+    def member_count(self) -> int:
+        return len(self._durable.members)
+
+    @property
     def empty(self) -> bool:
         return not (self._dead or self._staged.members or self._durable.members or self._queue or self._writing)
 

@@ -123,6 +123,10 @@ class Group(GroupBase):
         return self.state is State.DEAD
 
     @property
+    def member_count(self) -> int:
+        return len(self.members)
+
+    @property
     def empty(self) -> bool:
         return self.state is State.EMPTY
 

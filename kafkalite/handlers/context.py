@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kafkalite.clock import Clock
     from kafkalite.coordinator.groups import GroupCoordinator
     from kafkalite.coordinator.transactions import TransactionCoordinator
+    from kafkalite.families import Source
     from kafkalite.log.manager import LogManager
     from kafkalite.model import Endpoint
     from kafkalite.pool import IoPool
@@ -58,6 +59,8 @@ class BrokerServices:
     config_checks: list[Callable[[BrokerConfig], None]] = field(default_factory=list)
     """Asked before settings change while running; they raise ConfigError."""
     config_listeners: list[Callable[[BrokerConfig], None]] = field(default_factory=list)
+    metric_sources: list[Source] = field(default_factory=list)
+    """What parts tell of themselves, where somebody asks for metrics."""
 
     def use_config(self, config: BrokerConfig) -> None:
         """Settings changed while running: from now on these count. The log manager, which knows them, is not told."""

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from kafkalite._native.base import file_ops
+from kafkalite._native.base.histogram import Histogram
 from kafkalite.errors import ErrorCode, KafkaError
 from kafkalite.executors import THREADS, Executors
 from kafkalite.logging import fields
@@ -39,6 +40,8 @@ class Flusher:
         self._lock = self._worker.lock
         self._waiting: dict[PartitionLog, list[tuple[int, Callback]]] = {}  # guarded by _lock
         self._stopping = False  # guarded by _lock
+        self.durations = Histogram()
+        """Of the flushes that somebody waited for."""
 
     def start(self) -> None:
         """Starts the thread."""
@@ -59,7 +62,13 @@ class Flusher:
                     waiters.append((end_offset, callback))
                 self._worker.call_locked()
                 return
-        _serve(log, [(end_offset, callback)] if callback is not None else [])
+        _serve(log, [(end_offset, callback)] if callback is not None else [], self.durations)
+
+    @property
+    def waiting(self) -> int:
+        """Callbacks that wait for a round."""
+        with self._lock:
+            return sum(map(len, self._waiting.values()))
 
     def _turn(self) -> None:
         """One round."""
@@ -70,19 +79,21 @@ class Flusher:
                 for log in waiting:
                     log.start_writeback()
             for log, waiters in waiting.items():
-                _serve(log, waiters)
+                _serve(log, waiters, self.durations)
         except BaseException as error:
             logger.critical("the flusher died", exc_info=True)
             self._on_fatal(error)
             raise
 
 
-def _serve(log: PartitionLog, waiters: list[tuple[int, Callback]]) -> None:
+def _serve(log: PartitionLog, waiters: list[tuple[int, Callback]], durations: Histogram) -> None:
     """One flush, and everybody told who waited for it."""
     code = 0
     try:
         if log.flushed_offset < max((end for end, _ in waiters), default=log.log_end_offset):
+            began = log.services.clock.monotonic()
             log.flush()
+            durations.add(log.services.clock.monotonic() - began)
     except KafkaError as error:
         code = int(error.code)
     except Exception:  # whatever it was, the records are not known to be on the disk

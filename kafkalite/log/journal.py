@@ -290,10 +290,12 @@ class Journal:
     def __init__(self, path: str, state: MetadataState, fd: int, size: int, line_count: int) -> None:
         self.path = path
         self.state = state
+        self.size = size
+        """Bytes of the lines that hold."""
+        self.failure: str | None = None
+        """Why nothing is recorded any more."""
         self._fd = fd
-        self._size = size
         self.line_count = line_count  # changes in the file
-        self._failed: str | None = None
 
     @classmethod
     def open(cls, directory: str) -> Journal | None:
@@ -320,11 +322,6 @@ class Journal:
         journal.rewrite()
         return journal
 
-    @property
-    def size(self) -> int:
-        """Bytes of the lines that hold."""
-        return self._size
-
     def rewrite(self) -> None:
         """Replaces the file by the shortest one of the same meaning."""
         changes = _snapshot(self.state)
@@ -332,7 +329,7 @@ class Journal:
         files.write_atomically(self.path, data, durable=True)
         self.close()
         self._fd = file_ops.open_file(self.path, os.O_RDWR)
-        self._size = len(data)
+        self.size = len(data)
         self.line_count = len(changes)
 
     def compact(self) -> None:
@@ -347,21 +344,21 @@ class Journal:
 
         After a failed sync the file's content is unknown; nothing more is recorded until the next start reads it.
         """
-        if self._failed is not None:
-            raise OSError(f"the journal failed before ({self._failed}); restart the broker")
+        if self.failure is not None:
+            raise OSError(f"the journal failed before ({self.failure}); restart the broker")
         data = b"".join(encode_line(change) for change in changes)
         try:
-            file_ops.write_all(self._fd, data, self._size)
+            file_ops.write_all(self._fd, data, self.size)
         except OSError:
             self._cut_back()
             raise
         try:
             file_ops.sync_file(self._fd)
         except OSError as error:
-            self._failed = str(error)
+            self.failure = str(error)
             self._cut_back()
             raise
-        self._size += len(data)
+        self.size += len(data)
         self.line_count += len(changes)
         for change in changes:
             apply(self.state, change)
@@ -369,9 +366,9 @@ class Journal:
     def _cut_back(self) -> None:
         """Removes what a failed write left, so that the next line does not follow half a line."""
         try:
-            file_ops.truncate_file(self._fd, self._size)
+            file_ops.truncate_file(self._fd, self.size)
         except OSError as error:
-            self._failed = self._failed or str(error)
+            self.failure = self.failure or str(error)
 
     def close(self) -> None:
         """Closes the descriptor."""

@@ -21,6 +21,7 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from kafkalite._native.base import file_ops
+from kafkalite._native.log.log_core import sum_traffic
 from kafkalite._native.log.segment import FileCache
 from kafkalite._native.serve.topic_table import Topic, TopicTable
 from kafkalite.chance import random_bytes
@@ -62,6 +63,7 @@ from kafkalite.settings.topic import TopicConfig
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
+    from kafkalite._native.log.log_core import TrafficCounts
     from kafkalite.acls import Acl
     from kafkalite.features import Features
     from kafkalite.log.retention import RetentionPolicy
@@ -110,6 +112,8 @@ class LogManager:
         self._journal_lock = threading.Lock()
         self._credentials_lock = threading.Lock()  # held while a change is decided and written: above the journal's
         self._checkpoint_lock = threading.Lock()  # a leaf, as the journal's
+        self._traffic_lock = threading.Lock()  # a leaf: no topic goes between the two halves of traffic()
+        self._traffic_gone: TrafficCounts = sum_traffic(())
         self._written: dict[str, dict[tuple[str, int], int]] = {}  # what the checkpoint files say
         self._journal: Journal | None = None
         self._to_remove: list[tuple[str, int]] = []  # directories renamed, not synced; delays in ms; guarded by _lock
@@ -404,6 +408,11 @@ class LogManager:
 
     # --- topics -------------------------------------------------------------------------------------------------------
 
+    def traffic(self) -> tuple[list[Topic], TrafficCounts]:
+        """The topics there are, whose logs count for themselves, and what logs of deleted ones have counted."""
+        with self._traffic_lock:
+            return list(self.topics.values()), self._traffic_gone
+
     def create_topic(
         self, name: str, partition_count: int, overrides: Mapping[str, str], topic_id: bytes | None = None
     ) -> Topic:
@@ -458,7 +467,10 @@ class LogManager:
         with self._lock:
             topic = self._existing(name)
             self._record({"op": "delete", "name": name, "id": uuid_text(topic.id)})
-            self.topics = {other: kept for other, kept in self.topics.items() if other != name}
+            with self._traffic_lock:
+                self.topics = {other: kept for other, kept in self.topics.items() if other != name}
+                gone = zip(self._traffic_gone, sum_traffic([log.core for log in topic.partitions]), strict=True)
+                self._traffic_gone = tuple(map(sum, gone))  # type: ignore[assignment]  # as many as before
             self._publish()
             for log in topic.partitions:
                 log.mark_deleted()
@@ -726,6 +738,11 @@ class LogManager:
         self._to_remove.append((target, delay_ms))
 
     # --- journal ------------------------------------------------------------------------------------------------------
+
+    @property
+    def journal_failure(self) -> str | None:
+        """Why the journal takes nothing any more, None when it does."""
+        return None if self._journal is None else self._journal.failure
 
     def _open_journal(self) -> Journal:
         if self._journal is None:

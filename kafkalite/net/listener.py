@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -47,6 +48,12 @@ class BoundListener:
     """Whether Kafka 0.7's protocol is spoken there."""
     tls: Tls | None = None
     sasl: Sasl | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether other machines reach it without TLS."""
+        host = str(self.socket.getsockname()[0]).partition("%")[0]
+        return self.tls is None and not ipaddress.ip_address(host).is_loopback
 
     @property
     def port(self) -> int:

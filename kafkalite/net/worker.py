@@ -54,6 +54,30 @@ def connection_class(*, classic: bool, faulty: bool, sasl: bool = False) -> type
     return Connection
 
 
+class GaugedSelector(selectors.DefaultSelector):
+    """One that notes how long its thread sleeps, and how long it is busy in between. Any thread may read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._began = self._woke = time.monotonic()
+        self._slept_s = 0.0
+        self.longest_turn_s = 0.0
+        """What a client waited for the others, at most."""
+
+    @property
+    def idle_share(self) -> float:
+        """Of the time since the start, from 0 to 1."""
+        return min(1.0, self._slept_s / max(1e-9, self._woke - self._began))
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        begins = time.monotonic()
+        self.longest_turn_s = max(self.longest_turn_s, begins - self._woke)
+        found = super().select(timeout)
+        self._woke = time.monotonic()
+        self._slept_s += self._woke - begins
+        return found
+
+
 class Worker:
     """Owns its connections from `adopt` to their close."""
 
@@ -65,10 +89,15 @@ class Worker:
         *,
         idle_s_max: float,
         on_closed: Callable[[Connection], None],
+        gauged: bool = False,
     ) -> None:
+        """`gauged`: its turns and sleeps are timed."""
+        self.number = number
         self.mailbox = mailbox
         self.io = make_io(self._change_interest, self._forget)
-        self._selector = selectors.DefaultSelector()
+        self.turns = GaugedSelector() if gauged else None
+        """How long they took, where that is measured."""
+        self._selector = self.turns or selectors.DefaultSelector()
         self._selector.register(mailbox.wake_fd, selectors.EVENT_READ, None)
         self._connections: dict[int, Connection] = {}
         self._idle_s_max = idle_s_max
@@ -76,6 +105,8 @@ class Worker:
         self._stopping = False
         self._drain_until = 0.0
         self._next_housekeeping = 0.0
+        self.adopted_count = 0
+        """Connections it was given since the start."""
         self._thread = threading.Thread(target=self._run, name=f"kafkalite-net-{number}", daemon=True)
 
     def start(self) -> None:
@@ -102,6 +133,7 @@ class Worker:
             kind = connection_class(classic=listener.classic, faulty=self.io.faults is not None, sasl=sasl)
             connection = kind(self.io, sock, address[0], address[1], listener)
             self._connections[connection.fd] = connection
+            self.adopted_count += 1
             if listener.tls is not None:
                 connection.secure(listener.tls.context)
             elif sasl:
@@ -109,6 +141,10 @@ class Worker:
             self._selector.register(connection.fd, selectors.EVENT_READ, connection)
 
         self.mailbox.put(register)
+
+    def connections(self) -> list[Connection]:
+        """Those that are open now. Any thread."""
+        return list(self._connections.values())
 
     @property
     def connection_count(self) -> int:

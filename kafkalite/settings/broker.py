@@ -18,6 +18,7 @@ from kafkalite.settings.areas.cleaner import CleanerRows
 from kafkalite.settings.areas.connections import ConnectionRows, limits_of_listeners
 from kafkalite.settings.areas.groups import GroupRows
 from kafkalite.settings.areas.logs import LogRows
+from kafkalite.settings.areas.metrics import MetricRows
 from kafkalite.settings.areas.permissions import PermissionRows
 from kafkalite.settings.areas.quotas import QuotaRows
 from kafkalite.settings.areas.sasl import ListenerSaslSettings, SaslRows
@@ -65,6 +66,7 @@ class BrokerConfig(
     SaslRows,
     SecurityRows,
     PermissionRows,
+    MetricRows,
     ClassicRows,
 ):
     """The broker's settings. Make one with `load`, which checks them; the bare constructor gives the defaults.

@@ -127,7 +127,7 @@ def test_threads_for_disks_and_compaction_follow_their_settings(tmp_path):
         change(client, "log.cleaner.threads", "2")
     with Broker(log_dirs=str(tmp_path), num_io_threads=2) as broker:
         assert broker.logs.cleaner.thread_count == 2
-        assert broker._pool._size == 3
+        assert broker._pool.size == 3
 
 
 @pytest.mark.parametrize(

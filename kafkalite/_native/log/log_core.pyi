@@ -1,11 +1,15 @@
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, TypeAlias
 
 from kafkalite._native.log.producers import ProducerTable
 from kafkalite._native.log.record_format import RecordFormat
 from kafkalite._native.log.segment import Segment
 from kafkalite._native.wire.batch import RecordFaults
 from kafkalite.clock import Clock
+
+TrafficCounts: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int]
+
+def sum_traffic(logs: Iterable[LogCore]) -> TrafficCounts: ...
 
 APPEND_DONE: int
 APPEND_DUPLICATE: int
@@ -102,6 +106,8 @@ class LogCore:
         self, batch: bytes | bytearray | memoryview, *, strict: bool = False
     ) -> tuple[int, int]: ...
     def marker_count(self) -> int: ...
+    def traffic_counts(self) -> TrafficCounts: ...
+    def gauges(self) -> tuple[int, int, int, int, int]: ...
     def read_copy(
         self,
         offset: int,

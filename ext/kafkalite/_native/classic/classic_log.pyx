@@ -122,6 +122,7 @@ cdef int append_set(LogCore log, const unsigned char* data, int64_t size, bint m
         with nogil:
             out.error = check_set(data, size, log.message_size_max, &found)
     if out.error != 0:
+        log.note_failed(out.error, size)
         return APPEND_REFUSED
     if found.valid_size == 0:
         return APPEND_DONE
@@ -168,6 +169,9 @@ cdef int _append_checked(LogCore log, const unsigned char* data, const SetFindin
             out.base_offset = info.base_offset
             out.end_offset = info.next_offset
             out.size = info.size
+            log.traffic.appends += 1
+            log.traffic.records_in += info.record_count
+            log.traffic.bytes_in += info.size
             out.flush_due = log.unflushed_count >= log.flush_messages
             if out.flush_due:
                 log.unflushed_count = 0     # whoever sees it due asks for it, once; the next one is counted from here

@@ -26,6 +26,16 @@ cdef struct AppendResult:
     int64_t timestamp_max
     bint flush_due              # log.flush.interval.messages asks that the batch be flushed before any acknowledgement
 
+# What went in and out of a log since it was loaded. Guarded by the GIL.
+cdef struct Traffic:
+    int64_t appends, appends_failed     # batches that clients, coordinators and others gave it
+    int64_t checksums_failed            # of those
+    int64_t records_in, bytes_in        # appended
+    int64_t bytes_refused
+    int64_t fetches, fetches_failed     # these and the next: counted where somebody asks for them
+    int64_t bytes_out
+    int64_t conversions                 # fetches whose records were made from another format
+
 cdef class LogSlice:
     # Whole batches inside one segment; keeps it pinned until release() or until it is collected.
     cdef readonly LogCore log
@@ -55,6 +65,7 @@ cdef class LogCore:
     cdef readonly bint deleted              # answers UNKNOWN_TOPIC_OR_PARTITION
     cdef readonly RecordFormat format
     cdef readonly tuple segments            # of Segment, rising and never empty; replaced, never changed
+    cdef Traffic traffic
     cdef readonly ProducerTable producers   # None until the first append or fetch
     cdef public dict admissions             # producer id → the question whether its transaction may begin, or None
 
@@ -87,6 +98,7 @@ cdef class LogCore:
     cdef int64_t now_ms(self) except? -1
     cdef int lock_acquire(self) except -1
     cdef int lock_release(self) except -1
+    cdef int note_failed(self, int error, int64_t size) noexcept
     cdef int _check_header(self, unsigned char* batch, int64_t size, ItemInfo* info,
                            int origin) except? -32000
     cdef int _check_records(self, unsigned char* batch, ItemInfo* info, bint may_block, int64_t now_ms,

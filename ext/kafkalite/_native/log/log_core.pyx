@@ -137,6 +137,30 @@ cdef LogSlice make_slice(LogCore log, Segment segment, int64_t position, int64_t
     return result
 
 
+def sum_traffic(logs):
+    """Of several logs, since each was loaded: batches given, refused, and refused for their checksum; records and bytes
+    appended, bytes refused; reads that were answered, refused, converted, and their bytes."""
+    cdef LogCore log
+    cdef Traffic* traffic
+    cdef int64_t[10] sums
+    cdef int i
+    for i in range(10):
+        sums[i] = 0
+    for log in logs:
+        traffic = &log.traffic
+        sums[0] += traffic.appends
+        sums[1] += traffic.appends_failed
+        sums[2] += traffic.checksums_failed
+        sums[3] += traffic.records_in
+        sums[4] += traffic.bytes_in
+        sums[5] += traffic.bytes_refused
+        sums[6] += traffic.fetches
+        sums[7] += traffic.fetches_failed
+        sums[8] += traffic.conversions
+        sums[9] += traffic.bytes_out
+    return tuple([sums[i] for i in range(10)])
+
+
 @cython.final
 cdef class LockedLog:
     """A log's lock, while a `with` block runs."""
@@ -237,16 +261,20 @@ cdef class LogCore:
         out.flush_due = False
         out.error = 0
         if self.format.positional:
+            self.note_failed(UNSUPPORTED_FOR_MESSAGE_FORMAT, size)
             return refuse(out, UNSUPPORTED_FOR_MESSAGE_FORMAT)
         kl_assert(self.deferred_appends >= 0)
         if self.deferred_appends > 0 and not may_block:
             return APPEND_DEFER
         out.error = self._check_header(batch, size, &info, origin)
         if out.error != 0:
+            self.note_failed(out.error, size)
             return APPEND_REFUSED
         now_ms = self.now_ms()
         outcome = self._check_records(batch, &info, may_block, now_ms, out)
         if outcome != APPEND_DONE:
+            if outcome == APPEND_REFUSED:
+                self.note_failed(out.error, size)
             return outcome
         if self.codec >= 0 and (info.attributes & CODEC_MASK) != self.codec:
             if not may_block:
@@ -260,11 +288,40 @@ cdef class LogCore:
                 self.lock_release()
         if outcome == APPEND_DONE or outcome == APPEND_DUPLICATE:
             out.log_start_offset = self.log_start_offset
-            if outcome == APPEND_DONE and self.listeners:
-                self.notify(info.size)
+            self.traffic.appends += 1
+            if outcome == APPEND_DONE:
+                self.traffic.records_in += info.record_count
+                self.traffic.bytes_in += info.size
+                if self.listeners:
+                    self.notify(info.size)
             if out.flush_due:
                 self.owner.flush_due(out.end_offset)
+        elif outcome == APPEND_REFUSED:
+            self.note_failed(out.error, size)
         return outcome
+
+    cdef int note_failed(self, int error, int64_t size) noexcept:
+        """Counts a batch that is refused."""
+        self.traffic.appends += 1
+        self.traffic.appends_failed += 1
+        self.traffic.bytes_refused += size
+        self.traffic.checksums_failed += error == CORRUPT_MESSAGE
+        return 0
+
+    def traffic_counts(self):
+        """As sum_traffic gives them, of this log."""
+        return sum_traffic((self,))
+
+    def gauges(self):
+        """(bytes, segments, first offset, end offset, bytes not flushed yet)"""
+        cdef Segment segment
+        cdef int64_t size = 0
+        cdef int64_t flushed = 0
+        cdef tuple segments = self.segments
+        for segment in segments:
+            size += segment.size
+            flushed += segment.flushed_size
+        return size, len(segments), self.log_start_offset, self.log_end_offset, size - flushed
 
     cpdef int64_t marker_count(self) noexcept:
         """To be asked before a transaction is admitted, and given to the append that follows as `admitted`: a marker

@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 from kafkalite._native.serve.access cimport AccessControl, AccessView
+from kafkalite._native.serve.counters cimport RequestCounters
 from kafkalite._native.serve.fetch cimport FetchServer
 from kafkalite._native.serve.produce cimport ProduceServer
 from kafkalite._native.serve.quota cimport ClientQuota, Meter, QuotaControl
@@ -39,6 +40,7 @@ cdef class WorkerIo:
     cdef Py_ssize_t muted_purge_at
     cdef list muted                         # heap of (deadline, number, Connection); some speak again meanwhile
     cdef object views                       # (principal, host) -> AccessView of the connections there are
+    cdef readonly RequestCounters counters  # None: nobody wants to know
     cdef public object classic              # the ClassicServer, where there is a kafka07 listener
     cdef public object faults               # what requests meet on their way, in a broker under test; else None
     cdef object dispatch                    # (connection, key, version, correlation id, client id, body) -> bytes
@@ -136,6 +138,8 @@ cdef class Connection:
     cdef int32_t delay(self, int16_t key, int16_t version, unsigned char* frame, Py_ssize_t size, double now) except -1
     cdef bint hold_back(self, unsigned char* frame, Py_ssize_t size, Meter meter, double now) except -1
     cdef int unmute(self) except -1
+    cdef int serve_counted(self, unsigned char* frame, Py_ssize_t size) except -1
+    cdef int serve_request(self, unsigned char* frame, Py_ssize_t size) except -1
     cdef int serve_produce(self, int16_t version, int32_t correlation_id, unsigned char* body,
                            Py_ssize_t size) except -1
     cdef int serve_fetch(self, int16_t version, int32_t correlation_id, unsigned char* body, Py_ssize_t size) except -1

@@ -36,6 +36,7 @@ from collections import deque
 
 from kafkalite._native.base.debug cimport kl_assert
 from kafkalite._native.serve.access cimport AccessControl, AccessView
+from kafkalite._native.serve.counters cimport RequestCounters, Timing, now_ns
 from kafkalite._native.serve.fetch cimport FETCH_FLEXIBLE_FROM, FETCH_READY, FetchPlan, FetchServer
 from kafkalite._native.serve.produce cimport (
     MALFORMED, PARKED, PRODUCE_FLEXIBLE_FROM, SERVED, PendingProduce, ProduceServer, acks_of,
@@ -63,19 +64,6 @@ cdef extern from "<sys/socket.h>" nogil:
 cdef extern from "<sched.h>" nogil:
     int sched_yield()
 
-cdef extern from "<time.h>" nogil:
-    ctypedef long time_t
-    cdef struct timespec:
-        time_t tv_sec
-        long tv_nsec
-    int clock_gettime(int clock, timespec* out)
-    int CLOCK_MONOTONIC
-
-cdef inline int64_t now_ns() noexcept nogil:
-    cdef timespec now
-    clock_gettime(CLOCK_MONOTONIC, &now)
-    return <int64_t>now.tv_sec * 1000000000 + now.tv_nsec
-
 cdef enum:
     LINGER_NS = 50000                   # how long a brisk client's next request is waited for without sleeping
     LINGER_TURNS_MAX = 16               # requests served in a row before the other connections are looked at
@@ -93,6 +81,16 @@ cdef enum:
     HANDSHAKE_STEPS_MAX = 8             # in a loop turn: the rest wait, and everybody else is served in between
 
 assert (EVENT_READ, EVENT_WRITE) == (selectors.EVENT_READ, selectors.EVENT_WRITE)
+
+
+cdef bytes client_id_of(const unsigned char* frame, Py_ssize_t size):
+    """Of a request's header; None for null, or where there is none."""
+    cdef Cursor c
+    cdef const unsigned char* text
+    cdef Py_ssize_t text_size
+    cursor_init(&c, frame + 8, size - 8)
+    text = read_string(&c, False, &text_size)
+    return None if c.status != OK or text_size < 0 else PyBytes_FromStringAndSize(<const char*>text, text_size)
 
 
 cdef NativeApi native_api(tuple row, int flexible_from) except *:
@@ -180,6 +178,12 @@ cdef class WorkerIo:
                     logger.exception("serving %r failed; its connection is closed", connection)
                     connection.close()
         return 0
+
+    def use_counters(self, RequestCounters counters not None):
+        """From now on requests are counted and timed."""
+        self.counters = counters
+        self.produce.counters = counters
+        self.fetch.counters = counters
 
     cdef AccessView view_of(self, object principal, str host):
         """The one view of a principal and host that the connections of this worker share."""
@@ -348,15 +352,19 @@ cdef class Connection:
         cdef size_t room = RECEIVE_CAPACITY if self.tls is None else RECEIVE_CAPACITY - TLS_HELD_MAX
         cdef int _turn
         cdef ssize_t n
-        cdef int64_t until
+        cdef int64_t now, until
         for _turn in range(LINGER_TURNS_MAX):
             if not self.brisk or self.closed or self.paused or self.queue or self.pending_size > 0:
                 return False
             with nogil:
-                until = now_ns() + LINGER_NS
+                now = now_ns()
+                until = now + LINGER_NS
                 while True:
                     n = recv(self.fd, target, room, MSG_DONTWAIT)
-                    if n != -1 or errno != EAGAIN or mailbox.waiting or now_ns() > until:
+                    if n != -1 or errno != EAGAIN or mailbox.waiting:
+                        break
+                    now = now_ns()
+                    if now > until:
                         break
                     sched_yield()       # the client may be waiting for this very core
             if n <= 0:
@@ -367,6 +375,8 @@ cdef class Connection:
                 return self.brisk
             self.last_active = io.now
             io.bytes_in += n
+            if io.counters is not None:
+                io.counters.clock_ns = now
             if self.tls is not None:
                 n = self.open_sealed(n, io.receive, RECEIVE_CAPACITY)
             self.serve_received(n)
@@ -402,6 +412,8 @@ cdef class Connection:
     cdef int on_readable(self) except -1:
         cdef WorkerIo io = self.io
         cdef Py_ssize_t capacity, n, held, total = 0
+        if io.counters is not None:
+            io.counters.clock_ns = 0
         while not self.closed and not self.paused and total < TURN_BYTES_MAX:
             held = self.pending_size
             if held > FRONT_SIZE_MAX or self.pending_capacity > RECEIVE_CAPACITY:
@@ -462,7 +474,9 @@ cdef class Connection:
             self.brisk = False
             self.answered_ns = 0
             return 0
-        now = now_ns()
+        now = 0 if self.io.counters is None else self.io.counters.clock_ns
+        if now == 0:
+            now = now_ns()
         self.brisk = now - self.answered_ns < 2 * LINGER_NS
         self.answered_ns = now
         return 0
@@ -526,6 +540,8 @@ cdef class Connection:
     cdef int admit(self) except -1:
         """The handshake is done: the listener says who the client is, or why nobody."""
         self.arrive()
+        if self.io.counters is not None:
+            self.io.counters.handshakes += 1
         try:
             self.principal = self.listener.tls.principal_of(self.tls.peer_subject)
         except ValueError as error:
@@ -543,6 +559,8 @@ cdef class Connection:
     cdef int fail(self, str problem) except -1:
         """Closes a connection that TLS gave up, a while later when it was about who the client is."""
         logger.warning("TLS with %s:%d failed: %s", self.client_host, self.client_port, problem)
+        if self.io.counters is not None:
+            self.io.counters.handshakes_failed += 1
         self.arrive()
         self.failed = True
         self.set_interest(0)
@@ -580,6 +598,34 @@ cdef class Connection:
         return 0
 
     cdef int serve(self, unsigned char* frame, Py_ssize_t size) except -1:
+        if self.io.quotas is not None and not self.bounded:
+            return self.serve_bounded(frame, size)
+        self.io.requests += 1
+        if self.io.counters is None:
+            return self.serve_request(frame, size)
+        return self.serve_counted(frame, size)
+
+    cdef int serve_counted(self, unsigned char* frame, Py_ssize_t size) except -1:
+        cdef RequestCounters counters = self.io.counters
+        cdef int16_t key = load_i16(frame)
+        cdef int16_t version = load_i16(frame + 2)
+        cdef Py_ssize_t start = self.io.out.size
+        cdef int64_t began = counters.begin()
+        cdef Timing timing
+        cdef bytes client_id = None
+        if counters.slow_ns > 0:
+            client_id = client_id_of(frame, size)
+        self.serve_request(frame, size)
+        timing = counters.served(key, version, size, began, self.io.out.size > start)
+        if timing is not None:
+            timing.client_id = client_id
+            (<Answer>counters.parked).timing = timing
+            counters.parked = None
+        elif counters.slow_ns > 0 and counters.clock_ns - began >= counters.slow_ns:
+            counters.on_slow(self, key, version, client_id, size, (counters.clock_ns - began) // 1000, 0, 0)
+        return 0
+
+    cdef int serve_request(self, unsigned char* frame, Py_ssize_t size) except -1:
         cdef Cursor c
         cdef int16_t key = load_i16(frame)
         cdef int16_t version = load_i16(frame + 2)
@@ -588,9 +634,6 @@ cdef class Connection:
         cdef Py_ssize_t client_id_size
         cdef const NativeApi* produce = &self.io.produce_api
         cdef const NativeApi* fetch = &self.io.fetch_api
-        if self.io.quotas is not None and not self.bounded:
-            return self.serve_bounded(frame, size)
-        self.io.requests += 1
         cursor_init(&c, frame + 8, size - 8)
         client_id = read_string(&c, False, &client_id_size)
         if c.status == OK and key == produce.key and produce.oldest <= version <= produce.newest:
@@ -804,6 +847,8 @@ cdef class Connection:
         answer.mailbox = self.io.mailbox
         self.queue.append(answer)
         self.in_flight += 1
+        if self.io.counters is not None:
+            self.io.counters.parked = answer
         return answer
 
     cdef int requeue_out(self, Py_ssize_t start) except -1:
@@ -847,6 +892,8 @@ cdef class Connection:
             elif error != EINTR:
                 self.close(None)
         out.size = 0
+        if self.io.counters is not None and self.io.counters.direct_count > 0:
+            self.io.counters.sent()
         return 0
 
     cdef int write_sealed(self) except -1:
@@ -866,6 +913,8 @@ cdef class Connection:
             elif self.tls.unsent_size > 0:
                 self.set_interest(self.interest | EVENT_WRITE)
         out.size = 0
+        if self.io.counters is not None and self.io.counters.direct_count > 0:
+            self.io.counters.sent()
         return 0
 
     cdef int keep_rest(self, Py_ssize_t sent) except -1:
@@ -891,6 +940,8 @@ cdef class Connection:
             self.paused = False
             self.set_interest(self.interest | EVENT_READ)
             if self.pending_size > 0:
+                if self.io.counters is not None:
+                    self.io.counters.clock_ns = 0
                 self.serve_pending()
             if self.io.out.size == 0 and not self.paused:
                 break
@@ -969,6 +1020,8 @@ cdef class Connection:
             self.queued_bytes -= PyBytes_GET_SIZE(answer.data)
         kl_assert(self.in_flight >= 0)
         kl_assert(self.queued_bytes >= 0)
+        if answer.timing is not None:
+            self.io.counters.finish(answer.timing, self)
         answer.drop()
         return 0
 

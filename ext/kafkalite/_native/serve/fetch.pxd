@@ -3,6 +3,7 @@
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
 from kafkalite._native.log.log_core cimport LogCore, LogSlice
 from kafkalite._native.serve.access cimport AccessView
+from kafkalite._native.serve.counters cimport RequestCounters
 from kafkalite._native.serve.fetch_session cimport FetchPart, FetchParts, FetchSessionCache
 from kafkalite._native.serve.quota cimport Meter
 from kafkalite._native.serve.topic_table cimport Topic, TopicRef, TopicTable
@@ -24,6 +25,7 @@ cdef class FetchServer:
     cdef FetchSessionCache sessions
     cdef readonly Mailbox mailbox
     cdef OutBuffer out
+    cdef RequestCounters counters       # None: nobody wants to know
     cdef int32_t partitions_max
     cdef int32_t response_size_max
     cdef Py_ssize_t copy_size_max
@@ -79,6 +81,7 @@ cdef class FetchPlan(FetchParts):
     cdef int examine_classic(self, FetchPart* part, int32_t i, LogCore log, int64_t upper, int64_t size_left) except -1
     cdef int encode(self, OutBuffer out, bint copy, list cuts) except -1
     cdef int encode_readable(self, OutBuffer out, bint copy, list cuts) except -1
+    cdef int count_parts(self, RequestCounters counters) except -1
     cdef int drop_unreadable(self) except -1
     cdef int drop_part(self, int32_t i) except -1
     cdef int listen(self) except -1

@@ -26,6 +26,7 @@ import logging
 from kafkalite._native.log.log_core cimport LogCore, LogSlice
 from kafkalite._native.log.segment cimport READ_DEFER, ReadResult
 from kafkalite._native.serve.access cimport ACCESS_READ, AccessView
+from kafkalite._native.serve.counters cimport KEY_OF_FETCH, RequestCounters
 from kafkalite._native.serve.fetch_session cimport (
     EPOCH_FINAL, EPOCH_INITIAL, SESSION_NONE, FetchPart, FetchParts, FetchSessionCache,
 )
@@ -498,6 +499,26 @@ cdef class FetchPlan(FetchParts):
                 out.size = start
                 self.drop_unreadable()
 
+    cdef int count_parts(self, RequestCounters counters) except -1:
+        """Counts what is answered, by log and by error."""
+        cdef int32_t i
+        cdef FetchPart* part
+        cdef LogCore log
+        if self.error != 0:
+            counters.note_error(KEY_OF_FETCH, self.error)
+        for i in range(self.part_count):
+            part = &self.parts[i]
+            if part.parts_of_topic == 0 or part.left_out:
+                continue
+            counters.note_error(KEY_OF_FETCH, part.error)
+            log = self.logs[i]
+            if log is not None:
+                log.traffic.fetches += 1
+                log.traffic.fetches_failed += part.error != 0
+                log.traffic.bytes_out += part.records_size
+                log.traffic.conversions += log.format.positional and part.records_size > 0
+        return 0
+
     cdef int drop_unreadable(self) except -1:
         """Turns the parts whose file failed into errors."""
         cdef int32_t i
@@ -533,6 +554,8 @@ cdef class FetchPlan(FetchParts):
         self.done = True
         if self.meter is not None:
             self.meter.take(out.size - start, self.now)
+        if self.server.counters is not None:
+            self.count_parts(self.server.counters)
         return 0
 
     cdef int fill(self, Answer answer) except -1:
@@ -556,6 +579,8 @@ cdef class FetchPlan(FetchParts):
         self.done = True
         if self.meter is not None:
             self.meter.take(answer.size, self.now)
+        if self.server.counters is not None:
+            self.count_parts(self.server.counters)
         return 0
 
     cdef int listen(self) except -1:

@@ -4,6 +4,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t
 from kafkalite._native.log.log_core cimport AppendResult, LogCore
 from kafkalite._native.serve.access cimport AccessView
 from kafkalite._native.serve.admission cimport Admission, Ask, WaitingPart, WaitingRequest
+from kafkalite._native.serve.counters cimport RequestCounters
 from kafkalite._native.serve.topic_table cimport Topic, TopicTable
 from kafkalite._native.serve.transfer cimport Answer, OutBuffer
 from kafkalite._native.wire.batch cimport RecordFaults
@@ -46,6 +47,7 @@ cdef class ProduceServer:
     cdef int32_t partitions_max
     cdef int64_t deferred_bytes_max
     cdef bint flush_on_acks_all
+    cdef RequestCounters counters   # None: nobody wants to know
     cdef object gate                # admits transactions; None: there are none
     cdef PendingProduce pending
     cdef dict faults                # index of a part of the latest request → its RecordFaults; None: no record is bad
@@ -86,5 +88,6 @@ cdef class PendingProduce(WaitingRequest):
     cdef int32_t correlation_id
     cdef int16_t acks
     cdef int32_t throttle_ms
+    cdef RequestCounters counters
     cdef readonly Answer answer
     cdef int start(self, Answer answer, object pool) except -1

@@ -24,6 +24,7 @@ from kafkalite._native.serve.admission cimport (
     ADMITS_FROM, AFTER_ANOTHER, ASKED, DONE, FLUSHING, QUEUED, Ask, Verdict, WaitingPart, WaitingRequest, admission_of,
     is_owed,
 )
+from kafkalite._native.serve.counters cimport KEY_OF_PRODUCE
 from kafkalite._native.serve.request_parts cimport add_part, put_topic, read_topic
 from kafkalite._native.serve.topic_table cimport Topic, TopicTable
 from kafkalite._native.serve.transfer cimport Answer, OutBuffer
@@ -225,8 +226,13 @@ cdef class ProduceServer:
             pending.correlation_id = correlation_id
             pending.acks = acks
             pending.throttle_ms = self.throttle_ms
+            pending.counters = self.counters
             self.park(pending)
             return PARKED
+        if self.counters is not None:
+            for i in range(self.part_count):
+                if self.parts[i].parts_of_topic > 0:
+                    self.counters.note_error(KEY_OF_PRODUCE, self.parts[i].error)
         if acks == 0:
             return MALFORMED if failed else NO_ANSWER
         self.encode(version, correlation_id)
@@ -516,6 +522,8 @@ cdef class PendingProduce(WaitingRequest):
         for pending in self.parts:
             topic_count += pending.part.first_of_topic
             failed = failed or pending.error != 0
+            if self.counters is not None and pending.part.parts_of_topic > 0:
+                self.counters.note_error(KEY_OF_PRODUCE, pending.error)
         if self.acks == 0:
             if failed:
                 self.answer.fail()

@@ -46,6 +46,8 @@ cdef class SaslConnection(Connection):
     def open(self, double lifetime_s):
         """The client has signed in, and is served for so long."""
         self.open_until = self.io.now + lifetime_s
+        if self.io.counters is not None:
+            self.io.counters.sign_ins += 1
         self.raw = False
         self.frame_size_min = HEADER_SIZE_MIN
         self.frame_size_max = self.io.request_size_max
@@ -86,6 +88,8 @@ cdef class SaslConnection(Connection):
             return
         logger.warning("%s:%d (%s) did not sign in: %s", self.client_host, self.client_port,
                        self.software_name or "unknown client", problem)
+        if self.io.counters is not None:
+            self.io.counters.sign_ins_failed += 1
         self.arrive()
         self.failed = True
         self.paused = True

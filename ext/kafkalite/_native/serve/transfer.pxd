@@ -3,6 +3,7 @@
 from libc.stdint cimport int16_t, int32_t, int64_t
 
 from kafkalite._native.log.log_core cimport LogSlice
+from kafkalite._native.serve.counters cimport Timing
 from kafkalite._native.tls.tls_session cimport TlsSession
 
 
@@ -51,6 +52,7 @@ cdef class Answer:
     cdef int64_t slice_sent      # progress: bytes of the current slice sent
     cdef int64_t size            # bytes this answer puts on the wire
     cdef bint counted            # `data` is part of its connection's queued_bytes
+    cdef Timing timing           # None where requests are not timed
 
     cdef int announce(self) except -1
     cdef int fill(self, bytes data, list slices, list cuts) except -1

@@ -259,6 +259,8 @@ cdef class Answer:
             for piece in slices:
                 self.size += piece.size
         self.ready = True
+        if self.timing is not None:
+            self.timing.note_ready()
         return 0
 
     def complete(self, bytes data not None):
@@ -272,6 +274,8 @@ cdef class Answer:
         """Ends a request that has no response (acks=0)."""
         self.silent = True
         self.ready = True
+        if self.timing is not None:
+            self.timing.note_ready()
         self.announce()
 
     def fail(self):

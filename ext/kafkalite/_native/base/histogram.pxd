@@ -1,0 +1,33 @@
+"""How often something took how long, or was how large: 24 powers of two, without a Python object per value."""
+
+from libc.stdint cimport int64_t, uint64_t
+
+cdef enum:
+    BUCKET_COUNT = 24
+
+# Bucket i counts the values below 2**i that are in no bucket before it; the last one takes whatever is larger.
+cdef struct Buckets:
+    int64_t sum
+    int64_t counts[BUCKET_COUNT]
+
+cdef extern from *:
+    """
+    static inline int kl_bit_length(unsigned long long value) {
+        return value == 0 ? 0 : 64 - __builtin_clzll(value);
+    }
+    """
+    int kl_bit_length(unsigned long long value) nogil
+
+cdef inline void add_to(Buckets* buckets, int64_t value) noexcept nogil:
+    """Counts a value; one below zero, which only a clock that jumps gives, as zero."""
+    cdef int i
+    if value < 0:
+        value = 0
+    i = kl_bit_length(<uint64_t>value)
+    buckets.sum += value
+    buckets.counts[min(i, <int>BUCKET_COUNT - 1)] += 1
+
+cdef tuple numbers_of(const Buckets* buckets)
+
+cdef class Histogram:
+    cdef Buckets buckets

@@ -1,0 +1,27 @@
+"""Histograms of powers of two, for native code (`Buckets`) and for Python (`Histogram`).
+
+Thread rule: a value is added with the GIL held, or by the one thread that owns the buckets; whoever reads sees each
+number whole, and may see a sum that is a value ahead of the counts.
+"""
+
+cimport cython
+
+BUCKETS = BUCKET_COUNT
+
+
+cdef tuple numbers_of(const Buckets* buckets):
+    """(sum, counts)."""
+    return buckets.sum, tuple([buckets.counts[i] for i in range(BUCKET_COUNT)])
+
+
+@cython.final
+cdef class Histogram:
+    """Of durations: bucket i counts those below 2**i µs that are in none before it, the last one all others."""
+
+    def add(self, double seconds):
+        """Counts one."""
+        add_to(&self.buckets, <int64_t>(seconds * 1e6))
+
+    def numbers(self):
+        """(sum in µs, counts of the buckets), since it was made."""
+        return numbers_of(&self.buckets)

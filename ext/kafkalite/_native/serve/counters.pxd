@@ -1,0 +1,59 @@
+"""What a worker counts of the requests it serves, where somebody wants to know."""
+
+from libc.stdint cimport int16_t, int32_t, int64_t
+
+from kafkalite._native.base.histogram cimport Buckets
+
+cdef enum:
+    API_COUNT = 96                      # keys from 0; what is beyond is counted at the last
+    VERSION_COUNT = 24                  # the same
+    ERROR_COUNT = 160                   # codes from -1
+    KEY_OF_PRODUCE = 0
+    KEY_OF_FETCH = 1
+    KEY_OF_JOIN_GROUP = 11
+    KEY_OF_SYNC_GROUP = 14
+    DIRECT_MAX = 64                     # answers of one send whose way out is timed; that of others counts as nothing
+
+cdef struct ApiCounters:
+    int64_t by_version[VERSION_COUNT]
+    int64_t errors[ERROR_COUNT]         # of partitions, of the APIs that are served in C
+    Buckets size                        # bytes of requests
+    Buckets local                       # µs until the worker was done with it
+    Buckets remote                      # µs from there until there was an answer: of those that were parked
+    Buckets sending                     # µs from there until the socket had it
+    Buckets total                       # µs
+
+cdef struct Direct:
+    int32_t api
+    int64_t began_ns
+    int64_t served_ns
+
+cdef class Timing:
+    """One request whose answer is parked."""
+    cdef int16_t key
+    cdef int16_t version
+    cdef int64_t began_ns
+    cdef int64_t served_ns              # when its worker was done with it
+    cdef int64_t ready_ns               # when there was an answer; 0: at once
+    cdef Py_ssize_t size                # of the request
+    cdef bytes client_id                # None where slow requests are not told
+    cdef int note_ready(self) except -1
+
+cdef class RequestCounters:
+    cdef ApiCounters* apis
+    cdef object parked                  # the Answer of the request that is being served, once it has one; else None
+    cdef int64_t clock_ns               # the last look at the clock, where nothing has waited since; else 0
+    cdef Direct direct[DIRECT_MAX]      # answers in the out buffer
+    cdef int32_t direct_count
+    cdef readonly int64_t slow_ns       # requests that take longer are told; 0: none
+    cdef object on_slow
+    cdef public int64_t handshakes, handshakes_failed, sign_ins, sign_ins_failed
+
+    cdef int64_t begin(self) noexcept
+    cdef Timing served(self, int16_t key, int16_t version, Py_ssize_t size, int64_t began_ns, bint direct)
+    cdef int tell_slow(self, Timing timing, object connection, int64_t now) except -1
+    cdef int sent(self) except -1
+    cdef int finish(self, Timing timing, object connection) except -1
+    cdef int note_error(self, int16_t key, int code) noexcept
+
+cdef int64_t now_ns() noexcept nogil

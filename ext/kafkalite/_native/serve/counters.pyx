@@ -1,0 +1,152 @@
+"""Counts and times of a worker's requests: by API and version, in C structs, read at a scrape.
+
+    began ─▶ served by the worker ─┬─ answered at once ─────────────────────▶ sent: the end of the send that took it
+                                   └─ parked (a Timing goes with it) ─▶ ready ─▶ sent: its last byte is in the socket
+              local                         remote                       sending
+
+A worker has a RequestCounters only where metrics are served or slow requests are told; without it nothing is counted
+and no clock is read. With it a request costs two looks at the clock, at most: where the worker has just looked (it
+lingers for brisk clients), that look counts as the beginning.
+
+Thread rule: one worker writes, but for `Timing.note_ready` and `note_error`, which any thread calls with the GIL; any
+thread reads, with the GIL, and sees each number whole.
+"""
+
+cimport cython
+from libc.stdint cimport int16_t, int32_t, int64_t
+from libc.stdlib cimport calloc, free
+
+from kafkalite._native.base.histogram cimport add_to, numbers_of
+
+cdef extern from "<time.h>" nogil:
+    ctypedef long time_t
+    cdef struct timespec:
+        time_t tv_sec
+        long tv_nsec
+    int clock_gettime(int clock, timespec* out)
+    int CLOCK_MONOTONIC
+
+cdef int64_t now_ns() noexcept nogil:
+    cdef timespec now
+    clock_gettime(CLOCK_MONOTONIC, &now)
+    return <int64_t>now.tv_sec * 1000000000 + now.tv_nsec
+
+
+cdef inline int32_t place(int value, int count) noexcept nogil:
+    return value if 0 <= value < count else count - 1
+
+
+@cython.final
+cdef class Timing:
+    """See the declaration."""
+
+    cdef int note_ready(self) except -1:
+        self.ready_ns = now_ns()
+        return 0
+
+
+@cython.final
+cdef class RequestCounters:
+    """What one worker counts. `on_slow`: told of requests that took longer than `slow_ms`, which is 0 for none, as
+    (connection, key, version, client id, request bytes, µs in all, µs waiting, µs sending)."""
+
+    def __cinit__(self, *, int64_t slow_ms=0, on_slow=None):
+        self.apis = <ApiCounters*>calloc(API_COUNT, sizeof(ApiCounters))
+        if self.apis == NULL:
+            raise MemoryError
+        self.slow_ns = slow_ms * 1000000
+        self.on_slow = on_slow
+
+    def __dealloc__(self):
+        free(self.apis)
+
+    cdef int64_t begin(self) noexcept:
+        """When the request that comes now was received, or the one before it was done with."""
+        self.parked = None
+        return self.clock_ns if self.clock_ns != 0 else now_ns()
+
+    cdef Timing served(self, int16_t key, int16_t version, Py_ssize_t size, int64_t began_ns, bint direct):
+        """The worker is done with a request. Its answer is in the out buffer (`direct`), or it has none, or it is
+        parked: then the Timing to go with it."""
+        cdef int32_t i = place(key, API_COUNT)
+        cdef ApiCounters* api = &self.apis[i]
+        cdef int64_t now = now_ns()
+        cdef Timing timing
+        self.clock_ns = now
+        api.by_version[place(version, VERSION_COUNT)] += 1
+        add_to(&api.size, size)
+        add_to(&api.local, (now - began_ns) // 1000)
+        if self.parked is None:
+            if direct and self.direct_count < DIRECT_MAX:
+                self.direct[self.direct_count] = Direct(i, began_ns, now)
+                self.direct_count += 1
+            else:
+                add_to(&api.total, (now - began_ns) // 1000)
+            return None
+        timing = Timing.__new__(Timing)
+        timing.key, timing.version = key, version
+        timing.began_ns, timing.served_ns = began_ns, now
+        timing.size = size
+        return timing
+
+    cdef int sent(self) except -1:
+        """The out buffer is with the socket, or what it did not take is kept for later."""
+        cdef int64_t now = now_ns()
+        cdef int32_t i
+        cdef ApiCounters* api
+        self.clock_ns = now
+        for i in range(self.direct_count):
+            api = &self.apis[self.direct[i].api]
+            add_to(&api.sending, (now - self.direct[i].served_ns) // 1000)
+            add_to(&api.total, (now - self.direct[i].began_ns) // 1000)
+        self.direct_count = 0
+        return 0
+
+    cdef int finish(self, Timing timing, object connection) except -1:
+        """The last byte of an answer that was parked has gone."""
+        cdef ApiCounters* api = &self.apis[place(timing.key, API_COUNT)]
+        cdef int64_t now = now_ns()
+        cdef int64_t ready = max(timing.ready_ns, timing.served_ns)
+        add_to(&api.remote, (ready - timing.served_ns) // 1000)
+        add_to(&api.sending, (now - ready) // 1000)
+        add_to(&api.total, (now - timing.began_ns) // 1000)
+        return self.tell_slow(timing, connection, now)
+
+    cdef int tell_slow(self, Timing timing, object connection, int64_t now) except -1:
+        """Tells of a request, if it was slow. Of a fetch or a join the wait, which the client asks for, is no slowness.
+        """
+        cdef int64_t ready = max(timing.ready_ns, timing.served_ns)
+        cdef int64_t waited = ready - timing.served_ns
+        cdef int64_t counted = now - timing.began_ns
+        if self.slow_ns == 0:
+            return 0
+        if timing.key == KEY_OF_FETCH or timing.key == KEY_OF_JOIN_GROUP or timing.key == KEY_OF_SYNC_GROUP:
+            counted -= waited
+        if counted >= self.slow_ns:
+            self.on_slow(connection, timing.key, timing.version, timing.client_id, timing.size,
+                         (now - timing.began_ns) // 1000, waited // 1000, (now - ready) // 1000)
+        return 0
+
+    cdef int note_error(self, int16_t key, int code) noexcept:
+        """An answer says this of a partition, 0 for good."""
+        self.apis[place(key, API_COUNT)].errors[place(code + 1, ERROR_COUNT)] += 1
+        return 0
+
+    def use_slow_ms(self, int64_t slow_ms):
+        """From now on requests that take longer are told; 0: none."""
+        self.slow_ns = slow_ms * 1000000
+
+    def numbers(self):
+        """Key → (counts by version, code → count, then of size, local, remote, sending and total what
+        Histogram.numbers gives), of the APIs that were asked for."""
+        cdef int32_t i, j
+        cdef ApiCounters* api
+        cdef dict found = {}
+        for i in range(API_COUNT):
+            api = &self.apis[i]
+            versions = {j: api.by_version[j] for j in range(VERSION_COUNT) if api.by_version[j] > 0}
+            errors = {j - 1: api.errors[j] for j in range(ERROR_COUNT) if api.errors[j] > 0}
+            if versions or errors:
+                found[i] = (versions, errors, numbers_of(&api.size), numbers_of(&api.local), numbers_of(&api.remote),
+                            numbers_of(&api.sending), numbers_of(&api.total))
+        return found

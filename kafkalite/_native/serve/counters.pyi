@@ -1,0 +1,24 @@
+from collections.abc import Callable
+from typing import TypeAlias, final
+
+from kafkalite._native.serve.connection import Connection
+
+Numbers: TypeAlias = tuple[int, tuple[int, ...]]
+"""As Histogram.numbers gives them."""
+ApiNumbers: TypeAlias = tuple[dict[int, int], dict[int, int], Numbers, Numbers, Numbers, Numbers, Numbers]
+OnSlow: TypeAlias = Callable[[Connection, int, int, bytes | None, int, int, int, int], object]
+
+@final
+class Timing: ...
+
+@final
+class RequestCounters:
+    handshakes: int
+    handshakes_failed: int
+    sign_ins: int
+    sign_ins_failed: int
+    def __init__(self, *, slow_ms: int = 0, on_slow: OnSlow | None = None) -> None: ...
+    @property
+    def slow_ns(self) -> int: ...
+    def use_slow_ms(self, slow_ms: int) -> None: ...
+    def numbers(self) -> dict[int, ApiNumbers]: ...

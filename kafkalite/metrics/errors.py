@@ -1,0 +1,71 @@
+"""Error codes in the answers that Python gives, counted where they are encoded."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.handlers import table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+DEPTH_MAX: Final = 3
+"""Lists in lists, to where answers are searched for error codes: topics, their partitions."""
+
+
+class ErrorCounts:
+    """Errors in the answers of the APIs that Python serves. Any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: Counter[tuple[int, int]] = Counter()
+        self._rows = {row.key: CountedRow(row, self.note) for row in table.ROWS}
+
+    def find(self, key: int) -> table.Row | None:
+        """As table.find: a row whose answers are counted."""
+        return self._rows.get(key)
+
+    def note(self, key: int, response: object) -> None:
+        """Counts the error codes of an answer, 0 for good ones."""
+        codes = list(error_codes(response))
+        with self._lock:
+            self._counts.update((key, code) for code in codes)
+
+    def numbers(self) -> dict[tuple[int, int], int]:
+        """(key, code) → count."""
+        with self._lock:
+            return dict(self._counts)
+
+
+class CountedRow(table.Row):
+    """A row that looks at the answers it encodes."""
+
+    __slots__ = ("_note",)
+
+    def __init__(self, row: table.Row, note: Callable[[int, object], None]) -> None:
+        super().__init__(row.key, row.oldest, row.newest, row.handler, row.blocks, advertised=row.advertised)
+        self._note = note
+
+    def encode(self, version: int, correlation_id: int, response: object) -> bytes:
+        self._note(self.key, response)
+        return super().encode(version, correlation_id, response)
+
+
+def error_codes(message: Any, depth: int = 0) -> Iterator[int]:
+    """Every `error_code` of a message and of the structs in its lists; 0 where it has none at all."""
+    found = False
+    code = getattr(message, "error_code", None)
+    if code is not None:
+        found = True
+        yield code
+    if depth < DEPTH_MAX:
+        for name, kind, *_ in message.FIELDS:
+            if kind.startswith("[]") and kind[2:3].isupper():
+                for item in getattr(message, name) or ():
+                    for inner in error_codes(item, depth + 1):
+                        found = True
+                        yield inner
+    if not found and depth == 0:
+        yield 0

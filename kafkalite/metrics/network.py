@@ -1,0 +1,140 @@
+"""Connections, sign-ins, network workers, the I/O pool, parked answers."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.families import Family, labels, most
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kafkalite._native.serve.connection import Connection
+    from kafkalite.metrics.parts import Parts
+
+UNKNOWN: Final = "unknown"
+"""Kafka's word for clients that have not said what they are."""
+
+
+class Network:
+    """A source."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def __call__(self) -> Iterator[Family]:
+        parts = self._parts
+        by_worker = [(worker.number, worker.connections()) for worker in parts.workers]
+        prefix = "kafka_server_socket_server_metrics"
+        counts = Counter(
+            (connection.listener.name, number) for number, connections in by_worker for connection in connections
+        )
+        places = [(bound.name, worker.number) for bound in parts.listeners for worker in parts.workers]
+        yield Family(
+            f"{prefix}_connection_count",
+            "gauge",
+            "Open connections.",
+            [(labels(listener=name, networkprocessor=number), counts[name, number]) for name, number in places],
+        )
+        yield Family(
+            f"{prefix}_connection_creation",
+            "counter",
+            "Connections accepted.",
+            [(labels(networkprocessor=worker.number), worker.adopted_count) for worker in parts.workers],
+        )
+        yield Family(
+            f"{prefix}_connections_software",
+            "gauge",
+            "Open connections by client software.",
+            [(text, count) for text, count in _software(by_worker)],
+        )
+        yield from self._sign_ins(prefix)
+        yield from self._threads()
+
+    def _sign_ins(self, prefix: str) -> Iterator[Family]:
+        counters = self._parts.counters
+        for name, good, bad in (
+            ("authentication", sum(one.sign_ins for one in counters), sum(one.sign_ins_failed for one in counters)),
+            ("tls_handshakes", sum(one.handshakes for one in counters), sum(one.handshakes_failed for one in counters)),
+        ):
+            what = "Clients that signed in by SASL" if name == "authentication" else "TLS handshakes"
+            yield Family(f"{prefix}_successful_{name}", "counter", f"{what}.", [("", good)])
+            yield Family(f"{prefix}_failed_{name}", "counter", f"{what}, in vain.", [("", bad)])
+        yield Family(
+            "kafkalite_insecure_listeners",
+            "gauge",
+            "Listeners without TLS that other machines reach.",
+            [("", sum(bound.is_open for bound in self._parts.listeners))],
+        )
+
+    def _threads(self) -> Iterator[Family]:
+        parts = self._parts
+        now = time.monotonic()
+        turns = [(worker.number, worker.turns) for worker in parts.workers if worker.turns is not None]
+        idle = [one.idle_share for _, one in turns]
+        yield Family(
+            "kafka_network_socketserver_networkprocessoravgidle_percent",
+            "gauge",
+            "Share of time that network workers sleep, since the start.",
+            [("", sum(idle) / len(idle) if idle else 1.0)],
+        )
+        yield Family(
+            "kafkalite_worker_turn_seconds_ago",
+            "gauge",
+            "Seconds since a network worker's loop turned.",
+            [(labels(networkprocessor=worker.number), max(0.0, now - worker.io.now)) for worker in parts.workers],
+        )
+        yield Family(
+            "kafkalite_worker_longest_turn_seconds",
+            "gauge",
+            "Longest turn of a network worker's loop since the start.",
+            [(labels(networkprocessor=number), one.longest_turn_s) for number, one in turns],
+        )
+        yield Family(
+            "kafkalite_worker_requests",
+            "counter",
+            "Requests that a network worker has received.",
+            [(labels(networkprocessor=worker.number), worker.io.requests) for worker in parts.workers],
+        )
+        if parts.pool is not None:
+            busy, size = parts.pool.busy, parts.pool.size
+            yield Family(
+                "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent",
+                "gauge",
+                "Share of the I/O pool's threads that are idle now.",
+                [("", 1.0 - busy / size)],
+            )
+            yield Family(
+                "kafkalite_pool_queued_jobs", "gauge", "Jobs that wait for the I/O pool.", [("", parts.pool.queued)]
+            )
+        if parts.sessions is not None:
+            cache = "kafka_server_fetchsessioncache"
+            yield Family(
+                f"{cache}_numincrementalfetchsessions", "gauge", "Fetch sessions.", [("", len(parts.sessions))]
+            )
+            yield Family(
+                f"{cache}_numincrementalfetchpartitionscached",
+                "gauge",
+                "Partitions in fetch sessions.",
+                [("", parts.sessions.partition_count)],
+            )
+            yield Family(
+                f"{cache}_incrementalfetchsessionevictions",
+                "counter",
+                "Fetch sessions evicted.",
+                [("", parts.sessions.evicted_count)],
+            )
+
+
+def _software(by_worker: list[tuple[int, list[Connection]]]) -> Iterator[tuple[str, float]]:
+    """Connections by name and version of the software, the most frequent ones: clients say what they like."""
+    counts: Counter[tuple[str, str]] = Counter(
+        (connection.software_name or UNKNOWN, connection.software_version or UNKNOWN)
+        for _, connections in by_worker
+        for connection in connections
+    )
+    rows = {labels(clientSoftwareName=name, clientSoftwareVersion=version): (name, version) for name, version in counts}
+    for text, count in most((text, counts[key]) for text, key in rows.items()):
+        yield (text if text in rows else labels(clientSoftwareName=text, clientSoftwareVersion=text)), count

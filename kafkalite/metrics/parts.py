@@ -1,0 +1,52 @@
+"""What of a broker the sources look at. The broker fills it in while it starts; what is None is not there yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kafkalite._native.serve.counters import RequestCounters
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kafkalite._native.serve.fetch_session import FetchSessionCache
+    from kafkalite.clock import Clock
+    from kafkalite.coordinator.groups import GroupCoordinator
+    from kafkalite.coordinator.transactions import TransactionCoordinator
+    from kafkalite.families import Source
+    from kafkalite.log.manager import LogManager
+    from kafkalite.metrics.errors import ErrorCounts
+    from kafkalite.net.listener import BoundListener
+    from kafkalite.net.worker import Worker
+    from kafkalite.pool import IoPool
+    from kafkalite.settings.broker import BrokerConfig
+
+
+@dataclass(slots=True, kw_only=True)
+class Parts:
+    """Written by the broker's thread, read by those of the HTTP server."""
+
+    config: BrokerConfig
+    clock: Clock
+    errors: ErrorCounts
+    logs: LogManager | None = None
+    pool: IoPool | None = None
+    groups: GroupCoordinator | None = None
+    transactions: TransactionCoordinator | None = None
+    sessions: FetchSessionCache | None = None
+    listeners: Sequence[BoundListener] = ()
+    workers: Sequence[Worker] = ()
+    counters: list[RequestCounters] = field(default_factory=list)
+    """One of each worker."""
+    sources: Sequence[Source] = ()
+    """Of parts that the metrics know nothing of."""
+    accepting: bool = False
+    """Whether clients can connect."""
+    stopping: bool = False
+
+    def new_counters(self) -> RequestCounters:
+        """Of one more worker."""
+        counters = RequestCounters()
+        self.counters.append(counters)
+        return counters

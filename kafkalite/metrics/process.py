@@ -1,0 +1,54 @@
+"""What the system knows of this process, by the names that Prometheus's own clients use."""
+
+from __future__ import annotations
+
+import os
+import resource
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kafkalite import __version__
+from kafkalite.families import Family, labels
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kafkalite.metrics.parts import Parts
+
+PROC: Final = Path("/proc/self")
+_STARTED_AT: Final = 19
+"""Place of the start, in ticks after the system's, behind the name in /proc/self/stat."""
+
+
+class Process:
+    """A source."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        ticks = os.sysconf("SC_CLK_TCK")
+        boot = next(line for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime "))
+        fields = (PROC / "stat").read_text().rpartition(")")[2].split()
+        self._started = int(boot.split()[1]) + int(fields[_STARTED_AT]) / ticks
+
+    def __call__(self) -> Iterator[Family]:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        pages = int((PROC / "statm").read_text().split()[1])
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        seconds = used.ru_utime + used.ru_stime
+        yield Family("process_cpu_seconds", "counter", "Processor time used.", [("", seconds)])
+        for name, value, text in (
+            ("resident_memory_bytes", pages * resource.getpagesize(), "Memory in use."),
+            ("open_fds", len(os.listdir(PROC / "fd")), "Open descriptors."),
+            ("max_fds", soft if soft >= 0 else float("inf"), "Descriptors that may be open."),
+            ("start_time_seconds", self._started, "When the process began, since 1970."),
+        ):
+            yield Family(f"process_{name}", "gauge", text, [("", value)])
+        logs = self._parts.logs
+        if logs is not None:
+            node = self._parts.config.node_id
+            yield Family(
+                "kafka_broker_info",
+                "gauge",
+                "1, and what the broker is.",
+                [(labels(id=node, cluster=logs.cluster_id, version=__version__), 1)],
+            )

@@ -1,0 +1,148 @@
+"""Topics and partitions: traffic, offsets, sizes, and what a dashboard asks of replicas, of which each has one."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from kafkalite._native.log.log_core import sum_traffic
+from kafkalite.families import Family, labels
+from kafkalite.metrics.text import breathe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from kafkalite._native.log.log_core import TrafficCounts
+    from kafkalite._native.serve.topic_table import Topic
+    from kafkalite.log.manager import LogManager
+    from kafkalite.log.partition_log import PartitionLog
+    from kafkalite.metrics.parts import Parts
+
+TRAFFIC: Final = (
+    ("totalproducerequests", 0, "Batches that were given to logs."),
+    ("failedproducerequests", 1, "Batches that logs refused."),
+    ("invalidmessagecrcrecords", 2, "Batches that were refused since their checksum is wrong."),
+    ("messagesin", 3, "Records appended."),
+    ("bytesin", 4, "Bytes appended."),
+    ("bytesrejected", 5, "Bytes of batches that were refused."),
+    ("totalfetchrequests", 6, "Partitions that were answered to fetches."),
+    ("failedfetchrequests", 7, "Partitions that were answered to fetches with an error."),
+    ("fetchmessageconversions", 8, "Fetched partitions whose records were made from another format."),
+    ("bytesout", 9, "Bytes of records sent."),
+)
+"""Name behind `kafka_server_brokertopicmetrics_`, place in what sum_traffic gives, help."""
+LOOKED_AT_ONCE: Final = 500
+"""Partitions between two breaths."""
+
+
+class Topics:
+    """A source."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._labels: dict[tuple[str, int], list[str]] = {}
+
+    def __call__(self) -> Iterator[Family]:
+        logs = self._parts.logs
+        if logs is None:
+            return
+        topics, gone = logs.traffic()
+        yield from self._traffic(topics, gone)
+        yield from self._counts(logs, topics)
+        yield Family(
+            "kafka_topic_partitions",
+            "gauge",
+            "Partitions of a topic.",
+            [(labels(topic=topic.name), len(topic.partitions)) for topic in topics],
+        )
+        if sum(len(topic.partitions) for topic in topics) <= self._parts.config.metrics_partitions_max:
+            yield from self._partitions(topics)
+
+    def _traffic(self, topics: Sequence[Topic], gone: TrafficCounts) -> Iterator[Family]:
+        counts = [sum_traffic([log.core for log in topic.partitions]) for topic in topics]
+        totals = [sum(column) for column in zip(gone, *counts, strict=True)]
+        names = [labels(topic=topic.name) for topic in topics]
+        for name, at, text in TRAFFIC:
+            rows = [("", totals[at]), *((rest, one[at]) for rest, one in zip(names, counts, strict=True))]
+            yield Family(f"kafka_server_brokertopicmetrics_{name}", "counter", text, rows)
+
+    def _counts(self, logs: LogManager, topics: Sequence[Topic]) -> Iterator[Family]:
+        partitions = sum(len(topic.partitions) for topic in topics)
+        offline = sum(not log.deleted for log in logs.offline_logs)
+        for name, value, text in (
+            (
+                "server_replicamanager_leadercount",
+                partitions - offline,
+                "Partitions that are led: all that are online.",
+            ),
+            ("server_replicamanager_partitioncount", partitions, "Partitions."),
+            ("server_replicamanager_offlinereplicacount", offline, "Partitions whose storage failed."),
+            ("server_replicamanager_underreplicatedpartitions", 0, "0: one node holds the only replica of each."),
+            ("server_replicamanager_underminisrpartitioncount", 0, "0, as above."),
+            ("controller_kafkacontroller_activecontrollercount", 1, "1: the only node is the controller."),
+            ("controller_kafkacontroller_activebrokercount", 1, "1."),
+            ("controller_kafkacontroller_offlinepartitionscount", offline, "Partitions whose storage failed."),
+            ("controller_kafkacontroller_globaltopiccount", len(topics), "Topics."),
+            ("controller_kafkacontroller_globalpartitioncount", partitions, "Partitions."),
+            ("brokers", 1, "Brokers in the cluster."),
+        ):
+            yield Family(f"kafka_{name}", "gauge", text, [("", value)])
+        yield Family(
+            "kafka_controller_controllerstats_uncleanleaderelections",
+            "counter",
+            "0: there is no other replica to elect.",
+            [("", 0)],
+        )
+
+    def _partitions(self, topics: Sequence[Topic]) -> Iterator[Family]:
+        names = [rest for topic in topics for rest in self._labels_of(topic)]
+        found: list[PartitionLog] = [log for topic in topics for log in topic.partitions]
+        looks = []
+        rest = iter(found)
+        while some := list(islice(rest, LOOKED_AT_ONCE)):
+            looks += [log.core.gauges() for log in some]
+            breathe()
+        online = [int(not log.offline) for log in found]
+        columns: Mapping[str, Sequence[int]] = (
+            dict(zip(GAUGES, zip(*looks, strict=True), strict=True)) if looks else dict.fromkeys(GAUGES, ())
+        )
+        for name, column, text in (
+            ("log_log_size", columns["size"], "Bytes on the disk."),
+            ("log_log_numlogsegments", columns["segments"], "Files of records."),
+            ("log_log_logstartoffset", columns["start"], "First offset."),
+            ("log_log_logendoffset", columns["end"], "Offset of the next record."),
+            ("topic_partition_oldest_offset", columns["start"], "First offset."),
+            ("topic_partition_current_offset", columns["end"], "Offset of the next record."),
+            ("topic_partition_leader", [self._parts.config.node_id] * len(names), "Id of the leader."),
+            ("topic_partition_leader_is_preferred", [1] * len(names), "1: there is no other."),
+            ("topic_partition_replicas", [1] * len(names), "Replicas."),
+            ("topic_partition_in_sync_replica", online, "Replicas in sync."),
+            ("topic_partition_under_replicated_partition", [1 - one for one in online], "Whether the one is offline."),
+            ("cluster_partition_replicascount", [1] * len(names), "Replicas."),
+            ("cluster_partition_insyncreplicascount", online, "Replicas in sync."),
+            ("cluster_partition_underreplicated", [1 - one for one in online], "Whether the one is offline."),
+            ("cluster_partition_atminisr", [1] * len(names), "1: one replica is what there is."),
+            ("cluster_partition_underminisr", [1 - one for one in online], "Whether the one is offline."),
+        ):
+            yield Family(f"kafka_{name}", "gauge", text, zip(names, column, strict=True))
+        yield Family(
+            "kafkalite_log_unflushed_bytes",
+            "gauge",
+            "Bytes appended and not synced yet.",
+            [("", sum(columns["unflushed"]))],
+        )
+
+    def _labels_of(self, topic: Topic) -> list[str]:
+        """Of its partitions; kept, since they are most of the text and never change."""
+        key = (topic.name, len(topic.partitions))
+        found = self._labels.get(key)
+        if found is None:
+            if len(self._labels) > 2 * len(self._parts.logs.topics if self._parts.logs else ()):
+                self._labels.clear()  # what is left of topics that are gone
+            found = [labels(topic=topic.name, partition=at) for at in range(len(topic.partitions))]
+            self._labels[key] = found
+        return found
+
+
+GAUGES: Final = ("size", "segments", "start", "end", "unflushed")
+"""What LogCore.gauges gives."""

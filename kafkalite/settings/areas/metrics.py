@@ -1,0 +1,41 @@
+"""Rows of the broker's settings table about what it tells of itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kafkalite.settings.rows import INT, LIST, STRING, setting
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)
+class MetricRows:
+    """Metrics and health."""
+
+    __slots__ = ()
+
+    metrics_listeners: tuple[str, ...] = setting(
+        LIST,
+        (),
+        "Where `/metrics`, `/health/live` and `/health/ready` are served, `http://HOST:PORT` or `https://HOST:PORT`,"
+        " port 9644 unless one is given. Needs waitress (`pip install 'kafkalite[metrics]'`). Unset: nowhere.",
+    )
+    metrics_users: str = setting(
+        STRING,
+        "",
+        "A file of those who may ask, by token, certificate or password (`kafkalite web add-user`). An address that"
+        " other machines reach needs it. Unset: everybody on this machine.",
+    )
+    metrics_tls_config: str = setting(
+        STRING,
+        "",
+        "A file with the certificate of `https` addresses, by Kafka's settings (`ssl.keystore.location`, …).",
+    )
+    metrics_allowed_hosts: tuple[str, ...] = setting(
+        LIST, (), "Names by which an address without `metrics.users` may be asked, beside this machine's; `*` is any."
+    )
+    metrics_partitions_max: int = setting(
+        INT,
+        10_000,
+        "With more partitions than that, `/metrics` tells of topics as wholes only.",
+        low=0,
+    )
