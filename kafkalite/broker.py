@@ -337,13 +337,18 @@ class Broker:
 
     def _start_metrics(self) -> None:
         """Serves metrics and health from now on, where that is asked for; else nothing is imported."""
-        if not self.config.metrics_listeners:
+        if not self.config.metrics_listeners and not self.config.request_slow_log_ms:
             return
         from kafkalite.metrics.errors import ErrorCounts
         from kafkalite.metrics.parts import Parts
+        from kafkalite.metrics.slow import SlowLog
+
+        slow = SlowLog() if self.config.request_slow_log_ms else None
+        self._told = Parts(config=self.config, clock=self.clock, errors=ErrorCounts(), slow=slow)
+        if not self.config.metrics_listeners:
+            return
         from kafkalite.metrics.server import MetricsServer
 
-        self._told = Parts(config=self.config, clock=self.clock, errors=ErrorCounts())
         self._metrics = MetricsServer(self._told)
         self._metrics.start(on_failure=self.failed.set)
         logger.info("metrics and health are served at %s", ", ".join(self._metrics.urls))

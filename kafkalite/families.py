@@ -19,12 +19,14 @@ from collections.abc import Callable, Iterable
 from heapq import nlargest
 from typing import Final, Literal, NamedTuple
 
+from kafkalite.logging import escaped
+
 LABELLED_MAX: Final = 100
 """How many values of a label that clients choose are told; the rest are told together, as OTHERS."""
 OTHERS: Final = "(others)"
 VALUE_SIZE_MAX: Final = 256
 """Characters of a label's value; what is longer is cut."""
-_ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+_ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"'})
 
 Kind = Literal["counter", "gauge", "histogram", "summary"]
 
@@ -64,9 +66,4 @@ def most(counts: Iterable[tuple[str, float]], limit: int = LABELLED_MAX) -> list
 
 
 def _value(value: object) -> str:
-    text = str(value)
-    if not text.isprintable():
-        text = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
-    if len(text) > VALUE_SIZE_MAX:
-        text = text[:VALUE_SIZE_MAX] + "…"
-    return text.translate(_ESCAPES)
+    return escaped(str(value), VALUE_SIZE_MAX).translate(_ESCAPES)

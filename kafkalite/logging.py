@@ -5,7 +5,8 @@
 
 Rooms log through the standard library (`logging.getLogger(__name__)`) and hand over structure with `fields`. A library
 must not configure logging: only the command line calls `configure`; embedded, the application decides. Any thread may
-log. `RepeatFilter` keeps a hostile client from filling the disk with the line that its mistake earns.
+log. `RepeatFilter` keeps a hostile client from filling the disk with the line that its mistake earns, and whatever a
+client chose goes through `escaped`: here, and where it becomes a label of a metric.
 """
 
 from __future__ import annotations
@@ -24,6 +25,18 @@ LINES_PER_SECOND_MAX: Final = 50
 """Lines of one message text let through each second; the rest are counted and the count is told."""
 TEXTS_MAX: Final = 1024
 """Message texts that RepeatFilter keeps count of."""
+MESSAGE_SIZE_MAX: Final = 4096
+VALUE_SIZE_MAX: Final = 1024
+"""Characters of a message and of a field's value; what is longer is cut."""
+
+
+def escaped(text: str, size_max: int) -> str:
+    """Text that a client may have chosen, fit for a line: cut, and without a line break, a control character or another
+    that does not print, which might forge a second line or speak to a terminal."""
+    cut = text if len(text) <= size_max else text[:size_max] + "…"
+    if cut.isprintable():
+        return cut
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in cut)
 
 
 def fields(**values: object) -> Mapping[str, Any]:
@@ -36,10 +49,15 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, and the traceback below it when there is one."""
-        parts = [_time_text(record), f"{record.levelname:<7}", record.name, _one_line(record.getMessage())]
+        message = escaped(record.getMessage(), MESSAGE_SIZE_MAX)
+        parts = [_time_text(record), f"{record.levelname:<7}", record.name, message]
         parts += [f"{key}={_quoted(value)}" for key, value in _fields_of(record).items()]
         line = " ".join(parts)
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        if not record.exc_info:
+            return line
+        # An error's text may be a client's: each of its lines stands further in than any line of the log.
+        traceback = self.formatException(record.exc_info).splitlines()
+        return "\n".join([line, *(f"  {escaped(part, MESSAGE_SIZE_MAX)}" for part in traceback)])
 
 
 class JsonFormatter(logging.Formatter):
@@ -51,8 +69,8 @@ class JsonFormatter(logging.Formatter):
             "time": _time_text(record),
             "level": record.levelname,
             "logger": record.name,
-            "message": record.getMessage(),
-            **_fields_of(record),
+            "message": escaped(record.getMessage(), MESSAGE_SIZE_MAX),
+            **{key: _cut(value) for key, value in _fields_of(record).items()},
         }
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
@@ -106,11 +124,10 @@ def _fields_of(record: logging.LogRecord) -> Mapping[str, object]:
     return found
 
 
-def _one_line(text: str) -> str:
-    """Client-given text may hold line breaks and escapes; none of them may forge a second line."""
-    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
+def _cut(value: object) -> object:
+    return escaped(value, VALUE_SIZE_MAX) if isinstance(value, str) else value
 
 
 def _quoted(value: object) -> str:
-    text = str(value)
-    return text if text and text.isprintable() and not set(' "=') & set(text) else json.dumps(text)
+    text = escaped(str(value), VALUE_SIZE_MAX)
+    return text if text and not set(' "=') & set(text) else json.dumps(text, ensure_ascii=False)

@@ -12,9 +12,10 @@ network.py    connections, sign-ins, threads
 storage.py    disk, journal, group commit
 process.py    what the system knows of the process
 latency.py    quantiles of the last minutes from histograms
+slow.py       the log of slow requests
 health.py     why a broker is not alive, or not ready
 
-Imported where `metrics.listeners` is set, and nowhere else. Numbers are kept by the parts that they are about; nothing
-here runs but while somebody asks. Names are those that dashboards for Kafka ask for (of JMX exporter in lower case, of
-kafka_exporter), and `kafkalite_…` for what only this broker has.
+Imported where `metrics.listeners` or `request.slow.log.ms` is set, and nowhere else. Numbers are kept by the parts that
+they are about; nothing here runs but while somebody asks. Names are those that dashboards for Kafka ask for (of JMX
+exporter in lower case, of kafka_exporter), and `kafkalite_…` for what only this broker has.
 """

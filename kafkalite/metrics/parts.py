@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kafkalite.families import Source
     from kafkalite.log.manager import LogManager
     from kafkalite.metrics.errors import ErrorCounts
+    from kafkalite.metrics.slow import SlowLog
     from kafkalite.net.listener import BoundListener
     from kafkalite.net.worker import Worker
     from kafkalite.pool import IoPool
@@ -39,6 +40,8 @@ class Parts:
     workers: Sequence[Worker] = ()
     counters: list[RequestCounters] = field(default_factory=list)
     """One of each worker."""
+    slow: SlowLog | None = None
+    """Told of slow requests, where they are wanted."""
     sources: Sequence[Source] = ()
     """Of parts that the metrics know nothing of."""
     accepting: bool = False
@@ -47,6 +50,6 @@ class Parts:
 
     def new_counters(self) -> RequestCounters:
         """Of one more worker."""
-        counters = RequestCounters()
+        counters = RequestCounters(slow_ms=self.config.request_slow_log_ms, on_slow=self.slow)
         self.counters.append(counters)
         return counters

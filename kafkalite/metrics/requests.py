@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from kafkalite.errors import ErrorCode
 from kafkalite.families import Family, labels
 from kafkalite.metrics.latency import QUANTILES, Numbers, Window, added, cumulative, quantile
+from kafkalite.metrics.slow import name_of
 from kafkalite.protocol import api
 
 if TYPE_CHECKING:
@@ -30,12 +31,6 @@ TIMES: Final = (
 )
 _SIZE: Final = 2
 _TOTAL: Final = 6
-
-
-def name_of(key: int) -> str:
-    """As Kafka spells it."""
-    known = api.APIS.get(key)
-    return str(key) if known is None else known.name
 
 
 def error_name(code: int) -> str:
@@ -90,6 +85,9 @@ class Requests:
             "Seconds from the arrival of a request to the end of its answer, by API.",
             [row for key, one in served.items() for row in histogram_rows(one[_TOTAL], request=name_of(key))],
         )
+        if self._parts.slow is not None:
+            slow = self._parts.slow.count
+            yield Family("kafkalite_slow_requests", "counter", "Requests above request.slow.log.ms.", [("", slow)])
 
     def _errors(self, numbers: Mapping[int, ApiNumbers]) -> Mapping[tuple[int, int], int]:
         native = {(key, code): count for key, one in numbers.items() for code, count in one[1].items()}

@@ -6,7 +6,17 @@ import logging
 
 import pytest
 
-from kafkalite.logging import LINES_PER_SECOND_MAX, ROOT, JsonFormatter, RepeatFilter, TextFormatter, configure, fields
+from kafkalite.logging import (
+    LINES_PER_SECOND_MAX,
+    MESSAGE_SIZE_MAX,
+    ROOT,
+    VALUE_SIZE_MAX,
+    JsonFormatter,
+    RepeatFilter,
+    TextFormatter,
+    configure,
+    fields,
+)
 
 
 def record(message: str, *args: object, created: float = 1_700_000_000.5, **extra: object) -> logging.LogRecord:
@@ -25,6 +35,25 @@ def test_text_line_has_time_level_logger_message_and_fields() -> None:
 def test_a_client_cannot_forge_a_second_line() -> None:
     line = TextFormatter().format(record("unknown client %s", "x\nERROR all is lost", name="a\nb"))
     assert "\n" not in line
+
+
+def test_a_client_cannot_speak_to_a_terminal_or_fill_a_line() -> None:
+    hostile = 'quo"te\x1b[2J\r\u2028\x9b' + "x" * 65536
+    line = TextFormatter().format(record("unknown client %s", hostile, name=hostile))
+    assert line.isprintable()
+    assert len(line) < MESSAGE_SIZE_MAX + 2 * VALUE_SIZE_MAX
+    told = json.loads(JsonFormatter().format(record("unknown client %s", hostile, name=hostile)))
+    assert told["name"].startswith('quo"te\\x1b[2J')
+    assert len(told["message"]) < 2 * MESSAGE_SIZE_MAX
+
+
+def test_an_error_that_quotes_a_client_forges_no_line() -> None:
+    error = ValueError("x\n2026-01-01T00:00:00.000Z ERROR all is lost\x1b[2J")
+    made = logging.LogRecord("kafkalite.test", logging.ERROR, __file__, 1, "failed", (), (ValueError, error, None))
+    first, *rest = TextFormatter().format(made).split("\n")
+    assert first.endswith("kafkalite.test failed")
+    assert rest
+    assert all(line.startswith("  ") and line.isprintable() for line in rest)
 
 
 def test_json_line_carries_the_fields() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafkalite.settings.rows import INT, LIST, STRING, setting
+from kafkalite.settings.rows import INT, LIST, LONG, STRING, setting
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)
@@ -32,6 +32,14 @@ class MetricRows:
     )
     metrics_allowed_hosts: tuple[str, ...] = setting(
         LIST, (), "Names by which an address without `metrics.users` may be asked, beside this machine's; `*` is any."
+    )
+    request_slow_log_ms: int = setting(
+        LONG,
+        0,
+        "A request that takes longer is logged, with its API, client, size and times; what a fetch waits for data, or a"
+        " join for others, does not count. 0: none is.",
+        unit="ms",
+        low=0,
     )
     metrics_partitions_max: int = setting(
         INT,
