@@ -1,0 +1,27 @@
+"""Print what shows a broker's metrics and watches them: a dashboard for Grafana (10 and later), rules for Prometheus.
+
+  kafkalite metrics dashboard > kafkalite.json     # Grafana: Dashboards, New, Import
+  kafkalite metrics alerts > kafkalite-alerts.yml  # prometheus.yml: rule_files: [kafkalite-alerts.yml]
+
+A broker serves metrics where metrics.listeners says so.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import argparse
+
+FILES: Final = {"dashboard": "kafkalite.json", "alerts": "alerts.yml"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("what", metavar="WHAT", choices=tuple(FILES), help="dashboard or alerts")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    folder = resources.files("kafkalite") / "metrics" / "dashboards"
+    print((folder / FILES[arguments.what]).read_text(encoding="utf-8"), end="")
+    return 0
