@@ -46,6 +46,7 @@ COMMANDS: Final = {
     "registry": "run a schema registry",
     "web": "say who may use what is served over HTTP: the registry, metrics",
     "classic": "the tools of Kafka 0.7",
+    "top": "watch a broker: requests, traffic, groups by lag",
     "metrics": "print a dashboard for Grafana, alert rules for Prometheus",
     "backup": "copy a data directory, while its broker runs too",
     "restore": "make a data directory of a backup",

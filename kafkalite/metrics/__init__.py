@@ -12,6 +12,7 @@ network.py    connections, sign-ins, threads
 storage.py    disk, journal, group commit
 process.py    what the system knows of the process
 latency.py    quantiles of the last minutes from histograms
+reading.py    the other way round: what was told, and rates of two reads
 slow.py       the log of slow requests
 health.py     why a broker is not alive, or not ready
 

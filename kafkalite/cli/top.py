@@ -1,0 +1,179 @@
+"""Watch a broker: requests and latencies by API, traffic by topic, groups by lag.
+
+  kafkalite top                                  # asks the broker where its metrics are
+  kafkalite top --metrics http://127.0.0.1:9644
+  kafkalite top --once --json
+
+The broker has to serve metrics (metrics.listeners). Numbers are of the time between two looks, --interval seconds
+apart. On a terminal the screen is drawn anew until Ctrl-C; --once, and whatever is no terminal, prints one.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from kafkalite.cli import CommandError, UsageError
+from kafkalite.cli.common import add_client_arguments, open_client, print_json, quantity, seconds
+from kafkalite.logging import escaped
+from kafkalite.metrics import reading
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+
+    from kafkalite.metrics.reading import Read
+
+INTERVAL_DEFAULT: Final = 2.0
+SIZE_MAX: Final = 256 * 1024 * 1024
+"""Bytes of an answer that are read: a broker tells some MiB."""
+CLEAR: Final = "\x1b[H\x1b[2J"
+NAME_WIDTH: Final = 48
+KEY: Final = "metrics.listeners"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_client_arguments(parser)
+    parser.add_argument("--metrics", metavar="URL", help="where metrics are served (default: the broker is asked)")
+    parser.add_argument("--token-file", metavar="FILE", type=Path, help="the token of `kafkalite web add-user --token`")
+    parser.add_argument("--interval", metavar="S", type=seconds, default=INTERVAL_DEFAULT, help="default: 2")
+    parser.add_argument("--once", action="store_true", help="print once, and end")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    url = (arguments.metrics or _asked(arguments)).rstrip("/")
+    if urlsplit(url).scheme not in {"http", "https"}:
+        raise UsageError(f"--metrics: {url[:80]!r} is no http://HOST:PORT")
+    url = url if url.endswith("/metrics") else f"{url}/metrics"
+    token = None if arguments.token_file is None else arguments.token_file.read_text(encoding="utf-8").strip()
+    live = sys.stdout.isatty() and not (arguments.once or arguments.json)
+    before = _read(url, token, arguments.timeout)
+    while True:
+        time.sleep(arguments.interval)
+        now = _read(url, token, arguments.timeout)
+        if arguments.json:
+            print_json(as_json(before, now))
+        else:
+            width, height = shutil.get_terminal_size() if live else (sys.maxsize, sys.maxsize)
+            lines = [line[:width] for line in screen(before, now, rows_max=max(3, (height - 9) // 3))]
+            print((CLEAR if live else "") + "\n".join(lines), flush=True)
+        if not live:
+            return 0
+        before = now
+
+
+def _asked(arguments: argparse.Namespace) -> str:
+    """Where the broker says that it serves metrics, by its settings."""
+    with open_client(arguments) as client:
+        node = client.brokers()[0]
+        entries = client.admin.describe_broker_configs(node.node_id, [KEY])
+    urls = (entries[0].value or "").split(",") if entries else [""]
+    found = urlsplit(urls[0].strip())
+    if not found.scheme:
+        raise UsageError(f"the broker serves no metrics: {KEY} is not set")
+    port = 9644 if found.port is None else found.port
+    if port == 0:
+        raise UsageError(f"{KEY} takes any free port: give --metrics URL (the broker's log has it)")
+    host = found.hostname or node.host
+    if host in {"0.0.0.0", "::"}:  # noqa: S104  # compared
+        host = node.host
+    return f"{found.scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _read(url: str, token: str | None, timeout_s: float) -> Read:
+    request = urllib.request.Request(url, headers={"Accept": "text/plain"})  # noqa: S310  # the scheme was looked at
+    if token is not None:
+        request.add_header("Authorization", f"Bearer {token}")
+    try:
+        with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # noqa: S310  # as above
+            text = answer.read(SIZE_MAX).decode()
+        return reading.parse(text, time.monotonic())
+    except urllib.error.HTTPError as error:
+        why = "who asks has to sign in: --token-file" if error.code == 401 else f"HTTP {error.code}"
+        raise UsageError(f"{url}: {why}") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise CommandError(f"{url} cannot be read: {reason}", 2) from error
+
+
+def as_json(before: Read, now: Read) -> dict[str, object]:
+    """All of it, for programs; rates a second, times in ms."""
+    return {
+        "broker": _broker(before, now),
+        "requests": [row._asdict() for row in reading.requests(before, now)],
+        "topics": [row._asdict() for row in reading.topics(before, now)],
+        "groups": [row._asdict() for row in reading.groups(now)],
+    }
+
+
+def screen(before: Read, now: Read, *, rows_max: int) -> Iterator[str]:
+    """Lines for people, at most `rows_max` rows of each kind."""
+    broker = _broker(before, now)
+    yield (
+        f"kafkalite {broker['version']}  up {_span(float(str(broker['up_s'])))}  "
+        f"{broker['connections']:.0f} connections  {broker['cores']:.2f} cores  "
+        f"{quantity(float(str(broker['memory_bytes'])), 'B')} memory  {broker['disk_free']:.0%} of the disk free"
+    )
+    yield ""
+    yield from _table(
+        ("API", "requests/s", "errors/s", "median ms", "p99 ms"),
+        [
+            (row.api, f"{row.per_s:.1f}", f"{row.errors_per_s:.1f}", _ms(row.median_ms), _ms(row.p99_ms))
+            for row in reading.requests(before, now)[:rows_max]
+        ],
+    )
+    yield ""
+    yield from _table(
+        ("TOPIC", "records/s", "in", "out"),
+        [
+            (row.topic, f"{row.records_in:.1f}", quantity(row.bytes_in, "B/s"), quantity(row.bytes_out, "B/s"))
+            for row in reading.topics(before, now)[:rows_max]
+        ],
+    )
+    yield ""
+    yield from _table(
+        ("GROUP", "topic", "lag", "members"),
+        [(row.group, escaped(row.topic, NAME_WIDTH), row.lag, row.members) for row in reading.groups(now)[:rows_max]],
+    )
+
+
+def _broker(before: Read, now: Read) -> dict[str, object]:
+    (info,) = [labels for labels, _ in now.samples.get("kafka_broker_info", ())] or [{}]
+    total = now.total("kafkalite_disk_total_bytes")
+    elapsed = now.at - before.at
+    return {
+        "version": escaped(info.get("version", "?"), NAME_WIDTH),
+        "cluster": escaped(info.get("cluster", "?"), NAME_WIDTH),
+        "up_s": max(0.0, round(time.time() - now.total("process_start_time_seconds"))),
+        "connections": now.total("kafka_server_socket_server_metrics_connection_count"),
+        "cores": (now.total("process_cpu_seconds_total") - before.total("process_cpu_seconds_total")) / elapsed,
+        "memory_bytes": now.total("process_resident_memory_bytes"),
+        "disk_free": now.total("kafkalite_disk_free_bytes") / total if total else 0.0,
+    }
+
+
+def _table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
+    """The first column to the left, numbers to the right; names are cut, and harm no terminal."""
+    cells = [list(titles), *([escaped(str(row[0]), NAME_WIDTH), *map(str, row[1:])] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for line in cells:
+        rest = (cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))
+        yield "  ".join([line[0].ljust(widths[0]), *rest])
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _span(of_seconds: float) -> str:
+    """1 d 2 h, 3 min, 5 s."""
+    for length, unit, smaller, name in ((86400, "d", 3600, "h"), (3600, "h", 60, "min")):
+        if of_seconds >= length:
+            return f"{of_seconds // length:.0f} {unit} {of_seconds % length // smaller:.0f} {name}"
+    return f"{of_seconds // 60:.0f} min" if of_seconds >= 60 else f"{of_seconds:.0f} s"

@@ -1,0 +1,166 @@
+"""Reads what `/metrics` tells, and makes rates of two reads: for `kafkalite top`.
+
+Pure functions on text and numbers; nothing of a broker is looked at.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kafkalite.metrics.latency import quantile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+SAMPLE: Final = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)(?: \S+)?")
+LABEL: Final = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
+UNESCAPED: Final = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
+BROKER_TOPIC: Final = "kafka_server_brokertopicmetrics"
+
+
+class Read(NamedTuple):
+    """What was told at a moment."""
+
+    at: float
+    """Seconds, monotonic."""
+    samples: Mapping[str, list[tuple[Mapping[str, str], float]]]
+    """Name → (labels, value)."""
+
+    def total(self, name: str, **labels: str) -> float:
+        """The sum of a name's samples that have these labels; "" means: does not have it."""
+        return sum(
+            value
+            for given, value in self.samples.get(name, ())
+            if all(given.get(key, "") == text for key, text in labels.items())
+        )
+
+    def values(self, name: str, label: str) -> list[str]:
+        """What a label is in the samples of a name, each once, in their order."""
+        return list(dict.fromkeys(given[label] for given, _ in self.samples.get(name, ()) if label in given))
+
+
+class RequestRate(NamedTuple):
+    """Of an API between two reads."""
+
+    api: str
+    per_s: float
+    errors_per_s: float
+    median_ms: float | None
+    """None where there was no request."""
+    p99_ms: float | None
+
+
+class TopicRate(NamedTuple):
+    """Of a topic between two reads; bytes and records a second."""
+
+    topic: str
+    records_in: float
+    bytes_in: float
+    bytes_out: float
+
+
+class GroupLag(NamedTuple):
+    """Of a group in a topic, at the second read."""
+
+    group: str
+    topic: str
+    lag: int
+    members: int
+
+
+def parse(text: str, at: float) -> Read:
+    """Of the text format; ValueError for a line that is none."""
+    samples: dict[str, list[tuple[Mapping[str, str], float]]] = {}
+    for line in text.splitlines():
+        if not line or line.startswith("#"):
+            continue
+        found = SAMPLE.fullmatch(line)
+        if found is None:
+            raise ValueError(f"{line[:80]!r} is no line of metrics")
+        labels = {key: _unescaped(value) for key, value in LABEL.findall(found[2] or "")}
+        samples.setdefault(found[1], []).append((labels, float(found[3])))
+    return Read(at, samples)
+
+
+def requests(before: Read, now: Read) -> list[RequestRate]:
+    """The busiest APIs first; those without a request at any time are left out."""
+    rows = []
+    name, seconds = "kafka_network_requestmetrics_requests_total", now.at - before.at
+    for api in now.values(name, "request"):
+        counts = _bucket_counts(before, now, api)
+        good = {"request": api, "error": "NONE"}
+        errors = [
+            read.total("kafka_network_requestmetrics_errors_total", request=api)
+            - read.total("kafka_network_requestmetrics_errors_total", **good)
+            for read in (before, now)
+        ]
+        some = any(counts)
+        rows.append(
+            RequestRate(
+                api,
+                _rate(now.total(name, request=api) - before.total(name, request=api), seconds),
+                _rate(errors[1] - errors[0], seconds),
+                quantile(counts, 0.5) / 1000 if some else None,
+                quantile(counts, 0.99) / 1000 if some else None,
+            )
+        )
+    return sorted(rows, key=lambda row: (-row.per_s, row.api))
+
+
+def topics(before: Read, now: Read) -> list[TopicRate]:
+    """Those with the most bytes first."""
+    seconds = now.at - before.at
+
+    def rate(what: str, topic: str) -> float:
+        name = f"{BROKER_TOPIC}_{what}_total"
+        return _rate(now.total(name, topic=topic) - before.total(name, topic=topic), seconds)
+
+    rows = [
+        TopicRate(topic, rate("messagesin", topic), rate("bytesin", topic), rate("bytesout", topic))
+        for topic in now.values(f"{BROKER_TOPIC}_bytesin_total", "topic")
+    ]
+    return sorted(rows, key=lambda row: (-row.bytes_in - row.bytes_out, row.topic))
+
+
+def groups(now: Read) -> list[GroupLag]:
+    """Those with the most lag first."""
+    members = {given["consumergroup"]: count for given, count in now.samples.get("kafka_consumergroup_members", ())}
+    rows = [
+        GroupLag(given["consumergroup"], given["topic"], int(lag), int(members.get(given["consumergroup"], 0)))
+        for given, lag in now.samples.get("kafka_consumergroup_lag_sum", ())
+    ]
+    return sorted(rows, key=lambda row: (-row.lag, row.group, row.topic))
+
+
+def _rate(change: float, seconds: float) -> float:
+    """A second; a broker that was started anew in between has counted from 0."""
+    return max(0.0, change) / seconds
+
+
+def _bucket_counts(before: Read, now: Read, api: str) -> list[int]:
+    """Requests between the reads by bucket, of those that are a power of two of µs each."""
+    return [
+        max(0, round(value - old))
+        for value, old in zip(_steps(now, api), _steps(before, api) or [0.0] * len(_steps(now, api)), strict=True)
+    ]
+
+
+def _steps(read: Read, api: str) -> list[float]:
+    cumulative = [
+        value
+        for given, value in read.samples.get("kafkalite_request_seconds_bucket", ())
+        if given.get("request") == api
+    ]
+    return list(_differences(cumulative))
+
+
+def _differences(values: list[float]) -> Iterator[float]:
+    last = 0.0
+    for value in values:
+        yield value - last
+        last = value
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\.", lambda found: UNESCAPED.get(found[0], found[0]), text)
