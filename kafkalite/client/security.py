@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 PROTOCOL_KEY: Final = "security.protocol"
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-NAME_CHECK_KEY: Final = "ssl.endpoint.identification.algorithm"
 _WITHOUT_EFFECT: Final = frozenset(
     {"ssl.provider", "ssl.secure.random.implementation", "ssl.keymanager.algorithm", "ssl.trustmanager.algorithm"}
 )
@@ -94,7 +93,7 @@ class Security:
 
 def _refuse_unknown(settings: Mapping[str, str]) -> None:
     """Protection that a setting asks for, and that would not be there, is no note but an error."""
-    from kafkalite.settings.areas.tls import TLS_SETTINGS
+    from kafkalite.settings.areas.tls import NAME_CHECK_KEY, TLS_SETTINGS
 
     known = {*TLS_SETTINGS.keys() - _BROKERS_OWN, *_WITHOUT_EFFECT, NAME_CHECK_KEY}
     for key, text in settings.items():
@@ -113,24 +112,6 @@ def _sasl(settings: Mapping[str, str], token: Callable[[], str] | None) -> Clien
 def client_context(settings: Mapping[str, str]) -> ssl.SSLContext:
     """By Kafka's ssl. settings, of which unknown ones are errors; ConfigError."""
     _refuse_unknown(settings)
-    from kafkalite.security.ssl_contexts import choose_suites, choose_versions, load_key
-    from kafkalite.security.stores import read_trust_store
-    from kafkalite.settings.areas.tls import TLS_SETTINGS, TlsSettings
-    from kafkalite.settings.rows import parse_all
+    from kafkalite.security.ssl_contexts import context_of_client
 
-    config = TlsSettings(**parse_all(TLS_SETTINGS, settings))  # type: ignore[arg-type]  # each field's own type
-    trusted = read_trust_store(config)
-    context = ssl.create_default_context()
-    if trusted is not None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.load_verify_locations(cadata=trusted.to_pem().decode("ascii"))
-    choose_versions(context, config)
-    check = settings.get(NAME_CHECK_KEY, "https").strip().lower()
-    if check not in {"", "https"}:
-        raise ConfigError(NAME_CHECK_KEY, f"must be https or empty, not {check[:64]!r}")
-    context.check_hostname = check == "https"
-    if config.ssl_cipher_suites:
-        choose_suites(context, config)
-    if config.ssl_keystore_location or config.ssl_keystore_key:
-        load_key(context, config)
-    return context
+    return context_of_client(settings)

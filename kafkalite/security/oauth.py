@@ -15,6 +15,7 @@ PyJWT and cryptography are the extra `oauth`, imported here alone. Checking a to
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import re
@@ -27,8 +28,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.errors import ConfigError, StartupError
 from kafkalite.security.sasl import OAUTHBEARER, TOKEN_SIZE_MAX, Refused
+from kafkalite.security.ssl_contexts import context_of_client
+from kafkalite.settings.areas.tls import NAME_CHECK_KEY, TLS_SETTINGS
+from kafkalite.settings.rows import near_miss
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Mapping
 
     from kafkalite.settings.areas.sasl import SaslSettings
@@ -112,12 +117,19 @@ class BearerServer:
 class KeySet:
     """The keys of a document; see the module. `read` gives its bytes: OSError or ValueError where it cannot."""
 
-    def __init__(self, settings: SaslSettings, read: Callable[[str], bytes] | None = None) -> None:
+    def __init__(
+        self,
+        settings: SaslSettings,
+        read: Callable[[str], bytes] | None = None,
+        *,
+        tls: Mapping[str, str] | None = None,
+    ) -> None:
+        """`tls` has Kafka's ssl. settings of a client, for an https address; ConfigError."""
         self._url = settings.sasl_oauthbearer_jwks_endpoint_url or ""
         self._refresh_s = settings.sasl_oauthbearer_jwks_endpoint_refresh_ms / 1000
         self._retry_s = settings.sasl_oauthbearer_jwks_endpoint_retry_backoff_ms / 1000
         self._retry_s_max = settings.sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms / 1000
-        self._read = read or read_document
+        self._read = read or functools.partial(read_document, context=_context(tls or {}))
         self._keys: dict[str, Any] = {}
         self._changed = threading.Condition(threading.Lock())
         self._wanted = True
@@ -197,12 +209,24 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def read_document(url: str) -> bytes:
+def _context(settings: Mapping[str, str]) -> ssl.SSLContext | None:
+    """None: what the system trusts. ConfigError."""
+    if not settings:
+        return None
+    known = {*TLS_SETTINGS, NAME_CHECK_KEY}
+    for key in settings:
+        if key not in known:
+            raise ConfigError(key, f"unknown option of the login module{near_miss(key, known)}")
+    return context_of_client(settings)
+
+
+def read_document(url: str, *, context: ssl.SSLContext | None = None) -> bytes:
     """The document at an https or file address, within bounds; nothing is followed elsewhere. OSError, ValueError."""
     if urllib.parse.urlsplit(url).scheme not in {"https", "file"}:
         raise ValueError("is neither https nor a file")
     try:
-        with urllib.request.build_opener(_NoRedirect).open(url, timeout=FETCH_TIMEOUT_S) as answer:
+        handlers = (_NoRedirect, urllib.request.HTTPSHandler(context=context))
+        with urllib.request.build_opener(*handlers).open(url, timeout=FETCH_TIMEOUT_S) as answer:
             data: bytes = answer.read(DOCUMENT_SIZE_MAX + 1)
     except urllib.error.HTTPError as error:
         error.close()

@@ -104,7 +104,9 @@ class SaslListener:
         return None if maker is None else maker()
 
 
-def _bearer_maker(item: MechanismSettings, key_sets: list[KeySet]) -> Callable[[], MechanismServer]:
+def _bearer_maker(
+    item: MechanismSettings, options: Mapping[str, str], key_sets: list[KeySet]
+) -> Callable[[], MechanismServer]:
     from kafkalite.security.oauth import KEYS_KEY, UNSECURED_KEY, BearerServer, KeySet, TokenChecker
 
     settings = item.settings
@@ -112,7 +114,8 @@ def _bearer_maker(item: MechanismSettings, key_sets: list[KeySet]) -> Callable[[
     if settings.sasl_oauthbearer_jwks_endpoint_url:
         if not settings.sasl_oauthbearer_jwks_endpoint_url.startswith(("https://", "file://")):
             raise ConfigError(KEYS_KEY, "must begin with https:// or file://")
-        keys = KeySet(settings)
+        tls = {key: text for key, text in options.items() if key.startswith("ssl.")}
+        keys = KeySet(settings, tls=tls)
         key_sets.append(keys)
     elif not settings.sasl_oauthbearer_allow_unsecured_tokens:
         raise ConfigError(KEYS_KEY, "is not given, so that no bearer token could be believed")
@@ -127,11 +130,11 @@ def _maker(
 ) -> Callable[[], MechanismServer]:
     key = f"listener.name.{listener.lower()}.{item.name.lower()}.{jaas.KEY}"
     module = None if item.jaas is None else jaas.parse(item.jaas, key)
-    if item.name == OAUTHBEARER:
-        return _bearer_maker(item, key_sets)
     kind = "SCRAM" if item.name in scram.HASHES else item.name
     if module is not None and module.kind != kind:
         raise ConfigError(key, f"names a login module of {module.kind}, not of {item.name}")
+    if item.name == OAUTHBEARER:
+        return _bearer_maker(item, {} if module is None else module.options, key_sets)
     if kind == "SCRAM":
         return lambda: scram.ScramServer(item.name, functools.partial(users.find, item.name))
     if module is None:

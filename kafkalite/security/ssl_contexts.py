@@ -1,4 +1,4 @@
-"""Certificates and suites for the standard library's contexts: of our clients, and of our HTTP server.
+"""Certificates and suites for the standard library's contexts: of our clients, of our HTTP server, of fetches by https.
 
 The broker's own listeners have another kind (`kafkalite._native.tls`). Errors are ConfigError, naming the setting.
 """
@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Final
 from kafkalite._native.tls.tls_context import cipher_name
 from kafkalite.errors import ConfigError
 from kafkalite.security.stores import read_file, read_key_store, read_trust_store
+from kafkalite.settings.areas.tls import NAME_CHECK_KEY, TLS_SETTINGS, TlsSettings
+from kafkalite.settings.rows import parse_all
 
 if TYPE_CHECKING:
-    from kafkalite.settings.areas.tls import TlsSettings
+    from collections.abc import Mapping
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
@@ -46,6 +48,26 @@ def load_key(context: ssl.SSLContext, config: TlsSettings) -> None:
             context.load_cert_chain(f"/proc/self/fd/{fd}")
         except ssl.SSLError as error:
             raise ConfigError("ssl.keystore.location", error.reason or str(error)) from None
+
+
+def context_of_client(settings: Mapping[str, str]) -> ssl.SSLContext:
+    """By Kafka's ssl. settings of clients; without a trust store, the authorities that the system trusts."""
+    config = TlsSettings(**parse_all(TLS_SETTINGS, settings))  # type: ignore[arg-type]  # each field's own type
+    trusted = read_trust_store(config)
+    context = ssl.create_default_context()
+    if trusted is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(cadata=trusted.to_pem().decode("ascii"))
+    choose_versions(context, config)
+    check = settings.get(NAME_CHECK_KEY, "https").strip().lower()
+    if check not in {"", "https"}:
+        raise ConfigError(NAME_CHECK_KEY, f"must be https or empty, not {check[:64]!r}")
+    context.check_hostname = check == "https"
+    if config.ssl_cipher_suites:
+        choose_suites(context, config)
+    if config.ssl_keystore_location or config.ssl_keystore_key:
+        load_key(context, config)
+    return context
 
 
 def server_context(config: TlsSettings) -> ssl.SSLContext:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 PROTOCOLS: Final = ("TLSv1.2", "TLSv1.3")
 """Versions that are served, the oldest first."""
 STORE_TYPES: Final = ("JKS", "PKCS12", "PEM")
+NAME_CHECK_KEY: Final = "ssl.endpoint.identification.algorithm"
+"""A client's alone: `https`, or empty for a server whose name is not checked."""
 
 RELOADABLE: Final = frozenset(
     {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,6 +15,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.kit.harness.certificates import Identity
 
 NAME, AUDIENCE, KEY_ID = "https://issuer.test", "kafka", "first"
 
@@ -40,6 +43,46 @@ class Issuer:
         now = int(time.time())
         claims = {"sub": user, "iat": now, "exp": now + lifetime_s, "iss": NAME, "aud": AUDIENCE}
         return jwt.encode(claims, self._key, "ES256", {"kid": KEY_ID})
+
+
+class KeyServer:
+    """Hands the document out by https; its other paths redirect to it, or are too long."""
+
+    def __init__(self, document: bytes, identity: Identity, directory: Path) -> None:
+        self.requests: list[str] = []
+        requests = self.requests
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                requests.append(self.path)
+                elsewhere = self.path == "/elsewhere"
+                data = document if self.path != "/long" else b" " * 2_000_000
+                self.send_response(302 if elsewhere else 200)
+                if elsewhere:
+                    self.send_header("Location", "/keys")
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_arguments: object) -> None:
+                """Nothing."""
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(str(identity.write_pem(directory / "issuer.pem")))
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
+        self._server.handle_error = lambda *_arguments: None  # type: ignore[method-assign]  # clients that refuse us
+        self.port = self._server.server_port
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
 
 
 class TokenEndpointServer:

@@ -6,6 +6,7 @@ import base64
 import json
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import jwt
@@ -19,7 +20,10 @@ from kafkalite.errors import ConfigError
 from kafkalite.security import oauth
 from kafkalite.security.oauth import BearerServer, KeySet, TokenChecker
 from kafkalite.security.sasl import Refused
-from kafkalite.settings.areas.sasl import SaslSettings
+from kafkalite.security.sasl_listener import SaslListener, Users
+from kafkalite.settings.areas.sasl import ListenerSaslSettings, SaslSettings
+from tests.kit.harness.certificates import Authority
+from tests.kit.harness.issuer import KeyServer
 from tests.kit.processes.broker import wait_until
 
 RSA = rsa.generate_private_key(public_exponent=65537, key_size=2048)
@@ -267,6 +271,105 @@ def test_file_of_keys_is_read_at_the_start(tmp_path: Any) -> None:
         path.write_bytes(content)
         with pytest.raises(ConfigError, match="jwks"):
             KeySet(settings(sasl_oauthbearer_jwks_endpoint_url=path.as_uri())).start()
+
+
+@pytest.fixture
+def key_server(tmp_path: Path) -> Iterator[KeyServer]:
+    """Its certificate is by an authority of its own, in authority.pem, for 127.0.0.1 and localhost."""
+    authority = Authority()
+    authority.write_pem(tmp_path / "authority.pem")
+    Authority("another").write_pem(tmp_path / "another.pem")
+    with KeyServer(document(), authority.issue("issuer"), tmp_path) as server:
+        yield server
+
+
+def trusting(path: Path, **more: str) -> dict[str, str]:
+    return {"ssl.truststore.location": str(path), **more}
+
+
+def test_keys_by_https_from_a_server_that_is_trusted(key_server: KeyServer, tmp_path: Path) -> None:
+    url = f"https://127.0.0.1:{key_server.port}/keys"
+    tls = trusting(tmp_path / "authority.pem")
+    found = KeySet(settings(sasl_oauthbearer_jwks_endpoint_url=url), tls=tls)
+    found.start()
+    try:
+        assert found.find("ec") is not None
+        assert found.find("ed") is not None
+    finally:
+        found.stop()
+    assert key_server.requests == ["/keys"]
+
+
+def test_keys_by_https_from_a_server_that_is_not_trusted(
+    key_server: KeyServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    named = f"https://127.0.0.1:{key_server.port}/keys"
+    unnamed = {"ssl.endpoint.identification.algorithm": ""}
+    right = tmp_path / "authority.pem"
+    refused: list[tuple[str, dict[str, str]]] = [
+        (named, {}),
+        (named, trusting(tmp_path / "another.pem")),
+        (named, trusting(tmp_path / "another.pem", **unnamed)),
+    ]
+    for url, tls in refused:
+        caplog.clear()
+        found = KeySet(settings(sasl_oauthbearer_jwks_endpoint_url=url), tls=tls)
+        assert found._fetch() is None
+        assert "certificate verify failed" in caplog.text
+    assert key_server.requests == []
+    keys = KeySet(settings(sasl_oauthbearer_jwks_endpoint_url=named), tls=trusting(right, **unnamed))._fetch()
+    assert keys is not None
+    assert set(keys) >= {"rsa", "ec", "ed"}
+
+
+def test_server_of_keys_that_has_another_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    authority = Authority()
+    path = authority.write_pem(tmp_path / "authority.pem")
+    with KeyServer(document(), authority.issue("issuer", hosts=("elsewhere",), addresses=()), tmp_path) as server:
+        one = settings(sasl_oauthbearer_jwks_endpoint_url=f"https://127.0.0.1:{server.port}/keys")
+        assert KeySet(one, tls=trusting(path))._fetch() is None
+        assert "certificate verify failed" in caplog.text
+        assert KeySet(one, tls=trusting(path, **{"ssl.endpoint.identification.algorithm": ""}))._fetch()
+        assert server.requests == ["/keys"]
+
+
+@pytest.mark.parametrize(("path", "reason"), [("elsewhere", "answers 302"), ("long", "is larger than")])
+def test_server_of_keys_that_points_elsewhere_or_says_too_much(
+    key_server: KeyServer, tmp_path: Path, caplog: pytest.LogCaptureFixture, path: str, reason: str
+) -> None:
+    url = f"https://127.0.0.1:{key_server.port}/{path}"
+    found = KeySet(settings(sasl_oauthbearer_jwks_endpoint_url=url), tls=trusting(tmp_path / "authority.pem"))
+    assert found._fetch() is None
+    assert reason in caplog.text
+    assert key_server.requests == [f"/{path}"]
+
+
+def test_listener_takes_whom_to_trust_from_its_login_module(key_server: KeyServer, tmp_path: Path) -> None:
+    """As in Kafka, whose validator takes these settings from the options of OAuthBearerLoginModule."""
+    texts = {
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        "sasl.oauthbearer.jwks.endpoint.url": f"https://127.0.0.1:{key_server.port}/keys",
+    }
+    module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
+    key = "listener.name.x.oauthbearer.sasl.jaas.config"
+
+    def listener(options: str) -> SaslListener:
+        found = ListenerSaslSettings.of_listener("x", {**texts, key: f"{module} {options};"})
+        return SaslListener("x", found, Users({}, b"secret"), encrypted=True)
+
+    one = listener(f'ssl.truststore.location="{tmp_path / "authority.pem"}"')
+    one.start()
+    try:
+        wait_until(lambda: key_server.requests, 60, "the keys to be asked for")
+    finally:
+        one.stop()
+    for bad, reason in (
+        ("ssl.truststore.loction=x", "unknown option"),
+        ('ssl.truststore.location="/absent"', "absent"),
+        ("ssl.endpoint.identification.algorithm=ldaps", "https or empty"),
+    ):
+        with pytest.raises(ConfigError, match=reason):
+            listener(bad)
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1/keys", "ftp://x/y", "keys.json", "data:,x"])
