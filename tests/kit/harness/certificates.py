@@ -69,7 +69,7 @@ class Authority:
     def __init__(self, common_name: str = "Authority") -> None:
         self.key = ec.generate_private_key(ec.SECP256R1())
         self.name = name_of(common_name)
-        builder = _builder(self.name, self.name, self.key, 0, 3650)
+        builder = build_certificate(self.name, self.name, self.key, 0, 3650)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         builder = builder.add_extension(_usage(signs=True), critical=True)
         self.certificate = builder.sign(self.key, hashes.SHA256())
@@ -88,7 +88,7 @@ class Authority:
     ) -> Identity:
         """For a server under these names, or a client; `bits` asks for an RSA key of that size."""
         key: Key = rsa.generate_private_key(65537, bits) if bits else ec.generate_private_key(ec.SECP256R1())
-        builder = _builder(name or name_of(common_name), self.name, key, begins_days, ends_days)
+        builder = build_certificate(name or name_of(common_name), self.name, key, begins_days, ends_days)
         purpose = ExtendedKeyUsageOID.CLIENT_AUTH if client else ExtendedKeyUsageOID.SERVER_AUTH
         builder = builder.add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
         builder = builder.add_extension(_usage(signs=False), critical=True)
@@ -125,9 +125,10 @@ def pem(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
-def _builder(
+def build_certificate(
     subject: x509.Name, issuer: x509.Name, key: Key, begins_days: float, ends_days: float
 ) -> x509.CertificateBuilder:
+    """What every certificate has, not signed yet."""
     now = dt.datetime.now(dt.UTC)
     return (
         x509.CertificateBuilder()
