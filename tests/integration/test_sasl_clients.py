@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -13,16 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Producer
 
 from kafkalite.client import Client, ConnectionLost, Security, SignInRefused
 from kafkalite.errors import ConfigError
+from tests.kit.harness import round_trips
 from tests.kit.harness.issuer import Issuer, TokenEndpointServer
+from tests.kit.harness.round_trips import LINES
 from tests.kit.harness.sasl_broker import PASSWORD, SaslBroker, SaslTlsBroker
 from tests.kit.processes.apache_kafka import NotAvailable, run_tool
 from tests.kit.processes.broker import wait_until
 
-LINES = [f"line {i}" for i in range(500)]
 USERS = {"PLAIN": "alice", "SCRAM-SHA-256": "bob", "SCRAM-SHA-512": "carol"}
 LISTENERS = pytest.mark.parametrize("listener", ["SASL", "SASL_SSL"], ids=["plain text", "tls"])
 MECHANISMS = pytest.mark.parametrize("mechanism", USERS)
@@ -68,25 +68,7 @@ def java(sasl: SaslTlsBroker, listener: str, mechanism: str) -> Path:
 @LISTENERS
 @MECHANISMS
 def test_librdkafka(sasl: SaslTlsBroker, listener: str, mechanism: str) -> None:
-    topic = f"librdkafka-{listener}-{mechanism}"
-    settings = librdkafka(sasl, listener, mechanism)
-    producer = Producer({**settings, "linger.ms": 20})
-    for line in LINES:
-        producer.produce(topic, line.encode())
-    assert producer.flush(60) == 0
-    consumer = Consumer({**settings, "group.id": topic, "auto.offset.reset": "earliest"})
-    consumer.subscribe([topic])
-    found: list[str] = []
-
-    def read() -> bool:
-        for message in consumer.consume(100, 0.5):
-            assert message.error() is None
-            found.append((message.value() or b"").decode())
-        return len(found) >= len(LINES)
-
-    wait_until(read, 60, "the messages")
-    consumer.close()
-    assert found == LINES
+    round_trips.librdkafka(librdkafka(sasl, listener, mechanism), f"librdkafka-{listener}-{mechanism}")
 
 
 def test_librdkafka_signs_in_again_and_again(tmp_path: Path) -> None:
@@ -137,28 +119,13 @@ def test_java_signs_in_again_and_again(tmp_path: Path) -> None:
 @MECHANISMS
 def test_kcat(sasl: SaslTlsBroker, listener: str, mechanism: str) -> None:
     """Debian's librdkafka puts its part of SCRAM's nonce twice, as all did before 2.6.1."""
-    path = shutil.which("kcat") or shutil.which("kafkacat")
-    if path is None:
-        pytest.skip("kcat is not installed (apt-get install kcat)")
-    topic = f"kcat-{listener}-{mechanism}"
-    settings = librdkafka(sasl, listener, mechanism)
-    flags = [f"-X{key}={value}" for key, value in settings.items() if key != "bootstrap.servers"]
-    command = [path, "-b", sasl.address(listener), *flags, "-t", topic]
-    sent = subprocess.run([*command, "-P"], input="\n".join(LINES), capture_output=True, text=True, timeout=60)
-    assert sent.returncode == 0, sent.stderr
-    done = subprocess.run(
-        [*command, "-C", "-e", "-q", "-o", "beginning"], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert done.stdout.splitlines() == LINES
+    round_trips.kcat(librdkafka(sasl, listener, mechanism), f"kcat-{listener}-{mechanism}")
 
 
 @LISTENERS
 @MECHANISMS
 @pytest.mark.filterwarnings("ignore")  # its own
 def test_kafka_python(sasl: SaslTlsBroker, listener: str, mechanism: str) -> None:
-    from kafka import KafkaConsumer, KafkaProducer
-
-    topic = f"kafka-python-{listener}-{mechanism}"
     settings = {
         "bootstrap_servers": sasl.address(listener),
         "security_protocol": protocol(listener),
@@ -167,28 +134,14 @@ def test_kafka_python(sasl: SaslTlsBroker, listener: str, mechanism: str) -> Non
         "sasl_plain_username": USERS[mechanism],
         "sasl_plain_password": PASSWORD,
     }
-    producer = KafkaProducer(**settings)
-    for line in LINES:
-        producer.send(topic, line.encode())
-    producer.flush(60)
-    producer.close()
-    consumer = KafkaConsumer(topic, auto_offset_reset="earliest", consumer_timeout_ms=60_000, **settings)
-    found = []
-    for message in consumer:
-        found.append(message.value.decode())
-        if len(found) == len(LINES):
-            break
-    consumer.close()
-    assert found == LINES
+    round_trips.kafka_python(settings, f"kafka-python-{listener}-{mechanism}")
 
 
 @LISTENERS
 @MECHANISMS
 def test_aiokafka(sasl: SaslTlsBroker, listener: str, mechanism: str) -> None:
-    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
     from aiokafka.helpers import create_ssl_context
 
-    topic = f"aiokafka-{listener}-{mechanism}"
     settings = {
         "bootstrap_servers": sasl.address(listener),
         "security_protocol": protocol(listener),
@@ -198,15 +151,7 @@ def test_aiokafka(sasl: SaslTlsBroker, listener: str, mechanism: str) -> None:
         "sasl_plain_password": PASSWORD,
     }
 
-    async def both() -> list[str]:
-        async with AIOKafkaProducer(**settings) as producer:
-            for line in LINES:
-                await producer.send(topic, line.encode())
-            await producer.flush()
-        async with AIOKafkaConsumer(topic, auto_offset_reset="earliest", **settings) as consumer:
-            return [(await consumer.getone()).value.decode() for _ in LINES]
-
-    assert asyncio.run(asyncio.wait_for(both(), 120)) == LINES
+    round_trips.aiokafka(settings, f"aiokafka-{listener}-{mechanism}")
 
 
 @LISTENERS

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,15 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
 
 from kafkalite.client import Client, Security
+from tests.kit.harness import round_trips
 from tests.kit.harness.certificates import PASSWORD
+from tests.kit.harness.round_trips import LINES
 from tests.kit.harness.tls_broker import TlsBroker
 from tests.kit.processes.apache_kafka import NotAvailable, run_tool
-from tests.kit.processes.broker import wait_until
 
-LINES = [f"line {i}" for i in range(500)]
 LISTENERS = pytest.mark.parametrize("listener", ["SSL", "MUST"], ids=["server certificate", "client certificate too"])
 
 
@@ -66,47 +64,17 @@ def java(tls: TlsBroker, listener: str, kind: str) -> Path:
 
 @LISTENERS
 def test_librdkafka(tls: TlsBroker, listener: str) -> None:
-    topic = f"librdkafka-{listener}"
-    producer = Producer({**librdkafka(tls, listener), "linger.ms": 20})
-    for line in LINES:
-        producer.produce(topic, line.encode())
-    assert producer.flush(60) == 0
-    consumer = Consumer({**librdkafka(tls, listener), "group.id": topic, "auto.offset.reset": "earliest"})
-    consumer.subscribe([topic])
-    found: list[str] = []
-
-    def read() -> bool:
-        for message in consumer.consume(100, 0.5):
-            assert message.error() is None
-            found.append((message.value() or b"").decode())
-        return len(found) >= len(LINES)
-
-    wait_until(read, 60, "the messages")
-    consumer.close()
-    assert found == LINES
+    round_trips.librdkafka(librdkafka(tls, listener), f"librdkafka-{listener}")
 
 
 @LISTENERS
 def test_kcat(tls: TlsBroker, listener: str) -> None:
-    path = shutil.which("kcat") or shutil.which("kafkacat")
-    if path is None:
-        pytest.skip("kcat is not installed (apt-get install kcat)")
-    topic = f"kcat-{listener}"
-    settings = [f"-X{key}={value}" for key, value in librdkafka(tls, listener).items() if key != "bootstrap.servers"]
-    command = [path, "-b", tls.address(listener), *settings, "-t", topic]
-    subprocess.run([*command, "-P"], input="\n".join(LINES), text=True, check=True, timeout=60)
-    done = subprocess.run(
-        [*command, "-C", "-e", "-q", "-o", "beginning"], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert done.stdout.splitlines() == LINES
+    round_trips.kcat(librdkafka(tls, listener), f"kcat-{listener}")
 
 
 @LISTENERS
 @pytest.mark.filterwarnings("ignore")  # its own
 def test_kafka_python(tls: TlsBroker, listener: str) -> None:
-    from kafka import KafkaConsumer, KafkaProducer
-
-    topic = f"kafka-python-{listener}"
     settings = {
         "bootstrap_servers": tls.address(listener),
         "security_protocol": "SSL",
@@ -118,19 +86,7 @@ def test_kafka_python(tls: TlsBroker, listener: str) -> None:
             "ssl_keyfile": str(tls.directory / "alice.key"),
             "ssl_password": PASSWORD,
         }
-    producer = KafkaProducer(**settings)
-    for line in LINES:
-        producer.send(topic, line.encode())
-    producer.flush(60)
-    producer.close()
-    consumer = KafkaConsumer(topic, auto_offset_reset="earliest", consumer_timeout_ms=60_000, **settings)
-    found = []
-    for message in consumer:
-        found.append(message.value.decode())
-        if len(found) == len(LINES):
-            break
-    consumer.close()
-    assert found == LINES
+    round_trips.kafka_python(settings, f"kafka-python-{listener}")
 
 
 @LISTENERS
