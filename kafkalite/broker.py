@@ -290,7 +290,8 @@ class Broker:
         self._sign_ins = self._load_sasl(logs, pool, self.clock)
         for sign_ins in self._sign_ins.values():
             sign_ins.start()
-        self._listeners = [self._bind(wanted) for wanted in config.bound_listeners]
+        for wanted in config.bound_listeners:  # one by one, so that a stop closes those before one that cannot be
+            self._listeners.append(self._bind(wanted))
         config = logs.config  # with what was changed while an earlier broker ran
         cluster = self._cluster_view(logs)
         services = BrokerServices(config, logs, cluster, self.clock, pool, groups, transactions, quotas, authorizer)
@@ -430,7 +431,15 @@ class Broker:
         port = int(listening.getsockname()[1])
         endpoint = self.config.advertised_endpoint(wanted, port)
         tls = None if self._tls is None else self._tls.by_name.get(wanted.name)
-        if tls is None and not ipaddress.ip_address(listening.getsockname()[0].partition("%")[0]).is_loopback:
+        remote = not ipaddress.ip_address(listening.getsockname()[0].partition("%")[0]).is_loopback
+        if remote and wanted.classic and self.config.asks_rules and not self.config.classic_listener_allow_remote:
+            listening.close()
+            raise ConfigError(
+                "listeners",
+                f"{wanted} would be open to other machines, whose clients nobody can know, and there is an authorizer"
+                " (bind it to 127.0.0.1, or set classic.listener.allow.remote=true)",
+            )
+        if tls is None and remote:
             logger.warning(
                 "listener %s has no TLS and is open to other machines: whoever %s may read and write",
                 wanted,

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from kafkalite.acls import AclOperation
-from kafkalite.errors import ErrorCode, StartupError
+from kafkalite.broker import Broker
+from kafkalite.errors import ConfigError, ErrorCode, StartupError
 from kafkalite.log.journal import Journal, acls_change, encode_line
 from kafkalite.model import ANONYMOUS
 from kafkalite.protocol import api
@@ -30,6 +31,7 @@ from kafkalite.protocol.messages.offset_commit import (
 from kafkalite.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkalite.security.authorizer import Authorizer
+from kafkalite.settings.areas.permissions import STANDARD_AUTHORIZER
 from tests.kit.harness import wire
 from tests.kit.harness.acl_broker import (
     ADMIN,
@@ -427,6 +429,18 @@ def classic_client(broker: AclBroker) -> ClassicClient:
     endpoint = broker.broker.classic_endpoint
     assert endpoint is not None
     return ClassicClient(endpoint.port)
+
+
+@pytest.mark.parametrize("host", ["", "0.0.0.0"])
+def test_port_of_kafka_0_7_is_not_opened_to_other_machines_where_rules_are_asked(tmp_path: Path, host: str) -> None:
+    """Nobody can sign in there, so that whoever reaches it would be anonymous."""
+    settings = {"listeners": f"PLAINTEXT://127.0.0.1:0,kafka07://{host}:0", "log.dirs": str(tmp_path)}
+    asked = {**settings, "authorizer.class.name": STANDARD_AUTHORIZER}
+    with pytest.raises(ConfigError, match=r"classic\.listener\.allow\.remote"), Broker(asked):
+        pass
+    for more in (settings, {**asked, "classic.listener.allow.remote": "true"}):
+        with Broker(more) as broker:
+            assert broker.classic_endpoint is not None
 
 
 def test_clients_of_kafka_0_7_are_anonymous(classic: AclBroker) -> None:

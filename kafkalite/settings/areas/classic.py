@@ -127,6 +127,12 @@ class ClassicRows:
         effect=Effect.NONE,
         since="0.2",
     )
+    classic_listener_allow_remote: bool = setting(
+        ConfigType.BOOLEAN,
+        False,
+        "Whether a kafka07:// listener may be open to other machines though there is an authorizer: its clients are all"
+        " User:ANONYMOUS, for 0.7's protocol has no sign-in.",
+    )
     classic_nesting_max: int = setting(
         ConfigType.INT,
         4,
