@@ -15,6 +15,7 @@ QUICK = (
     "delivery.md",
     "kafka-0.7.md",
     "mirror.md",
+    "operations.md",
     "query.md",
     "registry.md",
     "security.md",
