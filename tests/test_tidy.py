@@ -22,7 +22,7 @@ STUBS = ROOT / "kafkalite" / "_native"
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 1000
 BLOB_SIZE_MAX = 100 * 1024
-BINARY_SUFFIXES = frozenset({".png", ".gz", ".bin", ".log", ".zst", ".ico"})
+BINARY_SUFFIXES = frozenset({".png", ".gz", ".xz", ".bin", ".log", ".zst", ".ico"})
 GENERATED = ("kafkalite/protocol/messages/", "benchmarks/results/")
 """Written by a tool, so no size limit makes them better."""
 

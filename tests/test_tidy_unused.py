@@ -44,7 +44,9 @@ STANDALONE = {
 """Files that programs and people know without being told."""
 
 RUN_BY_NAME = ("test_", "bench_", "conftest.", "__init__.", "__main__.")
-FOUND_BY_PATTERN = re.compile(r"\.github/|benchmarks/results/|tests/compat/programs/\w+_app\.py")
+FOUND_BY_PATTERN = re.compile(
+    r"\.github/|benchmarks/results/|tests/directories/released/|tests/compat/programs/\w+_app\.py"
+)
 """Files that are found by their folder, or whose names are put together."""
 
 

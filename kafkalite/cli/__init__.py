@@ -48,6 +48,7 @@ COMMANDS: Final = {
     "classic": "the tools of Kafka 0.7",
     "top": "watch a broker: requests, traffic, groups by lag",
     "metrics": "print a dashboard for Grafana, alert rules for Prometheus",
+    "check": "measure whether this machine is one for a broker",
     "backup": "copy a data directory, while its broker runs too",
     "restore": "make a data directory of a backup",
     "log": "look into segment files, without a broker",

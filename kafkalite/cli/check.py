@@ -1,0 +1,36 @@
+"""Measure whether this machine is one for a broker: file system, fsync, free space, limits, memory, clock.
+
+kafkalite check --data-dir /var/lib/kafkalite
+kafkalite check --config server.properties --json
+
+Nothing is changed: a file beside the data is written and removed. The directory need not be there yet. What deserves a
+look is marked so, with exit status 1; what only costs speed is a note.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalite.cli import EXIT_FAILURE
+from kafkalite.cli.backup import add_data_arguments, data_directory
+from kafkalite.cli.common import print_json, print_table
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_data_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="one object a line")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from kafkalite.machine import LOOK, look
+
+    rows = look(data_directory(arguments))
+    if arguments.json:
+        for row in rows:
+            print_json({"what": row.what, "found": row.found, "verdict": row.verdict, "why": row.why})
+    else:
+        print_table(("WHAT", "FOUND", "", "WHY"), [(row.what, row.found, row.verdict, row.why) for row in rows])
+    return EXIT_FAILURE if any(row.verdict == LOOK for row in rows) else 0
