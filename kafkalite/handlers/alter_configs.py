@@ -6,8 +6,8 @@
 Each resource for itself, all of its settings or none. A resource or a setting named twice is INVALID_REQUEST. What
 results is checked as a whole; a bad value is INVALID_CONFIG, on a broker INVALID_REQUEST, as in Kafka.
 Names that mean nothing to a broker are kept and do nothing, as in Kafka. Changes are durable before the answer. Broker
-"" (all brokers) and the broker's own id mean the same on one broker, but for min.insync.replicas, which Kafka 4.1 keeps
-for the cluster alone and lets nobody remove.
+"" is all brokers, whose settings stand behind a broker's own; min.insync.replicas Kafka 4.1 keeps for the cluster alone
+and lets nobody remove.
 
 Thread rule: runs on the I/O pool; `_changing` makes read, check and write of a resource one step.
 """
@@ -31,6 +31,7 @@ from kafkalite.handlers import broker_loggers
 from kafkalite.handlers.describe_configs import (
     BROKER,
     BROKER_LOGGER,
+    CLUSTER_DEFAULT,
     GROUP,
     TOPIC,
     check_access,
@@ -177,17 +178,19 @@ def _alter_broker(
         for item in resource.configs:
             _check_written_default(resource.resource_name, item)
     services = context.broker
-    overrides = result(resource.configs, BROKER_SETTINGS, services.config.dynamic_texts, services.config)
+    cluster = resource.resource_name == CLUSTER_DEFAULT
+    present = services.config.changes(cluster=cluster)
+    overrides = result(resource.configs, BROKER_SETTINGS, present, services.config)
     try:
-        config = services.config.with_dynamic(overrides)
+        config = services.config.with_dynamic(overrides, cluster=cluster)
         for check in services.config_checks:
             check(config)
     except ConfigError as error:
         raise InvalidRequest(str(error)) from error
     if not validate_only:
-        for name in overrides.keys() - BROKER_SETTINGS.keys() - services.config.dynamic_texts.keys():
+        for name in overrides.keys() - BROKER_SETTINGS.keys() - present.keys():
             logger.warning("broker setting %.300r means nothing here; it is kept, as Kafka keeps it", name)
-        services.use_config(services.logs.alter_broker(overrides))
+        services.use_config(services.logs.alter_broker(overrides, cluster=cluster))
 
 
 def _check_written_default(broker: str, item: Any) -> None:

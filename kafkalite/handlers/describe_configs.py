@@ -102,6 +102,7 @@ def _configs(
         return [
             *(_from_entry(entry, request) for entry in config.describe()),
             *_kept(context, ConfigSource.DYNAMIC_BROKER),
+            *_kept(context, ConfigSource.DYNAMIC_DEFAULT_BROKER, alone=False),
         ]
     if item.resource_type == GROUP:
         return [_from_entry(entry, request) for entry in group_config(context, name).describe()]
@@ -172,19 +173,30 @@ def _cluster_defaults(
     config = context.broker.config
     yield from _kept(context, ConfigSource.DYNAMIC_DEFAULT_BROKER)
     for entry in config.describe():
-        if entry.name in config.dynamic_texts or entry.name == WRITTEN_DEFAULT:
+        if entry.name in config.cluster_texts or entry.name == WRITTEN_DEFAULT:
             described = _from_entry(entry, request)
             described.config_source = ConfigSource.DYNAMIC_DEFAULT_BROKER
-            described.synonyms = described.synonyms[:1]
-            for synonym in described.synonyms:
-                synonym.source = ConfigSource.DYNAMIC_DEFAULT_BROKER
+            if entry.name in config.cluster_texts and not entry.sensitive:
+                described.value = config.cluster_texts[entry.name]
+            described.synonyms = [
+                DescribeConfigsSynonym(
+                    name=entry.name, value=described.value, source=ConfigSource.DYNAMIC_DEFAULT_BROKER
+                )
+            ] * request.include_synonyms
             yield described
 
 
-def _kept(context: RequestContext, source: ConfigSource) -> Iterator[DescribeConfigsResourceResult]:
-    """Names that mean nothing here and were set all the same: nobody knows whether their values are secrets."""
-    for name in context.broker.config.dynamic_texts:
-        if name not in BROKER_SETTINGS:
+def _kept(
+    context: RequestContext, source: ConfigSource, *, alone: bool = True
+) -> Iterator[DescribeConfigsResourceResult]:
+    """Names that mean nothing here and were set all the same: nobody knows whether their values are secrets.
+
+    Of all brokers' names, where they do not stand `alone`, those that this broker has not too.
+    """
+    cluster = source == ConfigSource.DYNAMIC_DEFAULT_BROKER
+    config = context.broker.config
+    for name in config.changes(cluster=cluster):
+        if name not in BROKER_SETTINGS and not (cluster and name in config.dynamic_texts and not alone):
             yield DescribeConfigsResourceResult(
                 name=name,
                 value=None,

@@ -10,6 +10,7 @@ damaged line anywhere else means that the file was changed from outside, and the
     {"op": "topic", "name", "id", "partitions": count, "overrides": {}, "epoch_bases": [[base, count], ...]}
     {"op": "partitions", "name", "total", "epoch_base"}       {"op": "delete", "name", "id"}
     {"op": "overrides", "name", "overrides"}                  {"op": "broker", "overrides"}
+    {"op": "cluster", "overrides"}                            settings of all brokers at once; {"op": "broker"}: its own
     {"op": "group", "id", "overrides"}                        settings of a group; none: it has no line any more
     {"op": "producer_ids", "next"}                            {"op": "unclean", "count"}
     {"op": "epoch_base", "name", "partition", "base"}
@@ -80,6 +81,7 @@ class MetadataState:
     cluster_id: str
     topics: dict[str, TopicState] = field(default_factory=dict)
     broker_overrides: dict[str, str] = field(default_factory=dict)
+    cluster_overrides: dict[str, str] = field(default_factory=dict)
     group_overrides: dict[str, dict[str, str]] = field(default_factory=dict)
     next_producer_id: int = 0
     unclean_count: int = 0
@@ -216,6 +218,8 @@ def apply(state: MetadataState, change: dict[str, Any]) -> None:
         state.topics[change["name"]].overrides = dict(change["overrides"])
     elif op == "broker":
         state.broker_overrides = dict(change["overrides"])
+    elif op == "cluster":
+        state.cluster_overrides = dict(change["overrides"])
     elif op == "group":
         state.group_overrides[change["id"]] = dict(change["overrides"])
         if not change["overrides"]:
@@ -267,6 +271,8 @@ def _without_lists(state: MetadataState) -> list[dict[str, Any]]:
         changes.append({"op": "producer_ids", "next": state.next_producer_id})
     if state.broker_overrides:
         changes.append({"op": "broker", "overrides": state.broker_overrides})
+    if state.cluster_overrides:
+        changes.append({"op": "cluster", "overrides": state.cluster_overrides})
     if state.features.change_count:
         changes.append(features_change(state.features))
     if state.secret:

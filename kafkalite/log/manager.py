@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from kafkalite._native.log.log_core import TrafficCounts
     from kafkalite.acls import Acl
     from kafkalite.features import Features
+    from kafkalite.log.journal import MetadataState
     from kafkalite.log.retention import RetentionPolicy
     from kafkalite.quotas.entities import Change, Entity
     from kafkalite.settings.broker import BrokerConfig
@@ -185,7 +186,7 @@ class LogManager:
         self.clean_start = directory.take_clean_marker(self.directory) or not used_before
         if not self.clean_start:
             found.record({"op": "unclean", "count": found.state.unclean_count + 1})
-        self._take_broker_overrides(found.state.broker_overrides)
+        self._take_broker_overrides(found.state)
         self._take_groups(found)
         present, deleted = directory.partition_directories(self.directory)
         changed, leftovers, strays = adoption.sort_out(
@@ -248,9 +249,10 @@ class LogManager:
         file_ops.rename(path, target)
         return target
 
-    def _take_broker_overrides(self, overrides: Mapping[str, str]) -> None:
+    def _take_broker_overrides(self, state: MetadataState) -> None:
         try:
-            self.config = self.config.with_dynamic(overrides)
+            self.config = self.config.with_dynamic(state.cluster_overrides, cluster=True)
+            self.config = self.config.with_dynamic(state.broker_overrides)
         except ConfigError as error:
             raise StartupError(f"a setting changed earlier while running is no longer valid: {error}") from None
 
@@ -535,17 +537,20 @@ class LogManager:
 
     @property
     def broker_overrides(self) -> dict[str, str]:
-        """The broker settings changed while running."""
-        return dict(self.config.dynamic_texts)
+        """The broker settings changed while running, of this broker or of all."""
+        return {**self.config.cluster_texts, **self.config.dynamic_texts}
 
-    def alter_broker(self, overrides: Mapping[str, str]) -> BrokerConfig:
-        """Replaces all broker settings changed while running; topics that inherit them follow at once."""
+    def alter_broker(self, overrides: Mapping[str, str], *, cluster: bool = False) -> BrokerConfig:
+        """Replaces all broker settings changed while running, this broker's or those of all brokers at once.
+
+        Topics that inherit them follow at once.
+        """
         with self._lock:
             try:
-                config = self.config.with_dynamic(overrides)
+                config = self.config.with_dynamic(overrides, cluster=cluster)
             except ConfigError as error:
                 raise InvalidConfig(str(error)) from None
-            self._record({"op": "broker", "overrides": dict(overrides)})
+            self._record({"op": "cluster" if cluster else "broker", "overrides": dict(overrides)})
             self.config = config
             changed = []
             for topic in self.topics.values():

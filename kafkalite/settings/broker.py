@@ -77,7 +77,9 @@ class BrokerConfig(
     static_texts: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The texts of the settings given in the file or on the command line, by key."""
     dynamic_texts: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """The texts of the settings changed while running (AlterConfigs), by key."""
+    """The texts of the settings of this broker changed while running (AlterConfigs), by key."""
+    cluster_texts: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Those that were changed for all brokers at once; a broker's own go before them."""
     notes: tuple[str, ...] = field(default=(), repr=False)
     """Sentences for the log: keys accepted that do nothing."""
 
@@ -99,11 +101,25 @@ class BrokerConfig(
         config._check()
         return replace(config, notes=(*notes, *_later_notes(known)))
 
-    def with_dynamic(self, texts: Mapping[str, str]) -> Self:
+    def changes(self, *, cluster: bool) -> Mapping[str, str]:
+        """The texts of what was changed while running: for all brokers at once, or of this one."""
+        return self.cluster_texts if cluster else self.dynamic_texts
+
+    def with_dynamic(self, texts: Mapping[str, str], *, cluster: bool = False) -> Self:
         """The same configuration with this complete set of changes made while running; ConfigError for a bad one."""
-        merged = {**self.static_texts, **known_dynamic(texts, BROKER_SETTINGS)}
+        own, all_brokers = (self.dynamic_texts, texts) if cluster else (texts, self.cluster_texts)
+        for key in texts if cluster else ():
+            if listener_key(key) is not None:
+                raise ConfigError(key, "is one broker's: name it")
+        merged = {**self.static_texts, **known_dynamic({**all_brokers, **own}, BROKER_SETTINGS)}
         values = parse_all(BROKER_SETTINGS, merged)
-        config = type(self)(**values, static_texts=self.static_texts, dynamic_texts=dict(texts), notes=self.notes)  # type: ignore[arg-type]  # as in load
+        config = type(self)(
+            **values,  # type: ignore[arg-type]  # as in load
+            static_texts=self.static_texts,
+            dynamic_texts=dict(own),
+            cluster_texts=dict(all_brokers),
+            notes=self.notes,
+        )
         config._check()
         return config
 
@@ -123,7 +139,7 @@ class BrokerConfig(
             raise ConfigError("group.consumer.assignors", "names none, but members need one")
         if self.log_cleaner_min_compaction_lag_ms > self.log_cleaner_max_compaction_lag_ms:
             raise ConfigError("log.cleaner.min.compaction.lag.ms", "is above log.cleaner.max.compaction.lag.ms")
-        given = "message.max.bytes" in self.static_texts or "message.max.bytes" in self.dynamic_texts
+        given = "message.max.bytes" in {**self.static_texts, **self.cluster_texts, **self.dynamic_texts}
         if given and self.message_max_bytes > self.socket_request_max_bytes:
             raise ConfigError("message.max.bytes", "is above socket.request.max.bytes, so no such batch could arrive")
         parse_advertised(self.advertised_listeners, self.bound_listeners)
@@ -189,7 +205,8 @@ class BrokerConfig(
 
     def describe(self) -> Iterator[ConfigEntry]:
         """Every setting with value, source and synonyms, as DescribeConfigs tells them."""
-        own = {key: row for key in (*self.dynamic_texts, *self.static_texts) if (row := row_of(key)) is not None}
+        given = (*self.dynamic_texts, *self.cluster_texts, *self.static_texts)
+        own = {key: row for key in given if (row := row_of(key)) is not None}
         for key, row in {**BROKER_SETTINGS, **own}.items():
             synonyms = self.synonyms(key)
             yield ConfigEntry(
@@ -209,7 +226,8 @@ class BrokerConfig(
         rows = {name: BROKER_SETTINGS[name] for name in names if name in BROKER_SETTINGS}
         defaults = {name: row.render(row.default) for name, row in rows.items() if row.default is not None}
         written = {WRITTEN_DEFAULT: self.static_texts.get(key, defaults[key])} if key == WRITTEN_DEFAULT else {}
-        return ordered_synonyms(key, names, self.dynamic_texts, written, self.static_texts, defaults)
+        cluster = {**written, **self.cluster_texts}
+        return ordered_synonyms(key, names, self.dynamic_texts, cluster, self.static_texts, defaults)
 
 
 BROKER_SETTINGS: Final[dict[str, Setting]] = collect(BrokerConfig)

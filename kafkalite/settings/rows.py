@@ -98,15 +98,15 @@ def ordered_synonyms(
     key: str,
     names: Sequence[str],
     dynamic: Mapping[str, str],
-    written: Mapping[str, str | None],
+    cluster: Mapping[str, str | None],
     static: Mapping[str, str],
     defaults: Mapping[str, str | None],
 ) -> tuple[ConfigSynonym, ...]:
     """What any of a broker setting's `names` is set to, place by place, from the first that is `key` itself (as Kafka's
-    ConfigHelper has it). What was changed while running takes the place of what was `written` for the cluster."""
+    ConfigHelper has it): this broker's changes, those of the whole `cluster`, the file, the default."""
     places: tuple[tuple[ConfigSource, Mapping[str, str | None]], ...] = (
         (ConfigSource.DYNAMIC_BROKER, dynamic),
-        (ConfigSource.DYNAMIC_DEFAULT_BROKER, {} if key in dynamic else written),
+        (ConfigSource.DYNAMIC_DEFAULT_BROKER, cluster),
         (ConfigSource.STATIC_BROKER, static),
         (ConfigSource.DEFAULT, defaults),
     )

@@ -607,6 +607,12 @@ def find_coordinator(side: Side) -> bool:
     return side.ask(api.FIND_COORDINATOR, 4, request).coordinators[0].error_code == 0
 
 
+def is_written(side: Side, request: ProduceRequest) -> bool:
+    """Whether the broker leads the topic: Kafka tells of one before that."""
+    answer = side.ask(api.PRODUCE, 9, request)
+    return bool(answer.responses[0].partition_responses[0].error_code == 0)
+
+
 def prepare(side: Side) -> None:
     """Topics `orders` (3 partitions, 6 records in the first), `empty`, `set` (has settings) and `compacted`."""
     topics = [
@@ -621,8 +627,8 @@ def prepare(side: Side) -> None:
         records = [wire.Record(value=b"v", timestamp_delta=time - times[0]) for time in times]
         batch = wire.batch_of(records, base_timestamp=times[0], max_timestamp=max(times))
         data = [TopicProduceData(name="orders", partition_data=[PartitionProduceData(index=0, records=batch)])]
-        answer = side.ask(api.PRODUCE, 9, ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=data))
-        assert answer.responses[0].partition_responses[0].error_code == 0
+        request = ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=data)
+        wait_until(partial(is_written, side, request), 60, "a topic that can be written to")
     wait_until(partial(find_coordinator, side), 60, "a coordinator")  # Kafka makes its topic for that
 
 

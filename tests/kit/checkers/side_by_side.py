@@ -37,7 +37,7 @@ LEFT_OUT = {
 TEXTS = {"error_message", "batch_index_error_message"}
 """Texts for people: compared as null, empty, NONE or any other."""
 UNORDERED = {
-    *("replica_election_results", "partition_result"),
+    *("replica_election_results", "partition_result", "credential_infos"),
     *("topics", "partitions", "responses", "results", "groups", "members", "topic_partitions"),
     *("results_by_topic_v3_and_below", "configs"),
 }

@@ -185,10 +185,10 @@ class LogsInMemory:
         topic.config = TopicConfig.resolve(self.config, overrides)
         return topic
 
-    def alter_broker(self, overrides: dict[str, str]) -> BrokerConfig:
+    def alter_broker(self, overrides: dict[str, str], *, cluster: bool = False) -> BrokerConfig:
         self._fail()
-        self.broker_overrides = dict(overrides)
-        self.config = self.config.with_dynamic(overrides)
+        self.config = self.config.with_dynamic(overrides, cluster=cluster)
+        self.broker_overrides = {**self.config.cluster_texts, **self.config.dynamic_texts}
         return self.config
 
     def allocate_producer_ids(self, count: int) -> int:

@@ -303,24 +303,49 @@ def test_validate_only_changes_nothing(broker):
     assert logging.getLogger(LOGGER).level == logging.NOTSET
 
 
-@pytest.mark.parametrize("name", [ME, ""])
-def test_broker_settings_change_while_running(broker, name):
+@pytest.mark.parametrize(
+    ("name", "source"), [(ME, ConfigSource.DYNAMIC_BROKER), ("", ConfigSource.DYNAMIC_DEFAULT_BROKER)]
+)
+def test_broker_settings_change_while_running(broker, name, source):
     assert change(broker, 1, BROKER, name, ("log.retention.ms", SET, "5")) == 0
     assert broker.services.config.log_retention_ms == 5
     assert broker.logs.broker_overrides == {"log.retention.ms": "5"}
     described = describe(broker, 4, BROKER, ME, ["log.retention.ms"])[1]["log.retention.ms"]
-    assert (described.value, described.config_source) == ("5", ConfigSource.DYNAMIC_BROKER)
+    assert (described.value, described.config_source) == ("5", source)
     described = describe(broker, 4, BROKER, "", include_synonyms=True)[1]
-    assert [(item.value, item.source) for item in described["log.retention.ms"].synonyms] == [
-        ("5", ConfigSource.DYNAMIC_DEFAULT_BROKER)
-    ]
-    assert {key: config.config_source for key, config in described.items()} == {
-        "log.retention.ms": ConfigSource.DYNAMIC_DEFAULT_BROKER,
-        "min.insync.replicas": ConfigSource.DYNAMIC_DEFAULT_BROKER,
-    }
+    assert described.keys() == {"min.insync.replicas"} | ({"log.retention.ms"} if name == "" else set())
+    assert {config.config_source for config in described.values()} == {ConfigSource.DYNAMIC_DEFAULT_BROKER}
     assert change(broker, 1, BROKER, name, ("log.retention.ms", DELETE, None)) == 0
     assert broker.services.config.log_retention_ms is None
     assert describe(broker, 4, BROKER, "")[1].keys() == {"min.insync.replicas"}
+
+
+def test_settings_of_one_broker_stand_before_those_of_all(broker):
+    assert change(broker, 1, BROKER, "", ("log.retention.ms", SET, "5"), ("min.insync.replicas", SET, "2")) == 0
+    assert change(broker, 1, BROKER, ME, ("log.retention.ms", SET, "6")) == 0
+    assert broker.services.config.log_retention_ms == 6
+    mine = describe(broker, 4, BROKER, ME, ["log.retention.ms"], include_synonyms=True)[1]["log.retention.ms"]
+    assert [(item.value, item.source) for item in mine.synonyms[:2]] == [
+        ("6", ConfigSource.DYNAMIC_BROKER),
+        ("5", ConfigSource.DYNAMIC_DEFAULT_BROKER),
+    ]
+    everybodys = describe(broker, 4, BROKER, "", include_synonyms=True)[1]
+    assert {key: item.value for key, item in everybodys.items()} == {
+        "log.retention.ms": "5",
+        "min.insync.replicas": "2",
+    }
+    assert [(item.value, item.source) for item in everybodys["log.retention.ms"].synonyms] == [
+        ("5", ConfigSource.DYNAMIC_DEFAULT_BROKER)
+    ]
+    assert replace(broker, 2, BROKER, ME) == 0
+    assert broker.services.config.log_retention_ms == 5
+    assert change(broker, 1, BROKER, ME, ("log.retention.ms", DELETE, None)) == 0
+    assert broker.services.config.log_retention_ms == 5
+
+
+def test_a_listeners_setting_is_one_brokers(broker):
+    key = "listener.name.ssl.ssl.keystore.location"
+    assert change(broker, 1, BROKER, "", (key, SET, "/nowhere")) == ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize("name", [ME, ""])
@@ -334,7 +359,7 @@ def test_broker_settings_that_mean_nothing_are_kept_and_never_shown(broker, name
     assert "'no.such.key'" in caplog.text
     assert "secret" not in caplog.text
     assert broker.logs.broker_overrides == values
-    for asked in (ME, ""):
+    for asked in {ME, name}:
         described = describe(broker, 4, BROKER, asked, list(values), include_synonyms=True)[1]
         assert described.keys() == values.keys()
         for item in described.values():

@@ -42,6 +42,7 @@ def filled(path: Path) -> Journal:
     journal.record(topic_change(TopicState("b", ID[::-1], {}, [3])))
     journal.record({"op": "delete", "name": "b", "id": uuid_text(ID[::-1])})
     journal.record({"op": "secret", "value": "ab" * 32})
+    journal.record({"op": "cluster", "overrides": {"log.retention.ms": "6"}})
     journal.record(group_change("g", {"share.isolation.level": "read_committed"}))
     journal.record(group_change("h", {"consumer.session.timeout.ms": "50000"}))
     journal.record(group_change("h", {}))
@@ -64,7 +65,7 @@ def test_replay_gives_the_recorded_state(tmp_path: Path) -> None:
     assert state.topics["a"].epoch_bases == [0, -4, 0, 2, 2]
     assert (state.next_producer_id, state.unclean_count, state.cluster_id) == (1000, 3, "cluster")
     assert (list(state.topics), state.deleted_ids) == (["a"], {ID[::-1]})
-    assert state.broker_overrides == {"log.retention.ms": "5"}
+    assert (state.broker_overrides, state.cluster_overrides) == ({"log.retention.ms": "5"}, {"log.retention.ms": "6"})
     assert state.secret == b"\xab" * 32
     assert state.group_overrides == {"g": {"share.isolation.level": "read_committed"}}
     assert (state.features.level("group.version"), state.features.epoch) == (0, EPOCH + 3)
@@ -78,6 +79,7 @@ def test_replay_gives_the_recorded_state(tmp_path: Path) -> None:
     assert again is not None
     assert (again.state.credentials, again.state.secret) == (state.credentials, state.secret)
     assert again.state.group_overrides == state.group_overrides
+    assert again.state.cluster_overrides == state.cluster_overrides
     assert again.state.features == state.features
     again.close()
 
@@ -142,7 +144,7 @@ def test_unknown_operation_is_refused_not_skipped(tmp_path: Path) -> None:
     journal.close()
     with Path(journal.path).open("ab") as file:
         file.write(encode_line({"op": "from the future"}))
-    with pytest.raises(StartupError, match="line 21"):
+    with pytest.raises(StartupError, match="line 22"):
         Journal.open(str(tmp_path))
 
 
