@@ -8,6 +8,7 @@ for partitions with two owners whenever somebody takes one: of two members whom 
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -97,6 +98,7 @@ class Life:
     name: str
     kind: str
     instance: str | None
+    draw: random.Random
     member_id: str = ""
     epoch: int = -1
     owned: set[int] = field(default_factory=set)
@@ -116,7 +118,7 @@ def member(node: Node, promises: Promises, table: Table, lives: int) -> Program:
             draw = client.draw
             kind = KINDS[draw.randrange(len(KINDS))]
             instance = client.name if draw.random() < 0.3 else None
-            life = table.members[client.name] = Life(client.name, kind, instance)
+            life = table.members[client.name] = Life(client.name, kind, instance, draw)
             life.member_id = f"{client.name}.{number}" if kind == "newer" else ""
             life.forget()
             last = number == lives - 1
@@ -246,6 +248,8 @@ def join(node: Node, table: Table, life: Life) -> Steps:
     if answer.error_code:
         return
     life.member_id, life.epoch = answer.member_id, answer.generation_id
+    yield life.draw.random() * BEAT_S / 2  # others act in between
+    yield from patiently(node)
     yield from sync(node, table, life, answer)
 
 
