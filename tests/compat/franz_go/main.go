@@ -260,6 +260,39 @@ func checkGroup() {
 	ok(err)
 }
 
+// checkRolled is a member that says which offsets it took, then commits them, until its standard input ends; "next" for
+// the newer protocol, else the name of a balancer.
+func checkRolled() {
+	options := map[string]kgo.Opt{
+		"next":               kgo.ServerSideBalancer(),
+		"range":              kgo.Balancers(kgo.RangeBalancer()),
+		"cooperative-sticky": kgo.Balancers(kgo.CooperativeStickyBalancer()),
+	}
+	reader := member(options[argument])
+	reading, stop := context.WithCancel(context.Background())
+	go func() {
+		_, _ = os.Stdin.Read(make([]byte, 1))
+		stop()
+	}()
+	for reading.Err() == nil {
+		fetches := reader.PollFetches(reading)
+		fetches.EachPartition(func(part kgo.FetchTopicPartition) {
+			if len(part.Records) == 0 {
+				return
+			}
+			took := fmt.Sprintf("took %d", part.Partition)
+			for _, record := range part.Records {
+				took += fmt.Sprintf(" %d", record.Offset)
+			}
+			fmt.Println(took)
+		})
+		if err := reader.CommitUncommittedOffsets(reading); err != nil && reading.Err() == nil {
+			fmt.Println("late", err)
+		}
+	}
+	reader.Close()
+}
+
 func values(isolation kgo.IsolationLevel, until int64) []string {
 	reader := readFrom(kgo.NewOffset().AtStart(), kgo.FetchIsolationLevel(isolation), kgo.KeepControlRecords())
 	defer reader.Close()
@@ -381,5 +414,6 @@ func main() {
 	map[string]func(){
 		"codec": checkCodec, "edges": checkEdges, "idempotent": checkIdempotent, "times": checkTimes,
 		"group": checkGroup, "transaction": checkTransaction, "admin": checkAdmin,
+		"rolled": checkRolled,
 	}[os.Args[2]]()
 }

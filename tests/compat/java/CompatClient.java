@@ -21,10 +21,12 @@ import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.admin.RemoveMembersFromConsumerGroupOptions;
 import org.apache.kafka.clients.admin.TopicDescription;
+import org.apache.kafka.clients.consumer.CommitFailedException;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
+import org.apache.kafka.clients.consumer.RetriableCommitFailedException;
 import org.apache.kafka.clients.consumer.SubscriptionPattern;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
@@ -36,6 +38,7 @@ import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.errors.InvalidProducerEpochException;
 import org.apache.kafka.common.errors.InvalidRegularExpression;
 import org.apache.kafka.common.errors.ProducerFencedException;
+import org.apache.kafka.common.errors.RebalanceInProgressException;
 import org.apache.kafka.common.errors.TopicExistsException;
 import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
@@ -75,6 +78,7 @@ public final class CompatClient {
             case "group" -> client.checkGroup(CLASSIC + "RangeAssignor");
             case "cooperative" -> client.checkGroup(CLASSIC + "CooperativeStickyAssignor");
             case "member" -> client.joinOthers(argument);
+            case "rolled" -> client.readAndCommit(argument);
             case "next-uniform" -> client.checkGroup(NEXT + "uniform");
             case "next-range" -> client.checkGroup(NEXT + "range");
             case "consumer" -> client.checkConsumerProtocol();
@@ -380,6 +384,26 @@ public final class CompatClient {
                 String now = "owns " + String.join(" ", owned);
                 if (!now.equals(said)) System.out.println(now);
                 said = now;
+            }
+        }
+    }
+
+    /** A member that says which offsets it took, then commits them, until a byte comes in; "next" for the newer protocol. */
+    private void readAndCommit(String assignor) throws Exception {
+        String protocol = assignor.equals("next") ? NEXT + "uniform" : CLASSIC + assignor;
+        try (KafkaConsumer<byte[], byte[]> consumer = member(protocol, topic)) {
+            while (System.in.available() == 0) {
+                var records = consumer.poll(Duration.ofMillis(50));
+                for (TopicPartition key : records.partitions()) {
+                    StringBuilder took = new StringBuilder("took " + key.partition());
+                    records.records(key).forEach(record -> took.append(' ').append(record.offset()));
+                    System.out.println(took);
+                }
+                try {
+                    if (!records.isEmpty()) consumer.commitSync();
+                } catch (RetriableCommitFailedException | CommitFailedException | RebalanceInProgressException late) {
+                    System.out.println("late " + late.getClass().getSimpleName()); // somebody else reads these again
+                }
             }
         }
     }
