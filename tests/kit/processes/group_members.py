@@ -4,7 +4,7 @@
 
 Reads "join NAME" and "leave NAME" from its standard input, ends with it, and writes one JSON line for each assignment
 (with its generation, taken from the consumer) and for each stretch of offsets that a member was given, before the
-member commits it. A thread a member.
+member commits it. A thread a member. One whose name begins with "newer" speaks the newer group protocol (KIP-848).
 """
 
 from __future__ import annotations
@@ -34,6 +34,11 @@ class Member(threading.Thread):
         self.leaving = threading.Event()
         self.label = name
         self.topic = topic
+        classic = {
+            "session.timeout.ms": session_ms,
+            "heartbeat.interval.ms": 200,
+            "partition.assignment.strategy": "range",
+        }
         self.consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -41,11 +46,9 @@ class Member(threading.Thread):
                 "client.id": name,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                "session.timeout.ms": session_ms,
-                "heartbeat.interval.ms": 200,
-                "partition.assignment.strategy": "range",
                 "fetch.wait.max.ms": 100,
                 "reconnect.backoff.max.ms": 200,
+                **({"group.protocol": "consumer"} if name.startswith("newer") else classic),
             },
             logger=quiet,
         )
