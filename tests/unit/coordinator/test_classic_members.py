@@ -173,3 +173,21 @@ def test_last_one_leaves_while_a_classic_member_joins(bench):
     waiting = enter(bench, again=lambda: completed(AGAIN))
     bench.writes.settle()
     assert (left.response.error_code, waiting.response) == (0, AGAIN)
+
+
+def test_commits_in_a_transaction_and_outside(bench):
+    """Producers know ILLEGAL_GENERATION alone; those who name nobody are taken for older ones."""
+    joined = enter(bench).response
+    allowed = bench.group.commit_error_locked
+    for member, epoch in [(joined.member_id, joined.generation_id), ("new", 1)]:
+        assert allowed(member, None, epoch, transactional=True) == 0
+        assert allowed(member, None, 77, transactional=True) == ErrorCode.ILLEGAL_GENERATION
+    assert allowed("nobody", None, 2, transactional=True) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert allowed("", None, -1, transactional=True) == 0
+    assert allowed("", "static", -1, transactional=True) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert allowed("", None, -1) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert allowed(joined.member_id, None, 2, version=2) == 0
+    assert allowed("new", None, 1, version=8) == ErrorCode.UNSUPPORTED_VERSION
+    assert bench.group.fetch_error_locked(joined.member_id, 77) == ErrorCode.ILLEGAL_GENERATION
+    assert bench.group.fetch_error_locked("new", 77) == ErrorCode.STALE_MEMBER_EPOCH
+    assert bench.group.fetch_error_locked(joined.member_id, joined.generation_id) == 0
