@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kafkalite.consumer_protocol import Subscription, encode_assignment, encode_subscription
 from kafkalite.errors import ErrorCode
+from kafkalite.model import TopicPartition
 from kafkalite.protocol import api
 from kafkalite.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kafkalite.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -52,7 +54,7 @@ def fetch_offsets(look: Look, groups: Iterable[str], *, stable: bool) -> dict[st
 
 
 class Offsets(Promise):
-    """Groups without members, of the classic protocol and of the newer one (KIP-848)."""
+    """Groups without members, of the classic protocol, of the newer one (KIP-848), and of either in turn."""
 
     name = "offsets"
 
@@ -60,6 +62,7 @@ class Offsets(Promise):
         yield from ((f"committer {i}", lambda actor, i=i: _simple(actor, f"simple-{i}")) for i in range(2))
         yield "classic member", lambda actor: _classic(actor, "classic-group")
         yield "newer member", lambda actor: _newer(actor, "newer-group")
+        yield "classic member of a changing group", lambda actor: _changing(actor, "changing-group")
 
     def check(self, past: Past, look: Look) -> Iterator[str]:
         ops = past.ops("offsets")
@@ -137,44 +140,75 @@ def _simple(actor: Actor, group: str) -> None:
     actor.rounds(step)
 
 
-def _classic(actor: Actor, group: str) -> None:
-    """A static member, so that it takes its own place again after each loss of the broker."""
-    state = {"member": "", "generation": -1, "number": 0}
-
-    def join() -> None:
-        while True:
-            request = JoinGroupRequest(
-                group_id=group,
-                session_timeout_ms=60_000,
-                rebalance_timeout_ms=60_000,
-                member_id="",
-                group_instance_id="one",
-                protocol_type="consumer",
-                protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
-            )
-            answer = actor.ask(api.JOIN_GROUP, 7, request)
-            if answer.error_code == 0:
-                break
-            if answer.error_code not in BUSY:
-                raise Gone
-            actor.come_again()
-        state.update(member=answer.member_id, generation=answer.generation_id)
-        request = SyncGroupRequest(
+def _joined(actor: Actor, group: str, metadata: bytes, given: bytes) -> tuple[str, int]:
+    """(member id, generation) of a static member, which takes its own place again after each loss of the broker."""
+    while True:
+        request = JoinGroupRequest(
             group_id=group,
-            generation_id=answer.generation_id,
-            member_id=answer.member_id,
+            session_timeout_ms=60_000,
+            rebalance_timeout_ms=60_000,
+            member_id="",
             group_instance_id="one",
             protocol_type="consumer",
-            protocol_name="range",
-            assignments=[SyncGroupRequestAssignment(member_id=answer.member_id, assignment=b"all")],
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=metadata)],
         )
-        actor.ask(api.SYNC_GROUP, 5, request)
+        answer = actor.ask(api.JOIN_GROUP, 7, request)
+        if answer.error_code == 0:
+            break
+        if answer.error_code not in BUSY:
+            raise Gone
+        actor.come_again()
+    request = SyncGroupRequest(
+        group_id=group,
+        generation_id=answer.generation_id,
+        member_id=answer.member_id,
+        group_instance_id="one",
+        protocol_type="consumer",
+        protocol_name="range",
+        assignments=[SyncGroupRequestAssignment(member_id=answer.member_id, assignment=given)],
+    )
+    actor.ask(api.SYNC_GROUP, 5, request)
+    return answer.member_id, answer.generation_id
+
+
+def _classic(actor: Actor, group: str) -> None:
+    _commit_as_static(actor, group, b"", b"all", lambda: None)
+
+
+def _changing(actor: Actor, group: str) -> None:
+    """A classic member whose group changes its protocol (KIP-848) each time that another one comes or goes."""
+    metadata = encode_subscription(Subscription((TOPIC,)))
+    given = encode_assignment([TopicPartition(TOPIC, number) for number in range(PARTITIONS)])
+    joining: dict[str, Any] = {
+        "rebalance_timeout_ms": 60_000,
+        "subscribed_topic_names": [TOPIC],
+        "topic_partitions": [],
+    }
+
+    def change() -> None:
+        if actor.draw.random() < 0.1:
+            leaves = actor.draw.random() < 0.5
+            request = ConsumerGroupHeartbeatRequest(
+                group_id=group,
+                member_id="comes-and-goes",
+                member_epoch=-1 if leaves else 0,
+                **({} if leaves else joining),
+            )
+            actor.ask(api.CONSUMER_GROUP_HEARTBEAT, 1, request)
+
+    _commit_as_static(actor, group, metadata, given, change)
+
+
+def _commit_as_static(actor: Actor, group: str, metadata: bytes, given: bytes, between: Callable[[], None]) -> None:
+    state: dict[str, Any] = {"number": 0}
+
+    def join() -> None:
+        state["member"], state["generation"] = _joined(actor, group, metadata, given)
 
     def step() -> None:
+        between()
         state["number"] += 1
-        code = _commit(
-            actor, group, state["number"], version=8, member=str(state["member"]), epoch=int(state["generation"])
-        )
+        code = _commit(actor, group, state["number"], version=8, member=state["member"], epoch=state["generation"])
         if (code and code not in BUSY) or actor.draw.random() < 0.03:
             join()
 
