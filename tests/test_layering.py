@@ -32,6 +32,8 @@ ROOMS: dict[str, set[str]] = {
 
 NATIVE_USE = re.compile(r"^\s*(?:from|cimport|import) kafkalite\._native\.(\w+)(?:\.(\w+))?", re.MULTILINE)
 
+PRIVATE_ATTRIBUTE = re.compile(r"\.(_(?!native\b)[a-z]\w*)")
+
 
 def native_sources() -> dict[str, str]:
     """room.module → the text of what declares and what defines it."""
@@ -82,6 +84,28 @@ def test_native_rooms_use_what_stands_below() -> None:
     assert strange_uses(texts, ROOMS) == []
     order = [*ROOMS]
     assert [room for place, room in enumerate(order) if not ROOMS[room] <= {*order[:place]}] == []
+
+
+def private_names_of_others(texts: dict[str, str]) -> list[str]:
+    """Uses of a private name, as an attribute, in a module that does not define it."""
+    return [
+        f"{name} uses {private}"
+        for name, text in texts.items()
+        for private in sorted(set(PRIVATE_ATTRIBUTE.findall(text)))
+        if re.search(rf"(?<![\w.]){private}\b", text) is None
+    ]
+
+
+def test_native_modules_use_no_private_name_of_another() -> None:
+    assert private_names_of_others(native_sources()) == []
+
+
+def test_a_private_name_of_another_module_is_found() -> None:
+    texts = {
+        "room.a": "from kafkalite._native.room.b cimport B\ncdef class A:\n    cdef int _own(self)\n    self._own()",
+        "room.b": "cdef int f(A a):\n    return a._own() + a.shared()",
+    }
+    assert private_names_of_others(texts) == ["room.b uses _own"]
 
 
 def test_native_modules_need_each_other_in_no_circle() -> None:

@@ -51,9 +51,9 @@ class Results:
 
     def __init__(self, run: Row, rows: Iterable[Row]) -> None:
         self.run = run
-        self._rows: dict[tuple[str, str, str], list[Row]] = {}
+        self.by_case: dict[tuple[str, str, str], list[Row]] = {}
         for row in rows:
-            self._rows.setdefault((row["system"], row["mode"], row["case"]), []).append(_derived(row))
+            self.by_case.setdefault((row["system"], row["mode"], row["case"]), []).append(_derived(row))
 
     @classmethod
     def load(cls, folder: Path) -> Results:
@@ -69,7 +69,7 @@ class Results:
 
     def rows(self, system: str, case: str, mode: str = "asynchronous") -> list[Row]:
         """The repeats that did not fail."""
-        return [row for row in self._rows.get((system, mode, case), []) if "failed" not in row]
+        return [row for row in self.by_case.get((system, mode, case), []) if "failed" not in row]
 
     def figure(self, system: str, case: str, key: str, mode: str = "asynchronous") -> Figure | None:
         """None where it was not measured."""
@@ -90,7 +90,7 @@ class Results:
     def failures(self) -> list[str]:
         """One sentence each, once."""
         found = {}
-        for (system, mode, case), rows in self._rows.items():
+        for (system, mode, case), rows in self.by_case.items():
             for row in rows:
                 if "failed" in row:
                     found[f"{system}, {mode}, {case}"] = row["failed"]
@@ -379,7 +379,7 @@ def sweeps(results: Results) -> list[Table]:
     for table in tables[:2]:
         table.notes.append("Batches of 50, fewer where 50 would be more than half a megabyte.")
     measured = ("size", "of-2", "both", "growing")
-    cases = {case for _, _, case in results._rows}
+    cases = {case for _, _, case in results.by_case}
     return [table for table in tables if table.rows and any(word in case for case in cases for word in measured)]
 
 

@@ -96,7 +96,7 @@ class Bench:
         }
         self.spark = session("benchmarks.spark", master=f"local[{os.cpu_count()}]", settings=chosen)
         self.spark.dataSource.register(ReadyDataSource)
-        self.jvm_pid = int(self.spark._jvm.java.lang.ProcessHandle.current().pid())
+        self.jvm_pid = int(self.spark._jvm.java.lang.ProcessHandle.current().pid())  # noqa: SLF001 - PySpark has no other way there
 
     def start(self) -> None:
         """The broker with its topics; every source and sink once, with few rows."""

@@ -48,8 +48,8 @@ def gather(path: str, parser: argparse.ArgumentParser) -> list[Words]:
     words: list[str] = []
     choices: dict[str, list[str]] = {}
     below: list[Words] = []
-    for action in parser._actions:  # argparse offers no other way to ask
-        if isinstance(action, argparse._SubParsersAction):  # the same
+    for action in parser._actions:  # noqa: SLF001 - argparse offers no other way to ask
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - the same
             words += list(action.choices)
             for name, inner in action.choices.items():
                 below += gather(f"{path} {name}", inner)

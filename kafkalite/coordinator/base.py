@@ -76,7 +76,7 @@ class GroupBase(ABC):
             self.open_commits: Counter[TopicPartition] = Counter()
             """Commits handed over and not durable yet."""
         else:
-            self._lock = predecessor._lock
+            self._lock = predecessor._lock  # noqa: SLF001 - the same group, under another protocol
             self.offsets = predecessor.offsets
             self.open_commits = predecessor.open_commits
 

@@ -34,12 +34,12 @@ SLEEP_S_MAX: Final = 1.0
 class Timer:
     """Something to be done once, later, unless it is set again or cancelled. Made by `TimerQueue.timer`."""
 
-    __slots__ = ("_entry_due", "_function", "_queue", "due")
+    __slots__ = ("_queue", "due", "entry_due", "function")
 
     def __init__(self, queue: TimerQueue, function: Callable[[], object]) -> None:
         self._queue = queue
-        self._function = function
-        self._entry_due: float | None = None
+        self.function = function
+        self.entry_due: float | None = None  # of its entry in the queue, whose lock guards it
         self.due: float | None = None
 
     @property
@@ -77,7 +77,7 @@ class TimerQueue:
         due = self._clock.monotonic() + delay_s
         with self._lock:
             timer.due = due
-            if timer._entry_due is not None and timer._entry_due <= due:
+            if timer.entry_due is not None and timer.entry_due <= due:
                 return
             self._push_locked(timer, due)
             if self._stopping:
@@ -95,9 +95,9 @@ class TimerQueue:
             now = self._clock.monotonic()
             while self._heap and self._heap[0][0] <= now:
                 due, _, timer = heapq.heappop(self._heap)
-                if due != timer._entry_due:
+                if due != timer.entry_due:
                     continue  # set to an earlier time meanwhile, which has an entry of its own
-                timer._entry_due = None
+                timer.entry_due = None
                 if timer.due is None:
                     continue
                 if timer.due > now:
@@ -107,7 +107,7 @@ class TimerQueue:
                 fired.append(timer)
         for timer in fired:
             try:
-                timer._function()
+                timer.function()
             except Exception:
                 logger.exception("a timer's work failed")
         with self._lock:
@@ -125,7 +125,7 @@ class TimerQueue:
         return self._stopping
 
     def _push_locked(self, timer: Timer, due: float) -> None:
-        timer._entry_due = due
+        timer.entry_due = due
         heapq.heappush(self._heap, (due, next(self._numbers), timer))
 
     def _turn(self) -> float | None:

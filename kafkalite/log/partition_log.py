@@ -3,7 +3,7 @@
     create file ─▶ append … append ─▶ roll: new active segment, the old one handed to the sealer
                                               └▶ trim, fdatasync, index and producer snapshot saved
 
-Thread rule: any thread may call anything. `_..._locked` methods need the log's lock. The second lock, `_flush_lock`,
+Thread rule: any thread may call anything. `_..._locked` methods need the log's lock. The second lock, `flush_lock`,
 lets one sync run at a time, so that a failed one is never overtaken by a later success; it may be taken under the log's
 own lock, never the other way round. Nothing that waits for the disk holds the log's lock, except creating a file at a
 roll, writing down a new leader epoch and loading producer state before the first idempotent append;
@@ -132,10 +132,10 @@ class PartitionLog(LogState):
 
     __slots__ = (
         "_epochs",
-        "_flush_lock",
         "config",
         "directory",
         "entries",
+        "flush_lock",
         "indexes",
         "producer_state",
         "services",
@@ -165,7 +165,7 @@ class PartitionLog(LogState):
         self.services = services
         self.directory = directory
         self.topic_id = topic_id
-        self._flush_lock = threading.Lock()
+        self.flush_lock = threading.Lock()
         self.entries = DirectoryEntries(directory, services.sync_root)
         self.indexes = SegmentIndexes(self.core, topic_id)
         self._epochs: list[tuple[int, int]] = []
@@ -442,7 +442,7 @@ class PartitionLog(LogState):
 
     def flush(self) -> None:
         """Puts everything appended before the call on the disk. StorageError: it is not there, partition offline."""
-        with self._flush_lock:
+        with self.flush_lock:
             if self.offline:
                 raise StorageError(f"{self.name} is offline")
             target, segments = self.core.begin_flush()
@@ -481,7 +481,7 @@ class PartitionLog(LogState):
         if not synced:
             self.flush()
             return
-        with self._flush_lock:
+        with self.flush_lock:
             if self.offline:
                 raise StorageError(f"{self.name} is offline")
             for segment, size in state.sizes:
@@ -566,7 +566,7 @@ class PartitionLog(LogState):
             return
         try:
             segment.trim()
-            with self._flush_lock:
+            with self.flush_lock:
                 if self.offline:
                     return
                 segment.sync()

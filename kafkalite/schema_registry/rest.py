@@ -135,7 +135,7 @@ class Application:
     def __init__(self, registry: Registry, *, refresh: Callable[[], None], cluster_id: str = "") -> None:
         self.registry = registry
         self.cluster_id = cluster_id
-        self._refresh = refresh
+        self.refresh = refresh
 
     def __call__(
         self, environ: dict[str, Any], start_response: Callable[[str, list[tuple[str, str]]], object]
@@ -163,7 +163,7 @@ class Application:
         except errors.RegistryError as error:
             if error.status != 404 or environ["REQUEST_METHOD"] not in {"GET", "HEAD"}:
                 raise
-        self._refresh()
+        self.refresh()
         return handler(self, request)
 
 
@@ -234,7 +234,7 @@ def look_up_schema(app: Application, request: Request) -> Any:
     except errors.RegistryError as error:
         if error.status != 404:
             raise
-        app._refresh()  # the body is read, so the request cannot be played again from its beginning
+        app.refresh()  # the body is read, so the request cannot be played again from its beginning
         row = app.registry.look_up(request.values[0], offered, deleted=deleted)
     return version_json(row)
 

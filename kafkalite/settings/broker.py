@@ -98,7 +98,7 @@ class BrokerConfig(
         with named_as_given(texts):
             values = parse_all(BROKER_SETTINGS, known)
         config = cls(**values, static_texts=known, notes=tuple(notes))  # type: ignore[arg-type]  # parse gives each field's own type
-        config._check()
+        config.check()
         return replace(config, notes=(*notes, *_later_notes(known)))
 
     def changes(self, *, cluster: bool) -> Mapping[str, str]:
@@ -120,11 +120,11 @@ class BrokerConfig(
             cluster_texts=dict(all_brokers),
             notes=self.notes,
         )
-        config._check()
+        config.check()
         return config
 
-    def _check(self) -> None:
-        """What no single value shows."""
+    def check(self) -> None:
+        """Raises ConfigError for what no single value shows."""
         if len(self.log_dirs) > 1:
             raise ConfigError("log.dirs", "one data directory only; put several disks under one file system")
         if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:

@@ -148,7 +148,7 @@ class ClassicLog(PartitionLog):
 
         Its name, too: a log in which a segment is missing could not be opened.
         """
-        with self._flush_lock:
+        with self.flush_lock:
             try:
                 self.active.sync()
                 self.entries.sync()

@@ -119,9 +119,9 @@ def test_what_is_not_found_is_looked_for_once_more_after_catching_up(call: Calle
         for record in other.store.log:
             call.store.append(record)
 
-    call.app._refresh = catch_up
+    call.app.refresh = catch_up
     assert call("GET", "/schemas/ids/1") == (200, {"schema": A})
-    call.app._refresh = call.store.refresh
+    call.app.refresh = call.store.refresh
     assert call("POST", "/subjects/s", {"schema": A})[0] == 200
     assert call.store.refresh_count == 0
     refused(call("POST", "/subjects/s", {"schema": AB}), 404, 40403, "Schema not found")
