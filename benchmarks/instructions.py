@@ -110,9 +110,7 @@ def write_rules(data_dir: Path, count: int) -> None:
         journal.record(acls_change(acls, []))
 
 
-def counts_of(
-    tree: Path, names: list[str], scale: float, rules: int = 0, *, metrics: bool = False
-) -> dict[str, float]:
+def counts_of(tree: Path, names: list[str], scale: float, rules: int = 0, *, metrics: bool = False) -> dict[str, float]:
     counted = Counted(tree, rules, metrics=metrics)
     try:
         return {name: counted.per_request(CASES[name][0], int(CASES[name][1] * scale)) for name in names}
