@@ -5,7 +5,7 @@ from kafkalite._native.serve.access cimport AccessControl, AccessView
 from kafkalite._native.serve.counters cimport RequestCounters
 from kafkalite._native.serve.fetch cimport FetchServer
 from kafkalite._native.serve.produce cimport ProduceServer
-from kafkalite._native.serve.quota cimport ClientQuota, Meter, QuotaControl
+from kafkalite._native.serve.quota cimport BoundClient, QuotaControl
 from kafkalite._native.serve.transfer cimport Answer, Mailbox, OutBuffer
 from kafkalite._native.tls.tls_session cimport TlsBuffers, TlsSession
 
@@ -13,7 +13,6 @@ from kafkalite._native.tls.tls_session cimport TlsBuffers, TlsSession
 cdef enum:
     EVENT_READ = 1                      # selectors.EVENT_READ and EVENT_WRITE
     EVENT_WRITE = 2
-    HEADER_SIZE_MIN = 10                # key, version, correlation id and the length of the client id
     TLS_HELLO_SIZE = 0x16030000         # what the first bytes of TLS are, read as the length of a request
 
 
@@ -105,13 +104,9 @@ cdef class Connection:
     cdef int64_t answered_ns                # when the last turn ended, 0 unknown
     cdef bint brisk                         # the client asks again within LINGER_NS of its answer
     cdef TlsSession tls                     # None on a listener without TLS
-    cdef ClientQuota quota                  # what counts for its client; None: nothing
-    cdef int64_t quota_epoch                # of the quotas that say so, and for whom
-    cdef object quota_principal
-    cdef bytes quota_client_id
+    cdef BoundClient client                 # to whom quotas count; None: there were none yet
     cdef bint bounded                       # the present request is one to which quotas count
     cdef readonly int32_t throttle_ms       # what its client is told to wait
-    cdef bint known                         # to its quota: it has sent or fetched something before
     cdef double muted_until                 # monotonic seconds; 0: it is not muted
     cdef bytearray held                     # a request that is served when it is not muted any more
     cdef bint failed                        # it waits for its close, and is neither read nor served
@@ -134,9 +129,7 @@ cdef class Connection:
     cdef Py_ssize_t serve_frames(self, unsigned char* data, Py_ssize_t size) except -1
     cdef int serve(self, unsigned char* frame, Py_ssize_t size) except -1
     cdef int serve_bounded(self, unsigned char* frame, Py_ssize_t size) except -1
-    cdef int find_quota(self, const unsigned char* frame, Py_ssize_t size) except -1
-    cdef int32_t delay(self, int16_t key, int16_t version, unsigned char* frame, Py_ssize_t size, double now) except -1
-    cdef bint hold_back(self, unsigned char* frame, Py_ssize_t size, Meter meter, double now) except -1
+    cdef bint hold_back(self, unsigned char* frame, Py_ssize_t size, int32_t owed) except -1
     cdef int unmute(self) except -1
     cdef int serve_counted(self, unsigned char* frame, Py_ssize_t size) except -1
     cdef int serve_request(self, unsigned char* frame, Py_ssize_t size) except -1

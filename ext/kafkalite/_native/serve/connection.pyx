@@ -26,7 +26,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int16_t, int32_t, int64_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcmp, memcpy, memmove
+from libc.string cimport memcpy, memmove
 
 import heapq
 import logging
@@ -36,16 +36,18 @@ from collections import deque
 
 from kafkalite._native.base.debug cimport kl_assert
 from kafkalite._native.serve.access cimport AccessControl, AccessView
-from kafkalite._native.serve.counters cimport RequestCounters, Timing, now_ns
+from kafkalite._native.serve.counters cimport RequestCounters, Timing, client_id_of, now_ns
 from kafkalite._native.serve.fetch cimport FETCH_FLEXIBLE_FROM, FETCH_READY, FetchPlan, FetchServer
 from kafkalite._native.serve.produce cimport (
     MALFORMED, PARKED, PRODUCE_FLEXIBLE_FROM, SERVED, PendingProduce, ProduceServer, acks_of,
 )
-from kafkalite._native.serve.quota cimport ClientQuota, Meter, QuotaControl
+from kafkalite._native.serve.quota cimport BoundClient, Meter, QuotaControl
 from kafkalite._native.serve.transfer cimport Answer, Mailbox, OutBuffer
 from kafkalite._native.tls.tls_context cimport TlsContext
 from kafkalite._native.tls.tls_session cimport TLS_CAPACITY, TLS_HELD_MAX, TlsBuffers, TlsSession
-from kafkalite._native.wire.cursor cimport Cursor, cursor_init, load_i16, load_i32, read_string, skip_tags
+from kafkalite._native.wire.cursor cimport (
+    HEADER_SIZE_MIN, Cursor, cursor_init, load_i16, load_i32, read_string, skip_tags,
+)
 from kafkalite._native.wire.status cimport OK
 
 from kafkalite.model import ANONYMOUS as _ANONYMOUS
@@ -56,10 +58,7 @@ cdef extern from "<sys/socket.h>" nogil:
     ssize_t send(int fd, const void* buf, size_t size, int flags)
     ssize_t recv(int fd, void* buf, size_t size, int flags)
     int setsockopt(int fd, int level, int option, const void* value, unsigned int size)
-    enum: MSG_NOSIGNAL
-    enum: MSG_DONTWAIT
-    enum: SOL_SOCKET
-    enum: SO_RCVLOWAT
+    int MSG_NOSIGNAL, MSG_DONTWAIT, SOL_SOCKET, SO_RCVLOWAT
 
 cdef extern from "<sched.h>" nogil:
     int sched_yield()
@@ -81,16 +80,6 @@ cdef enum:
     HANDSHAKE_STEPS_MAX = 8             # in a loop turn: the rest wait, and everybody else is served in between
 
 assert (EVENT_READ, EVENT_WRITE) == (selectors.EVENT_READ, selectors.EVENT_WRITE)
-
-
-cdef bytes client_id_of(const unsigned char* frame, Py_ssize_t size):
-    """Of a request's header; None for null, or where there is none."""
-    cdef Cursor c
-    cdef const unsigned char* text
-    cdef Py_ssize_t text_size
-    cursor_init(&c, frame + 8, size - 8)
-    text = read_string(&c, False, &text_size)
-    return None if c.status != OK or text_size < 0 else PyBytes_FromStringAndSize(<const char*>text, text_size)
 
 
 cdef NativeApi native_api(tuple row, int flexible_from) except *:
@@ -281,17 +270,6 @@ cdef class WorkerIo:
                 logger.exception("finishing parked work failed: %r", item)
 
 
-cdef int16_t produce_acks(int16_t version, const unsigned char* frame, Py_ssize_t size) noexcept:
-    """The acks of a Produce request, 0 of what is none."""
-    cdef Cursor c
-    cdef Py_ssize_t ignored
-    cursor_init(&c, frame + 8, size - 8)
-    read_string(&c, False, &ignored)
-    if version >= PRODUCE_FLEXIBLE_FROM:
-        skip_tags(&c)
-    return 0 if c.status != OK else acks_of(version, c.pos, c.end - c.pos)
-
-
 cdef class Connection:
     """One accepted socket, non-blocking. `on_event` is called by the worker's loop with selector events."""
 
@@ -313,7 +291,6 @@ cdef class Connection:
         self.frame_size_max = io.request_size_max
         self.room_min = PENDING_CAPACITY_MIN
         self.last_active = io.now
-        self.quota_epoch = -1
 
     def __dealloc__(self):
         free(self.pending)
@@ -659,14 +636,24 @@ cdef class Connection:
         cdef double now = now_ns() / 1e9
         cdef double until
         cdef Meter meter = None
+        cdef Meter bytes_of = None
         cdef int16_t key = load_i16(frame)
         cdef int32_t throttle_ms = 0
-        self.find_quota(frame, size)
-        if self.quota is not None:
-            if key == self.io.produce_api.key and self.hold_back(frame, size, self.quota.produce, now):
-                return 0
-            meter = self.quota.request
-            throttle_ms = self.delay(key, load_i16(frame + 2), frame, size, now)
+        cdef bint answered = True
+        if self.client is None:
+            self.client = BoundClient()
+        if self.client.look_up(self.io.quotas, self.principal, frame, size):
+            meter = self.client.quota.request
+            if key == self.io.produce_api.key:
+                if self.hold_back(frame, size, self.client.owed_at_first(now)):
+                    return 0
+                answered = acks_of(load_i16(frame + 2), frame, size) != 0
+                bytes_of = self.client.quota.produce
+                if bytes_of is not None:
+                    bytes_of.take(size, now)
+            elif key == self.io.fetch_api.key:
+                bytes_of = self.client.quota.fetch
+            throttle_ms = self.client.delay_ms(bytes_of, answered, now)
         self.io.produce.throttle_ms = self.throttle_ms = throttle_ms
         self.bounded = True
         try:
@@ -681,56 +668,11 @@ cdef class Connection:
             self.mute(throttle_ms)
         return 0
 
-    cdef int find_quota(self, const unsigned char* frame, Py_ssize_t size) except -1:
-        """Sets `quota`: what counts for the client of this request."""
-        cdef QuotaControl quotas = self.io.quotas
-        cdef Py_ssize_t id_size = max(<Py_ssize_t>0, <Py_ssize_t>load_i16(frame + 8))
-        if id_size > size - HEADER_SIZE_MIN:
-            id_size = 0                                         # no request, as will be seen
-        if self.quota_epoch == quotas.epoch and self.quota_principal is self.principal \
-                and id_size == PyBytes_GET_SIZE(self.quota_client_id) \
-                and memcmp(frame + HEADER_SIZE_MIN, PyBytes_AS_STRING(self.quota_client_id), <size_t>id_size) == 0:
-            return 0
-        self.quota_epoch = quotas.epoch
-        self.quota_principal = self.principal
-        self.quota_client_id = PyBytes_FromStringAndSize(<const char*>frame + HEADER_SIZE_MIN, id_size)
-        self.quota = quotas.find(self.principal, self.quota_client_id)
-        return 0
-
-    cdef int32_t delay(self, int16_t key, int16_t version, unsigned char* frame, Py_ssize_t size, double now) except -1:
-        """How long the client of a request is to wait when it is served; the bytes of a Produce request are counted."""
-        cdef ClientQuota quota = self.quota
-        cdef int32_t longest = 0
-        cdef int32_t owed
-        cdef bint answered = True
-        cdef Meter longest_of = None
-        if key == self.io.produce_api.key:
-            if quota.produce is not None:
-                quota.produce.take(size, now)
-                longest, longest_of = quota.produce.owed_ms(now), quota.produce
-            answered = produce_acks(version, frame, size) != 0  # where nothing is answered, time does not count
-        elif key == self.io.fetch_api.key and quota.fetch is not None:
-            longest, longest_of = quota.fetch.owed_ms(now), quota.fetch
-        if quota.request is not None and answered:
-            owed = min(quota.request.owed_ms(now), <int32_t>(self.io.quotas.window_s * 1000))
-            if owed > longest:
-                longest, longest_of = owed, quota.request
-        if longest > 0:
-            longest_of.held_up(longest)
-        return longest
-
-    cdef bint hold_back(self, unsigned char* frame, Py_ssize_t size, Meter meter, double now) except -1:
-        """Whether the first bytes of a connection have to wait, its client owing some already: or else a new
-        connection for each request would be a way round a quota."""
-        cdef int32_t owed
-        if self.known or meter is None:
-            return False
-        self.known = True
-        owed = meter.owed_ms(now)
+    cdef bint hold_back(self, unsigned char* frame, Py_ssize_t size, int32_t owed) except -1:
+        """Whether a request has to wait before it is served, its client owing so much."""
         if owed == 0:
             return False
         self.held = bytearray(frame[:size])
-        meter.held_up(owed)
         self.mute(owed)
         return True
 
@@ -746,7 +688,7 @@ cdef class Connection:
 
     def request_meter(self):
         """Of the present request's time; None: it is not counted."""
-        return self.quota.request if self.bounded and self.quota is not None else None
+        return self.client.quota.request if self.bounded and self.client.quota is not None else None
 
     def mute_soon(self, int32_t ms):
         """The same, from any thread."""
@@ -794,8 +736,8 @@ cdef class Connection:
         if plan is None:
             self.refuse("a Fetch request that is malformed or over a limit")
             return 0
-        if self.bounded and self.quota is not None:
-            plan.bound(self.quota.fetch, self.throttle_ms)
+        if self.bounded and self.client.quota is not None:
+            plan.bound(self.client.quota.fetch, self.throttle_ms)
         result = plan.evaluate()
         if result == FETCH_READY:
             if not self.queue and plan.size <= server.copy_size_max:

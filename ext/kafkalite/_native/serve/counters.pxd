@@ -56,4 +56,20 @@ cdef class RequestCounters:
     cdef int finish(self, Timing timing, object connection) except -1
     cdef int note_error(self, int16_t key, int code) noexcept
 
-cdef int64_t now_ns() noexcept nogil
+
+cdef extern from "<time.h>" nogil:
+    ctypedef long time_t
+    cdef struct timespec:
+        time_t tv_sec
+        long tv_nsec
+    int clock_gettime(int clock, timespec* out)
+    int CLOCK_MONOTONIC
+
+
+cdef inline int64_t now_ns() noexcept nogil:
+    cdef timespec now
+    clock_gettime(CLOCK_MONOTONIC, &now)
+    return <int64_t>now.tv_sec * 1000000000 + now.tv_nsec
+
+
+cdef bytes client_id_of(const unsigned char* frame, Py_ssize_t size)

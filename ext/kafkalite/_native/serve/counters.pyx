@@ -13,23 +13,23 @@ thread reads, with the GIL, and sees each number whole.
 """
 
 cimport cython
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int16_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 
 from kafkalite._native.base.histogram cimport add_to, numbers_of
+from kafkalite._native.wire.cursor cimport Cursor, cursor_init, read_string
+from kafkalite._native.wire.status cimport OK
 
-cdef extern from "<time.h>" nogil:
-    ctypedef long time_t
-    cdef struct timespec:
-        time_t tv_sec
-        long tv_nsec
-    int clock_gettime(int clock, timespec* out)
-    int CLOCK_MONOTONIC
 
-cdef int64_t now_ns() noexcept nogil:
-    cdef timespec now
-    clock_gettime(CLOCK_MONOTONIC, &now)
-    return <int64_t>now.tv_sec * 1000000000 + now.tv_nsec
+cdef bytes client_id_of(const unsigned char* frame, Py_ssize_t size):
+    """Of a request's header; None for null, or where there is none."""
+    cdef Cursor c
+    cdef const unsigned char* text
+    cdef Py_ssize_t text_size
+    cursor_init(&c, frame + 8, size - 8)
+    text = read_string(&c, False, &text_size)
+    return None if c.status != OK or text_size < 0 else PyBytes_FromStringAndSize(<const char*>text, text_size)
 
 
 cdef inline int32_t place(int value, int count) noexcept nogil:

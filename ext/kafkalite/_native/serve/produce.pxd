@@ -20,7 +20,7 @@ cdef enum ServeResult:
 
 
 # The acks of a request, which stand near its front; 0 of what is none.
-cdef int16_t acks_of(int16_t version, const unsigned char* body, Py_ssize_t size) noexcept
+cdef int16_t acks_of(int16_t version, const unsigned char* frame, Py_ssize_t size) noexcept
 
 
 cdef struct ProducePart:

@@ -77,11 +77,15 @@ def deferred_bytes_now():
     return deferred_bytes
 
 
-cdef int16_t acks_of(int16_t version, const unsigned char* body, Py_ssize_t size) noexcept:
+cdef int16_t acks_of(int16_t version, const unsigned char* frame, Py_ssize_t size) noexcept:
+    """The acks of a Produce request with its header, 0 of what is none."""
     cdef Cursor c
     cdef Py_ssize_t ignored
     cdef int16_t acks
-    cursor_init(&c, body, size)
+    cursor_init(&c, frame + 8, size - 8)
+    read_string(&c, False, &ignored)
+    if version >= PRODUCE_FLEXIBLE_FROM:
+        skip_tags(&c)
     read_string(&c, version >= PRODUCE_FLEXIBLE_FROM, &ignored)
     acks = read_i16(&c)
     return acks if c.status == OK else 0

@@ -38,3 +38,17 @@ cdef class QuotaControl:
     cdef ClientQuota make(self, str principal, bytes client_id)
     cdef Meter meter_of(self, object bound, bint of_mutations)
     cdef int forget_rested(self) except -1
+
+
+cdef class BoundClient:
+    cdef ClientQuota quota              # what counts for it; None: nothing
+    cdef int64_t epoch                  # of the quotas that say so, and for whom
+    cdef object principal
+    cdef bytes client_id
+    cdef bint known                     # it has sent something on this connection before
+    cdef int32_t window_ms              # the most that time spent on requests is waited for
+
+    cdef bint look_up(self, QuotaControl quotas, object principal, const unsigned char* frame,
+                      Py_ssize_t size) except -1
+    cdef int32_t owed_at_first(self, double now) except -1
+    cdef int32_t delay_ms(self, Meter bytes_of, bint answered, double now) except -1

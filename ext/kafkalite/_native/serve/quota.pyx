@@ -16,10 +16,14 @@ Thread rule: every field is read and written with the GIL, by whichever worker.
 """
 
 cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.math cimport ceil
 from libc.stdint cimport int32_t, int64_t
+from libc.string cimport memcmp
 
 from time import monotonic as _monotonic
+
+from kafkalite._native.wire.cursor cimport HEADER_SIZE_MIN, load_i16
 
 cdef enum:
     METERS_MAX = 65536
@@ -172,3 +176,56 @@ cdef class QuotaControl:
             self.clients = {}
             self.epoch += 1
         return 0
+
+
+@cython.final
+cdef class BoundClient:
+    """A connection's client as quotas see it; it may name itself otherwise with each request. Its worker only."""
+
+    def __cinit__(self):
+        self.epoch = -1
+
+    cdef bint look_up(self, QuotaControl quotas, object principal, const unsigned char* frame,
+                      Py_ssize_t size) except -1:
+        """Whether anything counts for the client of this request, which is its header at least."""
+        cdef Py_ssize_t id_size = max(<Py_ssize_t>0, <Py_ssize_t>load_i16(frame + 8))
+        if id_size > size - HEADER_SIZE_MIN:
+            id_size = 0                                         # no request, as will be seen
+        if self.epoch == quotas.epoch and self.principal is principal \
+                and id_size == PyBytes_GET_SIZE(self.client_id) \
+                and memcmp(frame + HEADER_SIZE_MIN, PyBytes_AS_STRING(self.client_id), <size_t>id_size) == 0:
+            return self.quota is not None
+        self.epoch = quotas.epoch
+        self.principal = principal
+        self.client_id = PyBytes_FromStringAndSize(<const char*>frame + HEADER_SIZE_MIN, id_size)
+        self.window_ms = <int32_t>(quotas.window_s * 1000)
+        self.quota = quotas.find(principal, self.client_id)
+        return self.quota is not None
+
+    cdef int32_t owed_at_first(self, double now) except -1:
+        """How long the first bytes of a connection have to wait, its client owing some already: or else a new
+        connection for each request would be a way round a quota."""
+        cdef int32_t owed
+        if self.known or self.quota.produce is None:
+            return 0
+        self.known = True
+        owed = self.quota.produce.owed_ms(now)
+        if owed > 0:
+            self.quota.produce.held_up(owed)
+        return owed
+
+    cdef int32_t delay_ms(self, Meter bytes_of, bint answered, double now) except -1:
+        """How long is to be waited after a request of which these bytes count, if any do; where nothing is answered,
+        time does not."""
+        cdef Meter longest_of = None
+        cdef int32_t longest = 0
+        cdef int32_t owed
+        if bytes_of is not None:
+            longest, longest_of = bytes_of.owed_ms(now), bytes_of
+        if self.quota.request is not None and answered:
+            owed = min(self.quota.request.owed_ms(now), self.window_ms)
+            if owed > longest:
+                longest, longest_of = owed, self.quota.request
+        if longest > 0:
+            longest_of.held_up(longest)
+        return longest

@@ -19,9 +19,9 @@ from libc.stdint cimport int16_t, int32_t
 
 import logging
 
-from kafkalite._native.serve.connection cimport EVENT_READ, HEADER_SIZE_MIN, TLS_HELLO_SIZE, Connection
+from kafkalite._native.serve.connection cimport EVENT_READ, TLS_HELLO_SIZE, Connection
 from kafkalite._native.serve.transfer cimport OutBuffer
-from kafkalite._native.wire.cursor cimport Cursor, cursor_init, load_i16, load_i32, read_string
+from kafkalite._native.wire.cursor cimport HEADER_SIZE_MIN, Cursor, cursor_init, load_i16, load_i32, read_string
 from kafkalite._native.wire.status cimport OK
 
 cdef object logger = logging.getLogger("kafkalite.net")

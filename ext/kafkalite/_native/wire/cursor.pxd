@@ -9,6 +9,9 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, u
 from libc.string cimport memcpy
 from kafkalite._native.wire.status cimport Status, OK, TRUNCATED, OVERLONG, NEGATIVE, TOO_MANY
 
+cdef enum:
+    HEADER_SIZE_MIN = 10                # of a request: key, version, correlation id and the length of the client id
+
 cdef extern from *:
     """
     #define kl_bswap16(x) __builtin_bswap16(x)
