@@ -131,7 +131,8 @@ class ApacheKafka:
         self._config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         (self.directory / "log4j2.yaml").write_text(LOG4J)
         cluster_id = topic_id_text(uuid.uuid4().bytes)
-        run_tool("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._config))
+        # An id may begin with "-", which would be taken for an option.
+        run_tool("kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "-c", str(self._config))
 
     def start(self, timeout_s: float = 90) -> Self:
         if not self._config.exists():
