@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
 
 from kafkalite.broker import Broker
 from kafkalite.client import Client, CommitFailed, GroupReader
@@ -105,6 +106,29 @@ def test_members_join_and_leave(member: Callable[..., GroupReader], assignors: t
     assert [len(owned) for owned in share_out(first, second, third)] == [2, 2, 2]
     second.close()
     assert [len(owned) for owned in share_out(first, third)] == [3, 3]
+
+
+@pytest.mark.parametrize("assignors", STRATEGIES, ids=lambda names: names[0])
+def test_members_share_with_one_of_the_newer_protocol(
+    member: Callable[..., GroupReader], bootstrap: str, topic: str, assignors: tuple[str, ...]
+) -> None:
+    """The group is upgraded around them (KIP-848), and is theirs again when that one has left."""
+    first, second = member(assignors=assignors), member(assignors=assignors)
+    share_out(first, second)
+    newer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"group-{topic}", "group.protocol": "consumer"})
+    newer.subscribe([topic])
+
+    def shared() -> bool:
+        newer.poll(0.02)
+        owned = [[key.partition for key in each.assignment] for each in (first, second) if each.poll(0.02) is not None]
+        owned.append([part.partition for part in newer.assignment()])
+        return [len(each) for each in owned] == [2, 2, 2] and len(set().union(*owned)) == PARTITION_COUNT
+
+    try:
+        wait_until(shared, TIMEOUT_S, "a group of both protocols", 0.0)
+    finally:
+        newer.close()
+    assert [len(owned) for owned in share_out(first, second)] == [3, 3]
 
 
 def test_a_group_with_members_is_not_deleted(member: Callable[..., GroupReader], bootstrap: str, topic: str) -> None:
