@@ -1,15 +1,20 @@
 """Classic members in a group of the newer protocol (KIP-848): time, failing writes, what comes while it turns back."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from kafkalite.consumer_protocol import Subscription, encode_subscription
+from kafkalite.coordinator.conversion import upgraded
 from kafkalite.coordinator.group import Caller, Group, State
 from kafkalite.coordinator.records import read_key
 from kafkalite.deferred import completed
 from kafkalite.errors import ErrorCode
+from kafkalite.model import TopicPartition
 from kafkalite.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from kafkalite.protocol.messages.sync_group import SyncGroupRequest
-from tests.kit.harness.consumer_group_bench import SESSION_S, ConsumerBench
+from tests.kit.harness.consumer_group_bench import SESSION_S, ConsumerBench, topic_id
+from tests.kit.harness.group_bench import GroupBench
 
 CLASSIC_SESSION_S, CLASSIC_REBALANCE_S = 20.0, 30.0
 AGAIN = JoinGroupResponse(member_id="asked anew")
@@ -191,3 +196,25 @@ def test_commits_in_a_transaction_and_outside(bench):
     assert bench.group.fetch_error_locked(joined.member_id, 77) == ErrorCode.ILLEGAL_GENERATION
     assert bench.group.fetch_error_locked("new", 77) == ErrorCode.STALE_MEMBER_EPOCH
     assert bench.group.fetch_error_locked(joined.member_id, joined.generation_id) == 0
+
+
+def test_upgrade_in_the_middle_of_a_rebalance_leaves_members_what_they_have():
+    """Nobody was given anything yet: cooperative members said what they have, and what two claim is the first one's."""
+    classic = GroupBench()
+    topic = SimpleNamespace(name="orders", id=topic_id("orders"), partitions=(None,) * 4)
+    claims = [(0, 1), (1, 2, 9)]
+    spoken = []
+    for numbers in claims:
+        owned = tuple(TopicPartition("orders", number) for number in numbers)
+        spoken.append((("cooperative-sticky", encode_subscription(Subscription(("orders",), owned=owned))),))
+        classic.join(version=3, protocols=spoken[-1])
+    first = next(iter(classic.group.members))
+    classic.join(first, version=3, protocols=spoken[0])
+    assert classic.group.state is State.COMPLETING
+    state = upgraded(classic.group, {"orders": topic})
+    assert [member.assigned for member in state.members.values()] == [
+        {topic.id: frozenset({0, 1})},
+        {topic.id: frozenset({2})},
+    ]
+    assert state.targets == {name: member.assigned for name, member in state.members.items()}
+    assert {member.epoch for member in state.members.values()} == {classic.group.generation}

@@ -3,6 +3,7 @@
 import pytest
 
 from kafkalite.consumer_protocol import Subscription, decode_assignment, encode_assignment, encode_subscription
+from kafkalite.coordinator.group import Caller
 from kafkalite.errors import ErrorCode
 from kafkalite.model import TopicPartition
 from kafkalite.protocol import api
@@ -107,6 +108,31 @@ def test_group_is_upgraded_and_downgraded_while_a_classic_member_stays(broker, r
     assert (last.error_code, last.leader) == (0, old.member_id)
     assert broker.get(last, ALL) == ALL
     assert broker.fetch({"orders": [0]}) == {"orders": {0: (2, 2, "note")}}
+
+
+def test_upgrade_while_the_first_members_are_waited_for(tmp_path):
+    """They are told of another rebalance, and join that."""
+    broker = MixedGroups(tmp_path / "data", group_initial_rebalance_delay_ms="3000")
+    try:
+        broker.logs.create_topic("orders", 3, {})
+        request = JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=20_000,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=subscription())],
+        )
+        caller = Caller("c", "/1.2.3.4", takes_member_id=False, skips_assignment=False)
+        waiting = broker.calls.groups.join(request, caller)
+        assert not waiting.done
+        assert broker.beat("new", group="g").error_code == 0
+        told = waiting.response
+        assert (told.error_code, bool(told.member_id)) == (ErrorCode.REBALANCE_IN_PROGRESS, True)
+        joined = broker.enter(told.member_id)
+        assert (joined.error_code, joined.generation_id) == (0, 1)
+        assert len(broker.get(joined)) in {1, 2}
+    finally:
+        broker.close()
 
 
 def test_classic_members_join_a_group_of_the_newer_protocol(broker):
