@@ -14,6 +14,7 @@ from tests.kit.processes.broker import wait_until
 from tests.unit.handlers.test_consumer_groups import ConsumerGroups
 
 ALL = [0, 1, 2]
+MISSING = ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def subscription(*topics, owned=()):
@@ -190,7 +191,7 @@ def test_requests_of_the_wrong_member(broker):
 
 @pytest.mark.parametrize(
     ("policy", "up", "down"),
-    [("disabled", 69, False), ("Upgrade", 0, False), ("DOWNGRADE", 69, True), ("bidirectional", 0, True)],
+    [("disabled", MISSING, False), ("Upgrade", 0, False), ("DOWNGRADE", MISSING, True), ("bidirectional", 0, True)],
 )
 def test_policy(tmp_path, policy, up, down):
     broker = MixedGroups(tmp_path / "data", group_consumer_migration_policy=policy)
