@@ -33,6 +33,7 @@ COMMANDS: Final = {
     "configs": "describe and change settings of topics and brokers",
     "acls": "list, add and remove rules of who may do what",
     "users": "add, list and delete users who sign in by SCRAM",
+    "quotas": "list, set and delete what clients may do in a second",
     "groups": "list, describe and delete consumer groups, move their offsets",
     "transactions": "list and describe transactions, abort one that hangs",
     "produce": "send lines to a topic",

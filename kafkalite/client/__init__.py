@@ -2,7 +2,7 @@
 
     columns/          ColumnReader, ColumnWriter: ranges and tables, as Arrow record batches or NumPy columns
     client.py         Client: the front door, which makes what stands below it
-    admin/            topics, configurations, groups, transactional ids, users, permissions
+    admin/            topics, configurations, groups, transactional ids, users, permissions, quotas
     group/            GroupReader: reading as a member of a consumer group
     read/   write/    Reader: ranges of partitions as columns    Producer: columns to partitions, transactions
     coordinators.py   the way to the broker that keeps a group or a transactional id

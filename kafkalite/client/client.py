@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kafkalite.client.admin.acls import Acls
     from kafkalite.client.admin.admin import Admin
     from kafkalite.client.admin.groups import Groups
+    from kafkalite.client.admin.quotas import ClientQuotas
     from kafkalite.client.admin.transactions import TransactionAdmin
     from kafkalite.client.admin.users import Users
     from kafkalite.client.cluster import TopicDescription
@@ -84,6 +85,13 @@ class Client(Cluster):
         from kafkalite.client.admin.acls import Acls
 
         return Acls(self)
+
+    @property
+    def quotas(self) -> ClientQuotas:
+        """What users, client ids and addresses may do in a second."""
+        from kafkalite.client.admin.quotas import ClientQuotas
+
+        return ClientQuotas(self)
 
     @property
     def users(self) -> Users:

@@ -17,6 +17,7 @@ QUICK = (
     "mirror.md",
     "operations.md",
     "query.md",
+    "quotas.md",
     "registry.md",
     "security.md",
     "shell.md",

@@ -1,0 +1,52 @@
+"""Administration of quotas (KIP-546): what users, client ids and addresses may do in a second.
+
+Thread rule: one thread at a time, that of the Client.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalite.client.cluster import raise_for
+from kafkalite.protocol import api
+from kafkalite.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntityData,
+    AlterClientQuotasRequestEntryData,
+    OpData,
+)
+from kafkalite.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
+from kafkalite.quotas.entities import Entity, entity_of, entity_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kafkalite.client.cluster import Cluster
+
+
+class ClientQuotas:
+    """See the module; `Client.quotas` gives one."""
+
+    def __init__(self, client: Cluster) -> None:
+        self._client = client
+
+    def list_all(self) -> dict[Entity, dict[str, float]]:
+        """(type, name) of each entity, None the name of the default → key → value a second."""
+        answer = self._client.controller().request(api.DESCRIBE_CLIENT_QUOTAS, DescribeClientQuotasRequest())
+        raise_for(answer.error_code, "quotas", answer.error_message)
+        return {
+            entity_of((part.entity_type, part.entity_name) for part in row.entity): {
+                item.key: item.value for item in row.values
+            }
+            for row in answer.entries or ()
+        }
+
+    def alter(self, entity: Entity, values: Mapping[str, float | None]) -> None:
+        """Sets keys of one entity, None takes one away; InvalidRequest."""
+        entry = AlterClientQuotasRequestEntryData(
+            entity=[AlterClientQuotasRequestEntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+            ops=[OpData(key=key, value=value or 0.0, remove=value is None) for key, value in values.items()],
+        )
+        answer = self._client.controller().request(api.ALTER_CLIENT_QUOTAS, AlterClientQuotasRequest(entries=[entry]))
+        for row in answer.entries:
+            raise_for(row.error_code, f"the quotas of {entity_text(entity)}", row.error_message)
