@@ -21,6 +21,7 @@ from kafkalite.protocol.messages.alter_client_quotas import (
 )
 from kafkalite.protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 from tests.kit.checkers.side_by_side import Side, comparable, two_brokers, versions
+from tests.kit.processes.apache_kafka import run_tool
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -154,3 +155,43 @@ def test_quotas_are_set_found_and_refused_as_by_kafka(tmp_path: Path) -> None:
             if kafka != ours:
                 found.append(f"{label} v{version}\n  Kafka {kafka}\n  ours  {ours}")
     assert not found, "\n".join(found)
+
+
+ADD, DELETE = "--add-config", "--delete-config"
+USER_A = ("--entity-type", "users", "-", "a")
+COMMANDS = [
+    ["--alter", ADD, "producer_byte_rate=1000000,consumer_byte_rate=2000000", *("--entity-type", "users"), "-", "a"],
+    ["--alter", ADD, "request_percentage=12.5", *USER_A, "--entity-type", "clients", "-", "x"],
+    ["--alter", ADD, "controller_mutation_rate=5", *("--entity-type", "users", "--entity-default")],
+    ["--alter", ADD, "producer_byte_rate=3000000", *("--entity-type", "clients", "--entity-default")],
+    ["--alter", ADD, "connection_creation_rate=1000", *("--entity-type", "ips"), "-", "127.0.0.1"],
+    ["--alter", ADD, "connection_creation_rate=2000", *("--entity-type", "ips", "--entity-default")],
+    ["--alter", DELETE, "consumer_byte_rate", *("--entity-type", "users"), "-", "a"],
+    ["--alter", ADD, "producer_byte_rate=0", *("--entity-type", "users"), "-", "b"],
+    ["--alter", ADD, "connection_creation_rate=5", *("--entity-type", "ips"), "-", "300.1.1.1"],
+    ["--alter", DELETE, "producer_byte_rate", *("--entity-type", "users"), "-", "nobody"],
+    ["--describe", "--entity-type", "users"],
+    ["--describe", "--entity-type", "clients"],
+    ["--describe", "--entity-type", "ips"],
+    ["--describe", "--entity-type", "users", "--entity-type", "clients"],
+    ["--describe", "--entity-type", "users", "-", "a"],
+]
+"""Arguments of kafka-configs; `-` stands for --entity-name."""
+
+
+def ended(port: int, arguments: list[str]) -> tuple[list[str], bool]:
+    """The lines that the command prints, sorted, and whether it did what it was told."""
+    named = ["--entity-name" if argument == "-" else argument for argument in arguments]
+    try:
+        lines = run_tool("kafka.admin.ConfigCommand", "--bootstrap-server", f"127.0.0.1:{port}", *named).split("\n")
+    except RuntimeError:
+        return [], False
+    return sorted(lines), True
+
+
+def test_kafka_configs_ends_alike(tmp_path: Path) -> None:
+    with two_brokers(tmp_path) as (kafka, ours):
+        for arguments in COMMANDS:
+            if arguments[0] == "--describe":
+                settled(kafka)
+            assert ended(ours.port, arguments) == ended(kafka.port, arguments), arguments
