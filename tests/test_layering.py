@@ -332,7 +332,14 @@ def test_importing_costs_no_more_than_it_must(statement: str, absent: list[str])
 
 IMPORTED_AS = {"google-re2": "re2", "pyjwt": "jwt"}
 """Distributions whose package has another name."""
-AT_IMPORT = {"spark/": {"pyspark"}, "testing/": {"pytest"}, "web/channels.py": {"waitress"}}
+AT_IMPORT = {
+    "failures/adapters/aio.py": {"aiokafka"},
+    "failures/adapters/confluent.py": {"confluent_kafka"},
+    "failures/adapters/kafka_python.py": {"kafka"},
+    "spark/": {"pyspark"},
+    "testing/": {"pytest"},
+    "web/channels.py": {"waitress"},
+}
 """Module or room → what it imports at once beside the core install, since nobody without it has a use for it."""
 
 

@@ -48,6 +48,7 @@ SHARE: Final = "__dlq.errors."
 STACK_MAX: Final = 8 * 1024
 TEXT_MAX: Final = 1000
 HEADERS_SIZE_MAX: Final = 32 * 1024
+"""Bytes that ours and theirs may add to a record's own; above that the reason goes first."""
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 RECORD_OVERHEAD: Final = 200
 """Bytes of a record and its batch besides key, value and headers."""
@@ -90,17 +91,19 @@ def rendered(put: Put, size_max: int, compat: Iterable[str], scrub: Callable[[st
     """
     if put.goal is Goal.OUTPUT:
         return put.message._replace(topic=put.topic)
+    own_size = size_of(own_headers(put.message.headers))
     for shrink in range(put.shrink, 4):
         message = shrunk(put, shrink, compat, scrub)
-        headers_size = sum(
-            len(name.encode(errors="surrogateescape")) + len(value or b"") + 10 for name, value in message.headers
-        )
-        if (
-            shrink == 3
-            or headers_size + len(message.key or b"") + len(message.value or b"") + RECORD_OVERHEAD <= size_max
-        ):
+        headers_size = size_of(message.headers)
+        size = headers_size + len(message.key or b"") + len(message.value or b"") + RECORD_OVERHEAD
+        if shrink == 3 or (size <= size_max and (shrink == 2 or headers_size - own_size <= HEADERS_SIZE_MAX)):
             break
     return message
+
+
+def size_of(headers: Headers) -> int:
+    """Bytes of headers in a record, a little more."""
+    return sum(len(name.encode(errors="surrogateescape")) + len(value or b"") + 10 for name, value in headers)
 
 
 def shrunk(put: Put, shrink: int, compat: Iterable[str], scrub: Callable[[str], str] | None) -> Message:

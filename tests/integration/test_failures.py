@@ -15,7 +15,7 @@ import pytest
 
 from kafkalite.broker import Broker
 from kafkalite.client import READ_COMMITTED, Client
-from kafkalite.errors import KafkaError
+from kafkalite.errors import KafkaError, StartupError
 from kafkalite.failures import Failed, Ignore, Ledger, Message, Policy, RetryForever, RetryHere, RetryTopics, run
 from kafkalite.failures.rows import State
 from kafkalite.failures.topics import faults
@@ -39,12 +39,12 @@ def client(broker: Broker) -> Iterator[Client]:
         yield client
 
 
-def topic_of(client: Client, count: int, partitions: int = 1) -> str:
+def topic_of(client: Client, count: int, partitions: int = 1, keys: int = 5) -> str:
     """A fresh topic with so many numbered records in each partition."""
     topic = f"orders-{time.monotonic_ns()}"
     client.admin.create_topic(topic, partitions)
     for partition in range(partitions):
-        values = [Record(-1, -1, b"k%d" % (n % 5), b"%d" % n, (("h", b"\xff"),)) for n in range(count)]
+        values = [Record(-1, -1, b"k%d" % (n % keys), b"%d" % n, (("h", b"\xff"),)) for n in range(count)]
         client.produce(topic, partition, values)
     return topic
 
@@ -185,6 +185,48 @@ def test_order_by_key_holds_while_a_key_fails(client: Client, broker: Broker) ->
     assert done.index(99) < done.index(11)  # other keys did not wait
 
 
+def test_a_group_waits_until_another_has_decided_retries_included(client: Client, broker: Broker) -> None:
+    topic = topic_of(client, 30)
+    decided: dict[int, float] = {}
+    billed: dict[int, float] = {}
+    failed: Counter[int] = Counter()
+
+    def judge(record: Message) -> None:
+        number = int(record.value or b"")
+        failed[number] += 1
+        if number == 7 or (number == 11 and failed[number] == 1):
+            raise RuntimeError("not yet")
+        decided[number] = time.monotonic()
+
+    def bill(record: Message) -> None:
+        billed[int(record.value or b"")] = time.monotonic()
+
+    fraud = Policy(group=f"fraud-{topic}", topics=[topic], strategy=RetryTopics(["1 s"]))
+    billing = Policy(group=f"b-{topic}", topics=[topic], strategy=RetryTopics(["1 s"]), after=[fraud.group])
+    stop = threading.Event()
+    other = threading.Thread(target=run, args=(fraud, judge, broker.bootstrap_servers), kwargs={"stop": stop})
+    other.start()
+    try:
+        play(client, broker, billing, bill, 30)
+    finally:
+        stop.set()
+        other.join()
+    assert billed.keys() == decided.keys() == set(range(30)) - {7}  # 7 was given up
+    assert all(billed[number] > decided[number] for number in billed)
+    assert states(client, billing.group) == {State.SKIPPED: 1}
+
+
+def test_groups_that_would_wait_for_each_other_do_not_start(client: Client, broker: Broker) -> None:
+    topic = topic_of(client, 1)
+    first = Policy(group=f"a-{topic}", topics=[topic], strategy=RetryTopics(["1 s"]))
+    play(client, broker, first, lambda record: None, 1)
+    second = Policy(group=f"b-{topic}", topics=[topic], strategy=RetryTopics(["1 s"]), after=[first.group])
+    play(client, broker, second, lambda record: None, 1)
+    circle = Policy(group=first.group, topics=[topic], strategy=RetryTopics(["1 s"]), after=[second.group])
+    with pytest.raises(StartupError, match="would wait for itself"):
+        run(circle, lambda record: None, broker.bootstrap_servers)
+
+
 # --- kills ------------------------------------------------------------------------------------------------------------
 
 
@@ -228,7 +270,7 @@ def survive(
     """Kills members and the broker at random moments, then looks at what is there."""
     chance = random.Random(kills)
     with Client(broker.bootstrap) as client:
-        topic = topic_of(client, count, partitions)
+        topic = topic_of(client, count, partitions, keys=max(count // 33, 5))
         client.admin.create_topic(f"{topic}-done", 1)
         group = f"g-{topic}"
         ends = {TopicPartition(topic, partition): count for partition in range(partitions)}

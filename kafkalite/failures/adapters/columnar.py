@@ -48,6 +48,16 @@ class ColumnarPort:
         self._transactional: Producer | None = None
         self._plain: Producer | None = None
 
+    def claim(self) -> None:
+        self._claimed().init_transactions()
+
+    def _claimed(self) -> Producer:
+        if self._transactional is None:
+            self._transactional = self._client.producer(
+                transactional_id=self._transactional_id, transaction_timeout_s=TRANSACTION_TIMEOUT_S
+            )
+        return self._transactional
+
     def open(
         self,
         group: str,
@@ -101,11 +111,7 @@ class ColumnarPort:
     ) -> None:
         assert scope is None, "group metadata says who commits"
         try:
-            if self._transactional is None:
-                self._transactional = self._client.producer(
-                    transactional_id=self._transactional_id, transaction_timeout_s=TRANSACTION_TIMEOUT_S
-                )
-            producer = self._transactional
+            producer = self._claimed()
             producer.begin_transaction()
             self._send(producer, records)
             producer.send_offsets_to_transaction(dict(offsets), self.reader.group_metadata)

@@ -1,0 +1,261 @@
+"""aiokafka for the runner: its event loop has a thread of its own, so that it beats while handlers run.
+
+aiokafka commits offsets in a transaction by the group's name alone, so that a member that was replaced is not refused.
+So each source partition has a transactional id of its own: whoever takes the partition fences who had it before.
+
+Thread rule: methods belong to one thread, that of the runner; what aiokafka says comes to it through a queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+import queue
+import threading
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener
+from aiokafka import TopicPartition as TheirPartition
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError
+
+from kafkalite.failures.adapters.listening import Listening
+from kafkalite.failures.events import Message
+from kafkalite.failures.runner import CommitRefused, Fetch, TransactionFailed
+from kafkalite.model import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
+
+    from kafkalite.failures.runner import Written
+
+RECORDS_MAX: Final = 500
+REQUEST_SIZE_MAX: Final = 100_000_000
+COMMIT_TIMEOUT_S: Final = 5.0
+HEAR_S: Final = 0.005
+
+Result = TypeVar("Result")
+logger = logging.getLogger(__name__)
+
+
+class AioPort(Listening):
+    """See the module. `config` is for consumer and producer alike: bootstrap_servers, security_protocol …"""
+
+    by_partition = True
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        super().__init__()
+        if config.get("enable_auto_commit"):
+            raise ValueError("commits are the policy's: enable_auto_commit has to be False")
+        self._config = {name: value for name, value in config.items() if name != "enable_auto_commit"}
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="failures-aiokafka", daemon=True)
+        self._consumer: Any = None
+        self._group = ""
+        self._claims = False
+        self._producers: dict[TopicPartition | None, Any] = {}
+        self._told: queue.SimpleQueue[tuple[Callable[[Any], None], Any, asyncio.Future[None]]] = queue.SimpleQueue()
+
+    def _do(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """In the loop's thread."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def _do_hearing(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """The same; what the consumer says meanwhile is heard, as it may wait for that."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        while not future.done():
+            concurrent.futures.wait([future], HEAR_S)
+            self._hear()
+        return future.result()
+
+    def claim(self) -> None:
+        self._claims = True
+
+    def assigned(self, partitions: Any) -> None:
+        """Each partition's transactional id is taken before anybody looks where it stands."""
+        for one in sorted(partitions) if self._claims else ():
+            self._do(self._producer(TopicPartition(one.topic, one.partition)))
+        super().assigned(partitions)
+
+    def open(
+        self,
+        group: str,
+        topics: Sequence[str],
+        on_assigned: Callable[[list[TopicPartition]], None],
+        on_revoked: Callable[[list[TopicPartition]], None],
+        on_lost: Callable[[list[TopicPartition]], None],
+    ) -> None:
+        self.listen(on_assigned, on_revoked, on_lost)
+        self._group = group
+        self._thread.start()
+        self._do_hearing(self._open(topics))
+
+    async def _open(self, topics: Sequence[str]) -> None:
+        self._consumer = AIOKafkaConsumer(
+            group_id=self._group,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+            partition_assignment_strategy=(RangePartitionAssignor,),
+            **self._config,
+        )
+        self._consumer.subscribe(list(topics), listener=Listener(self))
+        await self._consumer.start()
+
+    async def tell(self, what: Callable[[Any], None], partitions: Any) -> None:
+        """From the loop: waits until the runner's thread has heard it."""
+        heard: asyncio.Future[None] = self._loop.create_future()
+        self._told.put((what, partitions, heard))
+        await heard
+
+    def _hear(self) -> None:
+        while True:
+            try:
+                what, partitions, heard = self._told.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                what(partitions)
+            finally:
+                self._loop.call_soon_threadsafe(heard.set_result, None)
+
+    def poll(self, timeout_s: float) -> list[Fetch]:
+        found = self._do_hearing(self._consumer.getmany(timeout_ms=int(timeout_s * 1000), max_records=RECORDS_MAX))
+        fetches = []
+        for place, rows in found.items():
+            messages = [
+                Message(
+                    row.topic,
+                    row.partition,
+                    row.offset,
+                    row.timestamp,
+                    row.key,
+                    row.value,
+                    tuple(row.headers),
+                    row.timestamp_type or 0,
+                )
+                for row in rows
+            ]
+            fetches.append(Fetch(TopicPartition(place.topic, place.partition), messages, messages[-1].offset + 1))
+        return [fetch for fetch in fetches if fetch.partition in self.owned]
+
+    def position(self, partition: TopicPartition) -> int:
+        if partition not in self.owned:
+            return -1
+        try:
+            return int(self._do(asyncio.wait_for(self._consumer.position(TheirPartition(*partition)), 1.0)))
+        except (KafkaError, TimeoutError):
+            return -1
+
+    def pause(self, partition: TopicPartition) -> None:
+        self._loop.call_soon_threadsafe(self._consumer.pause, TheirPartition(*partition))
+
+    def resume(self, partition: TopicPartition) -> None:
+        self._loop.call_soon_threadsafe(self._consumer.resume, TheirPartition(*partition))
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        try:
+            self._do(asyncio.wait_for(self._consumer.commit(theirs(offsets)), COMMIT_TIMEOUT_S))
+        except (KafkaError, TimeoutError) as error:
+            raise CommitRefused(str(error)) from error
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    def transact(
+        self, records: Sequence[Written], offsets: Mapping[TopicPartition, int], scope: TopicPartition | None
+    ) -> None:
+        assert scope is not None, "a transaction is one partition's"
+        try:
+            self._do(self._transact(records, offsets, scope))
+        except KafkaError as error:
+            self._do(self._give_up(scope))
+            raise TransactionFailed(str(error), too_large=isinstance(error, MessageSizeTooLargeError)) from error
+
+    async def _transact(
+        self, records: Sequence[Written], offsets: Mapping[TopicPartition, int], scope: TopicPartition
+    ) -> None:
+        producer = await self._producer(scope)
+        async with producer.transaction():
+            await self._send(producer, records)
+            await producer.send_offsets_to_transaction(theirs(offsets), self._group)
+
+    async def _producer(self, scope: TopicPartition | None) -> Any:
+        if scope not in self._producers:
+            more = {} if scope is None else {"transactional_id": f"kafkalite-failures-{self._group}-{scope}"}
+            producer = AIOKafkaProducer(acks="all", max_request_size=REQUEST_SIZE_MAX, **self._config, **more)
+            await producer.start()
+            self._producers[scope] = producer
+        return self._producers[scope]
+
+    def revoked(self, partitions: Any) -> None:
+        super().revoked(partitions)
+        for one in partitions:
+            self._do(self._give_up(TopicPartition(one.topic, one.partition)))
+
+    async def _give_up(self, scope: TopicPartition) -> None:
+        producer = self._producers.pop(scope, None)
+        if producer is not None:
+            try:
+                await producer.stop()
+            except KafkaError as error:
+                logger.info("the producer of %s was not stopped: %s", scope, error)
+
+    def write(self, records: Sequence[Written]) -> None:
+        async def work() -> None:
+            await self._send(await self._producer(None), records)
+
+        try:
+            self._do(work())
+        except KafkaError as error:
+            raise TransactionFailed(str(error), too_large=isinstance(error, MessageSizeTooLargeError)) from error
+
+    @staticmethod
+    async def _send(producer: Any, records: Sequence[Written]) -> None:
+        futures = [
+            await producer.send(
+                topic,
+                message.value,
+                message.key,
+                partition,
+                message.timestamp if message.timestamp >= 0 else None,
+                list(message.headers),
+            )
+            for topic, partition, message in records
+        ]
+        await asyncio.gather(*futures)
+
+    def close(self) -> None:
+        if not self._thread.is_alive():
+            return
+        try:
+            self.leave()
+        finally:
+            self._do(self._close())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    async def _close(self) -> None:
+        for producer in self._producers.values():
+            await producer.stop()
+        if self._consumer is not None:
+            await self._consumer.stop()
+
+
+class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # untyped
+    """Hands on what the consumer says of its partitions."""
+
+    def __init__(self, port: AioPort) -> None:
+        self._port = port
+
+    async def on_partitions_revoked(self, revoked: Any) -> None:
+        await self._port.tell(self._port.revoked, revoked)
+
+    async def on_partitions_assigned(self, assigned: Any) -> None:
+        await self._port.tell(self._port.assigned, assigned)
+
+
+def theirs(offsets: Mapping[TopicPartition, int]) -> dict[Any, int]:
+    """Offsets as aiokafka wants them."""
+    return {TheirPartition(*place): offset for place, offset in offsets.items()}

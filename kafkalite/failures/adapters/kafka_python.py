@@ -1,0 +1,193 @@
+"""kafka-python for the runner.
+
+Thread rule: one thread at a time, that of the runner.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer
+from kafka import TopicPartition as TheirPartition
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.errors import KafkaError, MessageSizeTooLargeError
+from kafka.structs import OffsetAndMetadata
+
+from kafkalite.failures.adapters.listening import Listening
+from kafkalite.failures.events import Message
+from kafkalite.failures.runner import CommitRefused, Fetch, TransactionFailed
+from kafkalite.model import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from kafkalite.failures.runner import Written
+
+RECORDS_MAX: Final = 500
+TIMEOUT_S: Final = 30.0
+REQUEST_SIZE_MAX: Final = 100_000_000
+
+logger = logging.getLogger(__name__)
+
+
+class KafkaPythonPort(Listening):
+    """See the module. `config` is for consumer and producer alike: bootstrap_servers, security_protocol …"""
+
+    by_partition = False
+
+    def __init__(self, config: Mapping[str, Any], transactional_id: str) -> None:
+        super().__init__()
+        if config.get("enable_auto_commit"):
+            raise ValueError("commits are the policy's: enable_auto_commit has to be False")
+        self._config = {name: value for name, value in config.items() if name != "enable_auto_commit"}
+        self._transactional_id = transactional_id
+        self._consumer: Any = None
+        self._transactional: Any = None
+        self._plain: Any = None
+
+    def claim(self) -> None:
+        self._transactional = self._producer(transactional_id=self._transactional_id)
+        self._transactional.init_transactions()
+
+    def open(
+        self,
+        group: str,
+        topics: Sequence[str],
+        on_assigned: Callable[[list[TopicPartition]], None],
+        on_revoked: Callable[[list[TopicPartition]], None],
+        on_lost: Callable[[list[TopicPartition]], None],
+    ) -> None:
+        self.listen(on_assigned, on_revoked, on_lost)
+        self._consumer = KafkaConsumer(
+            group_id=group,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+            partition_assignment_strategy=[RangePartitionAssignor],
+            **self._config,
+        )
+        self._consumer.subscribe(list(topics), listener=Listener(self))
+
+    def poll(self, timeout_s: float) -> list[Fetch]:
+        found = self._consumer.poll(timeout_ms=int(timeout_s * 1000), max_records=RECORDS_MAX)
+        fetches = []
+        for place, rows in found.items():
+            messages = [
+                Message(
+                    row.topic,
+                    row.partition,
+                    row.offset,
+                    row.timestamp,
+                    row.key,
+                    row.value,
+                    tuple(row.headers or ()),
+                    row.timestamp_type,
+                )
+                for row in rows
+            ]
+            fetches.append(Fetch(TopicPartition(place.topic, place.partition), messages, messages[-1].offset + 1))
+        return [fetch for fetch in fetches if fetch.partition in self.owned]
+
+    def position(self, partition: TopicPartition) -> int:
+        if partition not in self.owned:
+            return -1
+        found = self._consumer.position(TheirPartition(*partition), timeout_ms=1000)
+        return -1 if found is None else int(found)
+
+    def pause(self, partition: TopicPartition) -> None:
+        self._consumer.pause(TheirPartition(*partition))
+
+    def resume(self, partition: TopicPartition) -> None:
+        self._consumer.resume(TheirPartition(*partition))
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        try:
+            self._consumer.commit(theirs(offsets))
+        except KafkaError as error:
+            raise CommitRefused(str(error)) from error
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    def transact(
+        self, records: Sequence[Written], offsets: Mapping[TopicPartition, int], scope: TopicPartition | None
+    ) -> None:
+        assert scope is None, "group metadata says who commits"
+        try:
+            if self._transactional is None:
+                self.claim()
+            self._transactional.begin_transaction()
+            self._send(self._transactional, records)
+            self._transactional.send_offsets_to_transaction(theirs(offsets), self._consumer.group_metadata())
+            self._transactional.commit_transaction()
+        except KafkaError as error:
+            self._give_up()
+            raise TransactionFailed(str(error), too_large=isinstance(error, MessageSizeTooLargeError)) from error
+
+    def _give_up(self) -> None:
+        producer, self._transactional = self._transactional, None
+        if producer is not None:
+            try:
+                producer.abort_transaction()
+            except (KafkaError, RuntimeError) as error:
+                logger.info("the transaction of %s was not aborted: %s", self._transactional_id, error)
+            producer.close(timeout=TIMEOUT_S)
+
+    def write(self, records: Sequence[Written]) -> None:
+        try:
+            if self._plain is None:
+                self._plain = self._producer()
+            self._send(self._plain, records)
+        except KafkaError as error:
+            raise TransactionFailed(str(error), too_large=isinstance(error, MessageSizeTooLargeError)) from error
+
+    def _producer(self, **more: Any) -> Any:
+        return KafkaProducer(acks="all", max_request_size=REQUEST_SIZE_MAX, **self._config, **more)
+
+    @staticmethod
+    def _send(producer: Any, records: Sequence[Written]) -> None:
+        futures = [
+            producer.send(
+                topic,
+                value=message.value,
+                key=message.key,
+                headers=list(message.headers),
+                partition=partition,
+                timestamp_ms=message.timestamp if message.timestamp >= 0 else None,
+            )
+            for topic, partition, message in records
+        ]
+        producer.flush()
+        for future in futures:
+            future.get(timeout=TIMEOUT_S)
+
+    def close(self) -> None:
+        try:
+            if self._consumer is not None:
+                self.leave()
+                self._consumer.close(autocommit=False)
+        finally:
+            for producer in (self._transactional, self._plain):
+                if producer is not None:
+                    producer.close(timeout=TIMEOUT_S)
+
+
+class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # untyped
+    """Hands on what the consumer says of its partitions."""
+
+    def __init__(self, port: KafkaPythonPort) -> None:
+        self._port = port
+
+    def on_partitions_revoked(self, revoked: Any) -> None:
+        self._port.revoked(revoked)
+
+    def on_partitions_assigned(self, assigned: Any) -> None:
+        self._port.assigned(assigned)
+
+    def on_partitions_lost(self, lost: Any) -> None:
+        self._port.lost(lost)
+
+
+def theirs(offsets: Mapping[TopicPartition, int]) -> dict[Any, Any]:
+    """Offsets as kafka-python wants them."""
+    return {TheirPartition(*place): OffsetAndMetadata(offset, "", -1) for place, offset in offsets.items()}

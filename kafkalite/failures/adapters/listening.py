@@ -1,0 +1,57 @@
+"""What ports of other clients share: which partitions are theirs, and who is told when that changes.
+
+Thread rule: one thread at a time, that of the runner.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkalite.model import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+
+class Listening:
+    """See the module. Partitions are given up once, whoever says so first: the client, or `leave`."""
+
+    def __init__(self) -> None:
+        self.owned: set[TopicPartition] = set()
+        self._on_assigned: Callable[[list[TopicPartition]], None] | None = None
+        self._on_revoked: Callable[[list[TopicPartition]], None] | None = None
+        self._on_lost: Callable[[list[TopicPartition]], None] | None = None
+
+    def listen(
+        self,
+        on_assigned: Callable[[list[TopicPartition]], None],
+        on_revoked: Callable[[list[TopicPartition]], None],
+        on_lost: Callable[[list[TopicPartition]], None],
+    ) -> None:
+        """Who is to be told."""
+        self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
+
+    def assigned(self, partitions: Iterable[Any]) -> None:
+        """The client says that these came."""
+        fresh = sorted({TopicPartition(one.topic, one.partition) for one in partitions} - self.owned)
+        self.owned.update(fresh)
+        if fresh and self._on_assigned is not None:
+            self._on_assigned(fresh)
+
+    def revoked(self, partitions: Iterable[Any]) -> None:
+        """The client says that these are about to go."""
+        going = sorted({TopicPartition(one.topic, one.partition) for one in partitions} & self.owned)
+        if going and self._on_revoked is not None:
+            self._on_revoked(going)
+        self.owned.difference_update(going)
+
+    def lost(self, partitions: Iterable[Any]) -> None:
+        """The client says that these are gone."""
+        gone = sorted({TopicPartition(one.topic, one.partition) for one in partitions} & self.owned)
+        self.owned.difference_update(gone)
+        if gone and self._on_lost is not None:
+            self._on_lost(gone)
+
+    def leave(self) -> None:
+        """All are given up, before the client is closed: some do not say so themselves."""
+        self.revoked(set(self.owned))

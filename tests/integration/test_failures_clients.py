@@ -1,0 +1,143 @@
+"""The strategies of kafkalite.failures with each client, on kafkalite, and on Apache Kafka where its jars are."""
+
+import threading
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from kafkalite.broker import Broker
+from kafkalite.client import READ_COMMITTED, Client
+from kafkalite.failures import Failed, Ignore, Ledger, Message, Policy, RetryForever, RetryHere, RetryTopics, Runner
+from kafkalite.failures.adapters.aio import AioPort
+from kafkalite.failures.adapters.columnar import ColumnarPort
+from kafkalite.failures.adapters.confluent import ConfluentPort
+from kafkalite.failures.rows import State
+from kafkalite.failures.runner import Port
+from kafkalite.model import TopicPartition
+from kafkalite.record.columns import Record
+from tests.kit.processes.apache_kafka import ApacheKafka
+from tests.kit.processes.broker import wait_until
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its schemas in an old way
+    from kafkalite.failures.adapters.kafka_python import KafkaPythonPort
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.compat,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:importlib.resources._legacy"),
+]
+TIMEOUT_S = 60.0
+PORTS: dict[str, Callable[[Client, str, str], Port]] = {
+    "kafkalite": lambda client, _, name: ColumnarPort(client, name),
+    "confluent": lambda _, servers, name: ConfluentPort({"bootstrap.servers": servers}, name),
+    "kafka-python": lambda _, servers, name: KafkaPythonPort({"bootstrap_servers": servers}, name),
+    "aiokafka": lambda _, servers, name: AioPort({"bootstrap_servers": servers}),
+}
+STRATEGIES = {
+    "ignore": (Ignore(), {}),
+    "here": (RetryHere(2, "10 ms"), {4: State.DEAD}),
+    "forever": (RetryForever("10 ms"), {}),
+    "topics": (RetryTopics(["1 s"]), {4: State.DEAD}),
+}
+"""With what becomes of record 4, which fails five times; record 2 is fatal, record 3 undecodable, 5 has no value."""
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker(flush_on_acks_all="false", offsets_topic_num_partitions=2) as broker:
+        yield broker
+
+
+def decode(value: bytes) -> int:
+    return int(value.decode())
+
+
+def play(servers: str, port: str, name: str) -> None:
+    """One strategy with one client, and what is there in the end."""
+    strategy, more = STRATEGIES[name]
+    seen: Counter[int] = Counter()
+
+    def handle(record: Message) -> None:
+        seen[record.offset if "." not in record.topic else -1] += 1
+        if record.value == 2:
+            raise Failed("cannot be", "fatal")
+        if record.value == 4:
+            seen[104] += 1
+            if seen[104] < 5:
+                raise RuntimeError("not yet")
+        if record.value == 6 and seen[6] == 1:
+            raise ConnectionError("away")
+
+    with Client(servers) as client, client.twin() as other, client.twin() as control:
+        topic = f"orders-{time.monotonic_ns()}"
+        client.admin.create_topic(topic, 1)
+        values = [b"0", b"1", b"2", b"\xff", b"4", None, b"6", b"7"]
+        client.produce(topic, 0, [Record(-1, -1, b"k", value, (("h", b"x"),)) for value in values])
+        policy = Policy(
+            group=f"g-{topic}",
+            topics=[topic],
+            strategy=strategy,
+            fatal=[ArithmeticError],
+            outage=[ConnectionError],
+            decode=decode,
+        )
+        runner = Runner(policy, handle, PORTS[port](other, servers, f"t-{topic}"), control)
+        stop = threading.Event()
+        member = threading.Thread(target=runner.run, args=(stop,))
+        member.start()
+        ledger = Ledger(client, policy.group)
+
+        def done() -> bool:
+            ledger.refresh()
+            found = client.groups.committed(policy.group).get(TopicPartition(topic, 0))
+            return (
+                found is not None and found.offset == 8 and State.RETRYING not in {r.state for _, r in ledger.records()}
+            )
+
+        try:
+            wait_until(done, TIMEOUT_S, "all is handled", 0.1)
+        finally:
+            stop.set()
+            member.join()
+        dead = {2: State.DEAD, 3: State.DEAD} | more
+        ledger.refresh()
+        assert {where: row.state for where, row in ledger.records()} == {f"{topic}-0-{n}": s for n, s in dead.items()}
+        assert ledger.opened == {}
+        chunks = client.read(policy.layout.dead(topic), 0, isolation=READ_COMMITTED)
+        letters = [record for chunk in chunks for record in chunk.columns.records()]
+        assert sorted((one.value or b"", one.headers[0]) for one in letters) == sorted(
+            (values[number] or b"", ("h", b"x")) for number in dead
+        )
+        assert seen[6] == 2  # once while the system was away
+        assert seen[5] == 1  # a record without value reaches the handler
+        assert "kafkalite_failures_processed_total" in runner.metrics()
+
+
+@pytest.mark.parametrize("port", PORTS)
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_on_kafkalite(broker: Broker, port: str, name: str) -> None:
+    play(broker.bootstrap_servers, port, name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("port", PORTS)
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_on_apache_kafka(apache_kafka: ApacheKafka, port: str, name: str) -> None:
+    play(apache_kafka.bootstrap, port, name)
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        lambda: ConfluentPort({"enable.auto.commit": True}, "x"),
+        lambda: KafkaPythonPort({"enable_auto_commit": True}, "x"),
+        lambda: AioPort({"enable_auto_commit": True}),
+    ],
+)
+def test_automatic_commits_are_refused(refused: Callable[[], object]) -> None:
+    with pytest.raises(ValueError, match="commits are the policy's"):
+        refused()
