@@ -13,6 +13,8 @@ QUICK = (
     "audit.md",
     "client.md",
     "delivery.md",
+    "failures.md",
+    "failures-for-java.md",
     "kafka-0.7.md",
     "mirror.md",
     "operations.md",
