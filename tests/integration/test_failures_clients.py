@@ -118,7 +118,9 @@ def play(servers: str, port: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("port", PORTS)
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in {"ignore", "forever"} else ()) for name in STRATEGIES]
+)
 def test_on_kafkalite(broker: Broker, port: str, name: str) -> None:
     play(broker.bootstrap_servers, port, name)
 

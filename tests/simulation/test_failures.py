@@ -9,7 +9,7 @@ from kafkalite.failures.lanes import PartitionLane
 from kafkalite.failures.session import Session
 from tests.simulation.failure_world import faults, final_state, run_seed
 
-SEEDS = 400
+SEEDS = 300
 EVERY_STEP = (9, 16, 38, 46, 53, 60, 72, 74)
 """Seeds whose runs between them have every strategy and both orders."""
 
