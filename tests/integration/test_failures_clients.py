@@ -117,7 +117,9 @@ def play(servers: str, port: str, name: str) -> None:
         assert "kafkalite_failures_processed_total" in runner.metrics()
 
 
-@pytest.mark.parametrize("port", PORTS)
+@pytest.mark.parametrize(
+    "port", [pytest.param(port, marks=pytest.mark.slow if port == "kafka-python" else ()) for port in PORTS]
+)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if name in {"ignore", "forever"} else ()) for name in STRATEGIES]
 )
