@@ -1,4 +1,4 @@
-/* Mapped files that fail under their readers: a page that lies behind the end of a file which somebody cut, or that the
+/* Mapped files that fail under their readers: a page that lies after the end of a file which somebody cut, or that the
  * disk cannot give, raises SIGBUS in whoever touches it.
  *
  *   watch a map ─▶ touch a page that is not there ─▶ SIGBUS ─▶ flag raised, zeros from that page on ─▶ reader goes on

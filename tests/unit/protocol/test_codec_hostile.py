@@ -40,9 +40,9 @@ def test_frame_cut_at_each_byte_is_refused(case):
 
 
 @pytest.mark.parametrize("case", EVERY_MESSAGE, ids=message_id)
-def test_bytes_behind_the_last_field_are_refused(case):
+def test_bytes_after_the_last_field_are_refused(case):
     whole = program(*case).encode(MessageMaker(0).make(*case))
-    with pytest.raises(DecodeError, match="behind the last field"):
+    with pytest.raises(DecodeError, match="after the last field"):
         program(*case).decode(whole + b"\0")
 
 
@@ -130,7 +130,7 @@ def test_refusal_says_why(version, data, reason):
 
 
 def test_known_tag_must_be_filled_exactly():
-    with pytest.raises(DecodeError, match=r"finalized_features_epoch.*behind"):
+    with pytest.raises(DecodeError, match=r"finalized_features_epoch.*after"):
         protocol.decode_response(api.API_VERSIONS, 3, bytes.fromhex("0000 01 00000000 01 01 09" + "00" * 9))
     with pytest.raises(DecodeError, match=r"finalized_features_epoch.*early"):
         protocol.decode_response(api.API_VERSIONS, 3, bytes.fromhex("0000 01 00000000 01 01 07" + "00" * 7))

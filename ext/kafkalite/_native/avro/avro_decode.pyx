@@ -75,7 +75,7 @@ FAILURES = (
     "a boolean is neither 0 nor 1", "a string is no UTF-8", "an enum's symbol is not known",
     "a union has no such branch",
     "the reader's schema has no place for this type", "an array or map has more items than bytes",
-    "it is nested too deeply", "a decimal has too many digits", "there are bytes behind the record",
+    "it is nested too deeply", "a decimal has too many digits", "there are bytes after the record",
     "a batch has more than 2 GiB", "no memory",
 )
 """What each code that `decode` gives a row means."""
@@ -175,7 +175,7 @@ cdef int append_null(Program* p, int32_t index) noexcept nogil:
     return FAILURE_NONE
 
 cdef void column_truncate(Program* p, int32_t index, int64_t length) noexcept nogil:
-    """Takes back what is behind the first `length` values; a column may already be that short."""
+    """Takes back what comes after the first `length` values; a column may already be that short."""
     cdef Column* c = &p.columns[index]
     cdef int64_t inner
     cdef int32_t i
@@ -226,7 +226,7 @@ cdef int run_number(Program* p, const Op* op, Cursor* c) noexcept nogil:
     return append_value(&p.columns[op.column], &wide, 8)
 
 cdef int run_raw(Program* p, const Op* op, Cursor* c, int64_t size) noexcept nogil:
-    """What is so many bytes as they stand: float, double, fixed."""
+    """Reads a value of so many bytes as they stand: float, double, fixed."""
     cdef const unsigned char* raw = read_raw(c, size)
     cdef float single
     cdef double wide
@@ -429,7 +429,7 @@ cdef class ColumnDecoder:
         free(self.program.ops)
 
     def _extend(self, links, blobs):
-        """Longer tables; what points into them is set anew."""
+        """Longer tables; what points into them is set again."""
         cdef const int32_t[::1] link_view
         self._links = np.concatenate((self._links, np.array(links, np.int32)))
         self._blobs += blobs

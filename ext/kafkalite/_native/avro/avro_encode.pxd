@@ -35,7 +35,7 @@ cdef class ColumnEncoder:
     cdef int32_t node_count
     cdef object _keep
     cdef object _links
-    cdef object _symbols        # of all enums, one behind the other, and where each ends
+    cdef object _symbols        # of all enums, one after the other, and where each ends
     cdef object _symbol_ends
     cdef const int32_t* links
     cdef const unsigned char* symbols

@@ -85,7 +85,7 @@ cdef inline bint is_valid(const Node* node, int64_t row) noexcept nogil:
     return node.valid == NULL or (node.valid[place >> 3] >> (place & 7)) & 1
 
 cdef inline bint span_of(const Node* node, int64_t row, int64_t* start, int64_t* end, int64_t limit) noexcept nogil:
-    """Where an item of bytes or a list lies; False when that is outside."""
+    """Finds where an item of bytes or a list lies; False when that is outside."""
     start[0] = node.offsets[node.offset + row]
     end[0] = node.offsets[node.offset + row + 1]
     return 0 <= start[0] <= end[0] <= limit
@@ -267,7 +267,7 @@ cdef class ColumnEncoder:
         return failure if failure else put_raw(&self.out, decimal, i)
 
     def encode(self, bytes prefix not None):
-        """All rows, each behind `prefix`: (the bytes, where each ends, failures).
+        """All rows, each after `prefix`: (the bytes, where each ends, failures).
 
         Rows without a value, which the caller knows by the root's nulls, and those that fail have no bytes. Failures
         are one a row, 0 or an index of FAILURES.

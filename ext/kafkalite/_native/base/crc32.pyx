@@ -63,7 +63,7 @@ def available():
 
 
 def crc32_by(str name not None, buffer not None, uint32_t value=0):
-    """As native_crc32, by the named way: for comparing them. ValueError when this processor lacks it."""
+    """The CRC-32 by the named way, so that ways can be compared. ValueError when this processor lacks it."""
     cdef bytes wanted = name.encode()
     for i in range(<int>KL_CRC32_BACKENDS):
         if kl_crc32_backends[i].function != NULL and wanted == kl_crc32_backends[i].name:

@@ -67,7 +67,7 @@ def available():
 
 
 def crc32c_by(str name not None, buffer not None, uint32_t value=0):
-    """As crc32c, by the named way: for comparing them. ValueError when this processor lacks it."""
+    """The CRC-32C by the named way, so that ways can be compared. ValueError when this processor lacks it."""
     cdef bytes wanted = name.encode()
     for i in range(<int>KL_CRC32C_BACKENDS):
         if kl_crc32c_backends[i].function != NULL and wanted == kl_crc32c_backends[i].name:

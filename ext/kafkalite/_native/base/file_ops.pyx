@@ -155,7 +155,7 @@ cdef inline int _fault(int kind, int fd=-1, int64_t size=0, int64_t position=0) 
 
 
 cdef int _write_fault(int fd, const unsigned char* data, int64_t size, int64_t position) noexcept nogil:
-    """As _fault; a write that the plan makes fail may write its beginning first."""
+    """Counts a write; one that the plan makes fail may write its beginning first."""
     cdef int fault = _planned(WRITE)
     cdef int refused
     if fault and not 0 < plan_written < size:

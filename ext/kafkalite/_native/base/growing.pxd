@@ -35,5 +35,5 @@ cdef void drop_memory(Growing* g) noexcept
 
 
 cdef inline bint reserve(Growing* g, size_t more) noexcept nogil:
-    """Room for `more` bytes behind what is there; False without memory."""
+    """Room for `more` bytes after what is there; False without memory."""
     return more <= g.capacity - g.size or grow(g, more)

@@ -7,7 +7,7 @@ from libc.string cimport memset
 
 cdef enum:
     SPARE_COUNT = 32            # pieces of memory that are kept for the next columns
-    SPARE_SIZE_MIN = 65536      # bytes of one: smaller ones are cheap anew
+    SPARE_SIZE_MIN = 65536      # bytes of one: smaller ones are cheap to make again
     SPARE_TOTAL_MAX = 33554432  # bytes of all
 
 cdef Growing[SPARE_COUNT] spares

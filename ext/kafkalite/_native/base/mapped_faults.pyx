@@ -35,7 +35,7 @@ cdef int watch_map(void* address, int64_t size, int* fault) except -1:
 
 
 cdef void forget_map(int watch) noexcept:
-    """To be called before the range is unmapped, while nobody reads it."""
+    """Stops watching a range. Call it before the range is unmapped, while nobody reads it."""
     kl_forget_map(watch)
 
 
@@ -69,7 +69,7 @@ cdef class MappedFile:
 
     @property
     def failed(self):
-        """Whether a page could not be read: what was read from it, or behind it, were zeros."""
+        """Whether a page could not be read: what was read from it, or after it, were zeros."""
         return bool(fault_raised(&self.fault))
 
 

@@ -10,7 +10,7 @@
     4 OFFSETS        topic, partition i32, time i64, count max i32    count i32, offsets i64
 
 One request at a time: while one waits for disk or I/O pool, or its answer for the socket, the next is not looked
-at (in_flight_max is 1). Only the flush that a PRODUCE makes due runs beside the PRODUCEs behind it, up to the next one
+at (in_flight_max is 1). Only the flush that a PRODUCE makes due runs beside the PRODUCEs after it, up to the next one
 due; what reads waits for it. What cannot be answered closes the connection: an unknown type, a set that is refused, a
 partition that is not there. Receiving, queueing and sending are Connection's, and so are the thread rules.
 """
@@ -208,7 +208,7 @@ cdef class ClassicServer:
 
 
 cdef object asker_of(Connection connection):
-    """(principal, host) of who asks, for what the I/O pool does; None where there is no authoriser."""
+    """(principal, host) of the client, for what the I/O pool does; None where there is no authoriser."""
     cdef AccessView view = connection.access()
     return None if view is None else (view.principal, view.host)
 
@@ -257,7 +257,7 @@ cdef class PendingSets:
             self.wait_for_flushes()
 
     def flush_anyway(self):
-        """What was appended before the connection ends becomes visible all the same."""
+        """Asks for the flush of what was appended before the connection ended: it becomes visible all the same."""
         for log, end_offset in self.flushes:
             log.flush_due(end_offset)
 

@@ -88,7 +88,7 @@ cdef class ClassicFormat(RecordFormat):
 
 
 cdef void fill_info(ItemInfo* info, int64_t offset, int64_t size, int32_t count) noexcept nogil:
-    """What an index and a log ask of an item; messages have no producers and no times."""
+    """Fills in what an index and a log ask of an item; messages have no producers and no times."""
     memset(info, 0, sizeof(ItemInfo))
     info.size = size
     info.base_offset = offset
@@ -153,7 +153,7 @@ cdef int check_set(const unsigned char* data, int64_t size, int64_t payload_size
     walk_set(data, size, True, found)
     if found.fault != ENTRY_GOOD:
         error = CORRUPT_MESSAGE
-        walk_set(data, size, False, found)      # a message too large may stand behind the fault
+        walk_set(data, size, False, found)      # a message too large may stand after the fault
     return MESSAGE_TOO_LARGE if found.payload_size_max > payload_size_max else error
 
 

@@ -6,7 +6,7 @@ cdef struct AbortedTransaction:
     int64_t producer_id
     int64_t first_offset        # of its first batch in this log
     int64_t marker_offset       # of the abort marker that ended it
-    int64_t stable_offset       # the log's last stable offset behind that marker
+    int64_t stable_offset       # the log's last stable offset after that marker
 
 cdef class AbortedTransactions:
     cdef AbortedTransaction* entries            # marker_offset rises; stable_offset never falls

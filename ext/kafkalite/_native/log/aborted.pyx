@@ -31,7 +31,7 @@ cdef class AbortedTransactions:
 
     cdef int put(self, int64_t producer_id, int64_t first_offset, int64_t marker_offset,
                  int64_t stable_offset) except -1:
-        """Adds one whose marker stands behind all others'."""
+        """Adds one whose marker stands after all others'."""
         cdef Py_ssize_t capacity
         cdef AbortedTransaction* grown
         assert self.count == 0 or self.entries[self.count - 1].marker_offset < marker_offset, "markers out of order"
@@ -89,7 +89,7 @@ cdef class AbortedTransactions:
         return found
 
     def add(self, int64_t producer_id, int64_t first_offset, int64_t marker_offset, int64_t stable_offset):
-        """Puts back one from a file; ValueError where it cannot stand behind those that are there."""
+        """Puts back one from a file; ValueError where it cannot stand after those that are there."""
         if self.count and (self.entries[self.count - 1].marker_offset >= marker_offset
                            or self.entries[self.count - 1].stable_offset > stable_offset):
             raise ValueError(f"an aborted transaction that ends at {marker_offset} is out of order")

@@ -65,7 +65,7 @@ cdef class BatchFilter:
     cdef readonly int64_t retain_end        # a batch that ends here is kept even if empty
     cdef int64_t producer_count
     cdef int64_t* producer_ids              # rising
-    cdef int64_t* producer_ends             # first offset behind the last batch of each
+    cdef int64_t* producer_ends             # first offset after the last batch of each
     cdef object unpack
     cdef object pack
     cdef const int64_t[::1] aborted_view    # keeps the next alive

@@ -5,12 +5,12 @@
 
 A record stays when the map has no newer one of its key, and, if it is a tombstone (no value), until its delete horizon
 has passed. The horizon is set when compaction first reaches the tombstone: attribute bit 6, and the base timestamp is
-the horizon, so that every timestamp delta of the batch is written anew (KIP-534). Otherwise kept records are copied
+the horizon, so that every timestamp delta of the batch is rewritten (KIP-534). Otherwise kept records are copied
 byte for byte: base offset, last offset delta, base timestamp, sequence and epochs of a batch stay what they were, so
 offsets and producer state derived from the result are those of the original.
 
 A batch that loses its last record goes, unless it is the last one of an active producer or ends the cleaned range; then
-its header stays with no records behind it. A batch whose records do not parse although its CRC is right is kept whole.
+its header stays with no records after it. A batch whose records do not parse although its CRC is right is kept whole.
 
 Batches are handled here from end to end without the GIL, but for the codecs: a compressed batch goes through the
 caller's `unpack` and, if records of it went, through `pack`. Records of aborted transactions are told by the offsets of
@@ -172,7 +172,7 @@ cdef int note_batches(KeyTable* table, RecordFormat format, const unsigned char*
 
 cdef int64_t note_packed(KeyTable* table, const unsigned char* data, const ItemInfo* info, int64_t start_offset,
                          unpack) except -2:
-    """As note_keys, for a compressed batch."""
+    """Notes the keys of a compressed batch."""
     cdef BatchHeader header
     cdef const unsigned char[::1] records
     cdef int64_t result = -1
@@ -388,7 +388,7 @@ cdef int64_t rebase_records(const BatchHeader* header, int64_t base_timestamp, c
 cdef class BatchFilter:
     """Writes what compaction keeps of the batches of one group of segments, in order.
 
-    `producers` maps the ids of active producers to the offset behind their last batch, `aborted` has the base offsets
+    `producers` maps the ids of active producers to the offset after their last batch, `aborted` has the base offsets
     of the batches of aborted transactions, rising; at most one thread at a time.
     """
 
@@ -544,7 +544,7 @@ cdef class BatchFilter:
 
     cdef int _judge(self, const unsigned char* data, const ItemInfo* info, const unsigned char* records,
                     int64_t size) noexcept nogil:
-        """What becomes of a batch with these unpacked records: Judged (`kept` and `scratch` have what stays)."""
+        """Decides on a batch with these unpacked records: Judged (`kept` and `scratch` have what stays)."""
         cdef BatchHeader header
         if self._reserve_scratch(max(size, <int64_t>1)) != 0:
             return NO_MEMORY

@@ -2,7 +2,7 @@
 
 An entry stands for one batch and says three numbers: its base offset, its position in the segment, and the largest
 timestamp of all batches *before* it. So each of the three columns rises (timestamps never fall), each can be bisected,
-and a look-up by time starts at a place behind which the answer must be. The batch at position 0 has no entry: it is
+and a look-up by time starts at a place after which the answer must be. The batch at position 0 has no entry: it is
 implied.
 
 Thread rule: appending and taking a view need the GIL (the log's lock orders the writers). A view holds the array it
@@ -11,7 +11,7 @@ allocated before the first entry.
 
 numpy is imported with the first entry: it takes longer to load than the rest of a broker that starts.
 
-An index may be a mapped file, which can fail under its readers (see mapped_faults): `failed` says so behind a look-up,
+An index may be a mapped file, which can fail under its readers (see mapped_faults): `failed` says so after a look-up,
 and what was found then means nothing. It is made again from the log.
 
 Saving, loading and rebuilding are elsewhere (kafkalite.log.index_file, PartitionLog).
@@ -121,12 +121,12 @@ cdef class SegmentIndex:
         return self.array[:, :self.count]
 
     def position_of_offset(self, int64_t offset):
-        """Where to start walking to find `offset`: position of the last entry at or below it, else 0."""
+        """The position at which to start walking to find `offset`: that of the last entry at or below it, else 0."""
         cdef int64_t i = bisect_last(self.offsets, self.count, offset)
         return self.positions[i] if i >= 0 else 0
 
     def position_of_time(self, int64_t timestamp):
-        """Where to start walking to find the first batch with a timestamp >= `timestamp`."""
+        """The position at which to start walking to find the first batch with a timestamp >= `timestamp`."""
         cdef int64_t i = bisect_last_below(self.timestamps, self.count, timestamp)
         return self.positions[i] if i >= 0 else 0
 

@@ -324,8 +324,8 @@ cdef class LogCore:
         return size, len(segments), self.log_start_offset, self.log_end_offset, size - flushed
 
     cpdef int64_t marker_count(self) noexcept:
-        """To be asked before a transaction is admitted, and given to the append that follows as `admitted`: a marker
-        that is written in between takes the admission back."""
+        """How many markers the log has had. Asked before a transaction is admitted, and given to the append that comes
+        next as `admitted`: a marker that is written in between takes the admission back."""
         return self.producers.marker_count if self.producers is not None else 0
 
     cdef int _check_header(self, unsigned char* batch, int64_t size, ItemInfo* info,
@@ -614,7 +614,7 @@ cdef class LogCore:
         return None
 
     cdef int after_fault(self, Segment segment, ReadResult* out) except -1:
-        """What a read that met zeros in place of a file's bytes answers: an index is made anew, a log is offline."""
+        """Answers a read that met zeros in place of a file's bytes: an index is recreated, a log is offline."""
         if not segment.has_fault():
             segment.forget_index()
             out.outcome = READ_DEFER
@@ -624,7 +624,7 @@ cdef class LogCore:
         return out.outcome
 
     cdef Segment _next_segment(self, Segment segment, tuple segments):
-        """The segment behind one of `segments`, or None. A gap at a segment's end is rare, so this may be slow."""
+        """The segment after one of `segments`, or None. A gap at a segment's end is rare, so this may be slow."""
         cdef Py_ssize_t i
         for i in range(len(segments) - 1):
             if segments[i] is segment:
@@ -803,7 +803,7 @@ cdef class LogCore:
                 self.last_stable_offset = flushed
 
     def begin_flush(self):
-        """(log end, segments) of what a flush starting now will have made durable; the counters start anew."""
+        """(log end, segments) of what a flush starting now will have made durable; the counters start again."""
         self.unflushed_count = 0
         self.unflushed_since = 0.0
         self.dirty_logs.discard(self.owner)
@@ -816,17 +816,17 @@ cdef class LogCore:
         self._move_stable()
 
     def set_leader_epoch(self, int32_t leader_epoch, bint recorded):
-        """What batches carry from now on; `recorded`: it stands in leader-epoch-checkpoint."""
+        """Sets the epoch of batches from now on; `recorded`: it stands in leader-epoch-checkpoint."""
         self.leader_epoch = leader_epoch
         self.epoch_recorded = recorded
 
     def set_offline(self):
-        """From now on appends and reads answer KAFKA_STORAGE_ERROR; False where they did before."""
+        """Makes appends and reads answer KAFKA_STORAGE_ERROR; False where they did already."""
         if self.offline:
             return False
         self.offline = True
         return True
 
     def set_deleted(self):
-        """From now on appends and reads answer UNKNOWN_TOPIC_OR_PARTITION."""
+        """Makes appends and reads answer UNKNOWN_TOPIC_OR_PARTITION."""
         self.deleted = True

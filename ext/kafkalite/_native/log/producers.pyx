@@ -3,7 +3,7 @@
 For each producer id: its epoch, its last five batches (sequences and offsets, so that a batch sent again is answered
 with its first offset), the start of its open transaction, and the epoch of the coordinator that wrote its last marker.
 For the log: the open transactions by first offset, and the aborted ones. All of it is a function of the log: it is
-rebuilt from a snapshot and the batches behind it.
+rebuilt from a snapshot and the batches after it.
 
 A transaction is open from its first batch to its marker. Sequence numbers run on over a marker of the same epoch
 (KIP-98); a marker of a newer epoch, as KIP-890 has them all, and a batch of one, start again at 0. Whoever admits a
@@ -48,7 +48,7 @@ cdef enum:
 
 
 cdef inline int32_t sequence_after(int32_t sequence, int32_t increment) noexcept:
-    """sequence + increment, wrapping behind 2^31-1 to 0."""
+    """sequence + increment, wrapping after 2^31-1 to 0."""
     if sequence > SEQUENCE_MAX - increment:
         return increment - (SEQUENCE_MAX - sequence) - 1
     return sequence + increment
@@ -118,12 +118,12 @@ cdef class ProducerEntry:
 
     @property
     def last_sequence(self):
-        """Of the newest batch, -1 when none is remembered."""
+        """The last sequence number of the newest batch, -1 when none is remembered."""
         return self.spans[self.span_count - 1].last_sequence if self.span_count else -1
 
     @property
     def last_data_offset(self):
-        """Of the newest batch that is remembered, -1 when none is."""
+        """The last offset of the newest batch that is remembered, -1 when none is."""
         return self.spans[self.span_count - 1].last_offset if self.span_count else -1
 
     def batches(self):
@@ -290,7 +290,7 @@ cdef class ProducerTable:
         return low
 
     cdef int put_open(self, int64_t first_offset, int64_t producer_id) except -1:
-        """Notes a transaction that has begun: behind all others, unless a snapshot is being read."""
+        """Notes a transaction that has begun: after all others, unless a snapshot is being read."""
         cdef Py_ssize_t place
         if self.opened_end == self.opened_capacity:
             self.make_room()

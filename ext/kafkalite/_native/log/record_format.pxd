@@ -11,7 +11,7 @@ cdef struct ItemInfo:
     int64_t position                # in the segment
     int64_t size                    # bytes, overhead included
     int64_t base_offset
-    int64_t next_offset             # first offset behind the batch
+    int64_t next_offset             # first offset after the batch
     int64_t base_timestamp          # ms; -1 none
     int64_t max_timestamp           # ms; -1 none
     int64_t producer_id             # -1 none

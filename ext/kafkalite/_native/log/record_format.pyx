@@ -67,11 +67,11 @@ cdef class RecordFormat:
         return False
 
     cdef int check(self, const unsigned char* data, int64_t size, int64_t size_max, ItemInfo* out) noexcept nogil:
-        """What is checked before the checksum of a produced item: 0 or a Kafka error code. Fills `out`."""
+        """Checks what comes before the checksum of a produced item: 0 or a Kafka error code. Fills `out`."""
         return INVALID_RECORD
 
     cdef int check_fields(self, const ItemInfo* info, bint internal) noexcept nogil:
-        """What is checked behind the checksum, from the header alone: 0 or a Kafka error code. `internal`: a batch of a
+        """Checks what comes after the checksum, from the header alone: 0 or an error code. `internal`: a batch of a
         coordinator of ours, which has a producer and yet no sequence."""
         return INVALID_RECORD
 
@@ -93,7 +93,7 @@ cdef class RecordFormat:
 
 
 cdef inline void load_fields(const unsigned char* data, ItemInfo* out) noexcept nogil:
-    """What stands in a batch's header behind offset and length."""
+    """Reads what stands in a batch's header after offset and length."""
     out.leader_epoch = load_i32(data + LEADER_EPOCH_AT)
     out.crc = load_u32(data + CRC_AT)
     out.attributes = load_i16(data + ATTRIBUTES_AT)
@@ -136,13 +136,13 @@ cdef class V2Format(RecordFormat):
         return crc32c(data + CRC_FROM, <size_t>(info.size - CRC_FROM)) == info.crc
 
     cdef int check(self, const unsigned char* data, int64_t size, int64_t size_max, ItemInfo* out) noexcept nogil:
-        """In Kafka's order: one batch of magic 2, base offset 0, size, completeness."""
+        """Checks, in Kafka's order: one batch of magic 2, base offset 0, size, completeness."""
         cdef int64_t total
         if size <= MAGIC_AT or data[MAGIC_AT] != MAGIC_V2:
             return INVALID_RECORD
         total = <int64_t>load_i32(data + BATCH_LENGTH_AT) + LENGTH_OVERHEAD
         if HEADER_SIZE <= total < size:
-            return INVALID_RECORD               # a second batch, or bytes behind the first
+            return INVALID_RECORD               # a second batch, or bytes after the first
         if load_i64(data + BASE_OFFSET_AT) != 0:
             return INVALID_RECORD
         if total > size_max:

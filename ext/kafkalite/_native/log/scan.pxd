@@ -10,7 +10,7 @@ from kafkalite._native.log.segment cimport Segment
 cdef class SegmentScan:
     cdef readonly Segment segment
     cdef readonly int64_t position          # of the next batch
-    cdef readonly int64_t next_offset       # first offset behind the last batch, -1 when not known yet
+    cdef readonly int64_t next_offset       # first offset after the last batch, -1 when not known yet
     cdef readonly int64_t batch_count
     cdef readonly int64_t last_position     # of the last batch, -1 none
     cdef readonly int64_t max_timestamp, max_timestamp_offset

@@ -41,17 +41,17 @@ cdef struct Walk:
 
 
 cdef bint fits(RecordFormat format, const unsigned char* map, const Walk* walk, const ItemInfo* info) noexcept nogil:
-    """Whether a parsed batch stands in order with what is before and behind it."""
+    """Whether a parsed batch stands in order with what is before and after it."""
     cdef ItemInfo following
-    cdef int64_t behind
+    cdef int64_t after
     if info.next_offset > walk.offset_limit or info.base_offset < walk.next_offset:
         return False
     if walk.next_offset >= 0 and info.base_offset > walk.next_offset:
         if walk.next_offset >= walk.contiguous_from:
             return False
-        behind = info.position + info.size
-        if (behind < walk.end
-                and format.parse(map + behind, walk.end - behind, walk.base + behind, &following) == PARSED
+        after = info.position + info.size
+        if (after < walk.end
+                and format.parse(map + after, walk.end - after, walk.base + after, &following) == PARSED
                 and following.base_offset < info.next_offset):
             return False
     return True
@@ -85,16 +85,16 @@ cdef int64_t find_batch(RecordFormat format, const unsigned char* map, int64_t p
     Records may hold bytes that look like batches, so it must also be followed by the end or by a batch in order.
     """
     cdef ItemInfo following
-    cdef int64_t behind
+    cdef int64_t after
     while position + format.size_min <= walk.end:
         if (format.parse(map + position, walk.end - position, walk.base + position, info) == PARSED
                 and info.base_offset >= walk.next_offset and info.next_offset <= walk.offset_limit
                 and format.intact(map + position, info)):
             info.position = position
-            behind = position + info.size
-            if behind == walk.end:
+            after = position + info.size
+            if after == walk.end:
                 return position
-            if (format.parse(map + behind, walk.end - behind, walk.base + behind, &following) == PARSED
+            if (format.parse(map + after, walk.end - after, walk.base + after, &following) == PARSED
                     and following.base_offset >= info.next_offset):
                 return position
         position += 1
@@ -187,7 +187,7 @@ cdef class SegmentScan:
         return result == WALKED
 
     def resync(self, int64_t end, *, int64_t offset_limit=INT64_MAX):
-        """Where the next intact batch behind a bad one starts: (position, base offset), None: nowhere before `end`."""
+        """The next intact batch after a bad one: (position, base offset); None: there is none before `end`."""
         cdef ItemInfo info
         cdef Walk walk
         cdef RecordFormat format = self.segment.format
@@ -211,7 +211,7 @@ cdef class SegmentScan:
         return None if found < 0 else (found, info.base_offset)
 
     def skip_to(self, int64_t position, int64_t next_offset):
-        """Goes on at another batch boundary, behind bytes that are no batches."""
+        """Goes on at another batch boundary, after bytes that are no batches."""
         self.position = position
         self.next_offset = next_offset
 

@@ -17,7 +17,7 @@ Bytes loaded from the disk are not trusted: their CRC is checked once, granule b
 index entries), before they are first served. What fails is quarantined: listed in `damage`, its bytes left in place.
 
 A file that somebody cuts, or that the disk cannot give, reads as zeros and raises a flag (see mapped_faults): whoever
-read the map calls `check_read` behind it, or asks `has_fault`. Once raised it stays so: the bytes are not served again
+read the map calls `check_read` after it, or asks `has_fault`. Once raised it stays so: the bytes are not served again
 by this process. A size that is below what was written raises it too, where a size is looked at anyway.
 
 Thread rule: pins, opening and closing, `advance` and the index need the GIL, which none of these gives away between a
@@ -235,7 +235,7 @@ cdef class Segment:
         return 0
 
     cdef bint try_pin(self) noexcept:
-        """As pin(), but False where that would open or map."""
+        """Makes `fd` and `map` valid until unpin(); False where that would have to open or map."""
         if self.fd < 0 or self.map_size < self.size:
             return False
         kl_assert(self.pins >= 0)
@@ -253,7 +253,7 @@ cdef class Segment:
         return 0
 
     cdef int _end_pins(self) except -1:
-        """What has waited for the last pin: maps that the segment has outgrown go, and a deleted segment is closed."""
+        """Ends what has waited for the last pin: maps that the segment has outgrown, and a deleted segment's file."""
         if self.retired is not None:
             for address, size, watch in self.retired:
                 forget_map(watch)
@@ -264,7 +264,7 @@ cdef class Segment:
         return 0
 
     cdef int check_read(self) except -1:
-        """To be called when the map was read, before anything made from it is used. SegmentUnreadable: it was zeros."""
+        """Call it when the map was read, before anything made from it is used. SegmentUnreadable: it was zeros."""
         if self.has_fault():
             raise SegmentUnreadable(EIO, "the file was cut from outside or cannot be read", self.path)
         return 0
@@ -447,7 +447,7 @@ cdef class Segment:
         self.created_ms = created_ms
 
     cdef int64_t write(self, const unsigned char* data, int64_t size, int64_t size_max, bint whole) noexcept nogil:
-        """Puts bytes behind the readable end without making them readable; pinned, under the log's lock.
+        """Puts bytes after the readable end without making them readable; pinned, under the log's lock.
 
         Blocks are reserved in doubling steps up to size_max, or (`whole`) all at once. Returns size
         or -errno; a failed write is cut back, so that the file holds whole batches only.
@@ -548,7 +548,7 @@ cdef class Segment:
         try:
             self.pin()
         except OSError:
-            return                              # deleted at this moment, or the sync behind it says what is wrong
+            return                              # deleted at this moment, or the sync after it says what is wrong
         try:
             with nogil:
                 sync_file_range(self.fd, start, size, SYNC_FILE_RANGE_WRITE)
@@ -556,7 +556,7 @@ cdef class Segment:
             self.unpin()
 
     def trim(self, *, bint unknown=False):
-        """Gives back blocks reserved behind the end; `unknown`: maybe there are some, a process died. OSError."""
+        """Gives back blocks reserved after the end; `unknown`: maybe there are some, a process died. OSError."""
         cdef int result
         if not self.has_file or (self.allocated <= self.size and self.written <= self.size and not unknown):
             return
@@ -579,7 +579,7 @@ cdef class Segment:
             self.trim()
 
     def mark_sealed(self):
-        """No append comes any more."""
+        """Notes that no append comes any more."""
         self.sealed = True
 
     def mark_deleted(self):
@@ -625,7 +625,7 @@ cdef class Segment:
         return 0
 
     def set_summary(self, int64_t max_timestamp, int64_t max_timestamp_offset, int64_t last_position):
-        """What the header of an index file tells before the index itself is loaded."""
+        """Takes what the header of an index file tells, before the index itself is loaded."""
         self.max_timestamp = max_timestamp
         self.max_timestamp_offset = max_timestamp_offset
         self.last_position = last_position
@@ -660,7 +660,7 @@ cdef class Segment:
         return memchr(<const unsigned char*>self.verified + first, 0, <size_t>(last - first + 1)) == NULL
 
     def unverified_granules(self, int64_t position, int64_t end):
-        """[(granule, position, end, first offset or -1, first offset behind or -1)] still to check within a range."""
+        """[(granule, position, end, first offset or -1, first offset after or -1)] still to check within a range."""
         cdef int64_t first, last, g
         cdef SegmentIndex index = self.index
         found = []
@@ -728,8 +728,8 @@ cdef class Segment:
 
     cdef bint is_quarantined(self, int64_t offset) except -1:
         """Whether an offset is under quarantine: known without opening the file."""
-        for _, _, first, behind in self.damage:
-            if first <= offset < behind:
+        for _, _, first, after in self.damage:
+            if first <= offset < after:
                 return True
         return False
 
@@ -799,7 +799,7 @@ cdef class Segment:
         return READ_FOUND
 
     cdef int64_t end_offset_at(self, int64_t position, int64_t end) except -1:
-        """The first offset behind the batches in [position, end), both of them batch boundaries; pinned."""
+        """The first offset after the batches in [position, end), both of them batch boundaries; pinned."""
         cdef ItemInfo info
         cdef IndexView view
         cdef int64_t i

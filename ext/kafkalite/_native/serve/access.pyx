@@ -40,7 +40,7 @@ cdef class AccessControl:
         self.allows_following = allows_following
 
     def rules_changed(self):
-        """From now on nothing counts that was decided before. Any thread."""
+        """Forgets all that was decided before. Any thread."""
         self.epoch += 1
 
 
@@ -66,7 +66,7 @@ cdef class AccessView:
         return self.mask + 1
 
     def may(self, int operation, Topic topic not None, double now):
-        """For tests: `allows`."""
+        """allows(), for tests."""
         return self.allows(operation, topic, now)
 
     cdef int grow(self, uint64_t capacity) except -1:
@@ -114,7 +114,7 @@ cdef class AccessView:
             return allowed
         entry = self.entries[number & self.mask]
         if entry >> NUMBER_SHIFT == number:
-            # A denial of the other operation keeps its second, which is told anew one second later at the latest.
+            # A denial of the other operation keeps its second, which is told again one second later at the latest.
             known = entry & 3 if (entry >> SECOND_SHIFT) & ((1 << SECOND_BITS) - 1) != second else entry & 15
         elif entry != 0 and self.mask + 1 < CAPACITY_MAX:
             self.grow(2 * (self.mask + 1))

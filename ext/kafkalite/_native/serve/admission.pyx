@@ -90,7 +90,7 @@ cdef Admission admission_of(LogCore log, int64_t producer_id):
 
 
 cdef Admission begin_admission(LogCore log, int64_t producer_id, object answer):
-    """Has batches of the producer wait. Where two connections ask at once, the later question takes the followers."""
+    """Makes batches of the producer wait. Where two connections ask at once, the later question takes the followers."""
     cdef Admission admission = Admission.__new__(Admission)
     cdef Admission before = admission_of(log, producer_id)
     admission.log = log
@@ -166,7 +166,7 @@ cdef class WaitingRequest:
         return self.count_down()
 
     cdef int submit(self, int i) except -1:
-        """Has part i appended on the I/O pool, after what the log has there already."""
+        """Sends part i to the I/O pool to be appended, after what the log has there already."""
         cdef WaitingPart part = self.parts[i]
         part.move(QUEUED)
         part.log.deferred_appends += 1
@@ -261,7 +261,7 @@ cdef class WaitingRequest:
         if part.admission is not None:
             followers = part.admission.take()
             part.admission = None
-            log.deferred_appends += <int>len(followers)     # what comes while we answer stays behind them
+            log.deferred_appends += <int>len(followers)     # what comes while we answer stays after them
         part.release()
         if part.error == 0 and part.wants_flush:
             part.move(FLUSHING)

@@ -1,7 +1,7 @@
 """One client connection: receives into a shared buffer, cuts frames, serves Produce and Fetch in C, answers in order.
 
     readable ─▶ receive ─▶ frames ─▶ serve ─┬─ answered at once, nothing owed before it ─▶ out buffer ─▶ one send
-                                            └─ parked, or behind a parked one ─▶ queue ─▶ drained head first
+                                            └─ parked, or after a parked one ─▶ queue ─▶ drained head first
 
 Receiving: a frame that arrives whole is served from the worker's scratch buffer, so an idle connection owns no
 buffer; the rest of a cut frame moves to the connection's own, which grows as bytes arrive (never by what a length
@@ -137,7 +137,7 @@ cdef class WorkerIo:
         self.failing_s = failing_s
 
     def use_access(self, AccessControl access not None):
-        """From now on what clients may do is asked of an authoriser."""
+        """Asks an authoriser from now on what clients may do."""
         self.access = access
         self.views = weakref.WeakValueDictionary()
 
@@ -379,7 +379,7 @@ cdef class Connection:
         return self.enqueue()
 
     cdef AccessView access(self):
-        """What the client may do; None: there is no authoriser."""
+        """The view of what the client may do; None: there is no authoriser."""
         if self.io.access is None:
             return None
         if self.view is None or (self.view.principal is not self.principal and self.view.principal != self.principal):
@@ -794,7 +794,7 @@ cdef class Connection:
         return answer
 
     cdef int requeue_out(self, Py_ssize_t start) except -1:
-        """A frame written to the out buffer at `start` goes behind the answers still owed, if there are any."""
+        """A frame written to the out buffer at `start` goes after the answers still owed, if there are any."""
         cdef OutBuffer out = self.io.out
         cdef Answer answer
         if not self.queue:
@@ -860,7 +860,7 @@ cdef class Connection:
         return 0
 
     cdef int keep_rest(self, Py_ssize_t sent) except -1:
-        """What the socket did not take of the out buffer goes before the answers still owed."""
+        """Puts what the socket did not take of the out buffer before the answers still owed."""
         cdef OutBuffer out = self.io.out
         cdef Answer rest = Answer.__new__(Answer)
         rest.connection = self

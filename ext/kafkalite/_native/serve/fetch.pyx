@@ -133,7 +133,7 @@ cdef class FetchPlan(FetchParts):
             read_string(&c, flexible, &ignored)         # rack_id
         if flexible:
             self.replica_id = read_request_tags(&c, self.replica_id)
-        if c.status != OK:                              # bytes behind the request are ignored, as Kafka does
+        if c.status != OK:                              # bytes after the request are ignored, as Kafka does
             return 0
         self.size_max = min(self.size_max, self.server.response_size_max)
         self.size_min = min(self.size_min, self.size_max)
@@ -232,7 +232,7 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef int settle(self) except -1:
-        """What is about to be answered becomes what the session knows of its client. Once, when evaluated."""
+        """Notes what is about to be answered as what the session knows of its client. Once, when evaluated."""
         if self.settled:
             return 0
         self.settled = True
@@ -427,7 +427,7 @@ cdef class FetchPlan(FetchParts):
         return FETCH_READY
 
     cdef int watch(self, int32_t i, LogCore log) except -1:
-        """A part's log is found, or is another one than it was: its topic was deleted and made anew."""
+        """A part's log is found, or is another one than it was: its topic was deleted and recreated."""
         cdef LogCore before = self.logs[i]
         self.logs[i] = log
         if self.listening:
@@ -611,7 +611,7 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef int on_advance(self, LogCore log, int64_t appended_bytes) except -1:
-        """From the appending thread: enough new bytes, or a change to look at, wakes the worker once."""
+        """Called by the appending thread: enough new bytes, or a change to look at, wakes the worker once."""
         if self.isolation == READ_COMMITTED and appended_bytes > 0 and log.last_stable_offset < log.high_watermark:
             return 0                                    # not readable yet; the marker will tell
         self.advanced += appended_bytes

@@ -37,7 +37,7 @@ cdef struct FetchPart:
 cdef struct SessionPart:
     PyObject* topic                     # a TopicRef that FetchSession.topics keeps alive
     int32_t index
-    int32_t before, behind              # slots of the neighbours in the order of service, -1 none
+    int32_t before, following           # slots of the neighbours in the order of service, -1 none
     int32_t size_max
     int32_t current_leader_epoch
     int32_t last_fetched_epoch
@@ -55,7 +55,7 @@ cdef class FetchParts(LogListener):
     cdef int32_t session_id             # as requested, or 0
     cdef int32_t session_epoch
     cdef FetchSession session           # of an incremental fetch
-    cdef object listener                # whom the request came through, and who asks: a session is theirs alone
+    cdef object listener                # whom the request came through, and whose it is: a session is theirs alone
     cdef object principal
 
 
@@ -75,7 +75,7 @@ cdef class FetchSession:
     cdef SessionPart* parts
     cdef int32_t part_capacity
     cdef int32_t slot_count             # slots ever used
-    cdef int32_t free_slot              # first of the given back ones, chained by `behind`, -1 none
+    cdef int32_t free_slot              # first of the given back ones, chained by `following`, -1 none
     cdef int32_t part_count
     cdef int32_t counted                # partitions as of its last use, part of the cache's total
     cdef int32_t first, last            # slots, in the order of service

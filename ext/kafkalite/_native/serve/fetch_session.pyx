@@ -5,7 +5,7 @@
     (n, e)   incremental: topics are added or changed, forgotten ones removed; e is 1 first and rises by one
 
 A session holds its partitions in the order in which they are served. One that was answered with records goes to the
-end, so that a full partition does not starve those behind it. For each it knows which high watermark and log start the
+end, so that a full partition does not starve those after it. For each it knows which high watermark and log start the
 client was told last: a partition is answered only with records, an error, a diverging epoch, or when one of the two
 differs.
 
@@ -131,7 +131,7 @@ cdef class FetchSession:
             return 0
         slot = found
         self.unlink(slot)
-        self.parts[slot].behind = self.free_slot
+        self.parts[slot].following = self.free_slot
         self.free_slot = slot
         self.part_count -= 1
         if not topic.slots:
@@ -142,7 +142,7 @@ cdef class FetchSession:
     cdef int32_t take_slot(self) except -1:
         cdef int32_t slot = self.free_slot
         if slot >= 0:
-            self.free_slot = self.parts[slot].behind
+            self.free_slot = self.parts[slot].following
             return slot
         add_part(<void**>&self.parts, &self.slot_count, &self.part_capacity, PARTS_AT_FIRST, sizeof(SessionPart))
         return self.slot_count - 1
@@ -150,9 +150,9 @@ cdef class FetchSession:
     cdef void append(self, int32_t slot) noexcept:
         """Puts a slot at the end of the order of service."""
         self.parts[slot].before = self.last
-        self.parts[slot].behind = -1
+        self.parts[slot].following = -1
         if self.last >= 0:
-            self.parts[self.last].behind = slot
+            self.parts[self.last].following = slot
         else:
             self.first = slot
         self.last = slot
@@ -160,11 +160,11 @@ cdef class FetchSession:
     cdef void unlink(self, int32_t slot) noexcept:
         cdef SessionPart* part = &self.parts[slot]
         if part.before >= 0:
-            self.parts[part.before].behind = part.behind
+            self.parts[part.before].following = part.following
         else:
-            self.first = part.behind
-        if part.behind >= 0:
-            self.parts[part.behind].before = part.before
+            self.first = part.following
+        if part.following >= 0:
+            self.parts[part.following].before = part.before
         else:
             self.last = part.before
 
@@ -197,7 +197,7 @@ cdef class FetchSession:
             part.current_leader_epoch = kept.current_leader_epoch
             part.last_fetched_epoch = kept.last_fetched_epoch
             part += 1
-            slot = kept.behind
+            slot = kept.following
         return 0
 
     cdef void settle(self, FetchPart* parts, int32_t count) noexcept:
@@ -240,7 +240,7 @@ cdef class FetchSessionCache:
         return len(self.sessions)
 
     def _set_epoch(self, int32_t session_id, int32_t epoch):
-        """For tests: the session has had so many requests that this is the epoch of the next."""
+        """Makes this the epoch of the next request, as if the session had had so many. For tests."""
         (<FetchSession?>self.sessions[session_id]).epoch = epoch
 
     cdef int acquire(self) except -1:
@@ -319,7 +319,7 @@ cdef class FetchSessionCache:
                 self.remove(session)
                 return 0
             if not kept or self.partition_count > self.partitions_max:
-                # The client starts anew with a full fetch, whose session is kept or declined like any other.
+                # The client starts again with a full fetch, whose session is kept or declined like any other.
                 self.remove(session)
                 return FETCH_SESSION_ID_NOT_FOUND
             session.epoch = next_epoch(session.epoch)

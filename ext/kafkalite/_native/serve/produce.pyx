@@ -92,7 +92,7 @@ cdef int16_t acks_of(int16_t version, const unsigned char* frame, Py_ssize_t siz
 
 
 cdef inline int refusal(const unsigned char* batch, Py_ssize_t size, int16_t version) noexcept nogil:
-    """What the version cannot take, whatever else the batch holds: a Kafka error code, or 0."""
+    """The Kafka error code of a batch that the version cannot take, whatever else it holds, or 0."""
     cdef unsigned char attributes
     if size <= ATTRIBUTES_LOW_AT or batch[MAGIC_AT] != MAGIC_V2:
         return 0                                                # the log says what is wrong with it
@@ -180,7 +180,7 @@ cdef class ProduceServer:
                 skip_tags(&c)
         if flexible:
             skip_tags(&c)
-        return c.status == OK                                   # bytes behind it are ignored, as Kafka does
+        return c.status == OK                                   # bytes after it are ignored, as Kafka does
 
     cdef int serve(self, int16_t version, int32_t correlation_id, unsigned char* body, Py_ssize_t size) except -1:
         """Appends what the request holds. Returns a ServeResult; PARKED leaves the work in `pending`."""
@@ -295,7 +295,7 @@ cdef class ProduceServer:
             ACCESS_WRITE, PyBytes_FromStringAndSize(<const char*>part.topic, part.topic_size), self.now)
 
     cdef int give_up(self, ProducePart* part) except -1:
-        """No memory may be taken to keep a batch until it can be appended; the client sends it again."""
+        """Refuses a batch for which no memory may be taken until it can be appended; the client sends it again."""
         if part.state == ASKED:
             self.admission.answer.then(self.admission.drop)
             self.admission = None
@@ -304,7 +304,7 @@ cdef class ProduceServer:
         return 0
 
     cdef PendingPart pending_part(self, ProducePart* part, LogCore log, bint wants_flush):
-        """What is kept of a part whose request waits. `log`: None where the part itself is DONE."""
+        """A copy of what is needed of a part whose request waits. `log`: None where the part itself is DONE."""
         global deferred_bytes
         cdef PendingPart pending = PendingPart.__new__(PendingPart)
         pending.topic = PyBytes_FromStringAndSize(<const char*>part.topic, part.topic_size)

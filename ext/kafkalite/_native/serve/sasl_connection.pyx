@@ -3,12 +3,13 @@
     frame ─▶ io.now <= open_until? ─┬─ yes ─▶ served as on any listener
                                     └─ no ──▶ SignIn, in Python: an answer, a hold, a failure, or open
 
-Who is signed in pays one comparison a request; listeners without SASL have connections of another class. Until then a
-frame is at most `receive_size_max` bytes, and what all such connections of a worker keep is bounded: the oldest goes.
+Whoever is signed in pays one comparison a request; listeners without SASL have connections of another class. Until
+then a frame is at most `receive_size_max` bytes, and what all such connections of a worker keep is bounded: the oldest
+goes.
 
 A step that takes long (a hash, a token to be verified) runs elsewhere: `hold` stops the connection, `go_on` lets it go
 on. A failure is told, and the connection closed, a moment later (connection.failed.authentication.delay.ms); what was
-received behind it is never looked at.
+received after it is never looked at.
 
 Thread rule: Connection's.
 """
@@ -40,7 +41,7 @@ cdef class SaslConnection(Connection):
         self.sign_in = self.listener.sasl.begin(self)
 
     def await_sign_in(self):
-        """From now on its client has connection.authentication.timeout.ms to sign in. `secure` begins the same."""
+        """Gives its client connection.authentication.timeout.ms to sign in, from now on. `secure` begins the same."""
         self.io.begin_handshake(self)
 
     def open(self, double lifetime_s):
@@ -62,7 +63,7 @@ cdef class SaslConnection(Connection):
         self.io.begin_handshake(self)
 
     def expect_tokens(self):
-        """What follows has no request headers."""
+        """Takes what follows as tokens, which have no request headers."""
         self.raw = True
 
     def hold(self):
@@ -79,7 +80,7 @@ cdef class SaslConnection(Connection):
             self.settle()
 
     def post(self, call):
-        """Has the worker call it. Any thread."""
+        """Makes the worker call it. Any thread."""
         self.io.mailbox.put(call)
 
     def fail_sign_in(self, str problem not None, bytes farewell=None):
@@ -177,7 +178,7 @@ cdef class SaslConnection(Connection):
         return Connection.serve_other(self, key, version, correlation_id, client_id, body, size)
 
     cdef int step(self, unsigned char* frame, Py_ssize_t size) except -1:
-        """A frame of a client who is nobody yet, or whose session is over."""
+        """Takes a frame of a client who has not signed in yet, or whose session is over."""
         cdef Cursor c
         cdef Py_ssize_t client_id_size
         self.io.requests += 1

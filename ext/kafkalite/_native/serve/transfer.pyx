@@ -400,7 +400,7 @@ cdef class Answer:
         return filled
 
     cdef void advance(self, Py_ssize_t size):
-        """Goes over `size` bytes that are on their way, and lets go of the file ranges that are behind."""
+        """Goes over `size` bytes that are on their way, and lets go of the file ranges that they have passed."""
         cdef Py_ssize_t count = 0 if self.slices is None else len(self.slices)
         cdef Py_ssize_t piece
         cdef LogSlice slice_

@@ -95,7 +95,7 @@ cdef BIO* open_bytes(kl_libssl* ssl, bytes data) except NULL:
 
 
 cdef bytes written(kl_libssl* ssl, BIO* bio):
-    """What a memory BIO holds."""
+    """A copy of what a memory BIO holds."""
     cdef char* data = NULL
     cdef long size = ssl.BIO_ctrl(bio, KL_BIO_CTRL_INFO, 0, &data)
     return PyBytes_FromStringAndSize(data, size)
@@ -159,7 +159,7 @@ cdef class KeyStore(CertificateStore):
 
     @staticmethod
     def from_pem(bytes key not None, bytes chain not None, bytes password=None):
-        """From the PEM text of one private key, which `password` decrypts, and that of its chain; ValueError."""
+        """Reads the PEM text of one private key, which `password` decrypts, and that of its chain; ValueError."""
         cdef kl_libssl* ssl = tls_library()
         cdef KeyStore store = KeyStore.__new__(KeyStore)
         cdef int keys = key.count(b"PRIVATE KEY-----") // 2
@@ -180,7 +180,7 @@ cdef class KeyStore(CertificateStore):
 
     @staticmethod
     def from_pkcs12(bytes data not None, bytes password=None):
-        """From a PKCS#12 file; ValueError for a wrong password, or one that holds no key."""
+        """Reads a PKCS#12 file; ValueError for a wrong password, or a file that holds no key."""
         cdef KeyStore store = KeyStore.__new__(KeyStore)
         store.take_pkcs12(data, password)
         if store.key == NULL or store.count == 0:
@@ -219,7 +219,7 @@ cdef class KeyStore(CertificateStore):
         return 0
 
     cdef void order_chain(self, kl_libssl* ssl) noexcept:
-        """Puts issuers behind what they issued, and lets go of certificates that are no part of the leaf's chain."""
+        """Puts issuers after what they issued, and lets go of certificates that are no part of the leaf's chain."""
         cdef Py_ssize_t i, j
         cdef X509* found
         for i in range(1, self.count):
@@ -322,14 +322,14 @@ cdef class TrustStore(CertificateStore):
 
     @staticmethod
     def from_pem(bytes data not None):
-        """From the PEM text of one certificate or several; ValueError."""
+        """Reads the PEM text of one certificate or several; ValueError."""
         cdef TrustStore store = TrustStore.__new__(TrustStore)
         read_certificates(tls_library(), data, store)
         return store
 
     @staticmethod
     def from_pkcs12(bytes data not None, bytes password=None):
-        """From a PKCS#12 file; ValueError for a wrong password, or one that holds no certificate."""
+        """Reads a PKCS#12 file; ValueError for a wrong password, or a file that holds no certificate."""
         cdef TrustStore store = TrustStore.__new__(TrustStore)
         cdef KeyStore found = KeyStore.__new__(KeyStore)
         cdef Py_ssize_t count

@@ -286,7 +286,7 @@ cdef class TlsSession:
         return 1 if self.unsent_size == 0 else self.push(fd)
 
     cdef int push(self, int fd) except -2:
-        """Sends what this session has just sealed, behind what was kept; the same results as flush."""
+        """Sends what this session has just sealed, after what was kept; the same results as flush."""
         global stalled_bytes
         cdef TlsLink* link = &self.buffers.link
         cdef bint kept = self.unsent_size > 0

@@ -9,7 +9,7 @@
     21   2   attributes                          57   4   record count
     23   4   last offset delta                   61       records, one compressed block when a codec is set
 
-The CRC starts behind base offset and leader epoch, so the broker may write those two in place.
+The CRC starts after base offset and leader epoch, so the broker may write those two in place.
 
 A record is: length, attributes (int8), timestamp delta, offset delta, key size (-1 null), key, value size (-1 null),
 value, header count, headers; a header is key size, key, value size (-1 null), value. All but the attributes are zig-zag
@@ -101,7 +101,7 @@ cdef struct RecordView:
     const unsigned char* key
     const unsigned char* value
     const unsigned char* headers        # the first header's first byte
-    const unsigned char* end            # the first byte behind the record
+    const unsigned char* end            # the first byte after the record
     int32_t offset_delta
     int32_t key_size                    # -1 null
     int32_t value_size                  # -1 null
@@ -178,7 +178,7 @@ cdef Status validate(const unsigned char* data, Py_ssize_t size, BatchHeader* he
 cdef void patch_append_time(unsigned char* data, Py_ssize_t size, int64_t now_ms) noexcept nogil
 
 # Walks the uncompressed records of a batch. OK only if there are exactly record_count of them, each well-formed, and
-# all obey the rules; otherwise findings name the first bad record (index record_count for bytes left behind the last).
+# all obey the rules; otherwise findings name the first bad record (index record_count for bytes left after the last).
 cdef Status walk_records(
     const unsigned char* records, Py_ssize_t size, const BatchHeader* header, const RecordRules* rules,
     RecordFindings* findings
@@ -255,7 +255,7 @@ cdef inline const unsigned char* record_bytes(Cursor* c, int32_t size) noexcept 
 
 
 cdef inline Status next_record(Cursor* c, RecordView* record) noexcept nogil:
-    """Reads one record and moves behind it; headers are stepped over unread (see next_header and walk_records)."""
+    """Reads one record and moves past it; headers are stepped over unread (see next_header and walk_records)."""
     cdef Cursor inner
     cdef int32_t length = record_varint(c)
     if c.status != OK:
@@ -292,7 +292,7 @@ cdef inline Status next_record(Cursor* c, RecordView* record) noexcept nogil:
 cdef inline Status next_header(
     Cursor* c, const unsigned char** key, int32_t* key_size, const unsigned char** value, int32_t* value_size
 ) noexcept nogil:
-    """Reads one header and moves behind it; the key is never null."""
+    """Reads one header and moves past it; the key is never null."""
     key_size[0] = record_size(c)
     if c.status == OK and key_size[0] < 0:
         c.status = NEGATIVE

@@ -96,7 +96,7 @@ cdef void patch_append_time(unsigned char* data, Py_ssize_t size, int64_t now_ms
 
 
 cdef inline Status walk_headers(const RecordView* record) noexcept nogil:
-    """The headers of one record: each well-formed, nothing behind the last."""
+    """The headers of one record: each well-formed, nothing after the last."""
     cdef Cursor c
     cdef const unsigned char* key
     cdef const unsigned char* value
@@ -409,7 +409,7 @@ def find_faults(
     int64_t timestamp_min=INT64_MIN, int64_t timestamp_max=INT64_MAX
 ):
     """All records of a batch that check_records would refuse; where one is malformed, that one alone, as nothing is
-    known of those behind it."""
+    known of those after it."""
     cdef RecordFaults faults = RecordFaults.__new__(RecordFaults)
     cdef RecordFindings findings
     cdef RecordRules rules

@@ -8,7 +8,7 @@ runs, nothing is interpreted beyond a switch over `kind`.
 Bytes come from strangers. A count is checked against the bytes left before anything is allocated for it, and every
 array item and struct against a total (`objects_max`), since a byte on the wire may become 100 bytes of objects. Nesting
 is bounded by the schema, which has no recursion. Unknown tags are skipped; invalid UTF-8, a null where none is allowed
-and strings beyond 32767 bytes are errors, and so are bytes behind the last field, unless the caller expects some.
+and strings beyond 32767 bytes are errors, and so are bytes after the last field, unless the caller expects some.
 
 Fields that a version lacks get the schema's default when reading and are dropped when writing. A tagged field that
 equals its default is never written: old librdkafka cannot skip tags it does not know. A struct that may be null has a
@@ -127,7 +127,7 @@ cdef dict REASONS = {
     TOO_MANY: "a count that the remaining bytes cannot hold",
     BAD_UTF8: "a string that is not UTF-8",
     LIMIT: "too many items in one message",
-    TRAILING: "bytes behind the last field",
+    TRAILING: "bytes after the last field",
     BAD_VALUE: "a value the schema forbids",
 }
 
@@ -535,7 +535,7 @@ cdef class Program:
             at = w.size
             self.write_value(w, op, load_slot(self, instance, op))
             size = w.size - at
-            prefix_size = store_uvarint(prefix, <uint32_t>size)     # known only now: shift the value behind it
+            prefix_size = store_uvarint(prefix, <uint32_t>size)     # known only now: shift the value after it
             put_raw(w, prefix, prefix_size)
             memmove(w.data + at + prefix_size, w.data + at, <size_t>size)
             memcpy(w.data + at, prefix, <size_t>prefix_size)

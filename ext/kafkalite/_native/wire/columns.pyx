@@ -169,7 +169,7 @@ cdef int64_t headers_size(const Source* source, Py_ssize_t i) noexcept nogil:
 cdef inline int64_t body_size(
     const Source* source, Py_ssize_t i, int64_t delta, int64_t timestamp_delta
 ) noexcept nogil:
-    """What a record's length field says; -2 as item_size."""
+    """The size that a record's length field says; -2 as item_size."""
     cdef int64_t key = nullable_size(source.keys, i)
     cdef int64_t value = nullable_size(source.values, i)
     cdef int64_t headers = headers_size(source, i)
@@ -471,7 +471,7 @@ cdef inline int64_t last_offset(const BatchHeader* header) noexcept nogil:
 
 
 def following_offset(const unsigned char[::1] buffer not None, int64_t offset):
-    """The offset behind the last complete batch in `buffer`, read off the headers alone; at least `offset`."""
+    """The offset after the last complete batch in `buffer`, read off the headers alone; at least `offset`."""
     cdef Py_ssize_t size = buffer.shape[0]
     cdef const unsigned char* data = &buffer[0] if size else NOTHING
     cdef Py_ssize_t position = 0
@@ -591,7 +591,7 @@ cdef class ColumnBuilder:
     """Collects the records of batches as columns. One thread at a time.
 
     1. add takes all wanted records of a batch, or none and raises.
-    2. take hands over what was collected and starts anew.
+    2. take hands over what was collected and starts again.
     """
 
     cdef Growing offsets, timestamps, types
@@ -652,7 +652,7 @@ cdef class ColumnBuilder:
         batches, and those that `aborted` drops, move the offset alone. A compressed batch, which somebody has to
         decompress, is left to the caller, like an incomplete one. Entries of magic 0 and 1 are taken in the same way.
 
-        Returns (position, offset) to go on from; the offset is `end_offset` when a batch begins there or behind.
+        Returns (position, offset) to go on from; the offset is `end_offset` when a batch begins there or after.
         BatchError, with all before the bad batch added.
         """
         cdef Py_ssize_t size = buffer.shape[0]
@@ -820,7 +820,7 @@ cdef class ColumnBuilder:
         self, const unsigned char* batch, const BatchHeader* header, int64_t offset, int64_t end_offset,
         AbortedFilter aborted, int32_t* bad
     ) noexcept nogil:
-        """What add_run does with one batch that is not compressed."""
+        """Takes one batch that is not compressed, for add_run."""
         cdef Py_ssize_t size = <Py_ssize_t>(header.size - HEADER_SIZE)
         cdef bint dropped = aborted is not None and aborted.drops(header)
         cdef Status status = OK

@@ -121,7 +121,7 @@ cdef inline int64_t read_i64(Cursor* c) noexcept nogil:
     return load_i64(c.pos - 8)
 
 cdef inline const unsigned char* read_raw(Cursor* c, Py_ssize_t n) noexcept nogil:
-    """The address of n bytes, which the cursor then stands behind; NULL on failure."""
+    """The address of n bytes, past which the cursor then stands; NULL on failure."""
     if not need(c, n):
         return NULL
     c.pos += n

@@ -53,14 +53,14 @@ OPERATIONS = {
 cdef inline const unsigned char* find(
     const unsigned char* data, const unsigned char* end, const unsigned char* part, Py_ssize_t size
 ) noexcept nogil:
-    """Where `part` is next, or NULL."""
+    """The next place of `part`, or NULL."""
     if size == 1:
         return <const unsigned char*>memchr(data, part[0], <size_t>(end - data))
     return <const unsigned char*>memmem(data, <size_t>(end - data), part, <size_t>size)
 
 
 def split_lines(const unsigned char[::1] buffer not None, bytes separator not None):
-    """(starts, ends) of the complete lines as int64 arrays, and the position behind the last separator."""
+    """(starts, ends) of the complete lines as int64 arrays, and the position after the last separator."""
     cdef Py_ssize_t size = buffer.shape[0]
     cdef Py_ssize_t separator_size = len(separator)
     cdef const unsigned char* part = separator
@@ -270,7 +270,7 @@ cdef bint put_step(Growing* out, const Step* step, const Rows* rows, Py_ssize_t 
 
 
 def render(columns not None, list steps not None, bytes null_text not None):
-    """The records through a format, one behind the other, as a memoryview.
+    """The records through a format, one after the other, as a memoryview.
 
     A step is (operation, literal bytes): see OPERATIONS; the columns are RecordColumns as a reader gives them.
     """
