@@ -44,9 +44,9 @@ from kafkalite.log.entries import DirectoryEntries
 from kafkalite.log.indexes import SegmentIndexes
 from kafkalite.log.log_state import LogState
 from kafkalite.log.markers import marker_batch
-from kafkalite.log.producer_state import Captured, ProducerState
+from kafkalite.log.producer_state import CapturedProducers, ProducerState
 from kafkalite.log.retention import RetentionPolicy, SegmentAge, SizeRetention, StartRetention, TimeRetention, ask
-from kafkalite.log.time_lookup import Searched, find_newest, find_timestamp
+from kafkalite.log.time_lookup import SearchedLog, find_newest, find_timestamp
 from kafkalite.logging import fields
 from kafkalite.record.compression import Codec
 
@@ -80,7 +80,7 @@ class LogServices:
     cache: FileCache
     clock: Clock
     dirty_logs: set[PartitionLog]
-    seal: Callable[[PartitionLog, Segment, Captured], None]
+    seal: Callable[[PartitionLog, Segment, CapturedProducers], None]
     remove_later: Callable[[list[str], int], None]  # paths, delay in ms
     request_flush: Callable[[PartitionLog, int, Callable[[int], None]], None]
     log_start_moved: Callable[[PartitionLog], None]  # writes it down, durably
@@ -560,7 +560,7 @@ class PartitionLog(LogState):
         if state is not None:
             self._save_index(segment, state)
 
-    def finish_seal(self, segment: Segment, state: Captured) -> None:
+    def finish_seal(self, segment: Segment, state: CapturedProducers) -> None:
         """The sealer's part of a roll: the old segment trimmed, on the disk, with index and producer snapshot."""
         if self._is_gone(segment):
             return
@@ -731,8 +731,8 @@ class PartitionLog(LogState):
         """The record with the largest timestamp; None in an empty log. May block."""
         return self._look_up(lambda: find_newest(self._searched()))
 
-    def _searched(self) -> Searched:
-        return Searched(self.core, self.indexes, self.services.decompressed_size_max)
+    def _searched(self) -> SearchedLog:
+        return SearchedLog(self.core, self.indexes, self.services.decompressed_size_max)
 
     def _look_up(self, look: Callable[[], OffsetAndTimestamp | None]) -> OffsetAndTimestamp | None:
         """What `look` finds; once more where compaction or retention replaced the segments that it was looking at, or

@@ -40,7 +40,7 @@ Marks = dict[int, tuple[int, int]]
 """Base offset of a segment → (count, CRC) of the entries in its txnindex; segments without entries are left out."""
 
 
-class Captured(NamedTuple):
+class CapturedProducers(NamedTuple):
     """The state at one moment, ready to be written."""
 
     number: int  # captures of a log, counted
@@ -200,7 +200,7 @@ class ProducerState:
         grown = log.active.size - (self._snapshot_size if self.snapshot_offset > log.active.base_offset else 0)
         return grown > WALK_SIZE_MAX or (table.dirty and stopping)
 
-    def capture_locked(self) -> Captured:
+    def capture_locked(self) -> CapturedProducers:
         """The state as it is now. Its table counts as clean from here on."""
         log = self._log
         table = log.producers
@@ -224,9 +224,9 @@ class ProducerState:
         table.dirty = False
         self._captures += 1
         encoded = snapshots.encode(table, marks)
-        return Captured(self._captures, log.log_end_offset, log.active.size, encoded, marks, indexes)
+        return CapturedProducers(self._captures, log.log_end_offset, log.active.size, encoded, marks, indexes)
 
-    def save(self, captured: Captured, *, durable: bool = False) -> None:
+    def save(self, captured: CapturedProducers, *, durable: bool = False) -> None:
         """Writes a captured state down, unless a later one is there already. OSError; the log can replace it."""
         log = self._log
         with self._saving:
@@ -242,7 +242,7 @@ class ProducerState:
             self.snapshot_offset = captured.offset
             self._snapshot_size = captured.size
 
-    def save_or_warn(self, captured: Captured) -> None:
+    def save_or_warn(self, captured: CapturedProducers) -> None:
         """As save(), for callers that can do without."""
         try:
             self.save(captured)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kafkalite._native.log.segment import Segment
     from kafkalite.executors import Executors
     from kafkalite.log.partition_log import PartitionLog
-    from kafkalite.log.producer_state import Captured
+    from kafkalite.log.producer_state import CapturedProducers
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class Sealer:
     def __init__(self, executors: Executors) -> None:
         self._worker = executors.worker("kafkalite-sealer", self._turn)
         self._room = executors.event()
-        self._waiting: deque[tuple[PartitionLog, Segment, Captured]] = deque()  # guarded by the worker's lock
+        self._waiting: deque[tuple[PartitionLog, Segment, CapturedProducers]] = deque()  # guarded by the worker's lock
 
     def start(self) -> None:
         """Starts the thread."""
@@ -40,7 +40,7 @@ class Sealer:
         """Finishes what waits, then ends the thread."""
         self._worker.stop()
 
-    def submit(self, log: PartitionLog, segment: Segment, state: Captured) -> None:
+    def submit(self, log: PartitionLog, segment: Segment, state: CapturedProducers) -> None:
         """Has a segment finished, soon."""
         with self._worker.lock:
             self._waiting.append((log, segment, state))

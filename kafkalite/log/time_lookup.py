@@ -31,7 +31,7 @@ STEP_SIZE: Final = 4 * 1024 * 1024
 """Bytes checked and walked at a time."""
 
 
-class Searched(NamedTuple):
+class SearchedLog(NamedTuple):
     """What a look-up needs of a log."""
 
     log: LogCore
@@ -39,7 +39,7 @@ class Searched(NamedTuple):
     decompressed_size_max: int
 
 
-def find_timestamp(searched: Searched, timestamp: int, upper_offset: int | None) -> OffsetAndTimestamp | None:
+def find_timestamp(searched: SearchedLog, timestamp: int, upper_offset: int | None) -> OffsetAndTimestamp | None:
     """The first record, in offset order, with a timestamp (ms) >= `timestamp`, below upper_offset.
 
     FileNotFoundError where somebody took a segment away meanwhile.
@@ -62,7 +62,7 @@ def find_timestamp(searched: Searched, timestamp: int, upper_offset: int | None)
     return None
 
 
-def find_newest(searched: Searched) -> OffsetAndTimestamp | None:
+def find_newest(searched: SearchedLog) -> OffsetAndTimestamp | None:
     """The record with the largest timestamp, the first one where several have it; None in an empty log.
 
     FileNotFoundError as find_timestamp.
@@ -78,7 +78,7 @@ def find_newest(searched: Searched) -> OffsetAndTimestamp | None:
     return best
 
 
-def _segments(searched: Searched) -> Iterator[tuple[Segment, int]]:
+def _segments(searched: SearchedLog) -> Iterator[tuple[Segment, int]]:
     """(segment, first offset after it) of those that hold anything a reader may see."""
     segments = searched.log.segments
     for i, segment in enumerate(segments):
@@ -87,7 +87,7 @@ def _segments(searched: Searched) -> Iterator[tuple[Segment, int]]:
             yield segment, behind
 
 
-def _headers(searched: Searched, segment: Segment, position: int, behind: int) -> Iterator[BatchHeaderDict]:
+def _headers(searched: SearchedLog, segment: Segment, position: int, behind: int) -> Iterator[BatchHeaderDict]:
     """Headers from a batch boundary on that end above the log start, of checked batches only."""
     index = searched.indexes.loaded(segment)
     position = max(position, index.position_of_offset(searched.log.log_start_offset))
@@ -127,7 +127,7 @@ def _behind_large_batch(segment: Segment, position: int, size: int) -> int:
     return found[0]["position"] + found[0]["size"] if found else size
 
 
-def _newest_in(searched: Searched, segment: Segment, behind: int) -> OffsetAndTimestamp | None:
+def _newest_in(searched: SearchedLog, segment: Segment, behind: int) -> OffsetAndTimestamp | None:
     """Of one segment: its summary names the batch, unless the log start cuts into the segment."""
     index = searched.indexes.loaded(segment)
     cut = segment.base_offset < searched.log.log_start_offset
@@ -142,7 +142,7 @@ def _newest_in(searched: Searched, segment: Segment, behind: int) -> OffsetAndTi
 
 
 def _first_record(
-    searched: Searched, segment: Segment, header: BatchHeaderDict, timestamp: int
+    searched: SearchedLog, segment: Segment, header: BatchHeaderDict, timestamp: int
 ) -> OffsetAndTimestamp | None:
     start = searched.log.log_start_offset
     fallback = (header["max_timestamp"], max(header["base_offset"], start))
@@ -151,14 +151,14 @@ def _first_record(
     )
 
 
-def _newest_record(searched: Searched, segment: Segment, header: BatchHeaderDict) -> OffsetAndTimestamp | None:
+def _newest_record(searched: SearchedLog, segment: Segment, header: BatchHeaderDict) -> OffsetAndTimestamp | None:
     start = searched.log.log_start_offset
     fallback = (header["max_timestamp"], header["next_offset"] - 1)
     return _in_batch(searched, segment, header, lambda info, records: newest(info, records, start), fallback)
 
 
 def _in_batch(
-    searched: Searched,
+    searched: SearchedLog,
     segment: Segment,
     header: BatchHeaderDict,
     look: Callable[[BatchInfo, memoryview], tuple[int, int] | None],

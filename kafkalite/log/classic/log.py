@@ -24,7 +24,7 @@ from kafkalite.errors import ErrorCode, error_for
 from kafkalite.log import files
 from kafkalite.log.classic.view import BatchView, segment_at
 from kafkalite.log.partition_log import BulkFlush, LogServices, PartitionLog
-from kafkalite.log.producer_state import Captured, ProducerState
+from kafkalite.log.producer_state import CapturedProducers, ProducerState
 from kafkalite.logging import fields
 from kafkalite.model import OffsetAndTimestamp
 from kafkalite.record.message_set import check_deep, fit_wrappers
@@ -60,7 +60,7 @@ class NoProducers(ProducerState):
         """Never."""
         return False
 
-    def save(self, captured: Captured, *, durable: bool = False) -> None:
+    def save(self, captured: CapturedProducers, *, durable: bool = False) -> None:
         """There is nothing."""
 
 
