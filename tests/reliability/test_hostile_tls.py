@@ -253,6 +253,23 @@ def test_handshake_that_takes_too_long_is_closed(tmp_path: Path) -> None:
         wait_until(lambda: tls.broker.connection_count == 0, 30, "the connections to go")
 
 
+def test_many_handshakes_whose_time_is_over_at_once_are_all_closed(tmp_path: Path) -> None:
+    """A turn of the worker closes a part of them, and the next one does not wait for anything."""
+    limits = {"connection_authentication_timeout_ms": "500", "num_network_threads": "1"}
+    with TlsBroker(tmp_path, **limits) as tls, tls.secure() as before:
+        before.sendall(api_versions(1))
+        assert answered(before) == 1
+        waiting = [tls.connect() for _ in range(300)]
+        try:
+            assert all(is_closed(sock) for sock in waiting)
+            before.sendall(api_versions(2))
+            assert answered(before) == 2
+            assert tls.broker.connection_count == 1
+        finally:
+            for sock in waiting:
+                sock.close()
+
+
 def test_client_that_does_not_read_holds_one_piece_and_loses_nothing(tls: TlsBroker) -> None:
     before = tls_session.stalled()
     count = 20_000

@@ -60,6 +60,7 @@ cdef class WorkerIo:
     cdef readonly int32_t handshake_count   # connections of which it is not known yet who they are
     cdef int32_t handshake_count_max
     cdef double handshake_s_max
+    cdef bint overdue                       # there may be more whose time is over than a turn has closed
     cdef double failing_s                   # how long the close of a failed one is put off
     cdef Py_ssize_t unknown_bytes           # kept of clients that have not signed in
     cdef Py_ssize_t unknown_bytes_max

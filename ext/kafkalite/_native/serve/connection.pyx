@@ -78,6 +78,7 @@ cdef enum:
     LOW_WATER_MAX = 131072
     TIMERS_PURGE_MIN = 256
     HANDSHAKE_STEPS_MAX = 8             # in a loop turn: the rest wait, and everybody else is served in between
+    OVERDUE_MAX = 32                    # closed in a loop turn, since their time is over; the same of the rest
 
 assert (EVENT_READ, EVENT_WRITE) == (selectors.EVENT_READ, selectors.EVENT_WRITE)
 
@@ -207,10 +208,13 @@ cdef class WorkerIo:
         return 0
 
     cdef int expire_handshakes(self) except -1:
-        """Closes what did not come to an end in time, and what has failed a while ago."""
-        while self.handshakes and (
+        """Closes what did not come to an end in time, some of it in a turn, and what has failed a while ago."""
+        cdef int left = OVERDUE_MAX
+        while left > 0 and self.handshakes and (
                 self.handshakes[0][0] <= self.now or not (<Connection>self.handshakes[0][1]).awaited):
             self.close_oldest(f"it did not show within {self.handshake_s_max:g} s who it is")
+            left -= 1
+        self.overdue = left == 0
         while self.failing and self.failing[0][0] <= self.now:
             (<Connection>self.failing.popleft()[1]).end()
         return 0
@@ -227,6 +231,8 @@ cdef class WorkerIo:
 
     def next_deadline(self):
         """Monotonic seconds of the earliest parked fetch, end of a wait, or close, or None."""
+        if self.overdue:
+            return self.now
         while self.timers and (<FetchPlan>self.timers[0][2]).done:
             heapq.heappop(self.timers)
         deadline = self.timers[0][0] if self.timers else None
