@@ -1,95 +1,248 @@
-"""What does TLS cost? `python -m benchmarks.tls`: librdkafka through both listeners of one broker, in turns.
+"""What does TLS cost? `python -m benchmarks.tls [--kafka]`: two listeners of one broker, one with TLS, in turns.
 
-Each round produces and consumes the same records in plain text and through TLS; medians of the rounds are compared. The
-client encrypts and decrypts on the same machine, so the ratios are lower bounds; the broker's own CPU is counted apart.
+Every case writes or reads the same records by both listeners; medians of the rounds are compared, and the broker's CPU
+is counted apart, since clients seal and open on the same machine. With `--kafka` Apache Kafka, as its own scripts start
+it, does the same in the same rounds. Cases:
+
+    librdkafka   does not copy records together: it seals each value by itself, and each record's header by itself
+    java         Kafka's own producer program, which seals records of TLS that are full (16 KB)
+    bare         ready requests over bare sockets, five in flight: full records too, and next to no client
+
+Topics are deleted after each case, so that the machine's fresh memory is not what is measured.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
+import shutil
+import socket
+import ssl
 import statistics
+import struct
+import subprocess
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks.path.harness import ROOT
-from tests.kit.harness.certificates import Authority
-from tests.kit.processes.broker import BrokerProcess, free_port, usage_of
+from benchmarks.head_to_head.kafkas import Kafka
+from benchmarks.path.harness import ROOT, cpu_seconds
+from tests.kit.harness.certificates import PASSWORD, Authority
+from tests.kit.harness.wire import Record, batch_of, frame, header, produce_body
+from tests.kit.processes.apache_kafka import KAFKA_VERSION, ApacheKafka, jars
+from tests.kit.processes.broker import BrokerProcess, free_port
 
 SIZE = 1000
+IN_FLIGHT = 5
 LISTENERS = ("PLAINTEXT", "SSL")
 
 
-def settings(directory: Path, ports: dict[str, int], listener: str) -> dict[str, object]:
-    """librdkafka's."""
-    found: dict[str, object] = {"bootstrap.servers": f"127.0.0.1:{ports[listener]}", "security.protocol": listener}
-    return found | ({"ssl.ca.location": str(directory / "authority.pem")} if listener == "SSL" else {})
+class Server:
+    """A broker with both listeners, and what clients need to reach them."""
+
+    def __init__(self, name: str, folder: Path, pid: int, ports: dict[str, int]) -> None:
+        self.name = name
+        self.folder = folder
+        self.pid = pid
+        self.ports = ports
+        self.admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{ports['PLAINTEXT']}"})
+
+    def properties(self, listener: str) -> dict[str, object]:
+        """librdkafka's."""
+        found: dict[str, object] = {"bootstrap.servers": f"127.0.0.1:{self.ports[listener]}"}
+        if listener == "SSL":
+            found |= {"security.protocol": "SSL", "ssl.ca.location": str(self.folder / "authority.pem")}
+        return found
+
+    def connect(self, listener: str) -> socket.socket:
+        found = socket.create_connection(("127.0.0.1", self.ports[listener]), timeout=60)
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if listener == "SSL":
+            context = ssl.create_default_context(cafile=str(self.folder / "authority.pem"))
+            found = context.wrap_socket(found, server_hostname="127.0.0.1")
+        return found
+
+    @contextlib.contextmanager
+    def topic(self, name: str) -> Iterator[str]:
+        self.admin.create_topics([NewTopic(name, 1, 1)])[name].result()
+        try:
+            yield name
+        finally:
+            self.admin.delete_topics([name])[name].result()
 
 
-def produce(client: dict[str, object], topic: str, count: int, records: int) -> None:
-    producer = Producer({**client, "linger.ms": 50, "batch.num.messages": records, "batch.size": 1_000_000, "acks": 1})
-    value = bytes(SIZE)
-    for _ in range(count):
-        while True:
-            try:
-                producer.produce(topic, value, partition=0)
-                break
-            except BufferError:
-                producer.poll(0.01)
-    if producer.flush(120):
-        raise RuntimeError("records were not delivered")
+Case = Callable[[Server, str, str, int], float]
+"""(server, listener, topic, records) -> seconds."""
 
 
-def consume(client: dict[str, object], topic: str, count: int) -> None:
-    consumer = Consumer({**client, "group.id": f"{topic}-{time.monotonic_ns()}", "auto.offset.reset": "earliest"})
+def librdkafka(records: int) -> Case:
+    def run(server: Server, listener: str, topic: str, count: int) -> float:
+        batching = {"linger.ms": 50, "batch.num.messages": records, "batch.size": 1_000_000, "acks": 1}
+        producer = Producer({**server.properties(listener), **batching})
+        value = bytes(SIZE)
+        began = time.monotonic()
+        for _ in range(count):
+            while True:
+                try:
+                    producer.produce(topic, value, partition=0)
+                    break
+                except BufferError:
+                    producer.poll(0.01)
+        if producer.flush(120):
+            raise RuntimeError("records were not delivered")
+        return time.monotonic() - began
+
+    return run
+
+
+def consume(server: Server, listener: str, topic: str, count: int) -> float:
+    consumer = Consumer({**server.properties(listener), "group.id": topic, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
-    left = count
+    left = count - len(consumer.consume(1, 60.0))
+    began = time.monotonic()
     while left > 0:
-        left -= len(consumer.consume(10_000, 10.0))
+        left -= len(consumer.consume(min(left, 10_000), 10.0))
+    took = time.monotonic() - began
     consumer.close()
+    return took
+
+
+def java(records: int) -> Case:
+    def run(server: Server, listener: str, topic: str, count: int) -> float:
+        properties = [f"bootstrap.servers=127.0.0.1:{server.ports[listener]}", "acks=1", "linger.ms=50"]
+        properties += [f"batch.size={records * (SIZE + 10) + 100}", f"security.protocol={listener}"]
+        if listener == "SSL":
+            properties += ["ssl.truststore.type=PEM", f"ssl.truststore.location={server.folder / 'authority.pem'}"]
+        command = ["java", "-Xms512m", "-Xmx512m", "-cp", f"{jars()}/*", "org.apache.kafka.tools.ProducerPerformance"]
+        command += ["--topic", topic, "--num-records", str(count), "--record-size", str(SIZE), "--throughput", "-1"]
+        done = subprocess.run([*command, "--producer-props", *properties], capture_output=True, text=True, check=True)
+        rate = done.stdout.strip().splitlines()[-1].partition("records sent, ")[2].split()[0]
+        return count / float(rate)
+
+    return run
+
+
+def bare(records: int, in_flight: int = IN_FLIGHT) -> Case:
+    def run(server: Server, listener: str, topic: str, count: int) -> float:
+        batch = batch_of([Record(key=None, value=os.urandom(SIZE)) for _ in range(records)])
+        request = frame(header(0, 7, 1) + produce_body(topic, [(0, batch)]))
+        with server.connect(listener) as sock:
+            answers = sock.makefile("rb")
+            began = time.monotonic()
+            for number in range(count // records + in_flight):
+                if number >= in_flight:
+                    answers.read(struct.unpack(">i", answers.read(4))[0])
+                if number < count // records:
+                    sock.sendall(request)
+            return time.monotonic() - began
+
+    return run
+
+
+CASES: dict[str, Case] = {
+    "librdkafka, batches of 1000": librdkafka(1000),
+    "librdkafka, batches of 50": librdkafka(50),
+    "java, batches of 1000": java(1000),
+    "java, batches of 50": java(50),
+    "bare, batches of 1000": bare(1000),
+    "bare, batches of 50": bare(50),
+    "bare, 1 record, 1 in flight": bare(1, 1),
+}
+ONE_AT_A_TIME = "bare, 1 record, 1 in flight"
+CONSUME = "librdkafka, consume"
+
+
+@contextlib.contextmanager
+def kafkalite(folder: Path) -> Iterator[Server]:
+    ports = {listener: free_port() for listener in LISTENERS}
+    settings = {
+        "listeners": ",".join(f"{listener}://127.0.0.1:{port}" for listener, port in ports.items()),
+        "ssl.keystore.location": str(folder / "server.pem"),
+        "log.segment.delete.delay.ms": "0",
+    }
+    with BrokerProcess(folder / "kafkalite", settings=settings, port=ports["PLAINTEXT"]) as process:
+        yield Server("kafkalite", folder, process.pid, ports)
+
+
+@contextlib.contextmanager
+def apache_kafka(folder: Path) -> Iterator[Server]:
+    ports = {listener: free_port() for listener in LISTENERS}
+    options = (*Kafka.HEAP, *Kafka.OPTIONS)
+    kafka = ApacheKafka(folder / "kafka", port=ports["PLAINTEXT"], java_options=options)
+    addresses = ",".join(f"{listener}://127.0.0.1:{port}" for listener, port in ports.items())
+    kafka.settings |= {
+        "listeners": f"{addresses},CONTROLLER://127.0.0.1:{kafka.controller_port}",
+        "advertised.listeners": addresses,
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT",
+        "ssl.keystore.type": "PKCS12",
+        "ssl.keystore.location": str(folder / "server.p12"),
+        "ssl.keystore.password": PASSWORD,
+        "ssl.key.password": PASSWORD,
+        "log.segment.delete.delay.ms": "0",
+    }
+    with kafka as running:
+        assert running.process is not None
+        yield Server(f"Kafka {KAFKA_VERSION}", folder, running.process.pid, ports)
+
+
+def measure(servers: list[Server], cases: dict[str, Case], count: int, rounds: int) -> dict[tuple[str, str, str], list]:
+    """(case, server, listener) -> (seconds, CPU seconds of the broker) of each round but the first, which warms up."""
+    took = defaultdict(list)
+    for number in range(rounds + 1):
+        for name, case in cases.items():
+            amount = count // 10 if name == ONE_AT_A_TIME else count
+            turn = [(server, listener) for server in servers for listener in LISTENERS]
+            for server, listener in turn[:: 1 if number % 2 else -1]:
+                runs = {name: case} | ({CONSUME: consume} if name == next(iter(CASES)) else {})
+                with server.topic(f"t{time.monotonic_ns()}") as topic:
+                    for what, run in runs.items():
+                        cpu = cpu_seconds(server.pid)
+                        seconds = run(server, listener, topic, amount)
+                        if number:
+                            took[what, server.name, listener].append((seconds, cpu_seconds(server.pid) - cpu, amount))
+    return took
+
+
+def report(took: dict[tuple[str, str, str], list]) -> None:
+    print(f"{ROOT.name:46} {'plain MB/s':>10} {'TLS MB/s':>9} {'ratio':>6} {'broker CPU s/GB: plain':>24} {'TLS':>6}")
+    for what, server in dict.fromkeys((what, server) for what, server, _ in took):
+        rows = {listener: took[what, server, listener] for listener in LISTENERS}
+        rate = {x: statistics.median(amount * SIZE / 1e6 / s for s, _, amount in rows[x]) for x in LISTENERS}
+        cpu = {x: statistics.median(c / (amount * SIZE / 1e9) for _, c, amount in rows[x]) for x in LISTENERS}
+        figures = f"{rate['PLAINTEXT']:10.1f} {rate['SSL']:9.1f} {rate['SSL'] / rate['PLAINTEXT']:6.2f}"
+        print(f"{f'{what}, {server}':46} {figures} {cpu['PLAINTEXT']:24.2f} {cpu['SSL']:6.2f}")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="benchmarks.tls", description=__doc__.split("\n\n")[0])
     parser.add_argument("--count", type=int, default=300_000, help=f"records of {SIZE} bytes a round")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5, help="beside one that warms up")
+    parser.add_argument("--kafka", action="store_true", help="Apache Kafka too")
+    parser.add_argument("--only", help="the cases whose name begins so")
     arguments = parser.parse_args()
-    directory = Path(tempfile.mkdtemp(prefix="kafkalite-tls-"))
+    cases = {name: case for name, case in CASES.items() if name.startswith(arguments.only or "")}
+    if shutil.which("java") is None:
+        cases = {name: case for name, case in cases.items() if not name.startswith("java")}
+    folder = Path(tempfile.mkdtemp(prefix="kafkalite-tls-"))
     authority = Authority()
-    authority.write_pem(directory / "authority.pem")
-    authority.issue("server").write_pem(directory / "server.pem")
-    ports = {listener: free_port() for listener in LISTENERS}
-    listeners = ",".join(f"{listener}://127.0.0.1:{port}" for listener, port in ports.items())
-    broker = {"listeners": listeners, "ssl.keystore.location": str(directory / "server.pem")}
-    took: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
-    with BrokerProcess(directory / "broker", settings=broker, port=ports["PLAINTEXT"]) as process:
-        for number in range(arguments.rounds):
-            for listener in LISTENERS[:: 1 if number % 2 else -1]:
-                client = settings(directory, ports, listener)
-                cases = {
-                    "produce, batches of 1000": lambda c=client, n=number, x=listener: produce(
-                        c, f"large-{x}-{n}", arguments.count, 1000
-                    ),
-                    "produce, batches of 50": lambda c=client, n=number, x=listener: produce(
-                        c, f"small-{x}-{n}", arguments.count, 50
-                    ),
-                    "consume": lambda c=client, n=number, x=listener: consume(c, f"large-{x}-{n}", arguments.count),
-                }
-                for name, run in cases.items():
-                    cpu, began = usage_of(process.pid).cpu_s, time.monotonic()
-                    run()
-                    took[name, listener].append((time.monotonic() - began, usage_of(process.pid).cpu_s - cpu))
-    gigabytes = arguments.count * SIZE / 1e9
-    print(f"{'':26} {'plain s':>8} {'TLS s':>8} {'ratio':>6} {'broker CPU s/GB: plain':>24} {'TLS':>6}  ({ROOT.name})")
-    for name in ("produce, batches of 1000", "produce, batches of 50", "consume"):
-        wall = {x: statistics.median(s for s, _ in took[name, x]) for x in LISTENERS}
-        cpu_of = {x: statistics.median(c for _, c in took[name, x]) / gigabytes for x in LISTENERS}
-        ratio = wall["PLAINTEXT"] / wall["SSL"]
-        figures = f"{wall['PLAINTEXT']:8.2f} {wall['SSL']:8.2f} {ratio:6.2f}"
-        print(f"{name:26} {figures} {cpu_of['PLAINTEXT']:24.2f} {cpu_of['SSL']:6.2f}")
+    authority.write_pem(folder / "authority.pem")
+    identity = authority.issue("server")
+    identity.write_pem(folder / "server.pem")
+    identity.write_pkcs12(folder / "server.p12")
+    try:
+        with contextlib.ExitStack() as stack:
+            servers = [stack.enter_context(kafkalite(folder))]
+            if arguments.kafka:
+                servers.append(stack.enter_context(apache_kafka(folder)))
+            report(measure(servers, cases, arguments.count, arguments.rounds))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,173 @@
+"""Many TLS connections: `python -m benchmarks.tls_crowd`. What each costs, and what a storm of them does to others.
+
+    handshakes   the broker's CPU seconds of full handshakes, one after the other, with each kind of key, and resumed
+    idle         memory of connections that have shaken hands and asked one thing
+    half-open    latency of a client in plain text, one request in flight, while so many begin a handshake (every second
+                 one with a whole hello, which the broker answers) and none goes on
+
+Clients come from several addresses of the loopback, those of the storm from several processes; how many the broker may
+keep at once is limited by its descriptors (`ulimit -Hn`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import multiprocessing
+import resource
+import shutil
+import socket
+import ssl
+import tempfile
+import threading
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from benchmarks.path.harness import client, cpu_seconds
+from tests.kit.harness.certificates import Authority
+from tests.kit.harness.tls_broker import answered, api_versions
+from tests.kit.processes.broker import BrokerProcess, free_port, usage_of
+
+KEY_BITS = {"ECDSA P-256": 0, "RSA 2048": 2048}
+PER_ADDRESS = 5000
+
+
+@contextlib.contextmanager
+def broker(folder: Path, authority: Authority, bits: int, **settings: str) -> Iterator[tuple[BrokerProcess, int]]:
+    """A broker with a listener in plain text and one with TLS; the port of the latter."""
+    folder.mkdir()
+    authority.issue("server", bits=bits).write_pem(folder / "server.pem")
+    plain, sealed = free_port(), free_port()
+    found = {
+        "listeners": f"PLAINTEXT://127.0.0.1:{plain},SSL://127.0.0.1:{sealed}",
+        "ssl.keystore.location": str(folder / "server.pem"),
+        **{key.replace("_", "."): value for key, value in settings.items()},
+    }
+    with BrokerProcess(folder / "broker", found, port=plain) as process:
+        yield process, sealed
+
+
+def connect(port: int, number: int = 0) -> socket.socket:
+    """From an address of its own for each PER_ADDRESS of them."""
+    return socket.create_connection(("127.0.0.1", port), 60, (f"127.0.0.{2 + number // PER_ADDRESS}", 0))
+
+
+def secure(context: ssl.SSLContext, port: int, number: int = 0, session: object = None) -> ssl.SSLSocket:
+    sock = context.wrap_socket(connect(port, number), server_hostname="localhost", session=session)  # type: ignore[arg-type]
+    sock.sendall(api_versions())
+    answered(sock)
+    return sock
+
+
+def handshakes(folder: Path, authority: Authority, context: ssl.SSLContext, count: int) -> None:
+    for name, bits in KEY_BITS.items():
+        with broker(folder / name.split()[0], authority, bits) as (process, port):
+            with secure(context, port) as first:
+                session = first.session
+            for what, ticket in (("full", None), ("resumed", session)):
+                began = cpu_seconds(process.pid)
+                for _ in range(count):
+                    secure(context, port, session=ticket).close()
+                each = (cpu_seconds(process.pid) - began) / count
+                print(f"handshake and request, {name}, {what}: {each * 1e6:.0f} µs of CPU")
+
+
+def idle(folder: Path, authority: Authority, context: ssl.SSLContext, count: int) -> None:
+    with broker(folder / "idle", authority, 0) as (process, port):
+        held = [secure(context, port)]
+        before = usage_of(process.pid).rss_bytes
+        held += [secure(context, port, number) for number in range(count)]
+        after = usage_of(process.pid).rss_bytes
+        print(
+            f"{count} idle TLS connections: {(after - before) / count / 1000:.1f} KB each, {after / 1e6:.0f} MB in all"
+        )
+        for sock in held:
+            sock.close()
+
+
+def client_hello(context: ssl.SSLContext) -> bytes:
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(incoming, outgoing, server_hostname="localhost").do_handshake()
+    return outgoing.read()
+
+
+def latency(port: int, topic: str, count: int) -> float:
+    """p99 of requests, one in flight, in µs."""
+    return float(client("raw_bench", "produce", "--port", port, "--topic", topic, "--count", count)["p99_us"])
+
+
+def crowd(end: Connection, port: int, first: int, count: int, hello: bytes) -> None:
+    """A process that begins so many handshakes, says so, and holds them until it is told."""
+    held = []
+    for number in range(first, first + count):
+        held.append(connect(port, number))
+        with contextlib.suppress(ConnectionError):  # it was the oldest
+            held[-1].sendall(hello if number % 2 else hello[:100])
+    end.send("begun")
+    end.recv()
+
+
+def half_open(folder: Path, authority: Authority, context: ssl.SSLContext, count: int, limit: int) -> None:
+    """`limit` is of connections of which it is not known who they are: the oldest go beyond it."""
+    hello = client_hello(context)
+    with broker(folder / f"half-{limit}", authority, 0, connection_authentication_max=str(limit)) as (process, port):
+        latency(process.port, "warm", 5000)
+        alone = latency(process.port, "alone", 20_000)
+        beside: list[float] = []
+        done = threading.Event()
+
+        def ask() -> None:
+            while not done.is_set():
+                beside.append(latency(process.port, "beside", 20_000))
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        processes = multiprocessing.get_context("spawn")  # a fork would hold the pipes of the other client
+        crowds = [processes.Pipe() for _ in range(0, count, PER_ADDRESS)]
+        for number, (_, end) in enumerate(crowds):
+            arguments = (end, port, number * PER_ADDRESS, min(count - number * PER_ADDRESS, PER_ADDRESS), hello)
+            processes.Process(target=crowd, args=arguments, daemon=True).start()
+        for ours, _ in crowds:
+            ours.recv()
+        open_count = usage_of(process.pid).descriptor_count
+        during = len(beside)
+        done.set()
+        asking.join()
+        rss = usage_of(process.pid).rss_bytes
+        print(f"{count} half-open handshakes, at most {limit} kept ({open_count} descriptors, {rss / 1e6:.0f} MB):")
+        runs = ", ".join(f"{p99:.0f}" for p99 in beside)
+        print(f"  p99 of another client {alone:.0f} µs; beside, run by run, {runs} µs ({during} before the last came)")
+        for ours, _ in crowds:
+            ours.send("enough")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="benchmarks.tls_crowd", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--half-open", type=int, default=20_000)
+    parser.add_argument("--idle", type=int, default=10_000)
+    parser.add_argument("--handshakes", type=int, default=2000)
+    parser.add_argument("--only", choices=("handshakes", "idle", "half-open"))
+    arguments = parser.parse_args()
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    folder = Path(tempfile.mkdtemp(prefix="kafkalite-tls-crowd-"))
+    authority = Authority()
+    context = ssl.create_default_context(cafile=str(authority.write_pem(folder / "authority.pem")))
+    gc.disable()
+    try:
+        if arguments.only in {None, "handshakes"}:
+            handshakes(folder, authority, context, arguments.handshakes)
+        if arguments.only in {None, "idle"}:
+            idle(folder, authority, context, arguments.idle)
+        if arguments.only in {None, "half-open"}:
+            for limit in (5000, min(arguments.half_open, hard - 2000)):
+                half_open(folder, authority, context, arguments.half_open, limit)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
