@@ -18,7 +18,7 @@ HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 EXAMPLES = ("tests/test_", "tests/unit/test_tools.py", "tests/unit/kit/")
 """Tests of such references: theirs are made up."""
 
-NOT_MODULES = {"tests.lock", "tests.load", "tests.apache_kafka", "benchmarks.md"}
+NOT_MODULES = {"tests.lock", "tests.load", "tests.apache_kafka", "benchmarks.md", "tools.md"}
 """A file's name and loggers' names that look like modules."""
 
 

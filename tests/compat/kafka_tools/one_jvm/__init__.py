@@ -1,0 +1,1 @@
+"""Apache Kafka's tools, one after another in one JVM."""
