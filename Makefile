@@ -17,12 +17,13 @@ SEEDS ?= 1-5
 STATES ?= 600
 ACKS ?= 50000
 OLD ?= 793dff2
+ARCHS ?=
 
 SOURCES := $(wildcard ext/c/* ext/kafkalite/*.pxd ext/kafkalite/_native/*/*.pyx ext/kafkalite/_native/*/*.pxd)
 BUILD := $(BIN)/python setup.py -q build_ext --inplace -j $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help run build build-debug build-asan pipeline test test-all test-spark test-debug test-asan prove directories packages bench bench-packages bench-parts bench-spark clients lint format generated docs warnings build-check clean
+.PHONY: help run build build-debug build-asan pipeline test test-all test-spark test-debug test-asan prove directories packages bench bench-packages bench-parts bench-spark clients lint format generated docs warnings build-check wheels clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 16
@@ -157,6 +158,9 @@ warnings: $(VENV)/.tested  ## compile with -Wconversion and -Wsign-compare and s
 
 directories: $(VENV)/.tested  ## a data directory of an older commit opens here, and one of ours there (OLD=COMMIT)
 	$(BIN)/python -m tests.directories $(OLD)
+
+wheels: $(BIN)/python  ## wheels in dist/ for each CPython from 3.11 on that is found (ARCHS=x86_64,aarch64)
+	@$(BIN)/python -m tools.wheels --jobs $(JOBS) $(if $(ARCHS),--arch $(ARCHS))
 
 build-check: $(VENV)/.tested  ## build sdist and wheel, install the wheel elsewhere, run a broker from it
 	$(BIN)/python -m tools.build_check

@@ -5,6 +5,7 @@ of memoryviews are checked; kafkalite._native.base.debug.ENABLED tells which bui
 build/debug` it stands beside the release build, and KAFKALITE_NATIVE_PATH=build/debug/kafkalite/_native has it loaded.
 KAFKALITE_SANITIZE=address adds the address sanitiser to it.
 KAFKALITE_NATIVE=0 leaves the modules out: the Makefile installs the tree in place so, and builds them beside it once.
+KAFKALITE_CYTHONIZED=1 takes the C that an earlier build of this tree has made: for wheels, one after the other.
 KAFKALITE_WARNINGS=1 turns on the strict warnings that `make warnings` sifts (Cython's own output cannot pass them).
 """
 
@@ -63,6 +64,7 @@ def extension(source: Path) -> Extension:
         define_macros=macros,
         extra_compile_args=compile_args,
         extra_link_args=link_args,
+        libraries=["dl"] if source.parent.name == "tls" else [],  # where dlopen is until glibc 2.34
         depends=headers,
     )
 
@@ -71,8 +73,13 @@ def extensions() -> list[Extension]:
     """Every native module, translated to C where its source changed."""
     if os.environ.get("KAFKALITE_NATIVE", "1") == "0":
         return []
+    found = [extension(path) for path in sorted(NATIVE.rglob("*.pyx"))]
+    if os.environ.get("KAFKALITE_CYTHONIZED", "0") == "1":
+        for each in found:
+            each.sources[0] = f"build/cython/{Path(each.sources[0]).with_suffix('.c')}"
+        return found
     return cythonize(
-        [extension(path) for path in sorted(NATIVE.rglob("*.pyx"))],
+        found,
         include_path=["ext"],
         build_dir=f"build/cython{'-debug' if debug else ''}{'-warnings' if warnings else ''}",
         emit_linenums=warnings or debug,

@@ -1,11 +1,21 @@
 """The tools that `make` runs, where they decide something."""
 
+import json
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tools import generate_config_docs, generate_error_codes, make_venv, native_warnings, pip_install, whitespace
+from tools import (
+    generate_config_docs,
+    generate_error_codes,
+    make_venv,
+    native_warnings,
+    pip_install,
+    wheel_check,
+    wheels,
+    whitespace,
+)
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -86,3 +96,42 @@ def test_packages_are_named_when_they_cannot_be_installed(tmp_path: Path) -> Non
     assert result.returncode == 1
     assert "apt install" in result.stderr
     assert "kcat" in result.stderr
+
+
+def test_interpreters_that_wheels_are_built_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = {
+        "python3.11": [[3, 11], "cpython", True, False, "final"],
+        "python3.12": [[3, 12], "cpython", False, False, "final"],
+        "python3.13": [[3, 13], "cpython", True, True, "final"],
+        "python3.14": [[3, 14], "cpython", True, False, "candidate"],
+        "python3.15": [[3, 15], "pypy", True, False, "final"],
+        "python3.16": [[3, 10], "cpython", True, False, "final"],
+        "python3.17": [[3, 17], "cpython", True, False, "final"],
+    }
+
+    def answer(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        if command[0] not in rows:
+            raise FileNotFoundError(command[0])
+        return subprocess.CompletedProcess(command, 0, json.dumps(rows[command[0]]), "")
+
+    monkeypatch.setattr(wheels.shutil, "which", lambda name: name)
+    monkeypatch.setattr(wheels, "PLACES", ())
+    monkeypatch.setattr(wheels.subprocess, "run", answer)
+    assert [each.tag for each in wheels.interpreters()] == ["cp311", "cp317"]
+    assert "python3.12 is left out: it has no Python.h" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("kafkalite-0.1.0-cp311-cp311-manylinux2014_x86_64.manylinux_2_17_x86_64.whl", ("311", "x86_64")),
+        ("kafkalite-1.0-cp314-cp314-manylinux_2_28_aarch64.whl", ("314", "aarch64")),
+        ("kafkalite-0.1.0-cp311-cp311-linux_riscv64.whl", None),
+        ("other-0.1.0-cp311-cp311-manylinux_2_28_x86_64.whl", None),
+    ],
+)
+def test_names_of_wheels(name: str, found: tuple[str, str] | None) -> None:
+    match = wheel_check.NAME.fullmatch(name)
+    assert (match and (match["python"], match["arch"])) == found

