@@ -63,6 +63,12 @@ class Network:
             yield Family(f"{prefix}_successful_{name}", "counter", f"{what}.", [("", good)])
             yield Family(f"{prefix}_failed_{name}", "counter", f"{what}, in vain.", [("", bad)])
         yield Family(
+            "kafkalite_certificate_not_after_seconds",
+            "gauge",
+            "When the certificate of a listener ends, since 1970.",
+            [(labels(listener=one.name), one.tls.expires) for one in self._parts.listeners if one.tls is not None],
+        )
+        yield Family(
             "kafkalite_insecure_listeners",
             "gauge",
             "Listeners without TLS that other machines reach.",

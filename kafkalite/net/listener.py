@@ -22,6 +22,10 @@ class Tls(Protocol):
     def context(self) -> TlsContext:
         """What new connections shake hands with."""
 
+    @property
+    def expires(self) -> int:
+        """When its certificate ends, seconds since 1970."""
+
     def principal_of(self, subject: bytes | None) -> str:
         """The principal of a client whose certificate has this subject, None without one; ValueError: refuse it."""
 
