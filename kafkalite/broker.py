@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from kafkalite import __version__
 from kafkalite._native.serve.connection import Connection, WorkerIo
+from kafkalite._native.serve.counters import Turns
 from kafkalite._native.serve.fetch import FetchServer
 from kafkalite._native.serve.fetch_session import FetchSessionCache
 from kafkalite._native.serve.produce import ProduceServer
@@ -555,6 +556,7 @@ class Broker:
                 io.use_access(authorizer.control)
             if self._told is not None:
                 io.use_counters(self._told.new_counters())
+                mailbox.turns = Turns()
             if classic:
                 io.classic = self._make_classic_server(logs, pool, out, authorizer)
             return io
@@ -565,7 +567,6 @@ class Broker:
             make_io,
             idle_s_max=math.inf if config.connections_max_idle_ms < 0 else config.connections_max_idle_ms / 1000,
             on_closed=self._on_connection_closed,
-            gauged=self._told is not None,
         )
 
     def _add_sign_in(self, io: WorkerIo, worker_count: int) -> None:

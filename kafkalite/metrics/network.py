@@ -78,8 +78,12 @@ class Network:
     def _threads(self) -> Iterator[Family]:
         parts = self._parts
         now = time.monotonic()
-        turns = [(worker.number, worker.turns) for worker in parts.workers if worker.turns is not None]
-        idle = [one.idle_share for _, one in turns]
+        turns = {
+            worker.number: worker.mailbox.turns.numbers()
+            for worker in parts.workers
+            if worker.mailbox.turns is not None
+        }
+        idle = [share for share, _ in turns.values()]
         yield Family(
             "kafka_network_socketserver_networkprocessoravgidle_percent",
             "gauge",
@@ -96,7 +100,7 @@ class Network:
             "kafkalite_worker_longest_turn_seconds",
             "gauge",
             "Longest turn of a network worker's loop since the start.",
-            [(labels(networkprocessor=number), one.longest_turn_s) for number, one in turns],
+            [(labels(networkprocessor=number), longest_s) for number, (_, longest_s) in turns.items()],
         )
         yield Family(
             "kafkalite_worker_requests",

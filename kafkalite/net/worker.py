@@ -54,30 +54,6 @@ def connection_class(*, classic: bool, faulty: bool, sasl: bool = False) -> type
     return Connection
 
 
-class GaugedSelector(selectors.DefaultSelector):
-    """One that notes how long its thread sleeps, and how long it is busy in between. Any thread may read."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._began = self._woke = time.monotonic()
-        self._slept_s = 0.0
-        self.longest_turn_s = 0.0
-        """What a client waited for the others, at most."""
-
-    @property
-    def idle_share(self) -> float:
-        """Of the time since the start, from 0 to 1."""
-        return min(1.0, self._slept_s / max(1e-9, self._woke - self._began))
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        begins = time.monotonic()
-        self.longest_turn_s = max(self.longest_turn_s, begins - self._woke)
-        found = super().select(timeout)
-        self._woke = time.monotonic()
-        self._slept_s += self._woke - begins
-        return found
-
-
 class Worker:
     """Owns its connections from `adopt` to their close."""
 
@@ -89,15 +65,11 @@ class Worker:
         *,
         idle_s_max: float,
         on_closed: Callable[[Connection], None],
-        gauged: bool = False,
     ) -> None:
-        """`gauged`: its turns and sleeps are timed."""
         self.number = number
         self.mailbox = mailbox
         self.io = make_io(self._change_interest, self._forget)
-        self.turns = GaugedSelector() if gauged else None
-        """How long they took, where that is measured."""
-        self._selector = self.turns or selectors.DefaultSelector()
+        self._selector = selectors.DefaultSelector()
         self._selector.register(mailbox.wake_fd, selectors.EVENT_READ, None)
         self._connections: dict[int, Connection] = {}
         self._idle_s_max = idle_s_max

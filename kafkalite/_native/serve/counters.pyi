@@ -12,6 +12,10 @@ OnSlow: TypeAlias = Callable[[Connection, int, int, bytes | None, int, int, int,
 class Timing: ...
 
 @final
+class Turns:
+    def numbers(self) -> tuple[float, float]: ...
+
+@final
 class RequestCounters:
     handshakes: int
     handshakes_failed: int

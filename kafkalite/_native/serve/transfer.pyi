@@ -1,10 +1,13 @@
 from typing import Any, final
 
+from kafkalite._native.serve.counters import Turns
+
 @final
 class OutBuffer: ...
 
 @final
 class Mailbox:
+    turns: Turns | None
     @property
     def wake_fd(self) -> int: ...
     def put(self, item: Any) -> None: ...

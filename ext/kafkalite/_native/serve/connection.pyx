@@ -248,6 +248,8 @@ cdef class WorkerIo:
         Handshakes whose time is over are closed.
         """
         cdef FetchPlan plan
+        if self.counters is not None:
+            self.counters.clock_ns = 0                  # what is served from here on begins now
         while self.timers and (everything or self.timers[0][0] <= self.now):
             plan = heapq.heappop(self.timers)[2]
             plan.expire(self.now)

@@ -39,6 +39,16 @@ cdef class Timing:
     cdef bytes client_id                # None where slow requests are not told
     cdef int note_ready(self) except -1
 
+cdef class Turns:
+    """How long a worker's loop took and slept."""
+    cdef int64_t began_ns
+    cdef int64_t woke_ns                # when the present turn began
+    cdef int64_t sleeps_ns              # when it fell asleep; 0: it is awake
+    cdef int64_t slept_ns               # in all
+    cdef int64_t longest_ns             # turn, sleep left out
+    cdef int note_sleep(self) noexcept
+    cdef int note_turn(self) noexcept
+
 cdef class RequestCounters:
     cdef ApiCounters* apis
     cdef object parked                  # the Answer of the request that is being served, once it has one; else None

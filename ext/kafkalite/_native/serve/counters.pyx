@@ -46,6 +46,35 @@ cdef class Timing:
 
 
 @cython.final
+cdef class Turns:
+    """See the declaration. The worker notes, any thread reads."""
+
+    def __cinit__(self):
+        self.began_ns = self.woke_ns = now_ns()
+
+    cdef int note_sleep(self) noexcept:
+        self.sleeps_ns = now_ns()
+        return 0
+
+    cdef int note_turn(self) noexcept:
+        """The selector has answered: a turn has ended, and another begins."""
+        cdef int64_t now = now_ns()
+        cdef int64_t ended = now
+        if self.sleeps_ns != 0:
+            ended = self.sleeps_ns
+            self.slept_ns += now - self.sleeps_ns
+            self.sleeps_ns = 0
+        self.longest_ns = max(self.longest_ns, ended - self.woke_ns)
+        self.woke_ns = now
+        return 0
+
+    def numbers(self):
+        """(share of the time since the start that it slept, from 0 to 1; seconds of the longest turn)"""
+        cdef int64_t elapsed = max(<int64_t>1, self.woke_ns - self.began_ns)
+        return min(1.0, <double>self.slept_ns / <double>elapsed), <double>self.longest_ns / 1e9
+
+
+@cython.final
 cdef class RequestCounters:
     """What one worker counts. `on_slow`: told of requests that took longer than `slow_ms`, which is 0 for none, as
     (connection, key, version, client id, request bytes, µs in all, µs waiting, µs sending)."""

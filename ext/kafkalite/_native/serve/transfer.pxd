@@ -3,7 +3,7 @@
 from libc.stdint cimport int16_t, int32_t, int64_t
 
 from kafkalite._native.log.log_core cimport LogSlice
-from kafkalite._native.serve.counters cimport Timing
+from kafkalite._native.serve.counters cimport Timing, Turns
 from kafkalite._native.tls.tls_session cimport TlsSession
 
 
@@ -33,6 +33,7 @@ cdef class Mailbox:
     """What other threads leave for one network worker. See the class comment in transfer.pyx."""
     cdef object items            # collections.deque
     cdef bint sleeping
+    cdef public Turns turns      # None where they are not timed
     cdef volatile int waiting    # items posted and not taken: readable without the GIL
     cdef readonly int wake_fd    # eventfd, registered in the worker's selector
     cdef int post(self, object item) except -1

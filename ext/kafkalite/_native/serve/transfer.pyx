@@ -215,10 +215,15 @@ cdef class Mailbox:
         if self.items:
             self.sleeping = False
             return False
+        if self.turns is not None:
+            self.turns.note_sleep()
         return True
 
     def end_sleep(self):
+        """The worker's selector has answered, whether it slept or not."""
         self.sleeping = False
+        if self.turns is not None:
+            self.turns.note_turn()
 
     def clear_wake(self):
         """Empties the eventfd after it became readable."""
