@@ -141,6 +141,7 @@ class Topics:
                 self._labels.clear()  # what is left of topics that are gone
             found = [labels(topic=topic.name, partition=at) for at in range(len(topic.partitions))]
             self._labels[key] = found
+            breathe()
         return found
 
 
