@@ -20,8 +20,7 @@ def sources() -> Iterator[Sources]:
     with Broker(metrics_listeners="http://127.0.0.1:0") as broker:
         for at in range(TOPICS):
             broker.create_topic(f"a-topic-of-usual-length-{at}", PARTITIONS)
-        assert broker._told is not None
-        yield Sources(broker._told)
+        yield Sources(broker.told)
 
 
 @pytest.mark.parametrize("openmetrics", [False, True])

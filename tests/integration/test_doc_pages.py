@@ -16,6 +16,7 @@ QUICK = (
     "failures.md",
     "failures-for-java.md",
     "kafka-0.7.md",
+    "metrics.md",
     "mirror.md",
     "operations.md",
     "query.md",

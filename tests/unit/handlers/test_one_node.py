@@ -57,7 +57,9 @@ def test_a_leader_is_the_preferred_one(broker, topics, version):
     assert elected(broker, version, []) == (0, {})
 
 
-@pytest.mark.parametrize(("election", "code"), [(0, 80), (1, 83)])
+@pytest.mark.parametrize(
+    ("election", "code"), [(0, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE), (1, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)]
+)
 def test_nobody_else_has_a_copy_of_an_offline_partition(broker, topics, election, code):
     topics["logs"].partitions[0].offline = True
     assert elected(broker, 2, [TopicPartitions(topic="logs", partitions=[0])], election) == (0, {("logs", 0): code})
@@ -75,13 +77,13 @@ def test_an_election_of_no_known_type_is_refused(broker, topics, version):
     ("topic", "index", "replicas", "code"),
     [
         pytest.param("logs", 0, [NODE_ID], 0, id="where-it-is"),
-        pytest.param("logs", 0, None, 85, id="cancelled"),
-        pytest.param("logs", 0, [], 39, id="nowhere"),
-        pytest.param("logs", 0, [NODE_ID, 99], 39, id="to-a-stranger"),
-        pytest.param("logs", 0, [NODE_ID, NODE_ID], 39, id="twice"),
-        pytest.param("logs", 1, [NODE_ID], 3, id="no-partition"),
-        pytest.param("logs", -1, None, 3, id="negative-partition"),
-        pytest.param("missing", 0, None, 3, id="no-topic"),
+        pytest.param("logs", 0, None, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, id="cancelled"),
+        pytest.param("logs", 0, [], ErrorCode.INVALID_REPLICA_ASSIGNMENT, id="nowhere"),
+        pytest.param("logs", 0, [NODE_ID, 99], ErrorCode.INVALID_REPLICA_ASSIGNMENT, id="to-a-stranger"),
+        pytest.param("logs", 0, [NODE_ID, NODE_ID], ErrorCode.INVALID_REPLICA_ASSIGNMENT, id="twice"),
+        pytest.param("logs", 1, [NODE_ID], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, id="no-partition"),
+        pytest.param("logs", -1, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, id="negative-partition"),
+        pytest.param("missing", 0, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, id="no-topic"),
     ],
 )
 def test_a_partition_is_where_it_can_be(broker, topics, version, topic, index, replicas, code):
@@ -92,7 +94,7 @@ def test_a_partition_is_where_it_can_be(broker, topics, version, topic, index, r
     (row,) = result.partitions
     assert (response.error_code, response.error_message) == (0, None)
     assert (result.name, row.partition_index, row.error_code) == (topic, index, code)
-    assert (row.error_message is None) == (code in (0, 85))
+    assert (row.error_message is None) == (code in (0, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS))
 
 
 @pytest.mark.parametrize("version", versions(api.ALTER_REPLICA_LOG_DIRS))
@@ -148,7 +150,9 @@ def test_this_broker_is_the_one_voter(broker, version):
 @pytest.mark.parametrize("asked", [("orders",), ("__cluster_metadata", 1), ("__cluster_metadata", 0, 0)])
 def test_a_quorum_keeps_one_partition(broker, asked):
     response = broker.call(api.DESCRIBE_QUORUM, 2, quorum_request(*asked))
-    assert {row.error_code for topic in response.topics for row in topic.partitions} == {3}
+    assert {row.error_code for topic in response.topics for row in topic.partitions} == {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    }
     assert (response.error_code, response.nodes) == (0, [])
 
 
@@ -157,7 +161,7 @@ def test_only_this_broker_is_registered(broker):
     for broker_id in (NODE_ID, 99, -1):
         response = broker.call(api.UNREGISTER_BROKER, 0, UnregisterBrokerRequest(broker_id=broker_id))
         codes[broker_id] = response.error_code
-    assert codes == {NODE_ID: 0, 99: 102, -1: 102}
+    assert codes == {NODE_ID: 0, 99: ErrorCode.BROKER_ID_NOT_REGISTERED, -1: ErrorCode.BROKER_ID_NOT_REGISTERED}
 
 
 def update(broker, *updates, version=2, validate_only=False):

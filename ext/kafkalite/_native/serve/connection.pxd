@@ -24,6 +24,15 @@ cdef struct NativeApi:
     int16_t flexible_from
 
 
+cdef inline NativeApi native_api(tuple row, int flexible_from) except *:
+    """A row of the handler table; ValueError where it contradicts the code that reads the API's requests."""
+    cdef NativeApi api
+    api.key, api.oldest, api.newest, api.flexible_from = row
+    if api.flexible_from != flexible_from:
+        raise ValueError(f"API {api.key}: flexible from {api.flexible_from}, but it is read so from {flexible_from}")
+    return api
+
+
 cdef class WorkerIo:
     """What the connections of one worker share. Owner: that worker's thread."""
     cdef readonly Mailbox mailbox

@@ -83,15 +83,6 @@ cdef enum:
 assert (EVENT_READ, EVENT_WRITE) == (selectors.EVENT_READ, selectors.EVENT_WRITE)
 
 
-cdef NativeApi native_api(tuple row, int flexible_from) except *:
-    """A row of the handler table; ValueError where it contradicts the code that reads the API's requests."""
-    cdef NativeApi api
-    api.key, api.oldest, api.newest, api.flexible_from = row
-    if api.flexible_from != flexible_from:
-        raise ValueError(f"API {api.key}: flexible from {api.flexible_from}, but it is read so from {flexible_from}")
-    return api
-
-
 @cython.final
 cdef class WorkerIo:
     """Buffers, servers and limits that the connections of one worker share."""
