@@ -364,7 +364,7 @@ def test_listener_takes_whom_to_trust_from_its_login_module(key_server: KeyServe
     finally:
         one.stop()
     for bad, reason in (
-        ("ssl.truststore.loction=x", "unknown option"),
+        ("ssl.truststore.locaton=x", "unknown option"),
         ('ssl.truststore.location="/absent"', "absent"),
         ("ssl.endpoint.identification.algorithm=ldaps", "https or empty"),
     ):
