@@ -170,12 +170,6 @@ class Broker:
             self._metrics.reload()
 
     @property
-    def told(self) -> Parts:
-        """What metrics and health look at; AssertionError where there are none (`metrics.listeners`)."""
-        assert self._told is not None, "metrics are served"
-        return self._told
-
-    @property
     def metrics_urls(self) -> list[str]:
         """Where `/metrics` is served, without the path."""
         return [] if self._metrics is None else self._metrics.urls

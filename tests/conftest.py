@@ -1,7 +1,9 @@
 """For every test: the native build must be there, and the report says which one it is."""
 
 import importlib
+import logging
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,15 @@ def pytest_configure() -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     sanitiser.install()
+
+
+@pytest.fixture(autouse=True)
+def log_as_before() -> Iterator[None]:
+    """A command that is called within a test sends the log to that test's stderr, which is closed after it."""
+    logger = logging.getLogger("kafkalite")
+    handlers, level, propagate = logger.handlers[:], logger.level, logger.propagate
+    yield
+    logger.handlers[:], logger.level, logger.propagate = handlers, level, propagate
 
 
 def pytest_report_header() -> str:

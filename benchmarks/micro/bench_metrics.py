@@ -20,7 +20,9 @@ def sources() -> Iterator[Sources]:
     with Broker(metrics_listeners="http://127.0.0.1:0") as broker:
         for at in range(TOPICS):
             broker.create_topic(f"a-topic-of-usual-length-{at}", PARTITIONS)
-        yield Sources(broker.told)
+        parts = broker._told  # noqa: SLF001 - it is the part that is measured
+        assert parts is not None
+        yield Sources(parts)
 
 
 @pytest.mark.parametrize("openmetrics", [False, True])

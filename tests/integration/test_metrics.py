@@ -101,7 +101,7 @@ def test_a_parked_answer_has_waited_and_is_counted_once(broker: Broker) -> None:
     seen = scrape(broker)
     for name in ("Fetch", "FetchConsumer"):
         assert seen("kafka_network_requestmetrics_remotetimems_count", request=name) == 1
-        assert seen("kafka_network_requestmetrics_remotetimems_sum", request=name) >= 50
+        assert seen("kafka_network_requestmetrics_remotetimems_sum", request=name) >= 25
         assert seen("kafka_network_requestmetrics_totaltimems_count", request=name) == 1
     assert seen("kafka_network_requestmetrics_totaltimems_count", request="Produce") == 1
     assert seen("kafkalite_flush_seconds_count") >= 1

@@ -16,6 +16,13 @@ pytestmark = pytest.mark.integration
 
 VERSIONS = sorted(path.name.removesuffix(".tar.xz") for path in RELEASED.glob("*.tar.xz"))
 
+ENDED = {
+    "transactional id left-open",
+    "transactions-1: watermarks",
+    "transactions-1: stable, newest, at a time",
+}
+"""What a transaction changes that was open when the directory was kept: its time was over long ago, so it is aborted."""
+
 
 def test_every_release_of_the_changelog_is_kept() -> None:
     lines = (REPOSITORY / "CHANGELOG.md").read_text().splitlines()
@@ -30,7 +37,8 @@ def test_a_released_directory_opens(tmp_path: Path, version: str) -> None:
     broker = directory.broker(REPOSITORY)
     try:
         found = digests(directory.clients().look())
-        assert {name for name in kept if found.get(name) != kept[name]} == set()
+        assert {name for name in kept if found.get(name) != kept[name]} <= ENDED
+        assert set(found) == set(kept)
     finally:
         broker.close()
 

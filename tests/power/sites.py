@@ -20,7 +20,7 @@ SYNCS = frozenset(
 )
 """Names of functions and methods that sync."""
 ROOMS = ("log", "coordinator")
-NOT_SYNCS = frozenset({"kafkalite.coordinator.groups:GroupCoordinator.sync#0"})
+NOT_SYNCS = frozenset(f"kafkalite.coordinator.groups:GroupCoordinator.sync#{number}" for number in range(2))
 """The same word for something else: SyncGroup."""
 
 
