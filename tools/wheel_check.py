@@ -153,8 +153,9 @@ def check_environment(wheel: Path, python: str, number: str) -> None:
 
 
 def copy_tests(root: Path) -> None:
-    """The tests alone, so that what they import is the wheel."""
+    """The tests alone, so that what they import is the wheel; with the C headers that one of them compares."""
     shutil.rmtree(root / "tests-of", ignore_errors=True)
+    shutil.copytree(ROOT / "ext" / "c", root / "tests-of" / "ext" / "c")
     shutil.copytree(ROOT / "tests", root / "tests-of" / "tests", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", root / "tests-of")
 

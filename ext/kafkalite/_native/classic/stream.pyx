@@ -124,7 +124,8 @@ cdef class PairIterator:
     cdef object pair
 
     def __cinit__(self, MessageIterator messages not None, pair not None):
-        if not (isinstance(pair, type) and issubclass(pair, tuple) and pair.__basicsize__ == tuple.__basicsize__):
+        if not (isinstance(pair, type) and issubclass(pair, tuple) and pair.__dictoffset__ == 0
+                and pair.__basicsize__ == tuple.__basicsize__):  # from 3.12 on a dict is not in the size
             raise TypeError("a pair is a named tuple")
         self.messages = messages
         self.pair = pair
