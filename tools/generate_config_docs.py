@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from kafkalite.settings.broker import BROKER_SETTINGS
+from kafkalite.settings.client_metrics import CLIENT_METRICS_SETTINGS
 from kafkalite.settings.foreign import foreign_rows, refused_rows
 from kafkalite.settings.group import GROUP_SETTINGS
 from kafkalite.settings.rows import INT32_MAX, INT64_MAX, Effect, Setting
@@ -111,9 +112,9 @@ def broker_rows() -> Iterator[list[str]]:
         yield [name, type_text(row), default_text(row), bounds_text(row), description(row)]
 
 
-def group_rows() -> Iterator[list[str]]:
-    """One row a group setting."""
-    for key, row in GROUP_SETTINGS.items():
+def plain_rows(settings: dict[str, Setting]) -> Iterator[list[str]]:
+    """One row a setting of groups, or of client metrics."""
+    for key, row in settings.items():
         yield [f"`{key}`", type_text(row), default_text(row), bounds_text(row), description(row)]
 
 
@@ -147,7 +148,13 @@ def document() -> str:
         "A group's own (`kafka-configs --entity-type groups`), from its members' next heartbeat on. Without one,",
         "`consumer.*` are the broker's `group.consumer.*`, which also say how far a group may go (`min` and `max`).",
         "",
-        *table(["setting", "type", "default", "legal", "what it does"], group_rows()),
+        *table(["setting", "type", "default", "legal", "what it does"], plain_rows(GROUP_SETTINGS)),
+        "",
+        "## Client metrics",
+        "",
+        "A subscription's settings (`kafka-client-metrics`, `kafka-configs --entity-type client-metrics`, KIP-714).",
+        "",
+        *table(["setting", "type", "default", "legal", "what it does"], plain_rows(CLIENT_METRICS_SETTINGS)),
         "",
         "## Broker settings",
         "",

@@ -1,10 +1,9 @@
 """Subscriptions by regular expression, in RE2's syntax (KIP-848): which topics an expression means.
 
-An expression comes from a client and is tried on every topic's name, so it must not be able to hang the broker: RE2
-compiles to automata, takes time in proportion to the name's length, and refuses what would become too large. Java's
+An expression comes from a client and is tried on every topic's name, so it must not be able to hang the broker. Java's
 consumers check their expressions by the same syntax (RE2/J is what Kafka's broker uses).
 
-An expression means a topic when it matches the whole name. The engine is loaded with the first expression.
+An expression means a topic when it matches the whole name.
 
 Thread rule: any thread; compiled expressions are kept by `lru_cache`, which has its own lock.
 """
@@ -14,6 +13,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from kafkalite import regex
 from kafkalite.errors import InvalidRegularExpression
 
 if TYPE_CHECKING:
@@ -38,13 +38,7 @@ def check(expression: str) -> None:
 
 @lru_cache(maxsize=COMPILED_MAX)
 def _compiled(expression: str) -> Any:
-    import re2
-
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = PROGRAM_BYTES_MAX
     try:
-        return re2.compile(expression, options)
-    except re2.error as error:
-        reason = error.args[0].decode(errors="replace") if error.args and isinstance(error.args[0], bytes) else error
-        raise InvalidRegularExpression(f"{expression!r} is no regular expression of RE2's: {reason}") from None
+        return regex.compiled(expression, PROGRAM_BYTES_MAX)
+    except ValueError as error:
+        raise InvalidRegularExpression(f"{expression!r} is no regular expression of RE2's: {error}") from None

@@ -1,10 +1,11 @@
-"""AlterConfigs 0-2 and IncrementalAlterConfigs 0-1: settings of topics, groups, the broker, its loggers.
+"""AlterConfigs 0-2, IncrementalAlterConfigs 0-1: settings of topics, groups, client metrics, the broker, its loggers.
 
     AlterConfigs      the given settings become all that the resource has of its own
     Incremental       SET, DELETE, and for lists APPEND and SUBTRACT, applied to what it has; other settings stay
 
 Each resource for itself, all of its settings or none. A resource or a setting named twice is INVALID_REQUEST. What
-results is checked as a whole; a bad value is INVALID_CONFIG, on a broker INVALID_REQUEST, as in Kafka.
+results is checked as a whole; a bad value is INVALID_CONFIG, on a broker INVALID_REQUEST, as in Kafka, whose client
+metrics have both. A subscription to client metrics that has no settings left is no more.
 Names that mean nothing to a broker are kept and do nothing, as in Kafka. Changes are durable before the answer. Broker
 "" is all brokers, whose settings stand behind a broker's own; min.insync.replicas Kafka 4.1 keeps for the cluster alone
 and lets nobody remove.
@@ -31,17 +32,20 @@ from kafkalite.handlers import broker_loggers
 from kafkalite.handlers.describe_configs import (
     BROKER,
     BROKER_LOGGER,
+    CLIENT_METRICS,
     CLUSTER_DEFAULT,
     GROUP,
     TOPIC,
     check_access,
     check_broker_name,
+    client_metrics_config,
     group_config,
 )
 from kafkalite.handlers.permissions import ALTER_CONFIGS
 from kafkalite.model import topic_name_error
 from kafkalite.protocol.messages import alter_configs, incremental_alter_configs
 from kafkalite.settings.broker import BROKER_SETTINGS
+from kafkalite.settings.client_metrics import CLIENT_METRICS_SETTINGS, ClientMetricsConfig
 from kafkalite.settings.group import GROUP_SETTINGS, GroupConfig
 from kafkalite.settings.rows import WRITTEN_DEFAULT, ConfigType
 from kafkalite.settings.topic import TopicConfig
@@ -128,6 +132,8 @@ def _alter(context: RequestContext, resource: Any, result: Callable[..., Overrid
             _alter_broker(context, resource, result, validate_only=validate_only)
         elif resource.resource_type == GROUP:
             _alter_group(context, resource, result, validate_only=validate_only)
+        elif resource.resource_type == CLIENT_METRICS:
+            _alter_client_metrics(context, resource, result, validate_only=validate_only)
         elif resource.resource_type == BROKER_LOGGER and result is _changed:
             _alter_loggers(context, resource, validate_only=validate_only)
         else:
@@ -168,6 +174,23 @@ def _alter_group(
         raise InvalidConfig(str(error)) from error
     if not validate_only:
         services.logs.alter_group(resource.resource_name, config)
+
+
+def _alter_client_metrics(
+    context: RequestContext, resource: Any, result: Callable[..., Overrides], *, validate_only: bool
+) -> None:
+    name = resource.resource_name
+    present = client_metrics_config(context, name)
+    for item in resource.configs:
+        if getattr(item, "config_operation", SET) in (APPEND, SUBTRACT):
+            raise InvalidConfig(f"{item.name} of client metrics is set as a whole, as in Kafka")
+    overrides = result(resource.configs, CLIENT_METRICS_SETTINGS, present.overrides, present)
+    try:
+        config = ClientMetricsConfig.resolve(overrides)
+    except ConfigError as error:
+        raise InvalidConfig(str(error)) from error
+    if not validate_only and (overrides or present.overrides):
+        context.broker.logs.alter_client_metrics(name, config)
 
 
 def _alter_broker(

@@ -1,12 +1,12 @@
-"""DescribeConfigs 1-4: settings of topics, groups, the broker and its loggers, with where each value comes from.
+"""DescribeConfigs 1-4: settings of topics, groups, client metrics, the broker, its loggers, each with its source.
 
     v1   source and synonyms in place of "is default"
     v3   type, and documentation when asked
 
 Null or no keys mean all; keys that do not exist are left out. Broker "" is the cluster-wide default: what was
 changed while running, and min.insync.replicas, which Kafka 4.1 writes there itself. Names that mean nothing here are
-shown as sensitive, without value. Any group has settings, whether it is there or not. Resources of kinds that are not
-served (client metrics) are INVALID_REQUEST.
+shown as sensitive, without value. Any group and any subscription to client metrics has settings, whether it is there or
+not. Resources of other kinds are INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from kafkalite.protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 from kafkalite.settings.broker import BROKER_SETTINGS
+from kafkalite.settings.client_metrics import ClientMetricsConfig
 from kafkalite.settings.group import GroupConfig
 from kafkalite.settings.rows import WRITTEN_DEFAULT, ConfigSource, ConfigType
 
@@ -106,6 +107,8 @@ def _configs(
         ]
     if item.resource_type == GROUP:
         return [_from_entry(entry, request) for entry in group_config(context, name).describe()]
+    if item.resource_type == CLIENT_METRICS:
+        return [_from_entry(entry, request) for entry in client_metrics_config(context, name).describe()]
     if item.resource_type == BROKER_LOGGER:
         check_broker_name(context, name, cluster_default=False)
         return _loggers()
@@ -144,6 +147,13 @@ def group_config(context: RequestContext, group_id: str) -> GroupConfig:
         raise InvalidRequest("settings for all groups at once are the broker's: group.*")
     services = context.broker
     return services.logs.group_configs.get(group_id) or GroupConfig.resolve(services.config, {})
+
+
+def client_metrics_config(context: RequestContext, name: str) -> ClientMetricsConfig:
+    """The settings that a subscription to client metrics has, or would have."""
+    if not name:
+        raise InvalidRequest("a subscription to client metrics has a name")
+    return context.broker.logs.client_metrics.get(name) or ClientMetricsConfig()
 
 
 def _from_entry(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

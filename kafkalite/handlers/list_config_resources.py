@@ -1,6 +1,6 @@
 """ListConfigResources 0-1: the names DescribeConfigs may be asked for.
 
-v0 is the older ListClientMetricsResources: those alone, and there are none. v1 names the types wanted, none named
+v0 is the older ListClientMetricsResources: those alone. v1 names the types wanted, none named
 meaning all; a type nobody knows is UNSUPPORTED_VERSION. Of groups those with settings of their own are named.
 """
 
@@ -26,9 +26,8 @@ _TYPES_SINCE: Final = 1
 
 
 def handle(context: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
-    if context.api_version < _TYPES_SINCE:
-        return ListConfigResourcesResponse()
-    wanted = frozenset(request.resource_types) or _KNOWN
+    older = context.api_version < _TYPES_SINCE
+    wanted = frozenset({CLIENT_METRICS} if older else request.resource_types) or _KNOWN
     if not wanted <= _KNOWN:
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     return ListConfigResourcesResponse(
@@ -45,5 +44,7 @@ def _names(context: RequestContext, kind: int) -> Iterator[str]:
         yield from sorted(context.broker.logs.topics)
     elif kind == GROUP:
         yield from sorted(context.broker.logs.group_configs)
+    elif kind == CLIENT_METRICS:
+        yield from sorted(context.broker.logs.client_metrics)
     elif kind in (BROKER, BROKER_LOGGER):
         yield str(context.broker.cluster.node_id)

@@ -12,6 +12,7 @@ damaged line anywhere else means that the file was changed from outside, and the
     {"op": "overrides", "name", "overrides"}                  {"op": "broker", "overrides"}
     {"op": "cluster", "overrides"}                            settings of all brokers at once; {"op": "broker"}: its own
     {"op": "group", "id", "overrides"}                        settings of a group; none: it has no line any more
+    {"op": "client_metrics", "name", "overrides"}             a subscription to clients' metrics; none: there is none
     {"op": "producer_ids", "next"}                            {"op": "unclean", "count"}
     {"op": "epoch_base", "name", "partition", "base"}
     {"op": "scram", "user", "mechanism", "salt", "stored_key", "server_key", "iterations"}      bytes as hex digits
@@ -83,6 +84,7 @@ class MetadataState:
     broker_overrides: dict[str, str] = field(default_factory=dict)
     cluster_overrides: dict[str, str] = field(default_factory=dict)
     group_overrides: dict[str, dict[str, str]] = field(default_factory=dict)
+    client_metrics_overrides: dict[str, dict[str, str]] = field(default_factory=dict)
     next_producer_id: int = 0
     unclean_count: int = 0
     acls: dict[Acl, None] = field(default_factory=dict)  # in the order in which they were added
@@ -157,6 +159,11 @@ def group_change(group_id: str, overrides: Mapping[str, str]) -> dict[str, Any]:
     return {"op": "group", "id": group_id, "overrides": dict(overrides)}
 
 
+def client_metrics_change(name: str, overrides: Mapping[str, str]) -> dict[str, Any]:
+    """The line that makes a subscription to clients' metrics, or ends it."""
+    return {"op": "client_metrics", "name": name, "overrides": dict(overrides)}
+
+
 def features_change(features: Features) -> dict[str, Any]:
     """The line that says which features are in force."""
     return {"op": "features", "levels": dict(features.changed), "count": features.change_count}
@@ -195,6 +202,12 @@ def _apply_acls(state: MetadataState, change: dict[str, Any]) -> None:
         state.acls[acl] = None
 
 
+def _set_or_drop(present: dict[str, dict[str, str]], name: str, overrides: Mapping[str, str]) -> None:
+    present[name] = dict(overrides)
+    if not overrides:
+        del present[name]
+
+
 def apply(state: MetadataState, change: dict[str, Any]) -> None:
     """Takes one line into the state; KeyError, ValueError or TypeError for one that this release cannot read."""
     op = change["op"]
@@ -221,9 +234,9 @@ def apply(state: MetadataState, change: dict[str, Any]) -> None:
     elif op == "cluster":
         state.cluster_overrides = dict(change["overrides"])
     elif op == "group":
-        state.group_overrides[change["id"]] = dict(change["overrides"])
-        if not change["overrides"]:
-            del state.group_overrides[change["id"]]
+        _set_or_drop(state.group_overrides, change["id"], change["overrides"])
+    elif op == "client_metrics":
+        _set_or_drop(state.client_metrics_overrides, change["name"], change["overrides"])
     elif op == "producer_ids":
         state.next_producer_id = int(change["next"])
     elif op == "acls":
@@ -278,6 +291,7 @@ def _without_lists(state: MetadataState) -> list[dict[str, Any]]:
     if state.secret:
         changes.append({"op": "secret", "value": state.secret.hex()})
     changes += [group_change(group_id, overrides) for group_id, overrides in state.group_overrides.items()]
+    changes += [client_metrics_change(*item) for item in state.client_metrics_overrides.items()]
     changes += [credential_change(*key, credential) for key, credential in state.credentials.items()]
     changes += [topic_change(topic) for topic in state.topics.values()]
     return changes

@@ -30,6 +30,7 @@ from kafkalite.errors import (
     ConfigError,
     InvalidConfig,
     InvalidPartitions,
+    InvalidRequest,
     InvalidTopic,
     KafkaError,
     PolicyViolation,
@@ -57,6 +58,7 @@ from kafkalite.model import (
     topic_names_collide,
     uuid_text,
 )
+from kafkalite.settings.client_metrics import ClientMetricsConfig
 from kafkalite.settings.group import GroupConfig
 from kafkalite.settings.topic import TopicConfig
 
@@ -99,6 +101,7 @@ class LogManager:
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[bytes, Topic] = {}
         self.group_configs: dict[str, GroupConfig] = {}  # of groups with settings of their own; replaced as a whole
+        self.client_metrics: dict[str, ClientMetricsConfig] = {}  # subscriptions by name; replaced as a whole
         self.cluster_id = ""
         self.clean_start = True
         self.dirty_logs: set[PartitionLog] = set()
@@ -188,6 +191,7 @@ class LogManager:
             found.record({"op": "unclean", "count": found.state.unclean_count + 1})
         self._take_broker_overrides(found.state)
         self._take_groups(found)
+        self._take_client_metrics(found)
         present, deleted = directory.partition_directories(self.directory)
         changed, leftovers, strays = adoption.sort_out(
             found.state,
@@ -615,6 +619,25 @@ class LogManager:
             except ConfigError as error:
                 logger.warning("settings of a group do not count: %s", error, extra=fields(group=group_id))
         self.group_configs = configs
+
+    def alter_client_metrics(self, name: str, config: ClientMetricsConfig) -> None:
+        """Makes this subscription to clients' metrics, or ends it; in force, and on the disk, when this returns."""
+        with self._journal_lock:
+            journal_ = self._open_journal()
+            self._write(journal_, journal.client_metrics_change(name, config.overrides))
+            self._take_client_metrics(journal_)
+
+    def _take_client_metrics(self, journal_: Journal) -> None:
+        """A subscription that this release cannot read does not count, and stays in the journal."""
+        configs = {}
+        for name, overrides in journal_.state.client_metrics_overrides.items():
+            try:
+                configs[name] = ClientMetricsConfig.resolve(overrides)
+            except (ConfigError, InvalidRequest) as error:
+                logger.warning(
+                    "a subscription to client metrics does not count: %s", error, extra=fields(subscription=name)
+                )
+        self.client_metrics = configs
 
     def change_features(self, levels: Mapping[str, int]) -> None:
         """Switches features to these levels; on the disk when this returns, all or none."""

@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.errors import ConfigError
+from kafkalite.regex import compiled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,15 +72,10 @@ def _parse(text: str) -> Iterator[Rule]:
 
 
 def _compiled(pattern: str) -> Any:
-    import re2
-
-    options = re2.Options()
-    options.log_errors = False
     try:
-        return re2.compile(pattern, options)
-    except re2.error as error:
-        reason = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
-        raise ConfigError(KEY, f"pattern {pattern[:80]!r}: {reason}") from None
+        return compiled(pattern)
+    except ValueError as error:
+        raise ConfigError(KEY, f"pattern {pattern[:80]!r}: {error}") from None
 
 
 def _replaced(found: re.Match[str], groups: tuple[str | None, ...]) -> str:

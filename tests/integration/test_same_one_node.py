@@ -1,7 +1,7 @@
 """What Apache Kafka 4.1 of one node answers about its cluster, kafkalite answers.
 
-Elections, reassignments, data directories, the quorum, features, registrations, settings of groups: in every version
-both serve.
+Elections, reassignments, data directories, the quorum, features, registrations, settings of groups and of client
+metrics: in every version both serve.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ def newer_groups() -> Iterator[Step]:
     yield "described without the protocol", key, versions(key), always(asked)
 
 
-GROUP_TYPE = 32
+CLIENT_METRICS_TYPE, GROUP_TYPE = 16, 32
 SET, DELETE, APPEND = 0, 1, 2
 SESSION, BEATS = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 
@@ -294,6 +294,52 @@ def described_groups(when: str) -> Iterator[Step]:
         yield f"group {name!r} described {when}", key, versions(key), always(request)
 
 
+def client_metrics_settings() -> Iterator[Step]:
+    def change(*configs: tuple[str, int, str | None], name: str = "m") -> Make:
+        items = [iac.AlterableConfig(name=key, config_operation=op, value=value) for key, op, value in configs]
+        resource = iac.AlterConfigsResource(resource_type=CLIENT_METRICS_TYPE, resource_name=name, configs=items)
+        return always(iac.IncrementalAlterConfigsRequest(resources=[resource]))
+
+    key, listing, describing = api.INCREMENTAL_ALTER_CONFIGS, api.LIST_CONFIG_RESOURCES, api.DESCRIBE_CONFIGS
+    listed = always(ListConfigResourcesRequest(resource_types=[]))
+    for name, value in (
+        ("metrics", "org.apache.kafka.producer.,b"),
+        ("metrics", ""),
+        ("metrics", "*"),
+        ("interval.ms", "99"),
+        ("interval.ms", "100"),
+        ("interval.ms", "3600001"),
+        ("interval.ms", "x"),
+        ("interval.ms", ""),
+        ("interval.ms", "99999999999"),
+        ("match", "client_id"),
+        ("match", "client_id="),
+        ("match", "client_id=a="),
+        ("match", "client_id=a=b"),
+        ("match", "client_id=a,"),
+        ("match", "client_id=a,client_software_name=[ab]+"),
+        ("match", "colour=red"),
+        ("match", "client_id=("),
+        ("match", ""),
+        ("push", "1"),
+    ):
+        yield f"client metrics {name} {value}", key, versions(key), change((name, SET, value))
+    yield "client metrics append", key, range(1), change(("metrics", APPEND, "z."))
+    yield "client metrics append to a number", key, versions(key), change(("interval.ms", APPEND, "1"))
+    yield "client metrics null", key, versions(key), change(("metrics", SET, None))
+    yield "client metrics without a name", key, versions(key), change(("metrics", SET, "*"), name="")
+    yield "client metrics listed", listing, range(1), listed
+    for name in ("m", "nobody", ""):
+        asked = [
+            DescribeConfigsResource(resource_type=CLIENT_METRICS_TYPE, resource_name=name, configuration_keys=None)
+        ]
+        request = DescribeConfigsRequest(resources=asked, include_synonyms=True)
+        yield f"client metrics {name!r} described", describing, versions(describing), always(request)
+    gone = [(name, DELETE, None) for name in ("metrics", "interval.ms", "match")]
+    yield "client metrics deleted", key, versions(key), change(*gone)
+    yield "client metrics listed after that", listing, range(1), listed
+
+
 def strangers() -> Iterator[Step]:
     for broker_id in (99, -1, 2):
         request = UnregisterBrokerRequest(broker_id=broker_id)
@@ -319,7 +365,7 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side
 
 @pytest.mark.parametrize(
     "story",
-    [elections, reassignments, directories, quorum, group_settings, strangers],
+    [elections, reassignments, directories, quorum, group_settings, client_metrics_settings, strangers],
     ids=lambda story: story.__name__,
 )
 def test_answers_about_the_cluster_are_the_same(sides: tuple[Side, Side], story: Any) -> None:

@@ -302,7 +302,23 @@ STORY: Final = (
         "kafka-delete-records",
         "\n".join(f"--offset-json-file {{dir}}/{name}.json" for name in ("delete", "delete-far", "delete-missing")),
     ),
-    *_calls("kafka-client-metrics", "--list\n--describe"),
+    *_calls(
+        "kafka-client-metrics",
+        """
+        --list
+        --describe
+        --alter --name every --metrics org.apache.kafka.producer.,org.apache.kafka.consumer. --interval 60000
+        --alter --name every --match client_software_name=apache-kafka-java,client_id=a.*
+        --alter --name every --interval 1
+        --alter --name every --match colour=red
+        --describe --name every
+        --describe
+        --list
+        --delete --name every
+        --delete --name nobody
+        --list
+        """,
+    ),
     *_calls(
         "kafka-delegation-tokens",
         """

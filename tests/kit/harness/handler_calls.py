@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from kafkalite.features import Features
     from kafkalite.model import ScramCredential
     from kafkalite.quotas.entities import Change, Entity
+    from kafkalite.settings.client_metrics import ClientMetricsConfig
     from kafkalite.settings.group import GroupConfig
 
 CORRELATION_ID = 4711
@@ -138,6 +139,7 @@ class LogsInMemory:
         self.topics_by_id: dict[bytes, Any] = {}
         self.broker_overrides: dict[str, str] = {}
         self.group_configs: dict[str, GroupConfig] = {}
+        self.client_metrics: dict[str, ClientMetricsConfig] = {}
         self.next_producer_id = 1000
         self.failure: KafkaError | None = None
         self._journal_state = journal.MetadataState("cluster")
@@ -202,6 +204,10 @@ class LogsInMemory:
         self._fail()
         for change in changes:
             journal.apply(self._journal_state, change)
+
+    def alter_client_metrics(self, name: str, config: ClientMetricsConfig) -> None:
+        kept = {other: one for other, one in self.client_metrics.items() if other != name}
+        self.client_metrics = kept | ({name: config} if config.overrides else {})
 
     def alter_group(self, group_id: str, config: GroupConfig) -> None:
         self._fail()

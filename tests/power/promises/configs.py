@@ -1,4 +1,4 @@
-"""Settings changed while running: a topic's, a group's and the broker's hold once the change was answered."""
+"""Settings changed while running: of a topic, a group, a subscription or the broker, they hold once answered."""
 
 from __future__ import annotations
 
@@ -20,21 +20,24 @@ if TYPE_CHECKING:
     from tests.power.look import Look
     from tests.power.world import Actor, World
 
-TOPIC_TYPE, BROKER_TYPE, GROUP_TYPE = 2, 4, 32
+TOPIC_TYPE, BROKER_TYPE, CLIENT_METRICS_TYPE, GROUP_TYPE = 2, 4, 16, 32
 LARGE = 10_000_000_000
 """Values are this and more: nothing is removed because of them."""
 SHORT = 45_000
 """The same of a group's session: nobody is in the group."""
+OFTEN = 300_000
+"""The same of an interval: its default."""
 PLACES = (
     (TOPIC_TYPE, "plain", "retention.ms", LARGE),
     (BROKER_TYPE, "1", "log.cleaner.delete.retention.ms", LARGE),
     (GROUP_TYPE, "configured", "consumer.session.timeout.ms", SHORT),
+    (CLIENT_METRICS_TYPE, "subscribed", "interval.ms", OFTEN),
 )
 """Kind, name, setting, and what its values begin above."""
 
 
 class Configs(Promise):
-    """One setting of a topic, one of the broker and one of a group, changed again and again."""
+    """One setting of each of PLACES, changed again and again."""
 
     name = "configs"
 

@@ -13,6 +13,7 @@ from kafkalite.protocol.messages import alter_configs, incremental_alter_configs
 from kafkalite.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kafkalite.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from kafkalite.settings.broker import BROKER_SETTINGS
+from kafkalite.settings.client_metrics import CLIENT_METRICS_SETTINGS
 from kafkalite.settings.group import GROUP_SETTINGS
 from kafkalite.settings.rows import ConfigSource, ConfigType
 from kafkalite.settings.topic_rows import TOPIC_SETTINGS
@@ -119,7 +120,7 @@ def test_loggers(broker, version):
         pytest.param(BROKER, "99", ErrorCode.INVALID_REQUEST, id="other-broker"),
         pytest.param(BROKER, "me", ErrorCode.INVALID_REQUEST, id="broker-not-a-number"),
         pytest.param(BROKER_LOGGER, "", ErrorCode.INVALID_REQUEST, id="loggers-of-all-brokers"),
-        pytest.param(CLIENT_METRICS, "x", ErrorCode.INVALID_REQUEST, id="client-metrics"),
+        pytest.param(CLIENT_METRICS, "", ErrorCode.INVALID_REQUEST, id="client-metrics-without-a-name"),
         pytest.param(GROUP, "", ErrorCode.INVALID_REQUEST, id="all-groups"),
         pytest.param(3, "x", ErrorCode.INVALID_REQUEST, id="unknown-type"),
     ],
@@ -515,3 +516,73 @@ def test_group_session_that_is_not_longer_than_its_heartbeats_is_refused():
     changed = [("consumer.session.timeout.ms", SET, "46000"), ("consumer.heartbeat.interval.ms", SET, "46000")]
     assert change(broker, 1, GROUP, "g", *changed) == ErrorCode.INVALID_CONFIG
     assert of_group(broker) == {}
+
+
+def of_client_metrics(broker, name="every"):
+    """The settings that a subscription to client metrics has of its own."""
+    code, told = describe(broker, 4, CLIENT_METRICS, name)
+    assert code == 0
+    return {key: item.value for key, item in told.items() if item.config_source == ConfigSource.CLIENT_METRICS}
+
+
+@pytest.mark.parametrize("version", DESCRIBE_VERSIONS)
+def test_client_metrics_settings(broker, version):
+    assert change(broker, 1, CLIENT_METRICS, "every", ("metrics", SET, " a.b , c.")) == 0
+    code, told = describe(broker, version, CLIENT_METRICS, "every", include_synonyms=True)
+    assert (code, told.keys()) == (0, CLIENT_METRICS_SETTINGS.keys())
+    metrics, interval = told["metrics"], told["interval.ms"]
+    assert (metrics.value, metrics.config_source, metrics.read_only) == ("a.b,c.", ConfigSource.CLIENT_METRICS, False)
+    assert [(one.value, one.source) for one in metrics.synonyms] == [("a.b,c.", ConfigSource.CLIENT_METRICS)]
+    assert (interval.value, interval.config_source, interval.synonyms) == ("300000", ConfigSource.DEFAULT, [])
+    assert describe(broker, version, CLIENT_METRICS, "nobody")[0] == 0
+
+
+def test_client_metrics_are_listed_until_nothing_is_set(broker):
+    def listed(version, *kinds):
+        request = ListConfigResourcesRequest(resource_types=list(kinds))
+        resources = broker.call(api.LIST_CONFIG_RESOURCES, version, request).config_resources
+        return [(item.resource_type, item.resource_name) for item in resources if item.resource_type == CLIENT_METRICS]
+
+    assert change(broker, 1, CLIENT_METRICS, "b", ("metrics", SET, "")) == 0
+    assert replace(broker, 2, CLIENT_METRICS, "a", ("interval.ms", "100")) == 0
+    both = [(CLIENT_METRICS, "a"), (CLIENT_METRICS, "b")]
+    assert (listed(1, CLIENT_METRICS), listed(1)) == (both, both)
+    request = ListConfigResourcesRequest()
+    assert [item.resource_name for item in broker.call(api.LIST_CONFIG_RESOURCES, 0, request).config_resources] == [
+        "a",
+        "b",
+    ]
+    assert change(broker, 1, CLIENT_METRICS, "b", ("metrics", DELETE, None)) == 0
+    assert replace(broker, 2, CLIENT_METRICS, "a") == 0
+    assert change(broker, 1, CLIENT_METRICS, "nobody", ("metrics", DELETE, None)) == 0
+    assert (listed(1), broker.logs.client_metrics) == ([], {})
+
+
+@pytest.mark.parametrize(
+    ("key", "operation", "value", "code"),
+    [
+        ("interval.ms", SET, "99", ErrorCode.INVALID_REQUEST),
+        ("interval.ms", SET, "3600001", ErrorCode.INVALID_REQUEST),
+        ("interval.ms", SET, "soon", ErrorCode.INVALID_CONFIG),
+        ("interval.ms", SET, "", ErrorCode.INVALID_CONFIG),
+        ("interval.ms", APPEND, "1", ErrorCode.INVALID_CONFIG),
+        ("metrics", APPEND, "a.", ErrorCode.INVALID_CONFIG),
+        ("match", SUBTRACT, "client_id=a.*", ErrorCode.INVALID_CONFIG),
+        ("push.interval.ms", SET, "1000", ErrorCode.INVALID_REQUEST),
+        ("match", SET, "client_id", ErrorCode.INVALID_CONFIG),
+        ("match", SET, "client_id=", ErrorCode.INVALID_CONFIG),
+        ("match", SET, "client_id=a=b", ErrorCode.INVALID_CONFIG),
+        ("match", SET, "client_id=a,", ErrorCode.INVALID_CONFIG),
+        ("match", SET, "colour=red", ErrorCode.INVALID_CONFIG),
+        ("match", SET, "=red", ErrorCode.INVALID_CONFIG),
+        ("match", SET, "client_id=(", ErrorCode.INVALID_CONFIG),
+        ("match", SET, "client_id=(?=a)", ErrorCode.INVALID_CONFIG),
+        ("match", SET, "client_id=((a{1000}){1000}){1000}", ErrorCode.INVALID_CONFIG),
+        ("match", SET, None, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_client_metrics_setting_that_is_refused_changes_nothing(broker, key, operation, value, code):
+    assert change(broker, 1, CLIENT_METRICS, "every", ("match", SET, "client_id=a.*")) == 0
+    assert change(broker, 1, CLIENT_METRICS, "every", (key, operation, value)) == code
+    assert change(broker, 1, CLIENT_METRICS, "every", ("metrics", SET, "*"), validate_only=True) == 0
+    assert of_client_metrics(broker) == {"match": "client_id=a.*"}

@@ -14,6 +14,7 @@ from kafkalite.log.journal import (
     Journal,
     TopicState,
     acls_change,
+    client_metrics_change,
     credential_change,
     credential_deletion,
     encode_line,
@@ -46,6 +47,9 @@ def filled(path: Path) -> Journal:
     journal.record(group_change("g", {"share.isolation.level": "read_committed"}))
     journal.record(group_change("h", {"consumer.session.timeout.ms": "50000"}))
     journal.record(group_change("h", {}))
+    journal.record(client_metrics_change("all", {"metrics": "*"}))
+    journal.record(client_metrics_change("gone", {"interval.ms": "100"}))
+    journal.record(client_metrics_change("gone", {}))
     journal.record(features_change(Features((("group.version", 0),), 3)))
     journal.record(credential_change("SCRAM-SHA-256", "alice", CREDENTIAL))
     journal.record(credential_change("SCRAM-SHA-512", "alice", CREDENTIAL._replace(iterations=8192)))
@@ -68,6 +72,7 @@ def test_replay_gives_the_recorded_state(tmp_path: Path) -> None:
     assert (state.broker_overrides, state.cluster_overrides) == ({"log.retention.ms": "5"}, {"log.retention.ms": "6"})
     assert state.secret == b"\xab" * 32
     assert state.group_overrides == {"g": {"share.isolation.level": "read_committed"}}
+    assert state.client_metrics_overrides == {"all": {"metrics": "*"}}
     assert (state.features.level("group.version"), state.features.epoch) == (0, EPOCH + 3)
     assert state.credentials == {
         ("SCRAM-SHA-256", "alice"): CREDENTIAL,
@@ -79,6 +84,7 @@ def test_replay_gives_the_recorded_state(tmp_path: Path) -> None:
     assert again is not None
     assert (again.state.credentials, again.state.secret) == (state.credentials, state.secret)
     assert again.state.group_overrides == state.group_overrides
+    assert again.state.client_metrics_overrides == state.client_metrics_overrides
     assert again.state.cluster_overrides == state.cluster_overrides
     assert again.state.features == state.features
     again.close()
@@ -144,7 +150,7 @@ def test_unknown_operation_is_refused_not_skipped(tmp_path: Path) -> None:
     journal.close()
     with Path(journal.path).open("ab") as file:
         file.write(encode_line({"op": "from the future"}))
-    with pytest.raises(StartupError, match="line 22"):
+    with pytest.raises(StartupError, match="line 25"):
         Journal.open(str(tmp_path))
 
 

@@ -1,0 +1,120 @@
+"""A subscription to clients' metrics (Kafka's resource CLIENT_METRICS, KIP-714): which clients push what, how often.
+
+Kafka tells two kinds of mistakes apart, and so does `resolve`: names that do not exist and intervals out of bounds are
+an InvalidRequest, values that cannot be read a ConfigError. Patterns are RE2's here, and mean the whole text.
+
+Frozen, so any thread may read them; a change makes a new object. Source: ClientMetricsConfigs of Kafka 4.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from kafkalite.errors import ConfigError, InvalidRequest
+from kafkalite.regex import compiled
+from kafkalite.settings.rows import (
+    INT,
+    LIST,
+    ConfigEntry,
+    ConfigSource,
+    ConfigSynonym,
+    Setting,
+    collect,
+    near_miss,
+    parse_all,
+    setting,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+INTERVAL_MIN_MS: Final = 100
+INTERVAL_MAX_MS: Final = 3_600_000
+PATTERN_BYTES_MAX: Final = 1 << 20
+"""What one compiled pattern may take."""
+ATTRIBUTES: Final = (
+    "client_instance_id",
+    "client_id",
+    "client_software_name",
+    "client_software_version",
+    "client_source_address",
+    "client_source_port",
+)
+"""What of a client a pattern may be about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientMetricsConfig:
+    """One subscription. Make one with `resolve`; the bare constructor gives the built-in defaults."""
+
+    metrics: tuple[str, ...] = setting(
+        LIST, (), "What the names of metrics begin with that clients push; `*` is all, nothing is none."
+    )
+    interval_ms: int = setting(
+        INT, 300_000, "How often clients push, from 100 to 3600000; of several subscriptions the shortest.", unit="ms"
+    )
+    match: tuple[str, ...] = setting(
+        LIST,
+        (),
+        f"Which clients, as attribute=pattern, all of which have to match; attributes are {', '.join(ATTRIBUTES)}.",
+    )
+    overrides: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The texts of the settings that this subscription has of its own, by key."""
+    patterns: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """`match` as compiled expressions by attribute."""
+
+    @classmethod
+    def resolve(cls, overrides: Mapping[str, str]) -> Self:
+        """The subscription that these texts make; InvalidRequest or ConfigError for what is no subscription."""
+        for key in overrides:
+            if key not in CLIENT_METRICS_SETTINGS:
+                known = near_miss(key, CLIENT_METRICS_SETTINGS)
+                raise InvalidRequest(f"unknown setting of client metrics: {key:.256}{known}")
+        values: dict[str, Any] = parse_all(CLIENT_METRICS_SETTINGS, overrides)
+        interval_ms = values.get("interval_ms")
+        if interval_ms is not None and not INTERVAL_MIN_MS <= interval_ms <= INTERVAL_MAX_MS:
+            raise InvalidRequest(f"interval.ms: must be from {INTERVAL_MIN_MS} to {INTERVAL_MAX_MS}, not {interval_ms}")
+        patterns = dict(map(_pattern, _items(overrides.get("match", ""))))
+        return cls(**values, overrides=dict(overrides), patterns=patterns)
+
+    def matches(self, attributes: Mapping[str, str]) -> bool:
+        """Whether a client with these attributes is meant; one that it does not tell matches nothing."""
+        return all(
+            name in attributes and pattern.fullmatch(attributes[name]) is not None
+            for name, pattern in self.patterns.items()
+        )
+
+    def describe(self) -> Iterator[ConfigEntry]:
+        """Every setting with value, source and synonym, as DescribeConfigs tells them: a default has no synonym."""
+        for key, row in CLIENT_METRICS_SETTINGS.items():
+            value, own = row.render(getattr(self, row.attribute)), key in self.overrides
+            yield ConfigEntry(
+                name=key,
+                value=value,
+                source=ConfigSource.CLIENT_METRICS if own else ConfigSource.DEFAULT,
+                type=row.type,
+                read_only=False,
+                sensitive=False,
+                synonyms=(ConfigSynonym(key, value, ConfigSource.CLIENT_METRICS),) if own else (),
+                documentation=row.doc,
+            )
+
+
+def _items(text: str) -> list[str]:
+    """The patterns of a list. One that is empty is none of Kafka's, so they are not left out here."""
+    return [item.strip() for item in text.split(",")] if text.strip() else []
+
+
+def _pattern(text: str) -> tuple[str, Any]:
+    """Attribute and expression. What stands behind a last `=` may be missing, as in Kafka; there is no other `=`."""
+    name, _, expression = text.rstrip("=").partition("=")
+    if name.strip() not in ATTRIBUTES or not expression or "=" in expression:
+        raise ConfigError("match", f"must be attribute=pattern of {', '.join(ATTRIBUTES)}, not {text[:256]!r}")
+    try:
+        return name.strip(), compiled(expression.strip(), PATTERN_BYTES_MAX)
+    except ValueError as error:
+        raise ConfigError("match", f"{text[:256]!r} is no regular expression of RE2's: {error}") from None
+
+
+CLIENT_METRICS_SETTINGS: Final[dict[str, Setting]] = collect(ClientMetricsConfig)
