@@ -307,6 +307,7 @@ class Broker:
         )
         self._workers = [self._new_worker(i, config.num_network_threads) for i in range(config.num_network_threads)]
         self._tell_parts(logs, sessions, services)
+        self._take_client_metrics(logs, services)
         self._acceptor = self._make_acceptor(config)
         services.config_checks.append(lambda new: check_thread_counts(services.config, new))
         services.config_listeners.append(self._use_config)
@@ -364,6 +365,17 @@ class Broker:
         told.groups, told.transactions = self._groups, self._transactions
         told.listeners, told.workers = self._listeners, self._workers
         told.sources = services.metric_sources
+
+    def _take_client_metrics(self, logs: LogManager, services: BrokerServices) -> None:
+        """Clients are asked for their metrics where somebody can be told; else nothing is imported."""
+        if not self.config.metrics_listeners:
+            return
+        from kafkalite.telemetry.clients import ClientMetrics
+
+        services.client_metrics = ClientMetrics(
+            lambda: logs.client_metrics, lambda: services.config.telemetry_max_bytes, self.clock
+        )
+        services.metric_sources.append(services.client_metrics.families)
 
     def _use_config(self, config: BrokerConfig) -> None:
         """Settings were changed while running: those of the network. Any thread."""
@@ -478,6 +490,7 @@ class Broker:
                 pool,
                 clock,
                 lambda: logs.features,
+                telemetry=bool(config.metrics_listeners),
             )
             for listener in listeners
         }

@@ -36,7 +36,7 @@ Direction = Literal[EntityType.request, EntityType.response]
 API_KEYS = (
     *(0, 1, 2, 3),
     *range(8, 52),
-    *(55, 57, 60, 61, 64, 65, 66, 68, 69, 74, 75),
+    *(55, 57, 60, 61, 64, 65, 66, 68, 69, 71, 72, 74, 75),
 )
 
 # Fields whose value changes what the message means: a version that cannot carry them must not silently drop a value

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from kafkalite.errors import ErrorCode
 from kafkalite.features import LEVELS
 from kafkalite.handlers import table
+from kafkalite.protocol import api
 from kafkalite.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -40,34 +41,44 @@ _LIBRDKAFKA_INSIDE: Final = re.compile(r"librdkafka-v?(\d+)\.(\d+)")
 """The end of a wrapper's version: 2.1.0-librdkafka-2.1.0."""
 _TAGS_SINCE: Final = (2, 2)
 
-_KEYS: Final = [ApiVersion(api_key=row.key, min_version=row.advertised, max_version=row.newest) for row in table.ROWS]
+_TELEMETRY: Final = frozenset({api.GET_TELEMETRY_SUBSCRIPTIONS, api.PUSH_TELEMETRY})
+_ALL_KEYS: Final = [
+    ApiVersion(api_key=row.key, min_version=row.advertised, max_version=row.newest) for row in table.ROWS
+]
 _SUPPORTED: Final = [
     SupportedFeatureKey(name=name, min_version=oldest, max_version=newest) for name, (oldest, newest) in LEVELS.items()
 ]
-_PLAIN: Final = ApiVersionsResponse(api_keys=_KEYS)
+_KEYS: Final = {True: _ALL_KEYS, False: [row for row in _ALL_KEYS if row.api_key not in _TELEMETRY]}
+"""By whether there is somebody to push metrics to: clients push to whoever tells of these APIs (KIP-714)."""
+_PLAIN: Final = {telemetry: ApiVersionsResponse(api_keys=keys) for telemetry, keys in _KEYS.items()}
 _INVALID: Final = ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
 
 
 def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    return answer(context.api_version, request, context.broker.logs.features)
+    telemetry = context.broker.client_metrics is not None
+    response = answer(context.api_version, request, context.broker.logs.features, telemetry=telemetry)
+    if response.error_code == ErrorCode.NONE:
+        context.connection.software_name = request.client_software_name
+        context.connection.software_version = request.client_software_version
+    return response
 
 
-def answer(version: int, request: ApiVersionsRequest, features: Features) -> ApiVersionsResponse:
+def answer(version: int, request: ApiVersionsRequest, features: Features, *, telemetry: bool) -> ApiVersionsResponse:
     """The same for everybody, whoever it is that asks."""
     if version < _SOFTWARE_SINCE:
-        return _PLAIN
+        return _PLAIN[telemetry]
     name, release = request.client_software_name, request.client_software_version
     if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(release)):
         return _INVALID
     if reads_tags_wrongly(name, release):
-        return _PLAIN
-    return _with_features(features, version)
+        return _PLAIN[telemetry]
+    return _with_features(features, version, telemetry)
 
 
-@lru_cache(maxsize=4)
-def _with_features(features: Features, version: int) -> ApiVersionsResponse:
+@lru_cache(maxsize=8)
+def _with_features(features: Features, version: int, telemetry: bool) -> ApiVersionsResponse:
     return ApiVersionsResponse(
-        api_keys=_KEYS,
+        api_keys=_KEYS[telemetry],
         supported_features=[row for row in _SUPPORTED if version >= _SUPPORTED_SINCE or row.min_version > 0],
         finalized_features_epoch=features.epoch,
         finalized_features=[

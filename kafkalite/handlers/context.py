@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kafkalite.quotas.quotas import Quotas
     from kafkalite.security.authorizer import Authorizer
     from kafkalite.settings.broker import BrokerConfig
+    from kafkalite.telemetry.clients import ClientMetrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,8 @@ class BrokerServices:
     quotas: Quotas
     authorizer: Authorizer | None = None
     """Who may do what; None: everybody everything."""
+    client_metrics: ClientMetrics | None = None
+    """Clients' own metrics; None: nobody asks for them."""
     config_checks: list[Callable[[BrokerConfig], None]] = field(default_factory=list)
     """Asked before settings change while running; they raise ConfigError."""
     config_listeners: list[Callable[[BrokerConfig], None]] = field(default_factory=list)

@@ -61,8 +61,17 @@ class State(Enum):
 class SignIns:
     """What the connections of one listener share."""
 
-    def __init__(self, listener: SaslListener, pool: IoPool, clock: Clock, features: Callable[[], Features]) -> None:
+    def __init__(
+        self,
+        listener: SaslListener,
+        pool: IoPool,
+        clock: Clock,
+        features: Callable[[], Features],
+        *,
+        telemetry: bool = False,
+    ) -> None:
         self.features = features
+        self.telemetry = telemetry
         self.listener = listener
         self.pool = pool
         self.clock = clock
@@ -153,7 +162,7 @@ class SignIn:
         if not row.serves(version):
             return table.unsupported_api_versions(correlation_id)
         request = row.decode(version, header.request_body(row.key, version, body))
-        response = api_versions.answer(version, request, self._shared.features())
+        response = api_versions.answer(version, request, self._shared.features(), telemetry=self._shared.telemetry)
         if response.error_code == ErrorCode.NONE:
             self._state = State.EXPECT_HANDSHAKE
             self._connection.software_name = request.client_software_name

@@ -180,6 +180,8 @@ ROWS: Final[tuple[Row, ...]] = (
         LazyFunction("consumer_groups:needs_blocking"),
     ),
     Row(api.CONSUMER_GROUP_DESCRIBE, 0, 1, LazyFunction("consumer_groups:describe")),
+    Row(api.GET_TELEMETRY_SUBSCRIPTIONS, 0, 0, LazyFunction("telemetry:subscriptions")),
+    Row(api.PUSH_TELEMETRY, 0, 0, LazyFunction("telemetry:push"), always),
     Row(api.LIST_CONFIG_RESOURCES, 0, 1, LazyFunction("list_config_resources:handle")),
     Row(api.DESCRIBE_TOPIC_PARTITIONS, 0, 0, LazyFunction("describe_topic_partitions:handle")),
 )

@@ -66,6 +66,8 @@ ROWS: Final[tuple[tuple[int, str, str, int, int, int], ...]] = (
     (66, "ListTransactions", "list_transactions", 0, 2, 0),
     (68, "ConsumerGroupHeartbeat", "consumer_group_heartbeat", 0, 1, 0),
     (69, "ConsumerGroupDescribe", "consumer_group_describe", 0, 1, 0),
+    (71, "GetTelemetrySubscriptions", "get_telemetry_subscriptions", 0, 0, 0),
+    (72, "PushTelemetry", "push_telemetry", 0, 0, 0),
     (74, "ListConfigResources", "list_config_resources", 0, 1, 0),
     (75, "DescribeTopicPartitions", "describe_topic_partitions", 0, 0, 0),
 )

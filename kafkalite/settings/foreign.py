@@ -76,7 +76,6 @@ _PREFIXES: Final[dict[str, str]] = {
     "metric": "metrics are not Java's",
     "kafka.metrics.": "metrics are not Java's",
     "auto.include.jmx.reporter": "metrics are not Java's",
-    "telemetry.": "client telemetry is not served",
     "share.": "share groups come with a later release",
     "group.share.": "share groups come with a later release",
     "group.streams.": "streams groups come with a later release",

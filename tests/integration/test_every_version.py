@@ -71,6 +71,7 @@ from kafkalite.protocol.messages.end_txn import EndTxnRequest
 from kafkalite.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkalite.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kafkalite.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from kafkalite.protocol.messages.heartbeat import HeartbeatRequest
 from kafkalite.protocol.messages.incremental_alter_configs import AlterableConfig as Change
 from kafkalite.protocol.messages.incremental_alter_configs import AlterConfigsResource as ChangedResource
@@ -106,6 +107,7 @@ from kafkalite.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkalite.protocol.messages.push_telemetry import PushTelemetryRequest
 from kafkalite.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
 from kafkalite.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from kafkalite.protocol.messages.sasl_handshake import SaslHandshakeRequest
@@ -390,10 +392,14 @@ REQUESTS = {
     api.DESCRIBE_PRODUCERS: lambda version: DescribeProducersRequest(
         topics=[TopicRequest(name="orders", partition_indexes=[0])]
     ),
+    api.GET_TELEMETRY_SUBSCRIPTIONS: lambda version: GetTelemetrySubscriptionsRequest(),
+    api.PUSH_TELEMETRY: lambda version: PushTelemetryRequest(client_instance_id=bytes(range(16))),
     api.LIST_CONFIG_RESOURCES: lambda version: ListConfigResourcesRequest(),
     api.DESCRIBE_TOPIC_PARTITIONS: lambda version: DescribeTopicPartitionsRequest(),
 }
 REFUSED_ON_PURPOSE = {
+    api.GET_TELEMETRY_SUBSCRIPTIONS: {ErrorCode.UNSUPPORTED_VERSION},  # no metrics are served
+    api.PUSH_TELEMETRY: {ErrorCode.UNSUPPORTED_VERSION},
     api.ALTER_REPLICA_LOG_DIRS: {ErrorCode.LOG_DIR_NOT_FOUND},
     api.ELECT_LEADERS: {ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED},
     api.UNREGISTER_BROKER: {ErrorCode.BROKER_ID_NOT_REGISTERED},

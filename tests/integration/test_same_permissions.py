@@ -191,7 +191,7 @@ def test_answers_are_kafkas(sides: tuple[Sides, Sides]) -> None:
     for asker in ASKERS:
         both = [side.as_(asker) for side in sides]
         for label, key, version, make in every():
-            if version > served[key]:
+            if version > served.get(key, -1):  # Kafka hides what clients push metrics by
                 continue
             answers: list[Any] = [side.ask(key, version, make(version, side.ids)) for side in both]
             kafka, ours = (

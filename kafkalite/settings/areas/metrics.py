@@ -41,6 +41,14 @@ class MetricRows:
         unit="ms",
         low=0,
     )
+    telemetry_max_bytes: int = setting(
+        INT,
+        1_048_576,
+        "What clients may push of their own metrics at once (KIP-714), as they send it. They are asked to where"
+        " `metrics.listeners` is set and `kafka-client-metrics` has subscribed.",
+        unit="bytes",
+        low=1,
+    )
     metrics_partitions_max: int = setting(
         INT,
         10_000,

@@ -70,6 +70,7 @@ from kafkalite.protocol.messages.end_txn import EndTxnRequest
 from kafkalite.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from kafkalite.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kafkalite.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from kafkalite.protocol.messages.heartbeat import HeartbeatRequest
 from kafkalite.protocol.messages.init_producer_id import InitProducerIdRequest
 from kafkalite.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -102,6 +103,7 @@ from kafkalite.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkalite.protocol.messages.push_telemetry import PushTelemetryRequest
 from kafkalite.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
 from kafkalite.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from kafkalite.protocol.messages.sasl_handshake import SaslHandshakeRequest
@@ -487,6 +489,8 @@ def _cluster_questions() -> Iterator[Question]:
     yield "a token to renew", api.RENEW_DELEGATION_TOKEN, _plain(RenewDelegationTokenRequest(hmac=b"x"))
     yield "a token to end", api.EXPIRE_DELEGATION_TOKEN, _plain(ExpireDelegationTokenRequest(hmac=b"x"))
     yield "tokens", api.DESCRIBE_DELEGATION_TOKEN, _plain(DescribeDelegationTokenRequest(owners=None))
+    yield "what to push", api.GET_TELEMETRY_SUBSCRIPTIONS, _plain(GetTelemetrySubscriptionsRequest())
+    yield "a push", api.PUSH_TELEMETRY, _plain(PushTelemetryRequest())
     yield "names of settings", api.LIST_CONFIG_RESOURCES, _named_settings
 
 

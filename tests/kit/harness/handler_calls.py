@@ -249,6 +249,9 @@ class ConnectionStub:
     listener: Any
     client_host: str = "10.0.0.9"
     principal: str = "User:ANONYMOUS"
+    client_port: int = 50_000
+    software_name: str = ""
+    software_version: str = ""
 
 
 class HandlerCalls:

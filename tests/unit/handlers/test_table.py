@@ -11,6 +11,7 @@ from kafkalite.handlers import table
 from kafkalite.protocol import api, header
 from kafkalite.protocol.messages.api_versions import ApiVersionsRequest
 from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kafkalite.telemetry.clients import ClientMetrics
 from tests.kit.harness.handler_calls import versions
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "protocol.md"
@@ -43,13 +44,26 @@ def test_api_versions_tells_the_table(broker, version):
     response = broker.call(api.API_VERSIONS, version, software_request(version))
     assert response.error_code == ErrorCode.NONE
     told = {api.APIS[row.api_key].name: (row.min_version, row.max_version) for row in response.api_keys}
-    assert told == ADVERTISED
+    assert told == {name: bounds for name, bounds in ADVERTISED.items() if name not in TELEMETRY}
     supported, finalized, epoch = features_of(response)
     wide = {3: [("metadata.version", 7, 27)], 4: [(name, *levels) for name, levels in FEATURES.items()]}
     assert supported == wide.get(version, [])
     in_force = [(name, newest, newest) for name, (_, newest) in FEATURES.items()]
     assert (finalized, epoch) == ((in_force, 2) if version >= 3 else ([], -1))
     assert not broker.blocked
+
+
+TELEMETRY = {"GetTelemetrySubscriptions", "PushTelemetry"}
+
+
+@pytest.mark.parametrize("version", versions(api.API_VERSIONS))
+def test_telemetry_is_told_where_metrics_are_served(broker, version):
+    broker.services.client_metrics = ClientMetrics(dict, lambda: 1000, broker.clock)
+    response = broker.call(api.API_VERSIONS, version, software_request(version))
+    told = {api.APIS[row.api_key].name: (row.min_version, row.max_version) for row in response.api_keys}
+    assert told == ADVERTISED
+    software = (broker.connection.software_name, broker.connection.software_version)
+    assert software == (("apache-kafka-java", "4.1.0") if version >= 3 else ("", ""))
 
 
 FEATURES = {"group.version": (0, 1), "metadata.version": (7, 27), "transaction.version": (0, 2)}
@@ -81,7 +95,7 @@ def test_librdkafka_that_misreads_tagged_fields_is_told_no_features(broker, vers
     response = broker.call(api.API_VERSIONS, version, software_request(version, name, number))
     assert bool(response.finalized_features) == reads
     assert (response.finalized_features_epoch >= 0) == reads
-    assert len(response.api_keys) == len(table.ROWS)
+    assert len(response.api_keys) == len(table.ROWS) - len(TELEMETRY)
 
 
 def software_request(version, name="apache-kafka-java", number="4.1.0"):

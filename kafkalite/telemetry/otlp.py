@@ -1,0 +1,165 @@
+"""OpenTelemetry's MetricsData v1 as clients push it: numbers by name and attributes, read within bounds.
+
+Read are gauges and sums, which is what Kafka's clients send; histograms and summaries are counted and left out. Fields
+that are not known are skipped, as protocol buffers have it. A client can send what it likes, so the number of fields
+is bounded: it is what the time goes by.
+
+Source: opentelemetry/proto/metrics/v1/metrics.proto and the encoding of protocol buffers. No I/O, no clock.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FIELDS_MAX: Final = 200_000
+"""Fields of one message: some ten times those of a client that sends all its metrics."""
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_VARINT_SIZE_MAX: Final = 10
+_DELTA: Final = 1
+_DOUBLE: Final = struct.Struct("<d")
+_INT64: Final = struct.Struct("<q")
+_GAUGE, _SUM = 5, 7
+_LEFT_OUT: Final = frozenset({9, 10, 11})
+"""Histogram, exponential histogram, summary."""
+
+Field = tuple[int, int, memoryview, int]
+"""Number, wire type, bytes, and the number that a varint is."""
+
+
+class OtlpError(ValueError):
+    """The bytes are no MetricsData, or have too many fields."""
+
+
+class Point(NamedTuple):
+    """One number."""
+
+    name: str
+    attributes: tuple[tuple[str, str], ...]
+    """In the order of their names."""
+    value: float
+    counts: bool
+    """Whether it is a sum that only rises."""
+    delta: bool
+    """Of such a sum: whether this is what was added since the client last pushed."""
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.left = FIELDS_MAX
+        self.left_out = 0
+
+    def fields(self, data: memoryview) -> Iterator[Field]:
+        at, end = 0, len(data)
+        empty = data[:0]
+        while at < end:
+            self.left -= 1
+            if self.left < 0:
+                raise OtlpError(f"more than {FIELDS_MAX} fields")
+            key, at = _varint(data, at)
+            number, wire = key >> 3, key & 7
+            if wire == _VARINT:
+                value, at = _varint(data, at)
+                yield number, wire, empty, value
+                continue
+            if wire == _BYTES:
+                size, at = _varint(data, at)
+            elif wire in (_FIXED64, _FIXED32):
+                size = 8 if wire == _FIXED64 else 4
+            else:
+                raise OtlpError(f"wire type {wire}")
+            if size > end - at:
+                raise OtlpError("a field is longer than what holds it")
+            yield number, wire, data[at : at + size], 0
+            at += size
+
+    def inside(self, data: memoryview, *numbers: int) -> Iterator[memoryview]:
+        """The messages at the end of a path of field numbers."""
+        for number, wire, content, _ in self.fields(data):
+            if number == numbers[0] and wire == _BYTES:
+                yield from self.inside(content, *numbers[1:]) if len(numbers) > 1 else (content,)
+
+    def metric(self, data: memoryview) -> Iterator[Point]:
+        name, kinds = "", []
+        for number, wire, content, _ in self.fields(data):
+            if number == 1 and wire == _BYTES:
+                name = _text(content)
+            elif number in (_GAUGE, _SUM) and wire == _BYTES:
+                kinds.append((number, content))
+            elif number in _LEFT_OUT:
+                self.left_out += 1
+        for number, content in kinds:
+            yield from self.numbers(name, content, is_sum=number == _SUM)
+
+    def numbers(self, name: str, data: memoryview, *, is_sum: bool) -> Iterator[Point]:
+        points, delta, rises = [], False, False
+        for number, wire, content, value in self.fields(data):
+            if number == 1 and wire == _BYTES:
+                points.append(content)
+            elif is_sum and wire == _VARINT and number == 2:
+                delta = value == _DELTA
+            elif is_sum and wire == _VARINT and number == 3:
+                rises = bool(value)
+        for point in points:
+            attributes, number_ = {}, None
+            for number, wire, content, _ in self.fields(point):
+                if number == 7 and wire == _BYTES:
+                    key, text = self.attribute(content)
+                    attributes[key] = text
+                elif number == 4 and wire == _FIXED64:
+                    number_ = float(_DOUBLE.unpack(content)[0])
+                elif number == 6 and wire == _FIXED64:
+                    number_ = float(_INT64.unpack(content)[0])
+            if number_ is not None:
+                yield Point(name, tuple(sorted(attributes.items())), number_, rises, delta)
+
+    def attribute(self, data: memoryview) -> tuple[str, str]:
+        key = text = ""
+        for number, wire, content, _ in self.fields(data):
+            if number == 1 and wire == _BYTES:
+                key = _text(content)
+            elif number == 2 and wire == _BYTES:
+                text = self.value(content)
+        return key, text
+
+    def value(self, data: memoryview) -> str:
+        """An AnyValue as text; lists and bytes are nothing that a label can hold."""
+        text = ""
+        for number, wire, content, value in self.fields(data):
+            if number == 1 and wire == _BYTES:
+                text = _text(content)
+            elif number == 2 and wire == _VARINT:
+                text = "true" if value else "false"
+            elif number == 3 and wire == _VARINT:
+                text = str(value - (1 << 64) if value >> 63 else value)
+            elif number == 4 and wire == _FIXED64:
+                text = str(_DOUBLE.unpack(content)[0])
+        return text
+
+
+def read(data: bytes | memoryview) -> tuple[list[Point], int]:
+    """(the numbers, how many metrics were left out) of a MetricsData; OtlpError."""
+    reader = _Reader()
+    points = [point for metric in reader.inside(memoryview(data), 1, 2, 2) for point in reader.metric(metric)]
+    return points, reader.left_out
+
+
+def _varint(data: memoryview, at: int) -> tuple[int, int]:
+    value = shift = 0
+    for byte in data[at : at + _VARINT_SIZE_MAX]:
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & 0xFFFF_FFFF_FFFF_FFFF, at
+        shift += 7
+    raise OtlpError("a number is cut off, or too long")
+
+
+def _text(data: memoryview) -> str:
+    try:
+        return str(data, "utf-8")
+    except UnicodeDecodeError:
+        raise OtlpError("a text is not UTF-8") from None
