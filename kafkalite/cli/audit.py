@@ -13,8 +13,8 @@ messages' own time; windows that are still open are not judged.
 
 A TIME is ISO 8601 (UTC unless it says), -1h (ms, s, m, h, d, w before now), or ms since 1970.
 
-Exit status 0: every stage has every message once; 1: there are differences; 2: nothing could be compared, or no window
-was judged.
+Exit status 0: every stage has every message once; 1: there are differences; 2: nothing could be compared, because
+of what a broker refuses too, or no window was judged.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from kafkalite.cli import EXIT_USAGE, CommandError, UsageError
+from kafkalite.cli import EXIT_USAGE, CommandError, UsageError, sentence
 from kafkalite.cli.common import Progress, add_config_argument, print_json, print_table, seconds, security_from
 from kafkalite.cli.times import moment
+from kafkalite.client.errors import ClientError
+from kafkalite.errors import KafkaError
 
 if TYPE_CHECKING:
     import argparse
@@ -113,6 +115,12 @@ def run(arguments: argparse.Namespace) -> int:
             )
         except NothingToCompare as error:
             raise UsageError(str(error)) from error
+        except KafkaError as error:  # of no stage is known what it lacks, so no status that says there are differences
+            raise CommandError(f"{error} ({error.name})", EXIT_USAGE) from error
+        except ClientError as error:
+            raise CommandError(str(error), EXIT_USAGE) from error
+        except OSError as error:
+            raise CommandError(sentence(error), EXIT_USAGE) from error
     show(report, as_json=arguments.json)
     if not report.verdict.window_count:
         raise CommandError(nothing_judged(report), status=EXIT_USAGE)
