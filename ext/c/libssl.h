@@ -41,6 +41,7 @@ typedef struct ossl_init_settings_st OPENSSL_INIT_SETTINGS;
 typedef int (*SSL_verify_cb)(int, X509_STORE_CTX *);
 typedef int pem_password_cb(char *, int, int, void *);
 struct stack_st_X509;
+struct stack_st_SSL_CIPHER;
 #endif
 
 /* X(result, name, arguments) for each function. libcrypto's are found through libssl, which depends on it. */
@@ -59,6 +60,7 @@ struct stack_st_X509;
     X(uint64_t, SSL_CTX_set_options, (SSL_CTX *, uint64_t)) \
     X(void, SSL_CTX_set_verify, (SSL_CTX *, int, SSL_verify_cb)) \
     X(void, SSL_CTX_set_verify_depth, (SSL_CTX *, int)) \
+    X(struct stack_st_SSL_CIPHER *, SSL_CTX_get_ciphers, (const SSL_CTX *)) \
     X(int, SSL_CTX_set_cipher_list, (SSL_CTX *, const char *)) \
     X(int, SSL_CTX_set_ciphersuites, (SSL_CTX *, const char *)) \
     X(int, SSL_CTX_set_num_tickets, (SSL_CTX *, size_t)) \
@@ -83,6 +85,9 @@ struct stack_st_X509;
     X(const char *, SSL_get_version, (const SSL *)) \
     X(const SSL_CIPHER *, SSL_get_current_cipher, (const SSL *)) \
     X(const char *, SSL_CIPHER_standard_name, (const SSL_CIPHER *)) \
+    X(const char *, SSL_CIPHER_get_name, (const SSL_CIPHER *)) \
+    X(int, SSL_CIPHER_is_aead, (const SSL_CIPHER *)) \
+    X(int, SSL_CIPHER_get_kx_nid, (const SSL_CIPHER *)) \
     X(int, SSL_session_reused, (const SSL *)) \
     X(long, SSL_get_verify_result, (const SSL *)) \
     X(X509 *, SSL_get1_peer_certificate, (const SSL *)) \
@@ -167,6 +172,8 @@ enum {
     KL_BIO_CTRL_FLUSH = 11,
     KL_BIO_TYPE_SOURCE_SINK = 0x0400,
     KL_NID_SUBJECT_ALT_NAME = 85,
+    KL_NID_KX_ECDHE = 1038,
+    KL_NID_KX_DHE = 1039,
     KL_CRL_CHECK_ALL = 0x4 | 0x8,
     KL_KEY_UPDATE_NOT_REQUESTED = 0
 };

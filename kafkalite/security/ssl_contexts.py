@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
+_EPHEMERAL_KEYS: Final = {"kx-ecdhe", "kx-dhe"}
+
 
 def choose_versions(context: ssl.SSLContext, config: TlsSettings) -> None:
     """ssl.enabled.protocols and ssl.protocol."""
@@ -75,6 +77,9 @@ def server_context(config: TlsSettings) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
     choose_versions(context, config)
+    # Up to TLS 1.2 the same as the broker's own listeners take by default.
+    strong = [suite for suite in context.get_ciphers() if suite["aead"] and suite["kea"] in _EPHEMERAL_KEYS]
+    context.set_ciphers(":".join(suite["name"] for suite in strong))
     if config.ssl_cipher_suites:
         choose_suites(context, config)
     load_key(context, config)

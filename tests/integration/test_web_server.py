@@ -147,6 +147,17 @@ def test_a_client_certificate_is_asked_for_believed_and_handed_on(site: Site) ->
         assert json.loads(ask(secure, site.context()))["certificate"] is False
 
 
+def test_suites_with_cbc_are_served_only_where_they_are_asked_for(site: Site) -> None:
+    client = site.context()
+    client.maximum_version = ssl.TLSVersion.TLSv1_2
+    client.set_ciphers("ECDHE-ECDSA-AES256-SHA384")
+    with Running(SECURE, site.tls()) as (address,), pytest.raises(ssl.SSLError, match="HANDSHAKE_FAILURE"):
+        ask(address, client)
+    asked = site.tls(ssl_cipher_suites="TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA384")
+    with Running(SECURE, asked) as (address,):
+        assert ask(address, client)
+
+
 def test_a_revoked_certificate_is_refused(site: Site) -> None:
     good, bad = site.authority.issue("good", client=True), site.authority.issue("bad", client=True)
     (site.directory / "crl.pem").write_bytes(site.authority.revocations(bad))

@@ -197,6 +197,35 @@ def test_older_versions_and_weak_suites_are_refused(tls: TlsBroker) -> None:
             pass
 
 
+def weak_suites(context: ssl.SSLContext) -> list[str]:
+    """Those up to TLS 1.2 that a client could offer and that are without AEAD or without ephemeral keys."""
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    older = [suite for suite in context.get_ciphers() if suite["protocol"] != "TLSv1.3"]
+    return [suite["name"] for suite in older if not suite["aead"] or suite["kea"] not in {"kx-ecdhe", "kx-dhe"}]
+
+
+@pytest.mark.parametrize("bits", [0, 2048], ids=["ecdsa", "rsa"])
+def test_suites_with_cbc_or_without_ephemeral_keys_are_served_only_where_they_are_asked_for(
+    tmp_path: Path, bits: int
+) -> None:
+    asked = "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256" if bits else "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256"
+    tls = TlsBroker(tmp_path, listener_name_must_ssl_cipher_suites=asked)
+    tls.write_server(tls.authority.issue("server", bits=bits))
+    client = tls.context(tls.alice_file, maximum_version=ssl.TLSVersion.TLSv1_2)
+    suites = weak_suites(client)
+    assert {"AES128-GCM-SHA256", "ECDHE-ECDSA-AES256-SHA", "ADH-AES128-SHA"} <= {*suites}
+    client.set_ciphers(":".join([*suites, "@SECLEVEL=0"]))
+    with tls:
+        with pytest.raises(ssl.SSLError, match="HANDSHAKE_FAILURE"), tls.secure(client):
+            pass
+        with tls.secure(client, "MUST") as sock:
+            sock.sendall(api_versions())
+            assert answered(sock) == 7
+            assert sock.cipher()[0] == f"ECDHE-{'RSA' if bits else 'ECDSA'}-AES128-SHA256"
+        strong = tls.context(tls.alice_file, maximum_version=ssl.TLSVersion.TLSv1_2)
+        assert ask(tls, strong) == 7
+
+
 def test_certificates_that_are_not_good_are_refused(tls: TlsBroker, tmp_path: Path) -> None:
     strangers = {
         "other authority": Authority("other").issue("alice", client=True),

@@ -95,7 +95,10 @@ class TlsRows:
     ssl_enabled_protocols: tuple[str, ...] = setting(LIST, PROTOCOLS, "TLS versions; older ones are not served.")
     ssl_protocol: str = setting(STRING, "TLSv1.3", "The newest version.", choices=("TLSv1.3", "TLSv1.2", "TLS"))
     ssl_cipher_suites: tuple[str, ...] = setting(
-        LIST, (), "Cipher suites by IANA's names; empty leaves the choice to the library and its system-wide policy."
+        LIST,
+        (),
+        "Cipher suites by IANA's names. Empty: of those that the library and its system-wide policy have, the ones with"
+        " AEAD and ephemeral keys, so none with CBC.",
     )
     ssl_allow_dn_changes: bool = setting(
         BOOLEAN, False, "Whether a certificate that is put in while running may have another subject."

@@ -30,6 +30,7 @@ cdef extern from "libssl.h" nogil:
     ctypedef struct OPENSSL_STACK
     ctypedef struct OPENSSL_INIT_SETTINGS
     cdef struct stack_st_X509
+    cdef struct stack_st_SSL_CIPHER
     ctypedef int (*SSL_verify_cb)(int, X509_STORE_CTX*) noexcept nogil
     ctypedef int (*kl_password_cb "pem_password_cb *")(char*, int, int, void*) noexcept nogil
     ctypedef int (*kl_bio_write)(BIO*, const char*, int) noexcept nogil
@@ -51,6 +52,7 @@ cdef extern from "libssl.h" nogil:
         uint64_t (*SSL_CTX_set_options)(SSL_CTX*, uint64_t) noexcept nogil
         void (*SSL_CTX_set_verify)(SSL_CTX*, int, SSL_verify_cb) noexcept nogil
         void (*SSL_CTX_set_verify_depth)(SSL_CTX*, int) noexcept nogil
+        stack_st_SSL_CIPHER* (*SSL_CTX_get_ciphers)(SSL_CTX*) noexcept nogil
         int (*SSL_CTX_set_cipher_list)(SSL_CTX*, const char*) noexcept nogil
         int (*SSL_CTX_set_ciphersuites)(SSL_CTX*, const char*) noexcept nogil
         int (*SSL_CTX_set_num_tickets)(SSL_CTX*, size_t) noexcept nogil
@@ -75,6 +77,9 @@ cdef extern from "libssl.h" nogil:
         const char* (*SSL_get_version)(SSL*) noexcept nogil
         const SSL_CIPHER* (*SSL_get_current_cipher)(SSL*) noexcept nogil
         const char* (*SSL_CIPHER_standard_name)(const SSL_CIPHER*) noexcept nogil
+        const char* (*SSL_CIPHER_get_name)(const SSL_CIPHER*) noexcept nogil
+        int (*SSL_CIPHER_is_aead)(const SSL_CIPHER*) noexcept nogil
+        int (*SSL_CIPHER_get_kx_nid)(const SSL_CIPHER*) noexcept nogil
         int (*SSL_session_reused)(SSL*) noexcept nogil
         long (*SSL_get_verify_result)(SSL*) noexcept nogil
         X509* (*SSL_get1_peer_certificate)(SSL*) noexcept nogil
@@ -151,6 +156,8 @@ cdef extern from "libssl.h" nogil:
         KL_BIO_CTRL_FLUSH
         KL_BIO_TYPE_SOURCE_SINK
         KL_NID_SUBJECT_ALT_NAME
+        KL_NID_KX_ECDHE
+        KL_NID_KX_DHE
         KL_CRL_CHECK_ALL
         KL_KEY_UPDATE_NOT_REQUESTED
 

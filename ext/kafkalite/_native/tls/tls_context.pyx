@@ -17,10 +17,10 @@ from libc.string cimport memset
 from kafkalite._native.tls.libssl cimport (
     ASN1_STRING, ASN1_TIME, BIO, KL_BIO_CTRL_INFO, KL_CRL_CHECK_ALL, KL_CTRL_CHAIN_CERT, KL_CTRL_MAX_CERT_LIST,
     KL_CTRL_MAX_PROTO_VERSION, KL_CTRL_MIN_PROTO_VERSION, KL_CTRL_MODE, KL_CTRL_SESS_CACHE_MODE, KL_INIT_NO_ATEXIT,
-    KL_LIBSSL_OLDEST, KL_MODE_RELEASE_BUFFERS, KL_NID_SUBJECT_ALT_NAME, KL_OP_CIPHER_SERVER_PREFERENCE,
-    KL_OP_NO_COMPRESSION, KL_OP_NO_RENEGOTIATION, KL_SESS_CACHE_OFF, KL_TLS1_2, KL_TLS1_3,
-    KL_VERIFY_FAIL_IF_NO_PEER_CERT, KL_VERIFY_PEER, OPENSSL_STACK, PKCS12, SSL_CTX, X509, X509_CRL, X509_NAME,
-    X509_STORE, kl_libssl, kl_libssl_load, kl_pem_password, stack_st_X509, timegm, tm,
+    KL_LIBSSL_OLDEST, KL_MODE_RELEASE_BUFFERS, KL_NID_KX_DHE, KL_NID_KX_ECDHE, KL_NID_SUBJECT_ALT_NAME,
+    KL_OP_CIPHER_SERVER_PREFERENCE, KL_OP_NO_COMPRESSION, KL_OP_NO_RENEGOTIATION, KL_SESS_CACHE_OFF, KL_TLS1_2,
+    KL_TLS1_3, KL_VERIFY_FAIL_IF_NO_PEER_CERT, KL_VERIFY_PEER, OPENSSL_STACK, PKCS12, SSL_CIPHER, SSL_CTX, X509,
+    X509_CRL, X509_NAME, X509_STORE, kl_libssl, kl_libssl_load, kl_pem_password, stack_st_X509, timegm, tm,
 )
 
 cdef enum:
@@ -387,7 +387,8 @@ cdef class TlsContext:
     """What the handshakes of a listener are made with. Immutable; its session tickets are no good to any other.
 
     `asks` and `demands` say whether a client is asked for a certificate and whether it must have one; `trusted` is what
-    it is checked against. Cipher suites are OpenSSL's names with colons between; "" leaves them to the library.
+    it is checked against. Cipher suites are OpenSSL's names with colons between; "" are all suites of 1.3, and up to
+    1.2 those of the library and its policy that have AEAD and ephemeral keys (RFC 9325, 4.1 and 4.2).
     """
 
     def __cinit__(self, KeyStore keys not None, TrustStore trusted, *, bint asks, bint demands, int oldest, int newest,
@@ -407,7 +408,8 @@ cdef class TlsContext:
         ssl.SSL_CTX_set_num_tickets(context, 1)
         ssl.SSL_CTX_set_session_id_context(context, <const unsigned char*>b"kafkalite", 9)
         ssl.SSL_CTX_set_verify_depth(context, CHAIN_DEPTH_MAX)
-        if ciphers and not ssl.SSL_CTX_set_cipher_list(context, ciphers.encode()):
+        wanted = ciphers.encode() or strong_suites(ssl, context)
+        if not ssl.SSL_CTX_set_cipher_list(context, wanted):
             raise ValueError(tls_error(b"no cipher suite is left"))
         if suites and not ssl.SSL_CTX_set_ciphersuites(context, suites.encode()):
             raise ValueError(tls_error(b"no cipher suite is left"))
@@ -422,6 +424,22 @@ cdef class TlsContext:
     def __dealloc__(self):
         if self.context != NULL:
             table.SSL_CTX_free(self.context)
+
+
+cdef bytes strong_suites(kl_libssl* ssl, SSL_CTX* context):
+    """Of the suites up to TLS 1.2 that a context has so far, those with AEAD and ephemeral keys, in the same order.
+
+    They are taken from the context, not written down here: what the system's policy leaves out stays out.
+    """
+    cdef OPENSSL_STACK* stack = <OPENSSL_STACK*>ssl.SSL_CTX_get_ciphers(context)
+    cdef const SSL_CIPHER* suite
+    cdef int i
+    names = []
+    for i in range(ssl.OPENSSL_sk_num(stack)):
+        suite = <const SSL_CIPHER*>ssl.OPENSSL_sk_value(stack, i)
+        if ssl.SSL_CIPHER_is_aead(suite) and ssl.SSL_CIPHER_get_kx_nid(suite) in (KL_NID_KX_ECDHE, KL_NID_KX_DHE):
+            names.append(<bytes>ssl.SSL_CIPHER_get_name(suite))
+    return b":".join(names)
 
 
 cdef int use_keys(kl_libssl* ssl, SSL_CTX* context, KeyStore keys) except -1:
