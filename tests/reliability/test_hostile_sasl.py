@@ -18,6 +18,7 @@ from kafkalite.protocol.messages.sasl_authenticate import SaslAuthenticateReques
 from kafkalite.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.kit.fakes.clock import FakeClock
 from tests.kit.harness.sasl_broker import PASSWORD, RawClient, SaslBroker, answer, plain_token, request
+from tests.kit.harness.tls_broker import ends_while_bytes_trickle
 from tests.kit.processes.broker import wait_until
 
 SEED = 17
@@ -335,6 +336,14 @@ def test_client_that_takes_too_long_to_sign_in_is_closed(tmp_path: Path) -> None
                 assert client.is_closed()
             assert done.metadata().cluster_id
         wait_until(lambda: sasl.broker.connection_count == 0, 30, "the connections to go")
+
+
+@pytest.mark.parametrize("signing_in", [False, True], ids=["first request", "token"])
+def test_client_that_sends_a_byte_now_and_then_is_closed_too(tmp_path: Path, signing_in: bool) -> None:
+    with SaslBroker(tmp_path, connection_authentication_timeout_ms="300") as sasl, sasl.connect() as client:
+        if signing_in:
+            client.handshake("SCRAM-SHA-256")
+        assert ends_while_bytes_trickle(client.socket, struct.pack(">i", 100_000))
 
 
 def test_clients_that_have_not_signed_in_are_bounded_in_number_and_bytes(tmp_path: Path) -> None:

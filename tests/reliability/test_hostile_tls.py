@@ -15,7 +15,14 @@ import pytest
 from kafkalite._native.tls import tls_session
 from kafkalite.broker import Broker
 from tests.kit.harness.certificates import Authority
-from tests.kit.harness.tls_broker import TlsBroker, answered, api_versions, ask, is_closed
+from tests.kit.harness.tls_broker import (
+    TlsBroker,
+    answered,
+    api_versions,
+    ask,
+    ends_while_bytes_trickle,
+    is_closed,
+)
 from tests.kit.processes.broker import wait_until
 
 SEED = 13
@@ -140,7 +147,7 @@ def test_hello_byte_by_byte_and_request_byte_by_byte_are_served(tls: TlsBroker) 
                 incoming.write(sock.recv(65536))
 
 
-def test_records_of_one_byte_are_served_and_empty_ones_are_not_for_ever(tls: TlsBroker) -> None:
+def test_records_of_one_byte_are_served(tls: TlsBroker) -> None:
     with tls.secure() as sock:
         for byte in api_versions(5):
             sock.send(bytes([byte]))
@@ -280,6 +287,12 @@ def test_handshake_that_takes_too_long_is_closed(tmp_path: Path) -> None:
             done.sendall(api_versions())
             assert answered(done) == 7
         wait_until(lambda: tls.broker.connection_count == 0, 30, "the connections to go")
+
+
+def test_handshake_that_comes_a_byte_now_and_then_is_closed_too(tmp_path: Path) -> None:
+    limits = {"connection_authentication_timeout_ms": "300", "connection_failed_authentication_delay_ms": "0"}
+    with TlsBroker(tmp_path, **limits) as tls, tls.connect() as sock:
+        assert ends_while_bytes_trickle(sock, b"\x16\x03\x01\x40\x00\x01\x00\x3f\xfc")
 
 
 def test_many_handshakes_whose_time_is_over_at_once_are_all_closed(tmp_path: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
+import socket
 import ssl
 import struct
 from collections.abc import Iterator
@@ -12,6 +15,8 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
 from tests.kit.harness.certificates import Authority, Identity, build_certificate, name_of, pem
 from tests.kit.harness.openssl_client import (
@@ -77,6 +82,51 @@ def test_flood_of_new_keys_is_closed(tls: TlsBroker, kind: int, caplog: pytest.L
         with pytest.raises(OSError, match="failed"):
             flood(client)
     wait_until(lambda: "too many records in a row without data" in caplog.text, 60, "the line in the log")
+
+
+class Sealer:
+    """Seals records as a client of TLS 1.3 does whose handshake is done: RFC 8446, 5.2, 5.3 and 7.3."""
+
+    def __init__(self, key_log: Path) -> None:
+        rows = [
+            line.split() for line in key_log.read_text().splitlines() if line.startswith("CLIENT_TRAFFIC_SECRET_0 ")
+        ]
+        secret = bytes.fromhex(rows[-1][2])
+        self._cipher = AESGCM(self._expand(secret, b"key", 32))
+        self._iv = int.from_bytes(self._expand(secret, b"iv", 12), "big")
+        self._sequence = 0
+
+    @staticmethod
+    def _expand(secret: bytes, label: bytes, size: int) -> bytes:
+        label = b"tls13 " + label
+        info = struct.pack(">HB", size, len(label)) + label + b"\0"
+        return HKDFExpand(hashes.SHA384(), size, info).derive(secret)
+
+    def seal(self, data: bytes) -> bytes:
+        """A record of application data."""
+        header = struct.pack(">BHH", 23, 0x0303, len(data) + 17)
+        nonce = (self._iv ^ self._sequence).to_bytes(12, "big")
+        self._sequence += 1
+        return header + self._cipher.encrypt(nonce, data + bytes([23]), header)
+
+
+def test_empty_records_between_requests_are_served_and_a_flood_of_them_is_closed(
+    tls: TlsBroker, tmp_path: Path
+) -> None:
+    context = tls.context(keylog_filename=str(tmp_path / "keys"))
+    with tls.secure(context) as sock:
+        assert (sock.cipher() or ("",))[0] == "TLS_AES_256_GCM_SHA384"
+        sealer = Sealer(tmp_path / "keys")
+        sock.settimeout(60)
+        with socket.socket(fileno=os.dup(sock.fileno())) as bare:
+            for number in range(100):
+                bare.sendall(b"".join([sealer.seal(b""), sealer.seal(api_versions(number)), sealer.seal(b"")]))
+                assert answered(sock) == number
+            flood = b"".join(sealer.seal(b"") for _ in range(FLOOD_COUNT))
+            with contextlib.suppress(ConnectionError):
+                bare.sendall(flood)
+        with pytest.raises((ConnectionError, ssl.SSLError)):
+            answered(sock)
 
 
 def test_second_handshake_in_a_session_is_refused(tls: TlsBroker) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 import struct
+import time
 from pathlib import Path
 from typing import Any, Self
 
@@ -106,3 +108,19 @@ def is_closed(sock: socket.socket) -> bool:
     except OSError:
         return True
     return True
+
+
+def ends_while_bytes_trickle(sock: socket.socket, begin: bytes, seconds: float = TIMEOUT_S) -> bool:
+    """Whether the other side closes while a byte comes every twentieth of a second, behind `begin`."""
+    end = time.monotonic() + seconds
+    sock.settimeout(0.05)
+    try:
+        sock.sendall(begin)
+        while time.monotonic() < end:
+            sock.sendall(b"\0")
+            with contextlib.suppress(TimeoutError):
+                if sock.recv(65536) == b"":
+                    return True
+    except ConnectionError:
+        return True
+    return False
