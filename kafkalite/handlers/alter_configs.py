@@ -15,6 +15,7 @@ Thread rule: runs on the I/O pool; `_changing` makes read, check and write of a 
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from collections import Counter
@@ -44,7 +45,7 @@ from kafkalite.handlers.describe_configs import (
 from kafkalite.handlers.permissions import ALTER_CONFIGS
 from kafkalite.model import topic_name_error
 from kafkalite.protocol.messages import alter_configs, incremental_alter_configs
-from kafkalite.settings.broker import BROKER_SETTINGS
+from kafkalite.settings.broker import BROKER_SETTINGS, is_broker_setting
 from kafkalite.settings.client_metrics import CLIENT_METRICS_SETTINGS, ClientMetricsConfig
 from kafkalite.settings.group import GROUP_SETTINGS, GroupConfig
 from kafkalite.settings.rows import WRITTEN_DEFAULT, ConfigType
@@ -211,7 +212,7 @@ def _alter_broker(
     except ConfigError as error:
         raise InvalidRequest(str(error)) from error
     if not validate_only:
-        for name in overrides.keys() - BROKER_SETTINGS.keys() - present.keys():
+        for name in itertools.filterfalse(is_broker_setting, overrides.keys() - present.keys()):
             logger.warning("broker setting %.300r means nothing here; it is kept, as Kafka keeps it", name)
         services.use_config(services.logs.alter_broker(overrides, cluster=cluster))
 

@@ -31,7 +31,7 @@ from kafkalite.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from kafkalite.settings.broker import BROKER_SETTINGS
+from kafkalite.settings.broker import is_broker_setting
 from kafkalite.settings.client_metrics import ClientMetricsConfig
 from kafkalite.settings.group import GroupConfig
 from kafkalite.settings.rows import WRITTEN_DEFAULT, ConfigSource, ConfigType
@@ -206,7 +206,7 @@ def _kept(
     cluster = source == ConfigSource.DYNAMIC_DEFAULT_BROKER
     config = context.broker.config
     for name in config.changes(cluster=cluster):
-        if name not in BROKER_SETTINGS and not (cluster and name in config.dynamic_texts and not alone):
+        if not is_broker_setting(name) and not (cluster and name in config.dynamic_texts and not alone):
             yield DescribeConfigsResourceResult(
                 name=name,
                 value=None,

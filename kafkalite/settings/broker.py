@@ -236,11 +236,16 @@ BrokerConfig.TABLE = BROKER_SETTINGS
 _ALIASES: Final = {alias: key for key, row in BROKER_SETTINGS.items() for alias in row.aliases}
 
 
+def is_broker_setting(name: str) -> bool:
+    """Whether a name means something here: of the broker, or of one of its listeners."""
+    return name in BROKER_SETTINGS or listener_key(name) is not None
+
+
 def _known_texts(texts: Mapping[str, str], notes: list[str]) -> dict[str, str]:
     """Only keys of the table, aliases replaced; ConfigError for an unknown key, a note for one that means nothing."""
     known: dict[str, str] = {}
     for key, text in texts.items():
-        if key in BROKER_SETTINGS or listener_key(key) is not None:
+        if is_broker_setting(key):
             known[key] = text
         elif key in _ALIASES:
             if _ALIASES[key] in texts:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
 import ssl
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,9 +15,11 @@ from typing import TYPE_CHECKING
 import pytest
 from cryptography import x509
 
+from kafkalite.broker import Broker
 from kafkalite.client import Client
 from kafkalite.errors import InvalidRequest, KafkaError
 from kafkalite.security import tls_listener
+from tests.kit.harness.certificates import Authority
 from tests.kit.harness.tls_broker import TlsBroker, answered, api_versions, ask
 from tests.kit.processes.broker import BrokerProcess, free_port, wait_until
 
@@ -111,6 +115,35 @@ def test_secrets_are_never_told(tls: TlsBroker) -> None:
     assert entries[KEY].value == str(tls.server_file)
 
 
+def test_private_key_in_the_settings_is_in_no_answer_and_in_no_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    authority = Authority()
+    server, other = authority.issue("server"), authority.issue("server").key_pem.decode()
+    inline = {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.key": server.key_pem.decode(),
+        "ssl.keystore.certificate.chain": server.chain_pem.decode(),
+    }
+    own = {f"listener.name.ssl.{key}": value for key, value in inline.items()}
+    settings = {"listeners": "SSL://127.0.0.1:0,PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path / "data")}
+    with Broker({**settings, **own}) as broker:
+        with Client(str(broker.endpoints["PLAINTEXT"])) as client:
+            client.admin.alter_broker_configs(1, own)
+            with pytest.raises(InvalidRequest) as refused:
+                client.admin.alter_broker_configs(1, {**own, "listener.name.ssl.ssl.keystore.key": other})
+            listed = client.admin.describe_broker_configs(1)
+        entries = {entry.name: entry for entry in listed}
+        assert len(entries) == len(listed), "each is told once"
+        assert "means nothing here" not in caplog.text
+        crashed = "".join(traceback.format_exception(refused.value))
+        told = [caplog.text, crashed, repr(broker.config), *(str(entry) for entry in entries.values())]
+    secrets = [*server.key_pem.decode().splitlines()[1:-1], *other.splitlines()[1:-1]]
+    assert entries["listener.name.ssl.ssl.keystore.key"].value is None
+    assert [text for text in told if any(secret in text for secret in secrets)] == []
+
+
 def test_changed_file_is_noticed(tls: TlsBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     listener = tls.broker._tls.by_name["SSL"]  # type: ignore[union-attr]
     assert not listener.reload(only_changed=True)
@@ -120,13 +153,15 @@ def test_changed_file_is_noticed(tls: TlsBroker, monkeypatch: pytest.MonkeyPatch
     assert shown(tls) == renewed.certificate.serial_number
 
 
-@pytest.mark.parametrize("damage", ["empty", "absent", "key of another", "directory"])
+@pytest.mark.parametrize("damage", ["empty", "absent", "key of another", "directory", "pipe"])
 def test_file_that_does_not_load_keeps_the_old_certificate_and_is_told_once(
     tls: TlsBroker, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
     tls.server_file.unlink()
     if damage == "directory":
         tls.server_file.mkdir()
+    elif damage == "pipe":
+        os.mkfifo(tls.server_file)  # nobody ever writes to it
     elif damage != "absent":
         other = tls.authority.issue("server")
         tls.server_file.write_bytes(b"" if damage == "empty" else other.key_pem + tls.server.chain_pem)

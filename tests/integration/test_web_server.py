@@ -255,6 +255,24 @@ def test_requests_beyond_limits_are_refused(site: Site) -> None:
         connection.close()
 
 
+@pytest.mark.parametrize(
+    "request_",
+    [
+        pytest.param(b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n", id="two hosts"),
+        pytest.param(b"GET http://evil.example/ HTTP/1.1\r\nHost: evil.example\r\n\r\n", id="a whole address"),
+        pytest.param(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n", id="a negative size"),
+    ],
+)
+def test_requests_that_can_be_read_in_two_ways_reach_no_application(request_: bytes) -> None:
+    with Running([Address("http", "127.0.0.1", 0)]) as (plain,):
+        with socket.create_connection((plain.host, plain.port), timeout=60) as client:
+            client.sendall(request_)
+            client.shutdown(socket.SHUT_WR)
+            answer = b"".join(iter(lambda: client.recv(65536), b""))
+        assert b'"scheme"' not in answer, answer
+        assert b"200 OK" not in answer, answer
+
+
 def test_a_port_that_is_taken_and_https_without_a_certificate_are_told() -> None:
     with Running([Address("http", "127.0.0.1", 0)]) as (plain,):
         taken = WebServer(application, [Address("http", "127.0.0.1", 0), plain])
