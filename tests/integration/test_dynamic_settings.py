@@ -57,8 +57,8 @@ def connect(broker):
 
 def served(broker, stack, count):
     """Those of so many new connections that are served. They stay open: when one that is closed leaves the count is the
-    broker's affair."""
-    opened = [stack.enter_context(connect(broker)) for _ in range(count)]
+    broker's affair. Each is asked before the next one comes: a worker counts those that it has taken."""
+    opened = (stack.enter_context(connect(broker)) for _ in range(count))
     return [connection for connection in opened if is_served(connection)]
 
 
