@@ -6,7 +6,11 @@ ratio to the first tree's. Two runs of one tree differ by 0.3 %; with acks=all b
 requests share a flush.
 
 `--rules 1000` counts each tree a second time, with an authoriser and so many rules, three of which are about what the
-client does; the ratio is to the same tree without. `--metrics` counts each tree a second time with a metrics listener.
+client does; the ratio is to the same tree without. `--metrics` counts each tree a second time with a metrics listener,
+`--quotas` with quotas of bytes and time for any user that no client reaches.
+
+A fetch is one of many on its connection: what a connection costs, which is as much as five fetches, is a case of its
+own, or else a change of it would look like one of fetch.
 
 Requests are five in flight: a worker that waits for the only one in flight turns as often as the clock decides.
 """
@@ -16,22 +20,29 @@ from __future__ import annotations
 import argparse
 import re
 import shutil
+import socket
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from benchmarks.pairs import broker_of, commit_of
 from benchmarks.path.harness import ROOT, client
 from kafkalite.acls import Acl, AclOperation, AclPermission, PatternType, ResourceType
-from kafkalite.log.journal import acls_change
+from kafkalite.log.journal import acls_change, quotas_change
 from kafkalite.log.offline_journal import open_journal
 from kafkalite.model import ANONYMOUS
+from kafkalite.quotas.entities import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE, USER, Change
 from kafkalite.settings.areas.permissions import STANDARD_AUTHORIZER
 
 READY_TIMEOUT_S = 600
-FETCHED_SIZE = 20_000_000
+RESPONSE_SIZE = 1 << 20
+BATCH_SIZE_MAX = 128_000
+"""Of the batches that are fetched."""
+UNREACHED = 1e12
+"""Bytes a second, and percent of a thread."""
 
 Load = Callable[[int, int], None]  # (port, count of requests)
 
@@ -47,9 +58,18 @@ def produce(records: int, acks: int = 1) -> Load:
 
 
 def fetch(port: int, count: int) -> None:
-    """Answers of up to 1 MiB, of what the produce case with 500 records wrote: the same bytes each time."""
-    for _ in range(max(1, count // (FETCHED_SIZE >> 20))):
-        client("raw_bench", "fetch", "--port", port, "--topic", "counted-500-2", "--count", FETCHED_SIZE)
+    """Answers of up to 1 MiB, of what the produce case with 500 records wrote: the same bytes, read twice."""
+    for _ in range(2):
+        options = ["--topic", "counted-500-2", "--count", count // 2 * (RESPONSE_SIZE - BATCH_SIZE_MAX)]
+        client("raw_bench", "fetch", "--port", port, *options)
+
+
+def connect(port: int, count: int) -> None:
+    """Connections that come, are served, and go: the next one when the broker has closed its side of the last."""
+    for _ in range(count):
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.shutdown(socket.SHUT_WR)
+            assert connection.recv(1) == b""
 
 
 CASES: dict[str, tuple[Load, int]] = {
@@ -57,6 +77,7 @@ CASES: dict[str, tuple[Load, int]] = {
     "produce 50 records": (produce(50), 5_000),
     "produce 500 records": (produce(500), 1_000),
     "fetch": (fetch, 400),
+    "connection": (connect, 400),
     "produce 1 record, acks=all": (produce(1, -1), 1_000),
 }
 
@@ -64,7 +85,7 @@ CASES: dict[str, tuple[Load, int]] = {
 class Counted:
     """The broker of a checkout under callgrind."""
 
-    def __init__(self, tree: Path, rules: int = 0, *, metrics: bool = False) -> None:
+    def __init__(self, tree: Path, rules: int = 0, *, metrics: bool = False, quotas: bool = False) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="kafkalite-instructions-"))
         self._out = self.folder / "callgrind.out"
         prefix = ("valgrind", "--tool=callgrind", f"--callgrind-out-file={self._out}", "--quiet")
@@ -72,6 +93,8 @@ class Counted:
         if rules:
             settings["authorizer.class.name"] = STANDARD_AUTHORIZER
             write_rules(self.folder / "data", rules)
+        if quotas:
+            write_quotas(self.folder / "data")
         self.broker = replace(broker_of(tree, self.folder, settings), prefix=prefix)
         self.broker.start(timeout_s=READY_TIMEOUT_S)
 
@@ -110,12 +133,30 @@ def write_rules(data_dir: Path, count: int) -> None:
         journal.record(acls_change(acls, []))
 
 
-def counts_of(tree: Path, names: list[str], scale: float, rules: int = 0, *, metrics: bool = False) -> dict[str, float]:
-    counted = Counted(tree, rules, metrics=metrics)
+def write_quotas(data_dir: Path) -> None:
+    """Quotas of any user, which no client reaches, in a data directory that is not used yet."""
+    keys = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE)
+    with open_journal(str(data_dir)) as journal:
+        journal.record(quotas_change([Change(((USER, None),), key, UNREACHED) for key in keys]))
+
+
+def counts_of(tree: Path, names: list[str], scale: float, **options: Any) -> dict[str, float]:
+    """Instructions a request of each case; the options are those of `Counted`."""
+    counted = Counted(tree, **options)
     try:
         return {name: counted.per_request(CASES[name][0], int(CASES[name][1] * scale)) for name in names}
     finally:
         counted.close()
+
+
+def variants(arguments: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What each tree is counted with, beside nothing: (what it is called, options of `Counted`)."""
+    if arguments.rules:
+        yield f"{arguments.rules} rules", {"rules": arguments.rules}
+    if arguments.metrics:
+        yield "metrics", {"metrics": True}
+    if arguments.quotas:
+        yield "quotas", {"quotas": True}
 
 
 def main() -> None:
@@ -124,6 +165,7 @@ def main() -> None:
     parser.add_argument("--only", help="cases, by semicolons")
     parser.add_argument("--rules", type=int, default=0, metavar="COUNT", help="a second time with so many")
     parser.add_argument("--metrics", action="store_true", help="a second time with metrics.listeners")
+    parser.add_argument("--quotas", action="store_true", help="a second time with quotas that are not reached")
     parser.add_argument("--scale", type=float, default=1.0, help="of the requests of each case")
     arguments = parser.parse_args()
     if shutil.which("valgrind") is None:
@@ -139,13 +181,9 @@ def main() -> None:
             yardstick.setdefault(name, found)
             print(f"{commit_of(tree):10} {name:28} {found:12,.0f} instructions a request{ratio}", flush=True)
             own[name] = found
-        if arguments.rules:
-            for name, found in counts_of(tree.resolve(), names, arguments.scale, arguments.rules).items():
-                text = f"{found:12,.0f} with {arguments.rules} rules  x {found / own[name]:.4f}"
-                print(f"{commit_of(tree):10} {name:28} {text}", flush=True)
-        if arguments.metrics:
-            for name, found in counts_of(tree.resolve(), names, arguments.scale, metrics=True).items():
-                text = f"{found:12,.0f} with metrics  x {found / own[name]:.4f}"
+        for what, options in variants(arguments):
+            for name, found in counts_of(tree.resolve(), names, arguments.scale, **options).items():
+                text = f"{found:12,.0f} with {what}  x {found / own[name]:.4f}"
                 print(f"{commit_of(tree):10} {name:28} {text}", flush=True)
 
 
