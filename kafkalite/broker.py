@@ -306,9 +306,9 @@ class Broker:
             number, count, logs, pool, dispatcher, transactions, sessions, authorizer
         )
         self._workers = [self._new_worker(i, config.num_network_threads) for i in range(config.num_network_threads)]
+        self._acceptor = self._make_acceptor(config)
         self._tell_parts(logs, sessions, services)
         self._take_client_metrics(logs, services)
-        self._acceptor = self._make_acceptor(config)
         services.config_checks.append(lambda new: check_thread_counts(services.config, new))
         services.config_listeners.append(self._use_config)
         if self._tls is not None:
@@ -363,6 +363,8 @@ class Broker:
             return
         told.logs, told.pool, told.sessions = logs, self._pool, sessions
         told.groups, told.transactions = self._groups, self._transactions
+        told.quotas, told.authorizer, told.sign_ins = services.quotas, services.authorizer, self._sign_ins
+        told.acceptor = self._acceptor
         told.listeners, told.workers = self._listeners, self._workers
         told.sources = services.metric_sources
 

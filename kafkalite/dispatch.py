@@ -138,7 +138,7 @@ class Dispatcher:
         """The frame. Its client is told to wait for the longer of two quotas, and not listened to for so long."""
         own = getattr(response, "throttle_time_ms", None)
         if own is not None and own > context.throttle_ms:
-            context.connection.mute_soon(own)
+            context.connection.throttle_soon(context.api_key, own, context.throttle_ms)
         elif own is not None and context.throttle_ms > 0:
             response = copy.copy(response)  # it may be one that others are given, too
             response.throttle_time_ms = context.throttle_ms

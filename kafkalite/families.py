@@ -5,9 +5,9 @@ families of them. The broker collects sources in `BrokerServices.metric_sources`
 `metrics.listeners` is set, then each scrape does, on a thread of the HTTP server.
 
     def families(self) -> Iterator[Family]:
-        yield Family("kafka_server_quota_throttle_time", "gauge", "Milliseconds …", [(labels(user=name), 12.0), …])
+        yield Family("kafkalite_queue_jobs", "gauge", "Jobs that …", [(labels(queue=name), 12), …])
 
-    services.metric_sources.append(quotas.families)
+    services.metric_sources.append(queues.families)
 
 Rules. A source must not wait for a disk, and takes leaf locks alone. Labels whose values clients choose (client ids,
 users) are bounded by `most`. Names are Prometheus's: the name of a counter stands here without its `_total`.

@@ -21,8 +21,9 @@ from __future__ import annotations
 import itertools
 import math
 import threading
-from enum import Enum
-from typing import TYPE_CHECKING, Final
+from collections import Counter
+from enum import Enum, StrEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.errors import ErrorCode
 from kafkalite.handlers import api_versions, error_answers, table
@@ -51,6 +52,30 @@ _HANDSHAKE_SINCE_TOKENS: Final = 1
 _RAW: Final = -1
 
 
+class Outcome(StrEnum):
+    """How an exchange ended."""
+
+    SUCCESS = "success"
+    CREDENTIALS = "credentials"
+    """A wrong password, token or proof, or a user who is not there: nobody is told which."""
+    IDENTITY = "identity"
+    """Who signs in again may not become another."""
+    MECHANISM = "mechanism"
+    """One that is not offered."""
+    PROTOCOL = "protocol"
+    """Bytes that are no exchange, or not this one's next step."""
+
+
+class SignInCount(NamedTuple):
+    """What exchanges are counted by."""
+
+    mechanism: str
+    """As offered; "" where the client has not chosen one that is."""
+    outcome: Outcome
+    again: bool
+    """Whether the client had signed in before on its connection (KIP-368)."""
+
+
 class State(Enum):
     START = 0
     EXPECT_HANDSHAKE = 1
@@ -76,8 +101,9 @@ class SignIns:
         self.pool = pool
         self.clock = clock
         self.receive_size_max = listener.receive_size_max
-        self.counts = {True: 0, False: 0}
-        """Exchanges that came to an end since the start: those whose client is known now, and those refused."""
+        self.expired_count = 0
+        """Connections closed since their session was over and the client went on without signing in again."""
+        self._counts: Counter[SignInCount] = Counter()
         self._lock = threading.Lock()
         self._lanes = itertools.cycle([(listener, number) for number in range(LONG_STEPS_MAX)])
 
@@ -93,10 +119,20 @@ class SignIns:
         """What this connection's frames go to."""
         return SignIn(self, connection)
 
-    def count(self, *, known: bool) -> None:
+    def counts(self) -> dict[SignInCount, int]:
+        """Exchanges that came to an end since the start. Any thread."""
+        with self._lock:
+            return dict(self._counts)
+
+    def count(self, ended: SignInCount) -> None:
         """One more. Any thread."""
         with self._lock:
-            self.counts[known] += 1
+            self._counts[ended] += 1
+
+    def count_expired(self) -> None:
+        """One more connection whose session was over. Any thread."""
+        with self._lock:
+            self.expired_count += 1
 
     def next_lane(self) -> object:
         """Steps of one lane follow one another."""
@@ -126,6 +162,7 @@ class SignIn:
         connection = self._connection
         if self._state is State.OPEN:
             if key != api.SASL_HANDSHAKE or not self.may_begin_again():
+                self._shared.count_expired()
                 connection.close("its session is over, and it did not sign in again")
                 return None
             connection.shut()
@@ -156,6 +193,14 @@ class SignIn:
         """The connection is closed."""
         self._server = None
 
+    def count_failure(self, outcome: str) -> None:
+        """The exchange has failed: what the connection is closed for."""
+        self._count(Outcome(outcome))
+
+    def _count(self, outcome: Outcome) -> None:
+        mechanism = "" if self._server is None else self._server.mechanism
+        self._shared.count(SignInCount(mechanism, outcome, self._signed_in))
+
     def _api_versions(self, version: int, correlation_id: int, body: bytes) -> bytes:
         row = table.find(api.API_VERSIONS)
         assert row is not None, "ApiVersions is served"
@@ -176,7 +221,9 @@ class SignIn:
         if self._server is None:
             response = SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=offered)
             self._connection.fail_sign_in(
-                f"mechanism {request.mechanism[:64]!r} is not offered", row.encode(version, correlation_id, response)
+                f"mechanism {request.mechanism[:64]!r} is not offered",
+                row.encode(version, correlation_id, response),
+                Outcome.MECHANISM,
             )
             return None
         self._began = self._shared.clock.monotonic()
@@ -231,21 +278,21 @@ class SignIn:
         server = self._server
         assert server is not None, "the exchange goes on"
         if isinstance(outcome, Refused):
-            self._refuse(str(outcome), row, version, correlation_id)
+            self._refuse(str(outcome), row, version, correlation_id, Outcome.CREDENTIALS)
             return None
         lifetime_ms = 0
         if server.user is not None:
             principal = f"User:{server.user}"
             if self._other_mechanism or (self._signed_in and principal != self._connection.principal):
                 reason = "it may not sign in again as another user, or by another mechanism"
-                self._refuse(reason, row, version, correlation_id)
+                self._refuse(reason, row, version, correlation_id, Outcome.IDENTITY)
                 return None
             lifetime_ms = self._lifetime_ms(server)
             self._connection.principal = principal
+            self._count(Outcome.SUCCESS)
             self._signed_in = True
             self._server = None
             self._state = State.OPEN
-            self._shared.count(known=True)
             self._connection.open(lifetime_ms / 1000 if self._session_ends else math.inf)
         if row is None:
             return len(outcome).to_bytes(4, "big") + outcome
@@ -262,7 +309,7 @@ class SignIn:
         self._session_ends = bool(ends)
         return max(0, min(ends)) if ends else 0
 
-    def _refuse(self, reason: str, row: table.Row | None, version: int, correlation_id: int) -> None:
+    def _refuse(self, reason: str, row: table.Row | None, version: int, correlation_id: int, outcome: Outcome) -> None:
         farewell = None
         if row is not None:
             response = SaslAuthenticateResponse(
@@ -270,8 +317,7 @@ class SignIn:
                 error_message=f"Authentication failed: the credentials were refused ({self._mechanism})",
             )
             farewell = row.encode(version, correlation_id, response)
-        self._shared.count(known=False)
-        self._connection.fail_sign_in(f"{self._mechanism}: {reason}", farewell)
+        self._connection.fail_sign_in(f"{self._mechanism}: {reason}", farewell, outcome)
 
     def _refuse_early(self, row: table.Row | None, version: int, correlation_id: int, body: bytes) -> None:
         farewell = None

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.families import Family, labels, most
+from kafkalite.handlers.sign_in import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,13 +56,39 @@ class Network:
 
     def _sign_ins(self, prefix: str) -> Iterator[Family]:
         counters = self._parts.counters
-        for name, good, bad in (
-            ("authentication", sum(one.sign_ins for one in counters), sum(one.sign_ins_failed for one in counters)),
-            ("tls_handshakes", sum(one.handshakes for one in counters), sum(one.handshakes_failed for one in counters)),
+        ended = {name: one.counts() for name, one in self._parts.sign_ins.items()}
+        numbers = Counter[tuple[bool, bool]]()
+        for counts in ended.values():
+            for (_, outcome, again), count in counts.items():
+                numbers[again, outcome == Outcome.SUCCESS] += count
+        for name, what, good, bad in (
+            ("authentication", "Clients that signed in by SASL", numbers[False, True], numbers[False, False]),
+            ("reauthentication", "Clients that signed in again by SASL", numbers[True, True], numbers[True, False]),
+            (
+                "tls_handshakes",
+                "TLS handshakes",
+                sum(one.handshakes for one in counters),
+                sum(one.handshakes_failed for one in counters),
+            ),
         ):
-            what = "Clients that signed in by SASL" if name == "authentication" else "TLS handshakes"
             yield Family(f"{prefix}_successful_{name}", "counter", f"{what}.", [("", good)])
             yield Family(f"{prefix}_failed_{name}", "counter", f"{what}, in vain.", [("", bad)])
+        yield Family(
+            f"{prefix}_expired_connections_killed_count",
+            "gauge",
+            "Connections closed since the start whose session was over, and whose client did not sign in again.",
+            [("", sum(one.expired_count for one in self._parts.sign_ins.values()))],
+        )
+        yield Family(
+            "kafkalite_sign_ins",
+            "counter",
+            "Exchanges by SASL that ended, by listener, mechanism and outcome: success, or why not.",
+            [
+                (labels(listener=name, mechanism=mechanism, outcome=outcome, again=str(again).lower()), count)
+                for name, counts in sorted(ended.items())
+                for (mechanism, outcome, again), count in sorted(counts.items())
+            ],
+        )
         yield Family(
             "kafkalite_certificate_not_after_seconds",
             "gauge",

@@ -8,19 +8,23 @@ from typing import TYPE_CHECKING
 from kafkalite._native.serve.counters import RequestCounters
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from kafkalite._native.serve.fetch_session import FetchSessionCache
     from kafkalite.clock import Clock
     from kafkalite.coordinator.groups import GroupCoordinator
     from kafkalite.coordinator.transactions import TransactionCoordinator
     from kafkalite.families import Source
+    from kafkalite.handlers.sign_in import SignIns
     from kafkalite.log.manager import LogManager
     from kafkalite.metrics.errors import ErrorCounts
     from kafkalite.metrics.slow import SlowLog
+    from kafkalite.net.acceptor import Acceptor
     from kafkalite.net.listener import BoundListener
     from kafkalite.net.worker import Worker
     from kafkalite.pool import IoPool
+    from kafkalite.quotas.quotas import Quotas
+    from kafkalite.security.authorizer import Authorizer
     from kafkalite.settings.broker import BrokerConfig
 
 
@@ -36,6 +40,11 @@ class Parts:
     groups: GroupCoordinator | None = None
     transactions: TransactionCoordinator | None = None
     sessions: FetchSessionCache | None = None
+    quotas: Quotas | None = None
+    authorizer: Authorizer | None = None
+    sign_ins: Mapping[str, SignIns] = field(default_factory=dict)
+    """By the name of the listener."""
+    acceptor: Acceptor | None = None
     listeners: Sequence[BoundListener] = ()
     workers: Sequence[Worker] = ()
     counters: list[RequestCounters] = field(default_factory=list)

@@ -31,6 +31,7 @@ TIMES: Final = (
 )
 _SIZE: Final = 2
 _TOTAL: Final = 6
+_THROTTLED: Final = 7
 
 
 def error_name(code: int) -> str:
@@ -117,6 +118,19 @@ class Requests:
             ]
             yield Family(f"{prefix}_{name}", "summary", text, rows)
         rows = [
+            row
+            for key in served
+            for request in names_of(key)
+            for row in _summary_rows(
+                request,
+                _with_unthrottled(numbers[key, _THROTTLED], sum(numbers[key, _TOTAL][1])),
+                _with_unthrottled((0, recent[key, _THROTTLED]), sum(recent[key, _TOTAL]))[1],
+                1,
+            )
+        ]
+        text = "Milliseconds that clients were told to wait, since they were over a quota."
+        yield Family(f"{prefix}_throttletimems", "summary", text, rows)
+        rows = [
             row for key in served for row in _summary_rows(name_of(key), numbers[key, _SIZE], recent[key, _SIZE], 1)
         ]
         yield Family(f"{prefix}_requestbytes", "summary", "Bytes of requests.", rows)
@@ -146,6 +160,12 @@ def _summary_rows(request: str, numbers: Numbers, recent: tuple[int, ...], scale
     yield f"_sum{rest}", round(total * scale, 6)
 
 
+def _with_unthrottled(throttled: Numbers, count: int) -> Numbers:
+    """The same of so many requests, most of which wait for nothing, and are counted at no cost here."""
+    total, (nothing, *counts) = throttled
+    return total, (nothing + max(0, count - nothing - sum(counts)), *counts)
+
+
 def _zero_rows(request: str, count: int) -> Iterator[tuple[str, float]]:
     """Of a time that takes none here."""
     rest = labels(request=request)
@@ -161,7 +181,7 @@ def _together(found: list[ApiNumbers]) -> ApiNumbers:
     for one in found:
         versions.update(one[0])
         errors.update(one[1])
-    size, local, remote, sending, total = (
+    size, local, remote, sending, total, throttled = (
         added(column) for column in zip(*(one[_SIZE:] for one in found), strict=True)
     )
-    return dict(versions), dict(errors), size, local, remote, sending, total
+    return dict(versions), dict(errors), size, local, remote, sending, total, throttled

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kafkalite.families import Family, Source
 from kafkalite.metrics.groups import Groups
+from kafkalite.metrics.limits import Limits
 from kafkalite.metrics.network import Network
 from kafkalite.metrics.process import Process
 from kafkalite.metrics.requests import Requests
@@ -33,6 +34,7 @@ class Sources:
             Topics(parts),
             Groups(parts),
             Network(parts),
+            Limits(parts),
             Storage(parts),
         )
 

@@ -35,6 +35,12 @@ logger = logging.getLogger("kafkalite.net")
 PAUSE_S: Final = 0.1
 HELD_MAX: Final = 512
 """Sockets that are held unread until they are closed; above that they are closed at once."""
+MAX_CONNECTIONS: Final = "max.connections"
+MAX_CONNECTIONS_OF_LISTENER: Final = "listener.name.max.connections"
+MAX_CONNECTIONS_PER_IP: Final = "max.connections.per.ip"
+CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
+LIMITS: Final = (MAX_CONNECTIONS, MAX_CONNECTIONS_OF_LISTENER, MAX_CONNECTIONS_PER_IP, CONNECTION_CREATION_RATE)
+"""What connections are refused for, in `Acceptor.refused`."""
 _OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -74,6 +80,10 @@ class Acceptor:
         self._by_address: Counter[str] = Counter()
         self._by_listener: Counter[str] = Counter()
         self._total = 0
+        self.refused: Counter[str] = Counter()
+        """Connections closed since a limit was reached, by its key. Written by the acceptor's thread alone."""
+        self.delayed: dict[str, tuple[int, float]] = {}
+        """Listener whose connections came too fast → how often it was left alone, seconds in all. The same."""
         self._next = 0
         self._stop = threading.Event()
         self._bell = Bell()
@@ -109,6 +119,11 @@ class Acceptor:
             self._by_address[connection.client_host] -= 1
             if self._by_address[connection.client_host] <= 0:
                 del self._by_address[connection.client_host]
+
+    @property
+    def held_count(self) -> int:
+        """Connections of addresses over their quota that are not closed yet."""
+        return len(self._held)
 
     @property
     def connection_count(self) -> int:
@@ -157,6 +172,8 @@ class Acceptor:
         if waits_s > 0.0:
             self._selector.unregister(listener.socket)
             heapq.heappush(self._waiting, (now + waits_s, self._number, listener))
+            count, seconds = self.delayed.get(listener.name, (0, 0.0))
+            self.delayed[listener.name] = (count + 1, seconds + waits_s)
         reason = self._refusal(host, listener)
         if reason is not None:
             logger.warning("refused a connection from %s: %s", host, reason)
@@ -169,6 +186,7 @@ class Acceptor:
 
     def _hold(self, accepted: socket.socket, host: str, until: float) -> None:
         """Its address is over its quota: nothing is read, and it is closed then."""
+        self.refused[CONNECTION_CREATION_RATE] += 1
         logger.warning("refused a connection from %s: connection_creation_rate is used up", host)
         if len(self._held) >= HELD_MAX:
             accepted.close()
@@ -210,12 +228,15 @@ class Acceptor:
         """Counts the connection in, or says which limit is reached."""
         with self._lock:
             if self._total >= self._connections_max:
+                self.refused[MAX_CONNECTIONS] += 1
                 return f"max.connections ({self._connections_max}) is reached"
             of_listener = self._per_listener_max.get(listener.name)
             if of_listener is not None and self._by_listener[listener.name] >= of_listener:
+                self.refused[MAX_CONNECTIONS_OF_LISTENER] += 1
                 return f"max.connections ({of_listener}) of listener {listener.name} is reached"
             limit = self._per_address_overrides.get(host, self._per_address_max)
             if self._by_address[host] >= limit:
+                self.refused[MAX_CONNECTIONS_PER_IP] += 1
                 return f"max.connections.per.ip ({limit}) is reached"
             self._total += 1
             self._by_listener[listener.name] += 1

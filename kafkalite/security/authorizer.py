@@ -20,6 +20,7 @@ from __future__ import annotations
 import functools
 import logging
 import threading
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from kafkalite._native.serve.access import AccessControl
@@ -79,6 +80,7 @@ class Authorizer:
         )
         self._told_count = 0
         self._untold_count = 0
+        self._denied: Counter[tuple[AclOperation, ResourceType]] = Counter()
         self._lock = threading.Lock()
         self._changing = threading.Lock()
         self.control = AccessControl(
@@ -112,6 +114,9 @@ class Authorizer:
                 decided, rule = self._rules.decide(principal, _host_key(host), operation, kind, name)
             allowed = self._default if decided is None else decided
             why = "default" if decided is None else "no rule for the asker"
+        if not allowed and not probe:
+            with self._lock:
+                self._denied[operation, kind] += 1
         level = logging.DEBUG if allowed or probe else logging.INFO
         if audit.isEnabledFor(level) and (level < logging.INFO or self._may_tell()):
             audit.log(
@@ -127,6 +132,11 @@ class Authorizer:
                 ),
             )
         return allowed
+
+    def denied(self) -> dict[tuple[AclOperation, ResourceType], int]:
+        """Denials since the start. Those of Produce and Fetch are kept for a second, and counted once in it."""
+        with self._lock:
+            return dict(self._denied)
 
     def _may_tell(self) -> bool:
         """Whether there is room in this second for one more denial in the log; tells how many there was none for."""

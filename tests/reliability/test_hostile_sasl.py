@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kafkalite.errors import ErrorCode
+from kafkalite.handlers.sign_in import Outcome, SignInCount
 from kafkalite.protocol import api
 from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkalite.protocol.messages.metadata import MetadataRequest
@@ -478,8 +479,8 @@ def test_flood_of_passwords_leaves_others_their_turn(tmp_path: Path) -> None:
                     answer(api.SASL_AUTHENTICATE, 2, client.frame()).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
                 )
                 assert client.is_closed()
-        refused = sasl.broker._sign_ins["STORED"].counts[False]  # type: ignore[attr-defined]
-        assert refused == len(flood)
+        refused = SignInCount("PLAIN", Outcome.CREDENTIALS, again=False)
+        assert sasl.broker._sign_ins["STORED"].counts()[refused] == len(flood)
 
 
 def test_password_that_was_right_is_asked_again_after_a_change(sasl: SaslBroker) -> None:

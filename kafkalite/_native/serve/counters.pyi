@@ -5,7 +5,7 @@ from kafkalite._native.serve.connection import Connection
 
 Numbers: TypeAlias = tuple[int, tuple[int, ...]]
 """As Histogram.numbers gives them."""
-ApiNumbers: TypeAlias = tuple[dict[int, int], dict[int, int], Numbers, Numbers, Numbers, Numbers, Numbers]
+ApiNumbers: TypeAlias = tuple[dict[int, int], dict[int, int], Numbers, Numbers, Numbers, Numbers, Numbers, Numbers]
 OnSlow: TypeAlias = Callable[[Connection, int, int, bytes | None, int, int, int, int], object]
 
 @final
@@ -19,8 +19,6 @@ class Turns:
 class RequestCounters:
     handshakes: int
     handshakes_failed: int
-    sign_ins: int
-    sign_ins_failed: int
     def __init__(self, *, slow_ms: int = 0, on_slow: OnSlow | None = None) -> None: ...
     @property
     def slow_ns(self) -> int: ...

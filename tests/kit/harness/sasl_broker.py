@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from kafkalite import protocol
 from kafkalite.broker import Broker
+from kafkalite.handlers.sign_in import Outcome
 from kafkalite.log.journal import credential_change
 from kafkalite.protocol import api, header
 from kafkalite.protocol.messages.api_versions import ApiVersionsRequest
@@ -69,7 +70,12 @@ class SaslBroker:
 
     def sign_in_count(self) -> int:
         """How many exchanges have come to a good end."""
-        return sum(listener.counts[True] for listener in self.broker._sign_ins.values())
+        return sum(
+            count
+            for listener in self.broker._sign_ins.values()
+            for ended, count in listener.counts().items()
+            if ended.outcome == Outcome.SUCCESS
+        )
 
     def principals(self) -> set[str]:
         """Of the connections that are open."""

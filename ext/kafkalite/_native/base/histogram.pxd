@@ -27,6 +27,11 @@ cdef inline void add_to(Buckets* buckets, int64_t value) noexcept nogil:
     buckets.sum += value
     buckets.counts[min(i, <int>BUCKET_COUNT - 1)] += 1
 
+cdef inline void take_from(Buckets* buckets, int64_t value) noexcept nogil:
+    """A value that was added, and not below zero, counts no longer."""
+    buckets.sum -= value
+    buckets.counts[min(kl_bit_length(<uint64_t>value), <int>BUCKET_COUNT - 1)] -= 1
+
 cdef tuple numbers_of(const Buckets* buckets)
 
 cdef class Histogram:

@@ -67,8 +67,6 @@ cdef enum:
     LINGER_NS = 50000                   # how long a brisk client's next request is waited for without sleeping
     LINGER_TURNS_MAX = 16               # requests served in a row before the other connections are looked at
     LINGER_SIZE_MAX = 2048              # only clients that send little at a time: throughput needs no help
-
-cdef enum:
     RECEIVE_CAPACITY = 262144
     PENDING_CAPACITY_MIN = 4096
     FRONT_SIZE_MAX = 32768              # the start of a frame that is copied so as to be read on in the worker's buffer
@@ -234,10 +232,7 @@ cdef class WorkerIo:
         return deadline
 
     def expire_timers(self, bint everything=False):
-        """Answers the fetches whose time is over; with `everything`, every parked one (the broker stops).
-
-        Handshakes whose time is over are closed.
-        """
+        """Answers fetches and closes handshakes whose time is over; with `everything`, all fetches (it stops)."""
         cdef FetchPlan plan
         if self.counters is not None:
             self.counters.clock_ns = 0                  # what is served from here on begins now
@@ -664,16 +659,22 @@ cdef class Connection:
                 until = now_ns() / 1e9
                 meter.take(100.0 * (until - now), until)
         if throttle_ms > 0:
-            self.mute(throttle_ms)
+            self.throttle(key, throttle_ms, 0)
+        return 0
+
+    cdef int throttle(self, int16_t key, int32_t ms, int32_t before) except -1:
+        """An answer tells to wait so long, and `before` was noted for it already: the client is held to it."""
+        if self.io.counters is not None:
+            self.io.counters.note_throttled(key, ms, before)
+        self.mute(ms)
         return 0
 
     cdef bint hold_back(self, unsigned char* frame, Py_ssize_t size, int32_t owed) except -1:
         """Whether a request has to wait before it is served, its client owing so much."""
-        if owed == 0:
-            return False
-        self.held = bytearray(frame[:size])
-        self.mute(owed)
-        return True
+        if owed > 0:
+            self.held = bytearray(frame[:size])
+            self.mute(owed)
+        return owed > 0
 
     def mute(self, int32_t ms):
         """Does not listen for so long, or for longer if it was told to before. Owner worker only."""
@@ -689,9 +690,9 @@ cdef class Connection:
         """Of the present request's time; None: it is not counted."""
         return self.client.quota.request if self.bounded and self.client.quota is not None else None
 
-    def mute_soon(self, int32_t ms):
-        """The same, from any thread."""
-        self.io.mailbox.put(lambda: self.mute(ms))
+    def throttle_soon(self, int16_t key, int32_t ms, int32_t before):
+        """`throttle`, from any thread."""
+        self.io.mailbox.put(lambda: self.throttle(key, ms, before))
 
     cdef int unmute(self) except -1:
         """It has waited long enough: what it has sent meanwhile is served."""

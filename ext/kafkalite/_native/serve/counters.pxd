@@ -22,6 +22,7 @@ cdef struct ApiCounters:
     Buckets remote                      # µs from there until there was an answer: of those that were parked
     Buckets sending                     # µs from there until the socket had it
     Buckets total                       # µs
+    Buckets throttled                   # ms that clients were told to wait; those that were told so
 
 cdef struct Direct:
     int32_t api
@@ -57,7 +58,7 @@ cdef class RequestCounters:
     cdef int32_t direct_count
     cdef readonly int64_t slow_ns       # requests that take longer are told; 0: none
     cdef object on_slow
-    cdef public int64_t handshakes, handshakes_failed, sign_ins, sign_ins_failed
+    cdef public int64_t handshakes, handshakes_failed
 
     cdef int64_t begin(self) noexcept
     cdef Timing served(self, int16_t key, int16_t version, Py_ssize_t size, int64_t began_ns, bint direct)
@@ -65,6 +66,7 @@ cdef class RequestCounters:
     cdef int sent(self) except -1
     cdef int finish(self, Timing timing, object connection) except -1
     cdef int note_error(self, int16_t key, int code) noexcept
+    cdef int note_throttled(self, int16_t key, int32_t ms, int32_t before) noexcept
 
 
 cdef extern from "<time.h>" nogil:

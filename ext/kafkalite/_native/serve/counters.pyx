@@ -17,7 +17,7 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int16_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 
-from kafkalite._native.base.histogram cimport add_to, numbers_of
+from kafkalite._native.base.histogram cimport Buckets, add_to, numbers_of, take_from
 from kafkalite._native.wire.cursor cimport Cursor, cursor_init, read_string
 from kafkalite._native.wire.status cimport OK
 
@@ -161,12 +161,20 @@ cdef class RequestCounters:
         self.apis[place(key, API_COUNT)].errors[place(code + 1, ERROR_COUNT)] += 1
         return 0
 
+    cdef int note_throttled(self, int16_t key, int32_t ms, int32_t before) noexcept:
+        """An answer tells its client to wait so long; for the same request `before` was noted, 0: nothing was."""
+        cdef Buckets* throttled = &self.apis[place(key, API_COUNT)].throttled
+        if before > 0:
+            take_from(throttled, before)
+        add_to(throttled, ms)
+        return 0
+
     def use_slow_ms(self, int64_t slow_ms):
         """From now on requests that take longer are told; 0: none."""
         self.slow_ns = slow_ms * 1000000
 
     def numbers(self):
-        """Key → (counts by version, code → count, then of size, local, remote, sending and total what
+        """Key → (counts by version, code → count, then of size, local, remote, sending, total and throttled (ms) what
         Histogram.numbers gives), of the APIs that were asked for."""
         cdef int32_t i, j
         cdef ApiCounters* api
@@ -177,5 +185,5 @@ cdef class RequestCounters:
             errors = {j - 1: api.errors[j] for j in range(ERROR_COUNT) if api.errors[j] > 0}
             if versions or errors:
                 found[i] = (versions, errors, numbers_of(&api.size), numbers_of(&api.local), numbers_of(&api.remote),
-                            numbers_of(&api.sending), numbers_of(&api.total))
+                            numbers_of(&api.sending), numbers_of(&api.total), numbers_of(&api.throttled))
         return found

@@ -697,6 +697,8 @@ cdef class FetchPlan(FetchParts):
         if connection is not None:
             self.withhold(throttle_ms)
             self.meter.held_up(throttle_ms)
+            if self.server.counters is not None:
+                self.server.counters.note_throttled(KEY_OF_FETCH, throttle_ms, 0)
             connection.mute(throttle_ms)
         return 0
 

@@ -28,6 +28,7 @@ cdef class QuotaControl:
     cdef readonly int64_t epoch         # rises with each change of the quotas
     cdef object bounds                  # (user, client id) -> (limit, owner) or None, of each meter of a ClientQuota
     cdef readonly dict meters           # owner -> Meter
+    cdef dict forgotten                 # key -> what the meters that are no longer there have counted, as `totals`
     cdef dict clients                   # (principal, client id) -> ClientQuota or None, of this epoch
     cdef double window_s                # of one sample
     cdef double burst_s                 # what a whole window allows
@@ -38,6 +39,7 @@ cdef class QuotaControl:
     cdef ClientQuota make(self, str principal, bytes client_id)
     cdef Meter meter_of(self, object bound, bint of_mutations)
     cdef int forget_rested(self) except -1
+    cdef int add_total(self, dict totals, str key, Meter meter) except -1
 
 
 cdef class BoundClient:

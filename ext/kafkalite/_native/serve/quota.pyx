@@ -104,6 +104,7 @@ cdef class QuotaControl:
     def __init__(self, bounds, *, double window_s, int samples, double mutation_window_s, int mutation_samples):
         self.bounds = bounds
         self.meters = {}
+        self.forgotten = {}
         self.clients = {}
         self.window_s = window_s
         self.burst_s = max(1, samples - 1) * window_s
@@ -118,6 +119,18 @@ cdef class QuotaControl:
     def quota_of(self, str principal not None, client_id):
         """What counts for a client whose id is `client_id`; None: nothing does. Any thread."""
         return self.find(principal, b"" if client_id is None else client_id.encode())
+
+    def totals(self):
+        """Key → (done, ms that clients were told to wait, how often), of all that it has ever bounded. Any thread."""
+        cdef dict totals = dict(self.forgotten)
+        for (key, _, _), meter in list(self.meters.items()):
+            self.add_total(totals, key, meter)
+        return totals
+
+    cdef int add_total(self, dict totals, str key, Meter meter) except -1:
+        done, throttled_ms, throttled_count = totals.get(key, (0.0, 0.0, 0))
+        totals[key] = (done + meter.done, throttled_ms + meter.throttled_ms, throttled_count + meter.throttled_count)
+        return 0
 
     cdef ClientQuota find(self, str principal, bytes client_id):
         cdef dict clients = self.clients
@@ -172,7 +185,13 @@ cdef class QuotaControl:
         now = _monotonic()
         if now - self.forgot_at >= self.window_s:
             self.forgot_at = now
-            self.meters = {owner: meter for owner, meter in self.meters.items() if not meter.rests(now)}
+            kept = {}
+            for owner, meter in self.meters.items():
+                if meter.rests(now):
+                    self.add_total(self.forgotten, owner[0], meter)
+                else:
+                    kept[owner] = meter
+            self.meters = kept
             self.clients = {}
             self.epoch += 1
         return 0

@@ -47,8 +47,6 @@ cdef class SaslConnection(Connection):
     def open(self, double lifetime_s):
         """The client has signed in, and is served for so long."""
         self.open_until = self.io.now + lifetime_s
-        if self.io.counters is not None:
-            self.io.counters.sign_ins += 1
         self.raw = False
         self.frame_size_min = HEADER_SIZE_MIN
         self.frame_size_max = self.io.request_size_max
@@ -83,14 +81,16 @@ cdef class SaslConnection(Connection):
         """Makes the worker call it. Any thread."""
         self.io.mailbox.put(call)
 
-    def fail_sign_in(self, str problem not None, bytes farewell=None):
-        """Closes it a moment later, after `farewell`; what it has sent beyond this is not looked at."""
+    def fail_sign_in(self, str problem not None, bytes farewell=None, reason="protocol"):
+        """Closes it a moment later, after `farewell`; what it has sent beyond this is not looked at.
+
+        `reason` is what it is counted as (`kafkalite.handlers.sign_in.Outcome`).
+        """
         if self.closed or self.failed:
             return
         logger.warning("%s:%d (%s) did not sign in: %s", self.client_host, self.client_port,
                        self.software_name or "unknown client", problem)
-        if self.io.counters is not None:
-            self.io.counters.sign_ins_failed += 1
+        self.sign_in.count_failure(reason)
         self.arrive()
         self.failed = True
         self.paused = True
