@@ -629,8 +629,7 @@ cdef class Connection:
         """`serve` while there are quotas. What is over one is done, told, and the connection muted, as by Kafka."""
         cdef double now = now_ns() / 1e9
         cdef double until
-        cdef Meter meter = None
-        cdef Meter bytes_of = None
+        cdef Meter meter = None, bytes_of = None
         cdef int16_t key = load_i16(frame)
         cdef int32_t throttle_ms = 0
         cdef bint answered = True
@@ -639,15 +638,16 @@ cdef class Connection:
         if self.client.look_up(self.io.quotas, self.principal, frame, size):
             meter = self.client.quota.request
             if key == self.io.produce_api.key:
-                if self.hold_back(frame, size, self.client.owed_at_first(now)):
+                if not self.client.known and self.hold_back(frame, size, self.client.owed_at_first(now)):
                     return 0
-                answered = acks_of(load_i16(frame + 2), frame, size) != 0
+                answered = meter is None or meter.left >= 0.0 or acks_of(load_i16(frame + 2), frame, size) != 0
                 bytes_of = self.client.quota.produce
                 if bytes_of is not None:
                     bytes_of.take(size, now)
             elif key == self.io.fetch_api.key:
                 bytes_of = self.client.quota.fetch
-            throttle_ms = self.client.delay_ms(bytes_of, answered, now)
+            if (bytes_of is not None and bytes_of.left < 0.0) or (meter is not None and meter.left < 0.0):
+                throttle_ms = self.client.delay_ms(bytes_of, answered, now)
         self.io.produce.throttle_ms = self.throttle_ms = throttle_ms
         self.bounded = True
         try:
