@@ -10,6 +10,7 @@ worker through `mailbox.put` alone.
 
 from __future__ import annotations
 
+import functools
 import logging
 import selectors
 import threading
@@ -30,6 +31,7 @@ HOUSEKEEPING_INTERVAL_S: Final = 1.0
 RECEIVE_BUFFER_IDLE_S: Final = 2.0
 
 
+@functools.cache
 def connection_class(*, classic: bool, faulty: bool, sasl: bool = False) -> type[Connection]:
     """What serves a socket: Kafka's protocol, or that of 0.7; `faulty` where requests are to meet faults, `sasl` where
     clients sign in."""
