@@ -8,7 +8,7 @@ BrokerConfig; a change makes a new one. How texts are read is in `kafkalite.sett
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, Self
 
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from kafkalite.model import Endpoint
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, init=False, repr=False)
 class BrokerConfig(
     ServerRows,
     ConnectionRows,
@@ -85,6 +85,23 @@ class BrokerConfig(
 
     TABLE: ClassVar[Mapping[str, Setting]]
 
+    def __init__(self, **values: object) -> None:
+        """Fields by name, each of its own type; those left out have their defaults. TypeError for one that is none.
+
+        A loop: the method that a dataclass writes out for so many fields takes longer to make than all others together.
+        """
+        for each in fields(self):
+            if each.name in values:
+                value = values.pop(each.name)
+            elif each.default is not MISSING:
+                value = each.default
+            else:
+                assert each.default_factory is not MISSING, "every setting has a default"
+                value = each.default_factory()
+            object.__setattr__(self, each.name, value)
+        if values:
+            raise TypeError(f"there is no setting {next(iter(values))!r}")
+
     @classmethod
     def load(cls, file: Path | None = None, overrides: Mapping[str, object] | None = None) -> Self:
         """The file's settings, then `overrides` over them (keys with dots, values as text or as Python values).
@@ -97,7 +114,7 @@ class BrokerConfig(
         known = _known_texts(translate(resolve(texts), notes), notes)
         with named_as_given(texts):
             values = parse_all(BROKER_SETTINGS, known)
-        config = cls(**values, static_texts=known, notes=tuple(notes))  # type: ignore[arg-type]  # parse gives each field's own type
+        config = cls(**values, static_texts=known, notes=tuple(notes))
         config.check()
         return replace(config, notes=(*notes, *_later_notes(known)))
 
@@ -114,7 +131,7 @@ class BrokerConfig(
         merged = {**self.static_texts, **known_dynamic({**all_brokers, **own}, BROKER_SETTINGS)}
         values = parse_all(BROKER_SETTINGS, merged)
         config = type(self)(
-            **values,  # type: ignore[arg-type]  # as in load
+            **values,
             static_texts=self.static_texts,
             dynamic_texts=dict(own),
             cluster_texts=dict(all_brokers),

@@ -278,3 +278,9 @@ def test_properties_syntax(text: str, expected: dict[str, str]) -> None:
 def test_properties_with_a_broken_escape_name_the_line() -> None:
     with pytest.raises(StartupError, match=r"line 2: .u needs four"):
         parse_properties("a=1\nb=\\u00\n")
+
+
+def test_a_setting_that_there_is_not_is_no_argument() -> None:
+    assert BrokerConfig(num_partitions=3).num_partitions == 3
+    with pytest.raises(TypeError, match="there is no setting 'num_partition'"):
+        BrokerConfig(num_partition=3)
