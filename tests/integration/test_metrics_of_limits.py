@@ -10,6 +10,7 @@ import pytest
 
 from kafkalite import Broker
 from kafkalite._native.serve.quota import QuotaControl
+from kafkalite.errors import ErrorCode
 from kafkalite.families import LABELLED_MAX, OTHERS
 from kafkalite.handlers.sign_in import AGAIN_S_MIN
 from kafkalite.metrics.limits import Limits, Recent
@@ -208,11 +209,11 @@ def test_sign_ins_are_counted_by_mechanism_and_outcome(tmp_path: Path) -> None:
         with sasl.connect() as client:
             assert client.plain().error_code == 0
         with sasl.connect() as client:
-            assert client.plain(password="wrong").error_code == 58
+            assert client.plain(password="wrong").error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
         with sasl.connect() as client:
             assert client.scram()[0].error_code == 0
         with sasl.connect() as client:
-            assert client.handshake("GSSAPI").error_code == 33
+            assert client.handshake("GSSAPI").error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
         with sasl.connect() as client:
             client.send(b"\x7f\xff\xff\xff")
             assert client.is_closed()
@@ -240,7 +241,7 @@ def test_signing_in_again_and_sessions_that_are_over_are_counted(tmp_path: Path)
             clock.advance(AGAIN_S_MIN)
             assert client.plain().error_code == 0
             assert other.handshake("PLAIN").error_code == 0
-            assert other.authenticate(plain_token("bob", PASSWORD)).error_code == 58
+            assert other.authenticate(plain_token("bob", PASSWORD)).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
         seen = scrape(sasl.broker)
         assert seen(f"{SIGN_INS}_successful_authentication_total") == 3
         assert seen(f"{SIGN_INS}_successful_reauthentication_total") == 1
