@@ -22,7 +22,9 @@ def preloads(environment: Mapping[str, str], *, ours: bool, sanitiser: str) -> s
 
 
 def is_ours(arguments: Any) -> bool:
-    """Whether a command starts this Python, or a script beside it."""
+    """Whether a command starts this Python, or a script beside it, if need be by a shell."""
+    if isinstance(arguments, list) and arguments[:2] == ["sh", "-c"]:
+        return sys.executable in arguments[2]
     first = arguments if isinstance(arguments, str | bytes | os.PathLike) else arguments[0]
     return Path(os.fsdecode(first)).parent == Path(sys.executable).parent
 

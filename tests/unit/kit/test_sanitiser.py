@@ -27,6 +27,8 @@ def test_sanitiser_is_first_for_ours_and_absent_for_others(before: str | None, o
 
 
 def test_this_python_and_its_scripts_are_ours() -> None:
+    assert is_ours(["sh", "-c", f"ulimit -n 8; exec {sys.executable} -c pass"])
+    assert not is_ours(["sh", "-c", "true"])
     assert is_ours([sys.executable, "-c", "pass"])
     assert is_ours([Path(sys.executable).parent / "kafkalite", "start"])
     assert not is_ours(["java", "-version"])
