@@ -21,14 +21,13 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
 from kafkalite.failures.adapters.listening import Listening
-from kafkalite.failures.events import Message
-from kafkalite.failures.runner import CommitRefused, Fetch, TransactionFailed
+from kafkalite.failures.runner import CommitRefused, TransactionFailed
 from kafkalite.model import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
 
-    from kafkalite.failures.runner import Written
+    from kafkalite.failures.runner import Fetch, Written
 
 RECORDS_MAX: Final = 500
 REQUEST_SIZE_MAX: Final = 100_000_000
@@ -122,23 +121,7 @@ class AioPort(Listening):
 
     def poll(self, timeout_s: float) -> list[Fetch]:
         found = self._do_hearing(self._consumer.getmany(timeout_ms=int(timeout_s * 1000), max_records=RECORDS_MAX))
-        fetches = []
-        for place, rows in found.items():
-            messages = [
-                Message(
-                    row.topic,
-                    row.partition,
-                    row.offset,
-                    row.timestamp,
-                    row.key,
-                    row.value,
-                    tuple(row.headers),
-                    row.timestamp_type or 0,
-                )
-                for row in rows
-            ]
-            fetches.append(Fetch(TopicPartition(place.topic, place.partition), messages, messages[-1].offset + 1))
-        return [fetch for fetch in fetches if fetch.partition in self.owned]
+        return self.fetches(found)
 
     def position(self, partition: TopicPartition) -> int:
         if partition not in self.owned:

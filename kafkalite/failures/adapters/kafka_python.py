@@ -15,14 +15,13 @@ from kafka.errors import KafkaError, MessageSizeTooLargeError
 from kafka.structs import OffsetAndMetadata
 
 from kafkalite.failures.adapters.listening import Listening
-from kafkalite.failures.events import Message
-from kafkalite.failures.runner import CommitRefused, Fetch, TransactionFailed
-from kafkalite.model import TopicPartition
+from kafkalite.failures.runner import CommitRefused, TransactionFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from kafkalite.failures.runner import Written
+    from kafkalite.failures.runner import Fetch, Written
+    from kafkalite.model import TopicPartition
 
 RECORDS_MAX: Final = 500
 TIMEOUT_S: Final = 30.0
@@ -71,23 +70,7 @@ class KafkaPythonPort(Listening):
 
     def poll(self, timeout_s: float) -> list[Fetch]:
         found = self._consumer.poll(timeout_ms=int(timeout_s * 1000), max_records=RECORDS_MAX)
-        fetches = []
-        for place, rows in found.items():
-            messages = [
-                Message(
-                    row.topic,
-                    row.partition,
-                    row.offset,
-                    row.timestamp,
-                    row.key,
-                    row.value,
-                    tuple(row.headers or ()),
-                    row.timestamp_type,
-                )
-                for row in rows
-            ]
-            fetches.append(Fetch(TopicPartition(place.topic, place.partition), messages, messages[-1].offset + 1))
-        return [fetch for fetch in fetches if fetch.partition in self.owned]
+        return self.fetches(found)
 
     def position(self, partition: TopicPartition) -> int:
         if partition not in self.owned:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kafkalite.failures.events import Message
+from kafkalite.failures.runner import Fetch
 from kafkalite.model import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
 class Listening:
@@ -51,6 +53,26 @@ class Listening:
         self.owned.difference_update(gone)
         if gone and self._on_lost is not None:
             self._on_lost(gone)
+
+    def fetches(self, found: Mapping[Any, Sequence[Any]]) -> list[Fetch]:
+        """What kafka-python and aiokafka read, both in the same shape, of the partitions that are still owned."""
+        fetches = []
+        for place, rows in found.items():
+            messages = [
+                Message(
+                    row.topic,
+                    row.partition,
+                    row.offset,
+                    row.timestamp,
+                    row.key,
+                    row.value,
+                    tuple(row.headers or ()),
+                    row.timestamp_type or 0,
+                )
+                for row in rows
+            ]
+            fetches.append(Fetch(TopicPartition(place.topic, place.partition), messages, messages[-1].offset + 1))
+        return [fetch for fetch in fetches if fetch.partition in self.owned]
 
     def leave(self) -> None:
         """All are given up, before the client is closed: some do not say so themselves."""
