@@ -741,7 +741,7 @@ cdef class Connection:
         result = plan.evaluate()
         if result == FETCH_READY:
             if not self.queue and plan.size <= server.copy_size_max:
-                return plan.answer_into(self.io.out)
+                return plan.answer_into(self.io.out, self)
             answer = self.enqueue()
             plan.fill(answer)
             return self.count(answer)

@@ -44,6 +44,7 @@ cdef class FetchPlan(FetchParts):
     cdef int16_t error                  # top level, v7+
     cdef AccessView access              # what the client may do; None: everything
     cdef Meter meter                    # of bytes that are answered; None: they are not counted
+    cdef double claimed                 # bytes that were taken from the quota before the answer was written
     cdef int32_t throttle_ms            # what the client is told to wait
     cdef int32_t replica_id             # -1: a consumer
     cdef bint follows                   # as a replica, which the client may be
@@ -87,13 +88,13 @@ cdef class FetchPlan(FetchParts):
     cdef int listen(self) except -1
     cdef int unlisten(self) except -1
     cdef int release_slices(self) except -1
-    cdef int answer_into(self, OutBuffer out) except -1
+    cdef int answer_into(self, OutBuffer out, object connection) except -1
     cdef int fill(self, Answer answer) except -1
     cdef int park(self, Answer answer, int result) except -1
     cdef int wait(self) except -1
     cdef int watch(self, int32_t i, LogCore log) except -1
     cdef int verify(self) except -1
     cdef int resume(self, double now) except -1
-    cdef int hold_up(self, int32_t throttle_ms) except -1
+    cdef int claim(self, object connection) except -1
     cdef bint changed(self) except -1
     cdef int cancel(self) except -1

@@ -543,9 +543,11 @@ cdef class FetchPlan(FetchParts):
             self.aborted[i] = None
         return 0
 
-    cdef int answer_into(self, OutBuffer out) except -1:
-        """Writes the whole answer into `out`: for small answers only."""
+    cdef int answer_into(self, OutBuffer out, object connection) except -1:
+        """Writes the whole answer into `out`, which is the connection's: for small answers only."""
         cdef Py_ssize_t start = out.size
+        if self.meter is not None:
+            self.claim(connection)
         self.settle()
         try:
             self.encode_readable(out, True, None)
@@ -553,7 +555,7 @@ cdef class FetchPlan(FetchParts):
             self.release_slices()
         self.done = True
         if self.meter is not None:
-            self.meter.take(out.size - start, self.now)
+            self.meter.take(<double>(out.size - start) - self.claimed, self.now)
         if self.server.counters is not None:
             self.count_parts(self.server.counters)
         return 0
@@ -564,6 +566,8 @@ cdef class FetchPlan(FetchParts):
         cdef list cuts = []
         cdef list slices = None
         cdef bint copy
+        if self.meter is not None:
+            self.claim(answer.connection)
         self.settle()
         copy = self.size <= self.server.copy_size_max
         try:
@@ -578,7 +582,7 @@ cdef class FetchPlan(FetchParts):
         answer.fill(PyBytes_FromStringAndSize(<const char*>out.data, out.size), slices, cuts)
         self.done = True
         if self.meter is not None:
-            self.meter.take(answer.size, self.now)
+            self.meter.take(<double>answer.size - self.claimed, self.now)
         if self.server.counters is not None:
             self.count_parts(self.server.counters)
         return 0
@@ -685,21 +689,25 @@ cdef class FetchPlan(FetchParts):
         if result == FETCH_WAITS and now < self.deadline:
             return self.wait()
         self.unlisten()
-        if self.meter is not None and self.meter.owed_ms(now) > 0:
-            self.hold_up(self.meter.owed_ms(now))
         self.fill(self.answer)
         self.answer.announce()
         return 0
 
-    cdef int hold_up(self, int32_t throttle_ms) except -1:
-        """Others of its owner have taken meanwhile what was left: it is answered without records."""
-        connection = self.answer.connection
-        if connection is not None:
-            self.withhold(throttle_ms)
-            self.meter.held_up(throttle_ms)
+    cdef int claim(self, object connection) except -1:
+        """Takes the records from the quota before another worker can answer with what is left of it, too.
+
+        Where others have taken it since the request came, the answer is without records, and its client held up.
+        """
+        cdef int32_t owed = self.meter.owed_ms(self.now) if self.throttle_ms == 0 else 0
+        if owed == 0:
+            self.claimed = <double>self.size
+            self.meter.take(self.claimed, self.now)
+        elif connection is not None:
+            self.withhold(owed)
+            self.meter.held_up(owed)
             if self.server.counters is not None:
-                self.server.counters.note_throttled(KEY_OF_FETCH, throttle_ms, 0)
-            connection.mute(throttle_ms)
+                self.server.counters.note_throttled(KEY_OF_FETCH, owed, 0)
+            connection.mute(owed)
         return 0
 
     cdef bint changed(self) except -1:
