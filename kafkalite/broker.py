@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from kafkalite import __version__
-from kafkalite._native.serve.connection import Connection, WorkerIo
+from kafkalite._native.serve.connection import Connection, WorkerResources
 from kafkalite._native.serve.counters import Turns
 from kafkalite._native.serve.fetch import FetchServer
 from kafkalite._native.serve.fetch_session import FetchSessionCache
@@ -530,7 +530,7 @@ class Broker:
         mailbox = Mailbox()
         classic = any(bound.classic for bound in self._listeners)
 
-        def make_io(on_interest: Callable[[Connection, int], None], on_close: Callable[[Connection], None]) -> WorkerIo:
+        def make_io(on_interest: Callable[[Connection, int], None], on_close: Callable[[Connection], None]) -> WorkerResources:
             out = OutBuffer()
             produce = ProduceServer(
                 logs.table,
@@ -551,7 +551,7 @@ class Broker:
                 response_size_max=config.fetch_max_bytes,
                 copy_size_max=config.fetch_copy_max_bytes,
             )
-            io = WorkerIo(
+            io = WorkerResources(
                 mailbox,
                 out,
                 produce,
@@ -584,7 +584,7 @@ class Broker:
             on_closed=self._on_connection_closed,
         )
 
-    def _add_sign_in(self, io: WorkerIo, worker_count: int) -> None:
+    def _add_sign_in(self, io: WorkerResources, worker_count: int) -> None:
         """What TLS and SASL need, where a listener has one of them; a worker's share of so many."""
         config = self.config
         if self._tls is not None:

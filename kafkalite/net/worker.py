@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from kafkalite._native.serve.connection import Connection, WorkerIo
+    from kafkalite._native.serve.connection import Connection, WorkerResources
     from kafkalite._native.serve.transfer import Mailbox
     from kafkalite.net.listener import BoundListener
 
@@ -63,7 +63,7 @@ class Worker:
         self,
         number: int,
         mailbox: Mailbox,
-        make_io: Callable[[Callable[[Connection, int], None], Callable[[Connection], None]], WorkerIo],
+        make_io: Callable[[Callable[[Connection, int], None], Callable[[Connection], None]], WorkerResources],
         *,
         idle_s_max: float,
         on_closed: Callable[[Connection], None],

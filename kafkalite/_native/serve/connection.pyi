@@ -14,7 +14,7 @@ NativeApi: TypeAlias = tuple[int, int, int, int]
 """Key, oldest and newest version served, first flexible version."""
 
 @final
-class WorkerIo:
+class WorkerResources:
     now: float
     classic: Any
     faults: Any
@@ -59,7 +59,7 @@ class Connection:
     software_name: str
     software_version: str
     def __init__(
-        self, io: WorkerIo, socket: sockets.socket, client_host: str, client_port: int, listener: Any
+        self, io: WorkerResources, socket: sockets.socket, client_host: str, client_port: int, listener: Any
     ) -> None: ...
     @property
     def socket(self) -> sockets.socket: ...

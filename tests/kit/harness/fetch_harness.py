@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kafkalite import protocol
-from kafkalite._native.serve.connection import Connection, WorkerIo
+from kafkalite._native.serve.connection import Connection, WorkerResources
 from kafkalite._native.serve.fetch import FetchServer
 from kafkalite._native.serve.fetch_session import FetchSessionCache
 from kafkalite._native.serve.produce import ProduceServer
@@ -78,7 +78,7 @@ class Worker:
             copy_size_max=1 << 15,
         )
         self.closed: list[Connection] = []
-        self.io = WorkerIo(
+        self.io = WorkerResources(
             self.mailbox,
             out,
             produce,

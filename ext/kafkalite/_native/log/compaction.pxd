@@ -16,15 +16,15 @@ cdef enum Stop:
     STOP_PACKED = 5         # before a compressed batch: it takes the GIL
 
 # What becomes of a batch.
-cdef enum Judged:
-    JUDGED_EMPTY = 0        # no record stays
-    JUDGED_WHOLE = 1        # it stays as it is; also when its records do not parse
-    JUDGED_CHANGED = 2      # some records stay, or all with a delete horizon
+cdef enum BatchDecision:
+    KEEP_NOTHING = 0        # no record stays
+    KEEP_WHOLE = 1          # it stays as it is; also when its records do not parse
+    KEEP_CHANGED = 2        # some records stay, or all with a delete horizon
 
-cdef enum Fate:             # of a marker
-    FATE_COPY = 0
-    FATE_POSTPONE = 1       # it stays until its delete horizon
-    FATE_DROP = 2
+cdef enum MarkerDecision:   # of a marker
+    MARKER_COPY = 0
+    MARKER_POSTPONE = 1     # it stays until its delete horizon
+    MARKER_DROP = 2
 
 # Which batches the keys are noted of.
 cdef struct Dirty:
@@ -95,7 +95,7 @@ cdef class BatchFilter:
     cdef int _pack_kept(self, const unsigned char* data, const ItemInfo* info) except -2
     cdef int _filter_chunk(self, RecordFormat format, const unsigned char* map, int64_t* position, int64_t end,
                            int64_t out_max, ItemInfo* info) noexcept nogil
-    cdef int _marker(self, Segment segment, int64_t position, Fate fate) except -1
+    cdef int _marker(self, Segment segment, int64_t position, MarkerDecision decision) except -1
     cdef int _copy(self, const unsigned char* data, int64_t size) noexcept nogil
     cdef int _write_empty(self, const unsigned char* data, const ItemInfo* info) noexcept nogil
     cdef int _write_kept(self, const unsigned char* data, const ItemInfo* info, bint horizon) noexcept nogil

@@ -544,50 +544,50 @@ cdef class BatchFilter:
 
     cdef int _judge(self, const unsigned char* data, const ItemInfo* info, const unsigned char* records,
                     int64_t size) noexcept nogil:
-        """Decides on a batch with these unpacked records: Judged (`kept` and `scratch` have what stays)."""
+        """Decides on a batch with these unpacked records: BatchDecision (`kept` and `scratch` have what stays)."""
         cdef BatchHeader header
         if self._reserve_scratch(max(size, <int64_t>1)) != 0:
             return NO_MEMORY
         parse_header(data, <Py_ssize_t>info.size, &header)
         if judge_records(&self.keys.table, &self.rules, &header, records, size, self.scratch, &self.kept) != OK:
             self.malformed_count += 1
-            return JUDGED_WHOLE
+            return KEEP_WHOLE
         self._count(info)
         if self.kept.count == 0:
-            return JUDGED_EMPTY
+            return KEEP_NOTHING
         if self.kept.count == info.record_count and not self._new_tombstones(info):
-            return JUDGED_WHOLE
-        return JUDGED_CHANGED
+            return KEEP_WHOLE
+        return KEEP_CHANGED
 
     cdef bint _new_tombstones(self, const ItemInfo* info) noexcept nogil:
         """Whether the batch judged last is to be given a delete horizon."""
         return self.kept.tombstone and not info.attributes & DELETE_HORIZON
 
     cdef int _filter_plain(self, const unsigned char* data, const ItemInfo* info) noexcept nogil:
-        cdef int verdict = self._judge(data, info, data + HEADER_SIZE, info.size - HEADER_SIZE)
-        if verdict == JUDGED_WHOLE:
+        cdef int decision = self._judge(data, info, data + HEADER_SIZE, info.size - HEADER_SIZE)
+        if decision == KEEP_WHOLE:
             return self._copy(data, info.size)
-        if verdict == JUDGED_EMPTY:
+        if decision == KEEP_NOTHING:
             return self._drop(data, info)
-        if verdict == JUDGED_CHANGED:
+        if decision == KEEP_CHANGED:
             return self._write_kept(data, info, self._new_tombstones(info))
         return NO_MEMORY
 
     cdef int _filter_packed(self, const unsigned char* data, const ItemInfo* info) except -2:
         cdef const unsigned char[::1] records
-        cdef int result = JUDGED_WHOLE
+        cdef int result = KEEP_WHOLE
         unpacked = self.unpack(
             info.attributes & CODEC_MASK, lend(data + HEADER_SIZE, info.size - HEADER_SIZE), info.base_offset)
         if unpacked is not None:
             records = unpacked
             with nogil:
                 result = self._judge(data, info, &records[0] if records.shape[0] else NULL, records.shape[0])
-        if result == JUDGED_CHANGED:
+        if result == KEEP_CHANGED:
             return self._pack_kept(data, info)
         with nogil:
-            if result == JUDGED_WHOLE:
+            if result == KEEP_WHOLE:
                 result = self._copy(data, info.size)
-            elif result == JUDGED_EMPTY:
+            elif result == KEEP_NOTHING:
                 result = self._drop(data, info)
         return result
 
@@ -670,7 +670,7 @@ cdef class BatchFilter:
 
     # ---- markers: the caller decides --------------------------------------------------------------------------------
 
-    cdef int _marker(self, Segment segment, int64_t position, Fate fate) except -1:
+    cdef int _marker(self, Segment segment, int64_t position, MarkerDecision decision) except -1:
         cdef ItemInfo info
         cdef const unsigned char* data
         cdef int result
@@ -681,13 +681,13 @@ cdef class BatchFilter:
             if segment.format.parse(data, segment.size - position, 0, &info) != PARSED:
                 segment.check_read()
                 raise ValueError(f"there is no batch at {position}")
-            if fate == FATE_DROP:
+            if decision == MARKER_DROP:
                 result = self._drop(data, &info)
-            elif fate == FATE_POSTPONE:
+            elif decision == MARKER_POSTPONE:
                 self.rules.keep_all = True
                 result = self._judge(data, &info, data + HEADER_SIZE, info.size - HEADER_SIZE)
                 self.rules.keep_all = False
-                if result == JUDGED_WHOLE and self.malformed_count == malformed_count:
+                if result == KEEP_WHOLE and self.malformed_count == malformed_count:
                     result = self._write_kept(data, &info, True)
                 else:
                     result = self._copy(data, info.size)
@@ -702,15 +702,15 @@ cdef class BatchFilter:
 
     def copy(self, Segment segment not None, int64_t position):
         """Writes a batch as it is."""
-        self._marker(segment, position, FATE_COPY)
+        self._marker(segment, position, MARKER_COPY)
 
     def postpone(self, Segment segment not None, int64_t position):
         """Writes an uncompressed marker with a delete horizon."""
-        self._marker(segment, position, FATE_POSTPONE)
+        self._marker(segment, position, MARKER_POSTPONE)
 
     def drop(self, Segment segment not None, int64_t position):
         """Leaves a batch out: of it stays its header where that must stay, otherwise nothing."""
-        self._marker(segment, position, FATE_DROP)
+        self._marker(segment, position, MARKER_DROP)
 
     # ---- output -----------------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ cdef inline bint is_owed(int state) noexcept nogil:
     """Whether the append is still to be done, by another thread."""
     return state == ASKED or state == AFTER_ANOTHER or state == QUEUED
 
-cdef struct Verdict:
+cdef struct AdmissionResult:
     int error                   # Kafka's code where the gate refuses, otherwise 0
     int64_t admitted            # what LogCore.append takes for a batch that is admitted; NOT_ADMITTED where it is not
 
@@ -38,13 +38,13 @@ cdef class Admission:
 
 cdef Admission admission_of(LogCore log, int64_t producer_id)
 
-cdef class Ask:
+cdef class AdmissionRequest:
     # How the gate is asked on behalf of one request; never changes.
     cdef object gate
     cdef str transactional_id
     cdef int16_t version
     cdef int origin             # one of FROM_..., as LogCore.append takes it
-    cdef Admission put(self, LogCore log, int64_t producer_id, int16_t producer_epoch, Verdict* out)
+    cdef Admission send(self, LogCore log, int64_t producer_id, int16_t producer_epoch, AdmissionResult* out)
 
 cdef class WaitingPart:
     cdef int state
@@ -62,7 +62,7 @@ cdef class WaitingPart:
 cdef class WaitingRequest:
     cdef list parts             # of WaitingPart, in request order
     cdef int remaining          # parts not DONE, plus one until begin() has run
-    cdef Ask ask                # None: nothing in it is transactional
+    cdef AdmissionRequest ask   # None: nothing in it is transactional
     cdef object pool
     cdef int begin(self, object pool) except -1
     cdef int submit(self, int i) except -1

@@ -104,10 +104,10 @@ cdef Admission begin_admission(LogCore log, int64_t producer_id, object answer):
 
 
 @cython.final
-cdef class Ask:
+cdef class AdmissionRequest:
     """Asks the gate."""
 
-    cdef Admission put(self, LogCore log, int64_t producer_id, int16_t producer_epoch, Verdict* out):
+    cdef Admission send(self, LogCore log, int64_t producer_id, int16_t producer_epoch, AdmissionResult* out):
         """Whether a producer's transaction may begin in a log: `out` says, or later the answer of what is returned."""
         out.error = 0
         out.admitted = log.marker_count()
@@ -237,19 +237,19 @@ cdef class WaitingRequest:
     cdef int append_part(self, WaitingPart part, int i) except -1:
         """Appends part i. APPENDING: it has its result or its error. ASKED, AFTER_ANOTHER: it waits, and with
         AFTER_ANOTHER another thread may have it by now."""
-        cdef Verdict verdict
+        cdef AdmissionResult result
         cdef Admission admission
         if self.ask is not None and part.admitted < 0 and self.follow(part, i):
             return AFTER_ANOTHER
         if self.append(part) == APPEND_ASK:
-            admission = self.ask.put(part.log, part.producer_id, part.producer_epoch, &verdict)
-            part.error = verdict.error
-            part.admitted = verdict.admitted
+            admission = self.ask.send(part.log, part.producer_id, part.producer_epoch, &result)
+            part.error = result.error
+            part.admitted = result.admitted
             if admission is not None:
                 part.admission = admission
                 part.move(ASKED)
                 return ASKED
-            if verdict.error == 0:
+            if result.error == 0:
                 self.append(part)
         return APPENDING
 

@@ -33,7 +33,7 @@ cdef inline NativeApi native_api(tuple row, int flexible_from) except *:
     return api
 
 
-cdef class WorkerIo:
+cdef class WorkerResources:
     """What the connections of one worker share. Owner: that worker's thread."""
     cdef readonly Mailbox mailbox
     cdef OutBuffer out                      # answers of the connection being served, until flushed
@@ -87,7 +87,7 @@ cdef class WorkerIo:
 
 
 cdef class Connection:
-    cdef WorkerIo io
+    cdef WorkerResources io
     cdef readonly object socket             # keeps the descriptor alive
     cdef readonly int fd
     cdef readonly str client_host

@@ -82,7 +82,7 @@ assert (EVENT_READ, EVENT_WRITE) == (selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
 @cython.final
-cdef class WorkerIo:
+cdef class WorkerResources:
     """Buffers, servers and limits that the connections of one worker share."""
 
     def __cinit__(self, Mailbox mailbox not None, OutBuffer out not None, ProduceServer produce not None,
@@ -267,7 +267,7 @@ cdef class WorkerIo:
 cdef class Connection:
     """One accepted socket, non-blocking. `on_event` is called by the worker's loop with selector events."""
 
-    def __cinit__(self, WorkerIo io not None, socket, str client_host not None, int client_port, listener):
+    def __cinit__(self, WorkerResources io not None, socket, str client_host not None, int client_port, listener):
         self.io = io
         self.socket = socket
         self.fd = socket.fileno()
@@ -317,7 +317,7 @@ cdef class Connection:
         when the client pauses, something is posted, or LINGER_TURNS_MAX requests were served. True: come back after a
         look at the others; False: sleep, the selector will tell.
         """
-        cdef WorkerIo io = self.io
+        cdef WorkerResources io = self.io
         cdef Mailbox mailbox = io.mailbox
         cdef unsigned char* target = io.receive if self.tls is None else io.tls.sealed
         cdef size_t room = RECEIVE_CAPACITY if self.tls is None else RECEIVE_CAPACITY - TLS_HELD_MAX
@@ -381,7 +381,7 @@ cdef class Connection:
         return self.view
 
     cdef int on_readable(self) except -1:
-        cdef WorkerIo io = self.io
+        cdef WorkerResources io = self.io
         cdef Py_ssize_t capacity, n, held, total = 0
         if io.counters is not None:
             io.counters.clock_ns = 0

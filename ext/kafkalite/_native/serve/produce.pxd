@@ -3,7 +3,7 @@
 from libc.stdint cimport int16_t, int32_t, int64_t
 from kafkalite._native.log.log_core cimport AppendResult, LogCore
 from kafkalite._native.serve.access cimport AccessView
-from kafkalite._native.serve.admission cimport Admission, Ask, WaitingPart, WaitingRequest
+from kafkalite._native.serve.admission cimport Admission, AdmissionRequest, WaitingPart, WaitingRequest
 from kafkalite._native.serve.counters cimport RequestCounters
 from kafkalite._native.serve.topic_table cimport Topic, TopicTable
 from kafkalite._native.serve.transfer cimport Answer, OutBuffer
@@ -58,7 +58,7 @@ cdef class ProduceServer:
     cdef const unsigned char* transactional_id      # NULL: null
     cdef Py_ssize_t transactional_id_size
     cdef bint transactional         # one of its batches is
-    cdef Ask ask                    # valid while transactional; None: refused
+    cdef AdmissionRequest ask       # valid while transactional; None: refused
     # Of the part that append_transactional had last:
     cdef Admission admission        # where the gate answers later
     cdef int64_t admitted           # as LogCore.append takes it

@@ -21,8 +21,8 @@ from kafkalite._native.log.log_core cimport APPEND_ASK, APPEND_DEFER, LogCore
 from kafkalite._native.log.producers cimport FROM_CLIENT, FROM_CLIENT_V2, NOT_ADMITTED
 from kafkalite._native.serve.access cimport ACCESS_WRITE
 from kafkalite._native.serve.admission cimport (
-    ADMITS_FROM, AFTER_ANOTHER, ASKED, DONE, FLUSHING, QUEUED, Ask, Verdict, WaitingPart, WaitingRequest, admission_of,
-    is_owed,
+    ADMITS_FROM, AFTER_ANOTHER, ASKED, DONE, FLUSHING, QUEUED, AdmissionRequest, AdmissionResult, WaitingPart,
+    WaitingRequest, admission_of, is_owed,
 )
 from kafkalite._native.serve.counters cimport KEY_OF_PRODUCE
 from kafkalite._native.serve.request_parts cimport add_part, put_topic, read_topic
@@ -334,7 +334,7 @@ cdef class ProduceServer:
 
     cdef bint prepare_ask(self, int16_t version) except -1:
         """Sets `ask` for a request with transactional batches, None where they are refused; False: it is malformed."""
-        cdef Ask ask = Ask.__new__(Ask)
+        cdef AdmissionRequest ask = AdmissionRequest.__new__(AdmissionRequest)
         self.ask = None
         if self.gate is None or self.transactional_id_size < 0:
             return True
@@ -353,7 +353,7 @@ cdef class ProduceServer:
 
     cdef int append_transactional(self, ProducePart* part, LogCore log) except -1:
         """Appends a batch of a transaction, after asking the gate where that is needed, or says what it waits for."""
-        cdef Verdict verdict
+        cdef AdmissionResult answered
         cdef int64_t producer_id = -1
         cdef int outcome
         self.admission = None
@@ -367,15 +367,15 @@ cdef class ProduceServer:
                 return 0
         outcome = log.append(part.records, part.records_size, False, &part.result, self.ask.origin, NOT_ADMITTED)
         if outcome == APPEND_ASK:
-            self.admission = self.ask.put(log, producer_id, load_i16(part.records + PRODUCER_EPOCH_AT), &verdict)
-            self.admitted = verdict.admitted
-            part.result.error = verdict.error
+            self.admission = self.ask.send(log, producer_id, load_i16(part.records + PRODUCER_EPOCH_AT), &answered)
+            self.admitted = answered.admitted
+            part.result.error = answered.error
             if self.admission is not None:
                 part.state = ASKED
-            if self.admission is not None or verdict.error != 0:
+            if self.admission is not None or answered.error != 0:
                 return 0
             outcome = log.append(
-                part.records, part.records_size, False, &part.result, self.ask.origin, verdict.admitted)
+                part.records, part.records_size, False, &part.result, self.ask.origin, answered.admitted)
             kl_assert(outcome != APPEND_ASK)
         if outcome == APPEND_DEFER:
             part.state = QUEUED

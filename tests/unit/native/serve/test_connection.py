@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from kafkalite._native.serve.connection import Connection, WorkerIo
+from kafkalite._native.serve.connection import Connection, WorkerResources
 from kafkalite._native.serve.fetch import FetchServer
 from kafkalite._native.serve.fetch_session import FetchSessionCache
 from kafkalite._native.serve.produce import ProduceServer
@@ -31,7 +31,7 @@ class Harness:
         self.parked = []
         self.served = []
         out, self.mailbox, table = OutBuffer(), Mailbox(), TopicTable()
-        self.io = WorkerIo(
+        self.io = WorkerResources(
             self.mailbox,
             out,
             ProduceServer(table, out, None, partitions_max=100, deferred_bytes_max=1 << 20, flush_on_acks_all=True),
