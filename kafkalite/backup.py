@@ -173,9 +173,23 @@ def _running(source: str) -> Iterator[Plan]:
         with open(path, encoding="utf-8") as file:
             yield _cut_plan(source, links, json.load(file))
     finally:
-        files.remove_tree(links)
+        os.ftruncate(fd, 0)
+        _remove_links(links)
         file_ops.unlink(request, missing_ok=True)
         os.close(fd)
+
+
+def _remove_links(links: str) -> None:
+    """Removes them; the broker, if it is making others for the same name just now, removes those."""
+    deadline = time.monotonic() + ANSWER_S_MAX
+    while True:
+        try:
+            files.remove_tree(links)
+            return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(LOOK_S)
 
 
 def _hold_request(source: str, request: str, name: str) -> int:

@@ -4,7 +4,7 @@
     holds `backup.request` with a name  ─▶     sees it ▸ links every file of every log into `.backup/`
                                                ▸ takes all locks: ends of all logs and of the journal, at one moment
     reads the links at its leisure      ◀─     `.backup/NAME.json`, the last file
-    removes both, lets go
+    empties the request, removes both, lets go
 
 One moment, since logs tell of each other: an offset that is committed has its record, a marker its Prepare, a
 transaction that is complete all its markers. So the copy is what kill -9 at that moment would have left, and a start
@@ -15,7 +15,8 @@ its segments have their files, by the names that they know; the manager's lock, 
 and going. What is derived (indexes, snapshots) is linked before the moment, or cut back by the start.
 
 Every request has a name of its own: the broker may look while the one before is being removed, and make a cut that
-nobody waits for, which would be an old one for whoever comes next.
+nobody waits for, which would be an old one for whoever comes next. So whoever lets go takes the name back before
+anything is removed, and the broker looks for it once more when it is done: one of the two removes such a cut.
 
 Whoever may write into the data directory may ask: there is no other way to. A request that nobody holds any more, its
 process having ended, is removed with what was made for it. The broker refuses by removing the request.
@@ -80,22 +81,32 @@ def look(directory: str, make: Callable[[str, str], None]) -> None:
     if not disk.exists(request):
         return
     links = f"{directory}/{files.BACKUP_LINKS_NAME}"
+    name = ""
     try:
         if not disk.is_held(request):
             files.remove_tree(links)
             file_ops.unlink(request, missing_ok=True)
             return
-        name = (files.read_bytes(request) or b"").decode("ascii", "replace")
-        if REQUEST_NAME.fullmatch(name) is None or disk.exists(cut_path(links, name)):
-            return  # its name is yet to be written, or all is done
+        name = _name_in(request)
+        if not name or disk.exists(cut_path(links, name)):
+            return  # its name is yet to be written or was taken back, or all is done
         files.remove_tree(links)
         make(links, cut_path(links, name))
+        if _name_in(request) != name:
+            files.remove_tree(links)
     except OSError as error:
-        logger.error("no backup can be made", extra=fields(reason=str(error)))  # noqa: TRY400
         with contextlib.suppress(OSError):
             files.remove_tree(links)
         with contextlib.suppress(OSError):
-            file_ops.unlink(request, missing_ok=True)
+            if not name or _name_in(request) == name:
+                logger.error("no backup can be made", extra=fields(reason=str(error)))  # noqa: TRY400
+                file_ops.unlink(request, missing_ok=True)
+
+
+def _name_in(request: str) -> str:
+    """What a request is called; empty: it has no name now."""
+    name = (files.read_bytes(request) or b"").decode("ascii", "replace")
+    return name if REQUEST_NAME.fullmatch(name) else ""
 
 
 def make(logs: LogsToCut, links: str, path: str) -> None:

@@ -180,7 +180,7 @@ def test_backups_while_everything_goes_on(
     moving.stop()
     first = read_all(broker.port, "load", PARTITION_COUNT)
     assert ledger.judge(first), str(ledger.judge(first))
-    assert not (broker.data_dir / ".backup").exists()
+    wait_until(lambda: not (broker.data_dir / ".backup").exists(), 60, "the links are gone")
     assert not (broker.data_dir / "backup.request").exists()
     for target, acknowledged, committed in made:
         copy = make_broker(settings=SETTINGS)
