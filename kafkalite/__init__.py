@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.lazy import lazy_names
+from kafkalite.version import VERSION
 
 if TYPE_CHECKING:
     from kafkalite.broker import Broker as Broker
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from kafkalite.log.retention import SegmentAge as SegmentAge
     from kafkalite.settings.broker import BrokerConfig as BrokerConfig
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 _WHERE: Final = {
     "Broker": "kafkalite.broker",

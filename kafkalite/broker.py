@@ -23,7 +23,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from kafkalite import __version__
 from kafkalite._native.serve.connection import Connection, WorkerResources
 from kafkalite._native.serve.counters import Turns
 from kafkalite._native.serve.fetch import FetchServer
@@ -49,6 +48,7 @@ from kafkalite.pool import IoPool
 from kafkalite.quotas.quotas import Quotas, address_rates
 from kafkalite.settings.broker import BrokerConfig
 from kafkalite.settings.rows import attribute_of, key_of, to_text
+from kafkalite.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -324,7 +324,7 @@ class Broker:
         threading.Thread(target=warm_up, name="kafkalite-warm-up", daemon=True).start()
         logger.info(
             "kafkalite %s serves %s",
-            __version__,
+            VERSION,
             ", ".join(f"{name}://{endpoint}" for name, endpoint in self.endpoints.items()),
             extra=fields(
                 data=str(config.data_directory),
@@ -530,7 +530,9 @@ class Broker:
         mailbox = Mailbox()
         classic = any(bound.classic for bound in self._listeners)
 
-        def make_io(on_interest: Callable[[Connection, int], None], on_close: Callable[[Connection], None]) -> WorkerResources:
+        def make_io(
+            on_interest: Callable[[Connection, int], None], on_close: Callable[[Connection], None]
+        ) -> WorkerResources:
             out = OutBuffer()
             produce = ProduceServer(
                 logs.table,

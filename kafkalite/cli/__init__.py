@@ -143,9 +143,9 @@ def execute(arguments: list[str]) -> int:
         print(overview())
         return 0 if arguments else EXIT_USAGE
     if name in {"-V", "--version"}:
-        from kafkalite import __version__
+        from kafkalite.version import VERSION
 
-        print(f"kafkalite {__version__}")
+        print(f"kafkalite {VERSION}")
         return 0
     import difflib
 

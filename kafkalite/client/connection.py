@@ -349,9 +349,9 @@ class Connection:
 
     def _negotiate(self, timeout_s: float) -> None:
         """Asks in the newest form; the answer to an unknown form says which one to ask in instead."""
-        from kafkalite import __version__
+        from kafkalite.version import VERSION
 
-        message = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=__version__)
+        message = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=VERSION)
         version = APIS[API_VERSIONS].newest
         while True:
             self._send(API_VERSIONS, version, message, timeout_s, answered=True)

@@ -7,8 +7,8 @@ import resource
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kafkalite import __version__
 from kafkalite.families import Family, labels
+from kafkalite.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,5 +50,5 @@ class Process:
                 "kafka_broker_info",
                 "gauge",
                 "1, and what the broker is.",
-                [(labels(id=node, cluster=logs.cluster_id, version=__version__), 1)],
+                [(labels(id=node, cluster=logs.cluster_id, version=VERSION), 1)],
             )

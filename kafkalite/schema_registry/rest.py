@@ -16,10 +16,10 @@ import logging
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from urllib.parse import parse_qs
 
-from kafkalite import __version__
 from kafkalite.schema_registry import errors
 from kafkalite.schema_registry.records import AVRO, ID_MAX, Reference, SchemaVersion, dumps
 from kafkalite.schema_registry.registry import LATEST, OfferedSchema, Registry
+from kafkalite.version import VERSION
 from kafkalite.web.guard import user_in
 from kafkalite.web.routes import NoSuchMethodError, NoSuchPathError, Routes
 from kafkalite.web.users import Role
@@ -188,7 +188,7 @@ def get_server_id(app: Application, _request: Request) -> Any:
 
 
 def get_server_version(_app: Application, _request: Request) -> Any:
-    return {"version": f"kafkalite-{__version__}", "commitId": ""}
+    return {"version": f"kafkalite-{VERSION}", "commitId": ""}
 
 
 def get_schemas(app: Application, request: Request) -> Any:

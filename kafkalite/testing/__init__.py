@@ -131,12 +131,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_report_header(config: pytest.Config) -> str:
     """One line, so that a report shows which broker the tests run on."""
-    from kafkalite import __version__
+    from kafkalite.version import VERSION
 
     flush = str(_ini_settings(config).get(FLUSH, "false")).lower() == "true"
     overridden = any(hasattr(plugin, kafka_broker_settings.__name__) for plugin in _conftests(config))
     unless = ", unless this run's kafka_broker_settings say otherwise" if overridden else ""
-    return f"kafkalite {__version__}: kafka_broker {_durability(flush=flush)}{unless}"
+    return f"kafkalite {VERSION}: kafka_broker {_durability(flush=flush)}{unless}"
 
 
 def pytest_runtest_teardown(item: pytest.Item) -> None:

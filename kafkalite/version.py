@@ -1,0 +1,8 @@
+"""Which release this is."""
+
+from __future__ import annotations
+
+from typing import Final
+
+VERSION: Final = "0.1.0"
+"""MAJOR.MINOR.PATCH (Semantic Versioning 2.0.0)."""
