@@ -69,7 +69,7 @@ def add_user(arguments: argparse.Namespace, mechanisms: Sequence[str], password:
             for mechanism in mechanisms:
                 client.users.set_password(arguments.user, password, mechanism, arguments.iterations)
         return
-    from kafkalite.log.journal import credential_change
+    from kafkalite.log.journal import credential_change, credentials_change
     from kafkalite.log.offline_journal import open_journal
     from kafkalite.security import scram
 
@@ -78,7 +78,7 @@ def add_user(arguments: argparse.Namespace, mechanisms: Sequence[str], password:
         for mechanism in mechanisms
     ]
     with open_journal(arguments.data_dir) as journal:
-        journal.record(*changes)
+        journal.record(credentials_change(changes))
 
 
 def delete_user(arguments: argparse.Namespace, mechanisms: Sequence[str]) -> None:
@@ -88,13 +88,13 @@ def delete_user(arguments: argparse.Namespace, mechanisms: Sequence[str]) -> Non
             for mechanism in having(client.users.list_all().get(arguments.user, ()), mechanisms, arguments.user):
                 client.users.delete(arguments.user, mechanism)
         return
-    from kafkalite.log.journal import credential_deletion
+    from kafkalite.log.journal import credential_deletion, credentials_change
     from kafkalite.log.offline_journal import open_journal
 
     with open_journal(arguments.data_dir) as journal:
         present = [mechanism for mechanism, user in journal.state.credentials if user == arguments.user]
         found = having(present, mechanisms, arguments.user)
-        journal.record(*(credential_deletion(mechanism, arguments.user) for mechanism in found))
+        journal.record(credentials_change([credential_deletion(mechanism, arguments.user) for mechanism in found]))
 
 
 def having(present: Sequence[str] | dict[str, int], mechanisms: Sequence[str], user: str) -> list[str]:

@@ -17,13 +17,14 @@ damaged line anywhere else means that the file was changed from outside, and the
     {"op": "epoch_base", "name", "partition", "base"}
     {"op": "scram", "user", "mechanism", "salt", "stored_key", "server_key", "iterations"}      bytes as hex digits
     {"op": "scram_delete", "user", "mechanism"}               {"op": "secret", "value"}
+    {"op": "scram_changes", "changes": [change, ...]}         several of the two before
     {"op": "features", "levels": {name: level}, "count"}      how often they were changed in all
     {"op": "acls", "add": [rule, ...], "remove": [rule, ...]}   a rule is the seven texts of kafkalite.acls.Acl
     {"op": "quota", "changes": [{"entity": {type: name or null}, "key", "value": number or null}, ...]}
 
-One line holds all that one request changes of the rules (ACLs), or of the quotas, so that they change as a whole or not
-at all. A rule that is added twice, or removed and not there, is an error, and so is a quota that is removed and not
-there: who may do what is never guessed at.
+One line holds all that one request changes of users, of the rules (ACLs), or of the quotas, so that they change as a
+whole or not at all. A rule that is added twice, or removed and not there, is an error, and so is a quota that is
+removed and not there: who may do what is never guessed at.
 
 A partition's leader epoch is the count of unclean starts less its base, so that an unclean start is one line however
 many partitions there are. At start the file is rewritten (temporary file, sync, rename, sync of the directory) when it
@@ -52,7 +53,7 @@ from kafkalite.model import ScramCredential, uuid_bytes, uuid_text
 from kafkalite.quotas.entities import Change, Entity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 logger = logging.getLogger(__name__)
 
@@ -154,6 +155,11 @@ def credential_deletion(mechanism: str, user: str) -> dict[str, Any]:
     return {"op": "scram_delete", "user": user, "mechanism": mechanism}
 
 
+def credentials_change(changes: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One line for what one request changes of users."""
+    return changes[0] if len(changes) == 1 else {"op": "scram_changes", "changes": list(changes)}
+
+
 def group_change(group_id: str, overrides: Mapping[str, str]) -> dict[str, Any]:
     """The line that gives a group settings of its own."""
     return {"op": "group", "id": group_id, "overrides": dict(overrides)}
@@ -202,6 +208,17 @@ def _apply_acls(state: MetadataState, change: dict[str, Any]) -> None:
         state.acls[acl] = None
 
 
+def _apply_credential(state: MetadataState, change: dict[str, Any]) -> None:
+    key = (change["mechanism"], change["user"])
+    if change["op"] == "scram_delete":
+        del state.credentials[key]
+    elif change["op"] == "scram":
+        salt, stored_key, server_key = (bytes.fromhex(change[part]) for part in ("salt", "stored_key", "server_key"))
+        state.credentials[key] = ScramCredential(salt, stored_key, server_key, int(change["iterations"]))
+    else:
+        raise ValueError(f"no change of a user: {change['op']!r:.100}")
+
+
 def _set_or_drop(present: dict[str, dict[str, str]], name: str, overrides: Mapping[str, str]) -> None:
     present[name] = dict(overrides)
     if not overrides:
@@ -245,12 +262,11 @@ def apply(state: MetadataState, change: dict[str, Any]) -> None:
         _apply_quotas(state, change)
     elif op == "unclean":
         state.unclean_count = int(change["count"])
-    elif op == "scram":
-        salt, stored_key, server_key = (bytes.fromhex(change[key]) for key in ("salt", "stored_key", "server_key"))
-        credential = ScramCredential(salt, stored_key, server_key, int(change["iterations"]))
-        state.credentials[change["mechanism"], change["user"]] = credential
-    elif op == "scram_delete":
-        del state.credentials[change["mechanism"], change["user"]]
+    elif op in {"scram", "scram_delete"}:
+        _apply_credential(state, change)
+    elif op == "scram_changes":
+        for each in change["changes"]:
+            _apply_credential(state, each)
     elif op == "features":
         levels = sorted((str(name), int(level)) for name, level in change["levels"].items())
         state.features = Features(tuple(levels), int(change["count"]))

@@ -582,11 +582,11 @@ class LogManager:
         return self._open_journal().state.credentials
 
     def alter_credentials(self, decide: Callable[[], Sequence[dict[str, object]]]) -> None:
-        """Writes down the lines that `decide` makes of the present credentials; nobody else changes them meanwhile."""
+        """Writes down, as a whole, what `decide` changes of the present credentials, which hold still meanwhile."""
         with self._credentials_lock:
             changes = decide()
             if changes:
-                self._record(*changes)
+                self._record(journal.credentials_change(changes))
 
     def secret(self) -> bytes:
         """Random bytes that this data directory keeps, made when they are first asked for. May block."""

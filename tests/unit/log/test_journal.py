@@ -17,6 +17,7 @@ from kafkalite.log.journal import (
     client_metrics_change,
     credential_change,
     credential_deletion,
+    credentials_change,
     encode_line,
     features_change,
     group_change,
@@ -55,6 +56,11 @@ def filled(path: Path) -> Journal:
     journal.record(credential_change("SCRAM-SHA-512", "alice", CREDENTIAL._replace(iterations=8192)))
     journal.record(credential_change("SCRAM-SHA-256", "bob", CREDENTIAL))
     journal.record(credential_deletion("SCRAM-SHA-256", "bob"))
+    journal.record(
+        credentials_change(
+            [credential_change(mechanism, "carol", CREDENTIAL) for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")]
+        )
+    )
     journal.record(credential_change("SCRAM-SHA-256", "alice", CREDENTIAL))
     return journal
 
@@ -77,6 +83,8 @@ def test_replay_gives_the_recorded_state(tmp_path: Path) -> None:
     assert state.credentials == {
         ("SCRAM-SHA-256", "alice"): CREDENTIAL,
         ("SCRAM-SHA-512", "alice"): CREDENTIAL._replace(iterations=8192),
+        ("SCRAM-SHA-256", "carol"): CREDENTIAL,
+        ("SCRAM-SHA-512", "carol"): CREDENTIAL,
     }
     journal.rewrite()
     journal.close()
@@ -150,7 +158,7 @@ def test_unknown_operation_is_refused_not_skipped(tmp_path: Path) -> None:
     journal.close()
     with Path(journal.path).open("ab") as file:
         file.write(encode_line({"op": "from the future"}))
-    with pytest.raises(StartupError, match="line 25"):
+    with pytest.raises(StartupError, match="line 26"):
         Journal.open(str(tmp_path))
 
 
@@ -160,7 +168,7 @@ def test_compaction_keeps_the_state(tmp_path: Path) -> None:
         journal.record({"op": "producer_ids", "next": 2000 + count})
     size = Path(journal.path).stat().st_size
     journal.compact()
-    assert Path(journal.path).stat().st_size < size // 4
+    assert Path(journal.path).stat().st_size < size // 3
     journal.record({"op": "unclean", "count": 12})
     journal.close()
     again = Journal.open(str(tmp_path))
@@ -206,6 +214,34 @@ def test_rules_come_and_go_as_a_whole(tmp_path: Path) -> None:
     for cut in range(data.rindex(b"\n", 0, size - 1) + 1, size):
         assert list(replay(journal.path, data[:cut])[0].acls) == [acl("a"), acl("b"), acl('"\n\u2028é')]
     assert replay(journal.path, data)[0].acls == wanted
+
+
+def test_users_come_and_go_as_a_whole(tmp_path: Path) -> None:
+    journal = Journal.create(str(tmp_path), "cluster")
+    alice, bob = ("SCRAM-SHA-256", "alice"), ("SCRAM-SHA-512", "bob")
+    journal.record(credentials_change([credential_change(*alice, CREDENTIAL)]))
+    size = journal.size
+    journal.record(credentials_change([credential_deletion(*alice), credential_change(*bob, CREDENTIAL)]))
+    assert journal.state.credentials == {bob: CREDENTIAL}
+    journal.close()
+    data = Path(journal.path).read_bytes()
+    for cut in range(size, len(data)):
+        assert replay(journal.path, data[:cut])[0].credentials == {alice: CREDENTIAL}
+    assert replay(journal.path, data)[0].credentials == {bob: CREDENTIAL}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"op": "scram_changes", "changes": [credential_deletion("SCRAM-SHA-256", "nobody")]},
+        {"op": "scram_changes", "changes": [{"op": "secret", "value": "ab", "mechanism": "x", "user": "y"}]},
+        {"op": "scram_changes", "changes": None},
+    ],
+)
+def test_users_that_cannot_be_end_the_start(tmp_path: Path, change: dict[str, object]) -> None:
+    data = b"".join(encode_line(line) for line in [{"op": "format", "version": 1, "cluster_id": "c"}, change])
+    with pytest.raises(StartupError, match="line 2 cannot be understood"):
+        replay(str(tmp_path), data)
 
 
 def test_many_rules_survive_a_rewrite_in_few_lines(tmp_path: Path) -> None:
