@@ -16,6 +16,7 @@ FAMILY ?= power
 SEEDS ?= 1-5
 STATES ?= 600
 ACKS ?= 50000
+KILLS ?= 200
 OLD ?= 793dff2
 ARCHS ?=
 
@@ -121,10 +122,11 @@ bench-spark: $(VENV)/.built $(VENV)/.bench $(VENV)/.spark packages  ## beside Sp
 	$(BIN)/python -m benchmarks.spark $(BENCH_ARGS)
 
 # Goes on where an earlier run of the same commit was stopped.
-prove: $(VENV)/.built $(VENV)/.tested  ## many seeds of one family of tests, counted by commit in docs/proof.md (FAMILY=power SEEDS=1-5 STATES=600)
+prove: $(VENV)/.built $(VENV)/.tested  ## many seeds of one family of tests, counted by commit in docs/proof.md (FAMILY=power SEEDS=1-5 STATES=600, FAMILY=kills KILLS=200)
 	@case "$(FAMILY)" in \
 	power) $(BIN)/python -m tests.power prove --seeds $(SEEDS) --states $(STATES) --acks $(ACKS) --jobs $(JOBS) ;; \
-	*) echo "FAMILY=$(FAMILY): there is power" >&2; exit 2 ;; \
+	kills) $(BIN)/python -m tests.kills --kills $(KILLS) ;; \
+	*) echo "FAMILY=$(FAMILY): there are power and kills" >&2; exit 2 ;; \
 	esac
 
 clients: $(VENV)/.built $(VENV)/.tested packages  ## every client of the matrix, slow ones too, and docs/clients.md from what happened

@@ -70,7 +70,7 @@ def prove(seeds: list[int], state_count: int, acks: int, jobs: int, overrides: d
     summary["minutes"] = round((time.monotonic() - began) / 60, 1)
     print(json.dumps(summary, indent=2))
     if not overrides:
-        proof.add(commit(), summary)
+        proof.add("power", commit(), summary)
     return 1 if summary["findings"] or summary["early"] else 0
 
 

@@ -1,0 +1,35 @@
+"""kill -9 under a storm of changes of rules, users and quotas: `python -m tests.kills --kills 200`.
+
+After each kill a broker is started on the directory. Every change that was acknowledged has to be there, every other
+one whole or not at all, and decisions and passwords have to be those that are told. Results are in build/kills/COMMIT,
+a line a kill; a run that was stopped goes on there. It ends with status 1 when it found something.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from tests.kills import campaign
+from tests.kit.processes.broker import REPOSITORY
+from tests.power import proof
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.kills", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--kills", type=int, default=200)
+    given = parser.parse_args(arguments)
+    commit = campaign.commit()
+    rows_file = REPOSITORY / "build" / "kills" / commit
+    rows_file.parent.mkdir(parents=True, exist_ok=True)
+    counts = campaign.summary(campaign.run(given.kills, rows_file, print))
+    print(counts)
+    if not commit.endswith("+"):
+        proof.add("kills", commit, counts)
+    return 1 if counts["findings"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
