@@ -1,4 +1,4 @@
-"""waitress's connections, with what it lacks: TLS, and a limit on how long a handshake or a request may take to arrive.
+"""waitress's connections, with what it lacks: TLS, a limit on how long a request may take to arrive, no HTTP/0.9.
 
     bytes ─▶ TlsSocket ─▶ Channel ─▶ waitress
 
@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from waitress.channel import HTTPChannel
+from waitress.parser import HTTPRequestParser, ParsingError
 from waitress.server import TcpWSGIServer
 from waitress.task import WSGITask
 
@@ -25,8 +26,22 @@ if TYPE_CHECKING:
 
     from kafkalite.web.tls import TlsSocket
 
+VERSIONS: Final = frozenset({"1.0", "1.1"})
 RECORD_SIZE: Final = 16 * 1024
 """Of TLS: a read of so much leaves nothing readable inside the library, where no selector sees it."""
+
+
+class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress has no types
+    """A request's head; one without a version, or with another than HTTP/1.0 or 1.1, is answered with 400.
+
+    waitress takes a request line without a version for HTTP/0.9, whose answers have no head: whoever speaks another
+    protocol to this port, or is made to by somebody else, could take for its own what it reads (RFC 9112, 2.3 and A).
+    """
+
+    def parse_header(self, header_plus: bytes) -> None:
+        super().parse_header(header_plus)
+        if self.version not in VERSIONS:
+            raise ParsingError("the request line has no version that is served: HTTP/1.0 and HTTP/1.1 are")
 
 
 class Task(WSGITask):  # type: ignore[misc]  # waitress has no types
@@ -43,6 +58,7 @@ class Task(WSGITask):  # type: ignore[misc]  # waitress has no types
 class Channel(HTTPChannel):  # type: ignore[misc]  # as above
     """A connection."""
 
+    parser_class = Parser
     task_class = Task
     certificate: bytes | None = None
     waits_since: float | None = None

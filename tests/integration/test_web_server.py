@@ -260,6 +260,10 @@ def test_requests_beyond_limits_are_refused(site: Site) -> None:
     [
         pytest.param(b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n", id="two hosts"),
         pytest.param(b"GET http://evil.example/ HTTP/1.1\r\nHost: evil.example\r\n\r\n", id="a whole address"),
+        pytest.param(b"GET /\r\n\r\n", id="http 0.9"),
+        pytest.param(b"GET / \r\nHost: localhost\r\n\r\n", id="no version"),
+        pytest.param(b"GET / HTTP/2.0\r\nHost: localhost\r\n\r\n", id="http 2"),
+        pytest.param(b"GET / HTTP/0.9\r\nHost: localhost\r\n\r\n", id="http 0.9 by name"),
         pytest.param(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n", id="a negative size"),
     ],
 )
@@ -269,6 +273,7 @@ def test_requests_that_can_be_read_in_two_ways_reach_no_application(request_: by
             client.sendall(request_)
             client.shutdown(socket.SHUT_WR)
             answer = b"".join(iter(lambda: client.recv(65536), b""))
+        assert answer.startswith(b"HTTP/1."), answer
         assert b'"scheme"' not in answer, answer
         assert b"200 OK" not in answer, answer
 
