@@ -17,6 +17,8 @@ SEEDS ?= 1-5
 STATES ?= 600
 ACKS ?= 50000
 KILLS ?= 200
+MINUTES ?= 30
+BUILT ?= debug
 OLD ?= 793dff2
 ARCHS ?=
 
@@ -122,11 +124,12 @@ bench-spark: $(VENV)/.built $(VENV)/.bench $(VENV)/.spark packages  ## beside Sp
 	$(BIN)/python -m benchmarks.spark $(BENCH_ARGS)
 
 # Goes on where an earlier run of the same commit was stopped.
-prove: $(VENV)/.built $(VENV)/.tested  ## many seeds of one family of tests, counted by commit in docs/proof.md (FAMILY=power SEEDS=1-5 STATES=600, FAMILY=kills KILLS=200)
+prove: $(VENV)/.built $(VENV)/.tested  ## many seeds of one family of tests, counted by commit in docs/proof.md (FAMILY=power SEEDS=1-5 STATES=600, FAMILY=kills KILLS=200, FAMILY=fuzz MINUTES=30 BUILT=debug)
 	@case "$(FAMILY)" in \
 	power) $(BIN)/python -m tests.power prove --seeds $(SEEDS) --states $(STATES) --acks $(ACKS) --jobs $(JOBS) ;; \
+	fuzz) $(BIN)/python -m tests.fuzz --minutes $(MINUTES) --build $(BUILT) ;; \
 	kills) $(BIN)/python -m tests.kills --kills $(KILLS) ;; \
-	*) echo "FAMILY=$(FAMILY): there are power and kills" >&2; exit 2 ;; \
+	*) echo "FAMILY=$(FAMILY): there are power, kills and fuzz" >&2; exit 2 ;; \
 	esac
 
 clients: $(VENV)/.built $(VENV)/.tested packages  ## every client of the matrix, slow ones too, and docs/clients.md from what happened

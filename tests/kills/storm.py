@@ -139,10 +139,11 @@ class Storm:
 
     def _draw(self, kind: str, name: str, present: Value, chance: random.Random) -> tuple[int, int, object, Value]:
         """(API key, version, request, value afterwards)."""
-        value: Value = next(self._numbers)
+        number = next(self._numbers)
+        value: Value = number
         if kind == "acl":
             if present is None:
-                return api.CREATE_ACLS, VERSIONS[api.CREATE_ACLS], rules_added(name, value), value
+                return api.CREATE_ACLS, VERSIONS[api.CREATE_ACLS], rules_added(name, number), number
             return api.DELETE_ACLS, VERSIONS[api.DELETE_ACLS], rules_removed(name), None
         if present is not None and chance.random() < 0.4:
             value = None

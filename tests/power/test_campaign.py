@@ -51,18 +51,19 @@ def test_counts_of_a_commit(tmp_path: Path) -> None:
 
 
 def test_page_is_that_of_the_counts() -> None:
-    assert proof.PAGE.read_text(encoding="utf-8") == proof.page(proof.load("power"), proof.load("kills")), (
-        "run `python -m tests.power page`"
-    )
+    found = proof.page(*map(proof.load, proof.COUNTS))
+    assert proof.PAGE.read_text(encoding="utf-8") == found, "run `python -m tests.power page`"
 
 
 def test_page_has_a_row_a_commit() -> None:
     counts = {"seeds": 5, "states": {"posix": 1500, "ext4": 1500}, "findings": 0, "audited": 50_001, "early": 0}
-    text = proof.page([{"commit": "abc", "cpu_s_per_state": 0.123, **counts}], [])
+    text = proof.page([{"commit": "abc", "cpu_s_per_state": 0.123, **counts}], [], [])
     assert "| `abc` | 5 | 1,500 | 1,500 | 0 | 50,001 | 0 | 0.12 s |" in text
     kills = {"kills": 200, "acknowledged": 70_000, "in_doubt": 4_800, "kept": 100, "findings": 0}
-    assert "| `def` | 200 | 70,000 | 4,800 | 100 | 0 |" in proof.page([], [{"commit": "def", **kills}])
-    assert proof.page([], []).count(proof.NONE) == 2
+    assert "| `def` | 200 | 70,000 | 4,800 | 100 | 0 |" in proof.page([], [{"commit": "def", **kills}], [])
+    fuzz = {"build": "asan", "minutes": 30.0, "tls": 100_000, "sasl": 1_000_000, "http": 50_000}
+    assert "| `ghi` | asan | 30 | 100,000 | 1,000,000 | 50,000 |" in proof.page([], [], [{"commit": "ghi", **fuzz}])
+    assert proof.page([], [], []).count(proof.NONE) == 3
 
 
 def test_seeds_are_numbers_and_ranges() -> None:
