@@ -25,15 +25,12 @@ def main(strategy: str, bootstrap: str) -> None:
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     policy = Policy(group=f"billing-{strategy}", topics=["orders"], strategy=STRATEGIES[strategy], fatal=[LookupError])
-    attempts: dict[bytes, int] = {}
 
     def handle(order, transaction) -> None:
-        failed = int(dict(order.headers).get("dlq.attempt", b"0"))  # as its letter says, if it comes from a retry topic
-        attempts[order.key] = max(attempts.get(order.key, 0), failed) + 1
         moment(f"handling {order.key.decode()}")
         if order.value == b"broken":
             raise LookupError("there is no such customer")
-        if order.value == b"late" and attempts[order.key] < 3:
+        if order.value == b"late" and order.attempt < 2:
             raise RuntimeError("the customer is not known yet")
         transaction.send(f"invoices-{strategy}", order.value, order.key, partition=0)
 

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 
 class Message(NamedTuple):
-    """A record as it lies in its partition. `timestamp` in ms; names of headers keep bytes that are no UTF-8."""
+    """A record as it lies in its partition. `timestamp` in ms; names of headers keep bytes that are no UTF-8.
+
+    `attempt` is for its handler: how often the record has failed so far, wherever that was.
+    """
 
     topic: str
     partition: int
@@ -36,6 +39,7 @@ class Message(NamedTuple):
     value: bytes | None
     headers: Headers = ()
     timestamp_type: int = 0
+    attempt: int = 0
 
 
 class Letter(NamedTuple):

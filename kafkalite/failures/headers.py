@@ -80,6 +80,16 @@ def own_headers(headers: Headers) -> Headers:
     return tuple((name, value) for name, value in headers if not name.startswith(families))
 
 
+def up_to_date(message: Message) -> Message:
+    """For its handler: a letter that stays where it is while it is tried again says how often it failed by now."""
+    if not message.attempt:
+        return message
+    said = str(message.attempt).encode()
+    return message._replace(
+        headers=tuple((name, said if name == ATTEMPT else value) for name, value in message.headers)
+    )
+
+
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 

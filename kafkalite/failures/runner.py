@@ -53,7 +53,7 @@ from kafkalite.failures.events import (
     TransactionEnded,
     Withdraw,
 )
-from kafkalite.failures.headers import letter_of, rendered
+from kafkalite.failures.headers import letter_of, rendered, up_to_date
 from kafkalite.failures.ledger import Ledger
 from kafkalite.failures.metrics import Late, exposition
 from kafkalite.failures.policy import summary
@@ -201,6 +201,7 @@ class Caller:
         """What became of the record. KeyboardInterrupt and the like go on."""
         transaction = Transaction()
         try:
+            message = up_to_date(message)
             record: Any = message
             if self._policy.decode is not None and message.value is not None:
                 try:

@@ -410,7 +410,8 @@ class Session:
             if lane.is_retry and item.due:
                 self.late_ms.append(max(self._now.ms - item.due, 0.0))
         failures_max = RUN_FAILURES_MAX if self._policy.order == "none" and (self._rotates or lane.is_retry) else 1
-        self._actions.append(Run(lane.partition, lane.run, tuple(item.message for item in items), failures_max))
+        messages = tuple(item.message._replace(attempt=item.attempt) for item in items)
+        self._actions.append(Run(lane.partition, lane.run, messages, failures_max))
 
     def _take_run(self, lane: PartitionLane) -> list[Item]:
         """The next records to handle; those that nobody has to handle are dealt with on the way."""

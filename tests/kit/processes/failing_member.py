@@ -17,10 +17,9 @@ from kafkalite.failures import Message, Policy, RetryTopics, Transaction, run
 
 def handle(record: Message, transaction: Transaction) -> None:
     number = int(record.value or b"0")
-    attempt = int(dict(record.headers).get("dlq.attempt") or 0)
     if number % 100 == 21:
         raise ValueError("this one can never be handled")
-    if number % 100 == 7 or (number % 100 == 13 and attempt < 2):
+    if number % 100 == 7 or (number % 100 == 13 and record.attempt < 2):
         raise RuntimeError("not now")
     transaction.send(f"{sys.argv[3]}-done", record.value, record.key, partition=0)
 
