@@ -117,9 +117,7 @@ def play(servers: str, port: str, name: str) -> None:
         assert "kafkalite_failures_processed_total" in runner.metrics()
 
 
-@pytest.mark.parametrize(
-    "port", [pytest.param(port, marks=pytest.mark.slow if port == "kafka-python" else ()) for port in PORTS]
-)
+@pytest.mark.parametrize("port", PORTS)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if name in {"ignore", "forever"} else ()) for name in STRATEGIES]
 )
@@ -132,6 +130,42 @@ def test_on_kafkalite(broker: Broker, port: str, name: str) -> None:
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_on_apache_kafka(apache_kafka: ApacheKafka, port: str, name: str) -> None:
     play(apache_kafka.bootstrap, port, name)
+
+
+@pytest.mark.parametrize("port", PORTS)
+def test_members_that_poll_without_waiting_come_into_their_group(broker: Broker, port: str) -> None:
+    """A poll of kafka-python that ends in the middle of a rebalance forgot the rebalance."""
+    servers, group = broker.bootstrap_servers, f"g-{time.monotonic_ns()}"
+    stop = threading.Event()
+    with Client(servers) as client, client.twin() as other, client.twin() as third:
+        topics = [f"{group}-{number}" for number in range(3)]
+        for topic in topics:
+            client.admin.create_topic(topic, 2)
+        owned: list[set[TopicPartition]] = [set(), set()]
+
+        def join(mine: set[TopicPartition], own: Client, name: str) -> None:
+            member = PORTS[port](own, servers, name)
+            member.open(group, topics, mine.update, mine.difference_update, mine.difference_update)
+            try:
+                while not stop.is_set():
+                    member.poll(0.0)
+            finally:
+                member.close()
+
+        members = [
+            threading.Thread(target=join, args=(mine, own, f"{group}-{number}"))
+            for number, (mine, own) in enumerate(zip(owned, (other, third), strict=True))
+        ]
+        for member in members:
+            member.start()
+        try:
+            wait_until(
+                lambda: [len(mine) for mine in owned] == [3, 3], TIMEOUT_S / 2, "each has its half"
+            )  # which is less than a session
+        finally:
+            stop.set()
+            for member in members:
+                member.join()
 
 
 @pytest.mark.parametrize(

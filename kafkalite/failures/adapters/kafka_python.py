@@ -1,5 +1,10 @@
 """kafka-python for the runner.
 
+A poll of kafka-python that ends while it joins may forget that it does (3.0.12: a member that leads its group takes the
+new metadata as seen when it assigns, before the assignment is back): its heart has stopped, it asks for nothing, and
+after its session the group goes on without it. So the rejoin is asked for again until it is through, and such a poll
+lasts long enough to end it.
+
 Thread rule: one thread at a time, that of the runner.
 """
 
@@ -12,7 +17,7 @@ from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as TheirPartition
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import KafkaError, MessageSizeTooLargeError
-from kafka.structs import OffsetAndMetadata
+from kafka.structs import MemberState, OffsetAndMetadata
 
 from kafkalite.failures.adapters.listening import Listening
 from kafkalite.failures.runner import CommitRefused, TransactionFailed
@@ -26,6 +31,8 @@ if TYPE_CHECKING:
 RECORDS_MAX: Final = 500
 TIMEOUT_S: Final = 30.0
 REQUEST_SIZE_MAX: Final = 100_000_000
+JOIN_S: Final = 1.0
+"""How long a poll lasts at least while the member is not in its group."""
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +76,11 @@ class KafkaPythonPort(Listening):
         self._consumer.subscribe(list(topics), listener=Listener(self))
 
     def poll(self, timeout_s: float) -> list[Fetch]:
+        state = self._consumer.group_metadata().state
+        if state == MemberState.REBALANCING:
+            self._consumer._coordinator.request_rejoin()  # noqa: SLF001  # it has no other name
+        if state != MemberState.STABLE:
+            timeout_s = max(timeout_s, JOIN_S)
         found = self._consumer.poll(timeout_ms=int(timeout_s * 1000), max_records=RECORDS_MAX)
         return self.fetches(found)
 
