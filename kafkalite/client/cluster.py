@@ -262,13 +262,14 @@ class Cluster:
             return error.retriable and error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return self._reached
 
-    def refresh(self, names: Iterable[str] | None, *, create: bool = False) -> Any:
+    def refresh(self, names: Iterable[str] | None, *, create: bool = False, tells_operations: bool = False) -> Any:
         """Asks any broker about brokers and topics (None: all of them); returns its answer."""
         connection = self.any_connection()
         version = connection.version_for(METADATA, METADATA_VERSION_MAX)
         request = MetadataRequest(
             topics=None if names is None else [MetadataRequestTopic(name=name) for name in names],
             allow_auto_topic_creation=create or version < AUTO_CREATION_VERSION,
+            include_topic_authorized_operations=tells_operations,
         )
         answer = connection.request(METADATA, request, version_max=version)
         if answer.brokers:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kafkalite.acls import AclOperation
 from kafkalite.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
 
 if TYPE_CHECKING:
@@ -78,10 +79,7 @@ def ensure(policy: Policy, client: Client) -> list[str]:
     missing = []
     for need in needs(policy, client):
         try:
-            there = len(client.topic(need.name).partitions)
-        except UnknownTopicOrPartition:
-            there = 0
-        try:
+            there = client.partition_counts([need.name]).get(need.name, 0)
             if not there:
                 client.admin.create_topic(need.name, need.partitions, configs=need.settings)
             elif there < need.partitions and need.name != policy.layout.ledger:
@@ -100,6 +98,9 @@ def faults(policy: Policy, client: Client) -> Iterator[str]:
     except UnknownTopicOrPartition as error:
         yield f"a topic of the policy is missing: {error.message}"
         return
+    except KafkaError as error:
+        yield f"a topic of the policy cannot be looked at: {error.message} ({error.name})"
+        return
     for need in wanted:
         try:
             there = len(client.topic(need.name).partitions)
@@ -117,6 +118,23 @@ def faults(policy: Policy, client: Client) -> Iterator[str]:
             said = setting_fault(need.name, name, values.get(name, ""), value)
             if said:
                 yield said
+    yield from missing_rights(policy, client)
+
+
+def missing_rights(policy: Policy, client: Client) -> Iterator[str]:
+    """What a member needs, and the user of this client may not do with topics that there are."""
+    read_write = frozenset({AclOperation.READ, AclOperation.WRITE})
+    wanted = dict.fromkeys(policy.topics, frozenset({AclOperation.READ}))
+    if policy.uses_topics or policy.writes_letters:
+        wanted |= {name: read_write for topic in policy.topics for name in policy.layout.retries(topic)}
+    if policy.writes_letters:
+        wanted |= {policy.layout.dead(topic): frozenset({AclOperation.WRITE}) for topic in policy.topics}
+    if policy.keeps_ledger:
+        wanted[policy.layout.ledger] = read_write
+    for topic, allowed in sorted(client.acls.my_operations(wanted).items()):
+        lacking = sorted(operation.name.lower() for operation in wanted[topic] - allowed)
+        if lacking:
+            yield f"{topic} may not be used by this user: there is no rule (ACL) for {' and '.join(lacking)}"
 
 
 def setting_fault(topic: str, name: str, value: str, wanted: str) -> str:

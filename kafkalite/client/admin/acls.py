@@ -7,15 +7,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kafkalite.acls import Acl, AclFilter, AclOperation, AclPermission, PatternType, ResourceType
+from kafkalite.acls import (
+    OPERATIONS,
+    OPERATIONS_NOT_ASKED,
+    Acl,
+    AclFilter,
+    AclOperation,
+    AclPermission,
+    PatternType,
+    ResourceType,
+)
 from kafkalite.client.cluster import raise_for
+from kafkalite.errors import ErrorCode
 from kafkalite.protocol import api
 from kafkalite.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from kafkalite.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from kafkalite.protocol.messages.describe_acls import DescribeAclsRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from kafkalite.client.cluster import Cluster
 
@@ -53,6 +63,21 @@ class Acls:
             for resource in answer.resources
             for found in resource.acls
         )
+
+    def my_operations(self, topics: Iterable[str]) -> dict[str, frozenset[AclOperation]]:
+        """What the user of this client may do with each of these topics (KIP-430), READ to ALTER_CONFIGS; none with one
+        that is hidden. A topic that is not there, or whose broker does not tell, is left out."""
+        answer = self._client.with_retries(lambda: self._client.refresh(topics, tells_operations=True))
+        found = {}
+        for row in answer.topics:
+            bits = row.topic_authorized_operations
+            if row.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                found[row.name] = frozenset[AclOperation]()
+            elif not row.error_code and bits != OPERATIONS_NOT_ASKED:
+                found[row.name] = frozenset(
+                    operation for operation in OPERATIONS[ResourceType.TOPIC] if bits & 1 << operation
+                )
+        return found
 
     def create(self, acls: Sequence[Acl]) -> None:
         """Adds rules; those that are there already stay. InvalidRequest for the first that cannot be a rule."""
