@@ -8,7 +8,7 @@ import pytest
 
 from kafkalite._native.base.crc32c import crc32c
 from kafkalite._native.wire import lines
-from kafkalite._native.wire.columns import AbortedFilter
+from kafkalite._native.wire.aborted_filter import AbortedFilter
 from kafkalite.client.columns.arrow import COLUMNS, FIELDS, ArrowExporter
 from kafkalite.model import TopicPartition
 from kafkalite.record import batches

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Iterator
 
+    from kafkalite._native.wire.aborted_filter import AbortedFilter
     from kafkalite._native.wire.batch import BatchInfo
-    from kafkalite._native.wire.columns import AbortedFilter
     from kafkalite.client import Client, Producer, TopicDescription
     from kafkalite.client.read.reader import ReadPosition
 

@@ -26,7 +26,7 @@ from kafkalite._native.wire.batch import (
     crc_matches,
     read_info,
 )
-from kafkalite._native.wire.columns import AbortedFilter, ColumnBuilder, encode_records, seal, wrapper_at
+from kafkalite._native.wire.columns import ColumnBuilder, encode_records, seal, wrapper_at
 from kafkalite.record.columns import BytesColumn, HeaderColumns, RecordColumns
 from kafkalite.record.compression import (
     DECOMPRESSED_SIZE_MAX,
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
     from typing_extensions import Buffer
+
+    from kafkalite._native.wire.aborted_filter import AbortedFilter
+    from kafkalite._native.wire.needles import Needles
 
 BATCH_SIZE_MAX: Final = 1024 * 1024 - 1024
 """Records per batch in bytes before compression, unless the caller says otherwise: below Kafka's max.message.bytes."""
@@ -121,11 +124,23 @@ def whole_batches(buffer: Buffer) -> Iterator[tuple[int, BatchInfo]]:
         position += info.size
 
 
+class Seen(NamedTuple):
+    """What a search has looked at: records, markers of transactions, offsets of aborted ones."""
+
+    records: int = 0
+    markers: int = 0
+    aborted: int = 0
+
+
+NOTHING_SEEN: Final = Seen()
+
+
 class BatchReader:
     """Turns fetched bytes into columns, with a decompression buffer that lives as long as the reader.
 
     Batches, and the message sets of Kafka 0.8 to 0.10 (magic 0 and 1) that brokers serve out of old segments. `fields`
-    are those of "keys", "values" and "headers" that are wanted; the others are not copied.
+    are those of "keys", "values" and "headers" that are wanted; the others are not copied. With `needles` only records
+    that hold one are taken, and `seen` counts what was looked at.
 
     1. One thread at a time.
     2. close it, or leave its `with` block, when done.
@@ -137,10 +152,11 @@ class BatchReader:
         decompressed_size_max: int = DECOMPRESSED_SIZE_MAX,
         check_crcs: bool = True,
         fields: Iterable[str] | None = None,
+        needles: Needles | None = None,
     ) -> None:
         self._decompressor = Decompressor(decompressed_size_max)
         self._check_crcs = check_crcs
-        self._builder = ColumnBuilder(fields)
+        self._builder = ColumnBuilder(fields, needles)
         self.damaged_at = -1
         """After `read` raised: the offset at which the batch begins that cannot be read."""
 
@@ -163,6 +179,11 @@ class BatchReader:
     def size(self) -> int:
         """Bytes of keys, values and headers read and not yet taken."""
         return self._builder.size
+
+    @property
+    def seen(self) -> Seen:
+        """What was looked at since the reader was made; nothing without needles."""
+        return Seen(self._builder.seen_count, self._builder.marker_count, self._builder.aborted_count)
 
     def read(
         self,
@@ -224,6 +245,8 @@ class BatchReader:
             raise BatchError(BatchError.BAD_CRC)
         if aborted is None or not aborted.drops_batch(info):
             self._builder.add(info, self._records(info, batch), offset, end)
+        else:
+            self._builder.note_aborted(info, offset, end)
 
     def _read_wrapper(
         self, view: memoryview, wrapper: tuple[int, int, int, int, int, int | None, int], offset: int, end: int

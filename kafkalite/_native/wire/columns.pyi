@@ -5,7 +5,9 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
+from kafkalite._native.wire.aborted_filter import AbortedFilter
 from kafkalite._native.wire.batch import BatchInfo
+from kafkalite._native.wire.needles import Needles
 
 class ColumnLike(Protocol):
     @property
@@ -63,14 +65,13 @@ def wrapper_at(
     buffer: Buffer, position: int, *, check_crcs: bool
 ) -> tuple[int, int, int, int, int, int | None, int] | None: ...
 
-class AbortedFilter:
-    def __init__(self, aborted: Iterable[tuple[int, int]]) -> None: ...
-    def drops_batch(self, info: BatchInfo) -> bool: ...
-
 class ColumnBuilder:
     count: int
     damaged_at: int
-    def __init__(self, fields: Iterable[str] | None = None) -> None: ...
+    seen_count: int
+    marker_count: int
+    aborted_count: int
+    def __init__(self, fields: Iterable[str] | None = None, needles: Needles | None = None) -> None: ...
     @property
     def size(self) -> int: ...
     def add(self, info: BatchInfo, records: Buffer, first_offset: int = ..., end_offset: int = ...) -> int: ...
@@ -86,6 +87,7 @@ class ColumnBuilder:
         count_max: int = ...,
         size_max: int = ...,
     ) -> tuple[int, int]: ...
+    def note_aborted(self, info: BatchInfo, offset: int, end_offset: int) -> None: ...
     def add_inner(
         self,
         inner: Buffer,

@@ -21,20 +21,22 @@ import selectors
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
+from kafkalite._native.wire.aborted_filter import AbortedFilter
 from kafkalite._native.wire.batch import BatchError
-from kafkalite._native.wire.columns import AbortedFilter, following_offset
+from kafkalite._native.wire.columns import following_offset
 from kafkalite.client.cluster import READ_COMMITTED, READ_UNCOMMITTED, RETRY_BACKOFF_S_MAX, by_topic
 from kafkalite.client.errors import UNREACHED, ConnectionLost, RequestTimeout
 from kafkalite.errors import ErrorCode, KafkaError, UnknownTopicOrPartition, error_for
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 from kafkalite.protocol.api import FETCH
 from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from kafkalite.record.batches import BatchReader
+from kafkalite.record.batches import NOTHING_SEEN, BatchReader, Seen
 from kafkalite.record.compression import DECOMPRESSED_SIZE_MAX, CompressionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from kafkalite._native.wire.needles import Needles
     from kafkalite.bell import Bell
     from kafkalite.client.cluster import Cluster
     from kafkalite.client.connection import Connection
@@ -52,12 +54,16 @@ MAX_WAIT_MS: Final = 500
 
 
 class Chunk(NamedTuple):
-    """Records of one partition, in order. Offsets may have gaps; `next_offset` is where the following chunk begins."""
+    """Records of one partition, in order. Offsets may have gaps; `next_offset` is where the following chunk begins.
+
+    Of a reader with needles these are the records that hold one, and `seen` is what was looked at for them.
+    """
 
     partition: TopicPartition
     columns: RecordColumns
     next_offset: int
     high_watermark: int
+    seen: Seen = NOTHING_SEEN
 
     def records(self) -> Iterator[Record]:
         """One object a record: convenient, and far slower than the columns."""
@@ -115,6 +121,7 @@ class Reader:
     `chunk_size`        the same in bytes of keys, values and headers
     `check_crcs`        verify each batch; CorruptMessage names the partition and the offset of one that is damaged
     `await_topics`      a topic that is not there is waited for, not an error
+    `needles`           only records that hold one of them are decoded and handed out
     """
 
     def __init__(
@@ -133,6 +140,7 @@ class Reader:
         fields: Iterable[str] | None = None,
         chunk_count: int = CHUNK_COUNT,
         chunk_size: int = CHUNK_SIZE,
+        needles: Needles | None = None,
     ) -> None:
         if reset not in {None, "earliest", "latest"}:
             raise ValueError(f"reset is {reset!r}; it may be 'earliest', 'latest' or None")
@@ -144,7 +152,12 @@ class Reader:
         self._await_topics = await_topics
         self._chunk_count = chunk_count
         self._chunk_size = chunk_size
-        self._batches = BatchReader(decompressed_size_max=decompressed_size_max, check_crcs=check_crcs, fields=fields)
+        self._batches = BatchReader(
+            decompressed_size_max=decompressed_size_max, check_crcs=check_crcs, fields=fields, needles=needles
+        )
+        self._seen = NOTHING_SEEN
+        self.failed: TopicPartition | None = None
+        """The partition of whose trouble a poll has spoken last."""
         self._lane = f"reader-{id(self)}"
         self._positions: dict[TopicPartition, ReadPosition] = {}
         self._sent: dict[Connection, list[tuple[ReadPosition, int]]] = {}
@@ -242,6 +255,7 @@ class Reader:
         for position in self._positions.values():
             if position.error is not None:
                 error, position.error = position.error, None
+                self.failed = position.key
                 raise error
 
     # --- asking -------------------------------------------------------------------------------------------------------
@@ -436,13 +450,19 @@ class Reader:
                 )
             except (BatchError, CompressionError) as error:
                 self._damaged(position, target, error)
-                kept = self._batches.take()
-                if len(kept):
-                    yield Chunk(position.key, kept, self._batches.damaged_at, row.high_watermark)
+                chunk = self._chunk(position.key, self._batches.damaged_at, row)
+                if len(chunk.columns) or chunk.seen != NOTHING_SEEN:
+                    yield chunk
                 return
             assert following > offset, "headers promised records that are not there"
             offset = following
-            yield Chunk(position.key, self._batches.take(), offset, row.high_watermark)
+            yield self._chunk(position.key, offset, row)
+
+    def _chunk(self, key: TopicPartition, next_offset: int, row: Any) -> Chunk:
+        """What was collected, and looked at, since the last one."""
+        before, self._seen = self._seen, self._batches.seen
+        seen = Seen(*(now - then for now, then in zip(self._seen, before, strict=True)))
+        return Chunk(key, self._batches.take(), next_offset, row.high_watermark, seen)
 
     def _aborted(self, row: Any) -> AbortedFilter | None:
         """The answer's list of aborted transactions, for a reader of committed data."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from kafkalite._native.wire.aborted_filter import AbortedFilter
 from kafkalite.coordinator.groups import GroupCoordinator, Offset
 from kafkalite.coordinator.producer_ids import ProducerIds
 from kafkalite.coordinator.timers import TimerQueue
@@ -21,7 +22,7 @@ from kafkalite.errors import ErrorCode, UnknownTopicOrPartition, error_for
 from kafkalite.log.markers import marker_batch
 from kafkalite.log.partition_log import AppendInfo
 from kafkalite.model import TopicPartition, new_uuid
-from kafkalite.record.batches import AbortedFilter, BatchReader, whole_batches
+from kafkalite.record.batches import BatchReader, whole_batches
 from kafkalite.settings.broker import BrokerConfig
 from tests.kit.fakes.clock import FakeClock
 

@@ -14,10 +14,10 @@ Compression and the typed wrappers are in kafkalite.record.
 
 cimport cython
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint64_t
-from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 from kafkalite._native.base.crc32c cimport crc32c
 from kafkalite._native.base.growing cimport Growing, drop_memory, refill, reserve, take_memory
+from kafkalite._native.wire.aborted_filter cimport AbortedFilter, last_offset
 from kafkalite._native.wire.batch cimport (
     ATTRIBUTES_AT,
     BASE_OFFSET_AT,
@@ -35,8 +35,6 @@ from kafkalite._native.wire.batch cimport (
     LOG_APPEND_TIME,
     MAGIC_AT,
     MAGIC_V2,
-    MARKER_ABORT,
-    MARKER_KEY_SIZE,
     MAX_TIMESTAMP_AT,
     PRODUCER_EPOCH_AT,
     PRODUCER_ID_AT,
@@ -62,6 +60,7 @@ from kafkalite._native.wire.cursor cimport (
     store_varint,
     store_varlong,
 )
+from kafkalite._native.wire.needles cimport Needles, Places
 from kafkalite._native.wire.old_message cimport OldMessage, is_old, parse_old
 from kafkalite._native.wire.status cimport (
     BAD_MAGIC,
@@ -466,10 +465,6 @@ cdef int raise_for(Status status, int32_t bad) except -1:
     return 0
 
 
-cdef inline int64_t last_offset(const BatchHeader* header) noexcept nogil:
-    return header.base_offset + header.last_offset_delta
-
-
 def following_offset(const unsigned char[::1] buffer not None, int64_t offset):
     """The offset after the last complete batch in `buffer`, read off the headers alone; at least `offset`."""
     cdef Py_ssize_t size = buffer.shape[0]
@@ -518,80 +513,13 @@ def wrapper_at(const unsigned char[::1] buffer not None, Py_ssize_t position, *,
 
 
 @cython.final
-cdef class AbortedFilter:
-    """Which transactional batches a reader of committed data drops: fed with the batches of a fetch, in order.
-
-    The list of a fetch answer names, for each aborted transaction, its producer and first offset; the transaction ends
-    at that producer's abort marker (KIP-98). One thread at a time.
-    """
-
-    cdef int64_t* entries               # (first offset, producer id) by first offset
-    cdef int64_t* running               # producers whose aborted transaction reaches the present batch
-    cdef Py_ssize_t count, reached, running_count
-
-    def __cinit__(self, aborted):
-        cdef Py_ssize_t i
-        listed = sorted((first_offset, producer_id) for producer_id, first_offset in aborted)
-        self.count = len(listed)
-        self.entries = <int64_t*>malloc(<size_t>max(self.count, 1) * 2 * sizeof(int64_t))
-        self.running = <int64_t*>malloc(<size_t>max(self.count, 1) * sizeof(int64_t))
-        if self.entries == NULL or self.running == NULL:
-            raise MemoryError("the list of aborted transactions")
-        for i in range(self.count):
-            self.entries[2 * i] = listed[i][0]
-            self.entries[2 * i + 1] = listed[i][1]
-
-    def __dealloc__(self):
-        free(self.entries)
-        free(self.running)
-
-    cdef Py_ssize_t find(self, int64_t producer_id) noexcept nogil:
-        """Its place among those running, -1 when it is not there."""
-        cdef Py_ssize_t i
-        for i in range(self.running_count):
-            if self.running[i] == producer_id:
-                return i
-        return -1
-
-    cdef bint drops(self, const BatchHeader* header) noexcept nogil:
-        """Whether this batch belongs to an aborted transaction."""
-        while self.reached < self.count and self.entries[2 * self.reached] <= last_offset(header):
-            if self.find(self.entries[2 * self.reached + 1]) < 0:
-                self.running[self.running_count] = self.entries[2 * self.reached + 1]
-                self.running_count += 1
-            self.reached += 1
-        return header.attributes & TRANSACTIONAL != 0 and self.find(header.producer_id) >= 0
-
-    cdef Status see_marker(
-        self, const unsigned char* records, Py_ssize_t size, const BatchHeader* header
-    ) noexcept nogil:
-        """Takes note of a control batch, which is never compressed. Compaction may have left it without its record."""
-        cdef Cursor c
-        cdef RecordView record
-        cdef Py_ssize_t place
-        cursor_init(&c, records, size)
-        if header.record_count < 1:
-            return OK
-        if next_record(&c, &record) != OK:
-            return c.status
-        if record.key_size >= MARKER_KEY_SIZE and record.key[2] == 0 and record.key[3] == MARKER_ABORT:
-            place = self.find(header.producer_id)
-            if place >= 0:
-                self.running_count -= 1
-                self.running[place] = self.running[self.running_count]
-        return OK
-
-    def drops_batch(self, BatchInfo info not None):
-        """Whether this batch, the next of the fetch, belongs to an aborted transaction."""
-        return self.drops(&info.header)
-
-
-@cython.final
 cdef class ColumnBuilder:
     """Collects the records of batches as columns. One thread at a time.
 
     1. add takes all wanted records of a batch, or none and raises.
     2. take hands over what was collected and starts again.
+    3. With needles only records that hold one are wanted; what was looked at is counted. A batch whose bytes hold none
+       is not walked.
     """
 
     cdef Growing offsets, timestamps, types
@@ -600,10 +528,15 @@ cdef class ColumnBuilder:
     cdef Growing header_ends            # per record, entry 0 being 0: n + 1 entries
     cdef readonly Py_ssize_t count      # records collected
     cdef readonly int64_t damaged_at    # after add_run raised: where the batch that cannot be read begins
+    cdef Needles needles                # None: nothing is looked for
+    cdef readonly int64_t seen_count    # with needles: records that were looked at
+    cdef readonly int64_t marker_count  # the same: markers of transactions
+    cdef readonly int64_t aborted_count     # the same: offsets in batches of aborted transactions
 
-    def __cinit__(self, fields=None):
+    def __cinit__(self, fields=None, Needles needles=None):
         """`fields` are names of FIELDS, all by default; what is not wanted is not copied, headers not looked at."""
         cdef int wanted = 0
+        self.needles = needles
         for name in FIELDS if fields is None else fields:
             wanted |= <int>FIELDS[name]
         self.fields = wanted
@@ -728,6 +661,10 @@ cdef class ColumnBuilder:
         return OK
 
     cdef Status push_old(self, const OldMessage* message, int64_t timestamp, bint append_time) noexcept nogil:
+        if self.needles is not None:
+            self.seen_count += 1
+            if not self.needles.found_in_fields(message.key, message.key_size, message.value, message.value_size):
+                return OK
         if not self.reserve_records(1):
             return LIMIT
         if self.fields & KEYS and not push_item(&self.keys, message.key, message.key_size):
@@ -828,9 +765,19 @@ cdef class ColumnBuilder:
             if aborted is not None:
                 status = aborted.see_marker(batch + HEADER_SIZE, size, header)
                 bad[0] = -1 if status == OK else 0
+            self.marker_count += offset <= header.base_offset < end_offset
         elif not dropped:
             status = self.collect(batch + HEADER_SIZE, size, header, offset, end_offset, bad)
+        else:
+            self.count_aborted(header, offset, end_offset)
         return status
+
+    cdef void count_aborted(self, const BatchHeader* header, int64_t offset, int64_t end_offset) noexcept nogil:
+        self.aborted_count += min(last_offset(header) + 1, end_offset) - max(header.base_offset, offset)
+
+    def note_aborted(self, BatchInfo info not None, int64_t offset, int64_t end_offset):
+        """A compressed batch that an AbortedFilter has dropped counts as add_run counts the others."""
+        self.count_aborted(&info.header, offset, end_offset)
 
     cdef Status collect(
         self, const unsigned char* records, Py_ssize_t size, const BatchHeader* header, int64_t first_offset,
@@ -846,7 +793,10 @@ cdef class ColumnBuilder:
         if not self.reserve_records(<size_t>header.record_count):
             return LIMIT
         before = self.mark_all()
-        status = self.walk(records, size, header, first_offset, end_offset, bad)
+        if self.needles is None:
+            status = self.walk(records, size, header, first_offset, end_offset, bad)
+        else:
+            status = self.walk_found(records, size, header, first_offset, end_offset, bad)
         if status == OK:
             bad[0] = -1
             return OK
@@ -897,6 +847,54 @@ cdef class ColumnBuilder:
                     return status
             self.push_record(offset, record_timestamp(header, record.timestamp_delta), append_time)
         return OK if c.pos == c.end else TRAILING
+
+    cdef Status walk_found(
+        self, const unsigned char* records, Py_ssize_t size, const BatchHeader* header, int64_t first_offset,
+        int64_t end_offset, int32_t* bad
+    ) noexcept nogil:
+        """As walk, for needles. What holds none is passed over unread, but where only a part of the batch counts."""
+        cdef Cursor c
+        cdef RecordView record
+        cdef Places places
+        cdef const unsigned char* end = records + size
+        cdef const unsigned char* at = self.needles.first_from(&places, records, end, True)
+        cdef bint whole = header.base_offset >= first_offset and last_offset(header) < end_offset
+        cdef int64_t offset, seen = 0
+        cdef Status status = OK
+        cursor_init(&c, records, size)
+        for bad[0] in range(header.record_count):
+            if at == end and whole and self.needles.count:
+                seen += header.record_count - bad[0]
+                break
+            if next_record(&c, &record) != OK:
+                return c.status
+            offset = header.base_offset + record.offset_delta
+            if offset < first_offset or offset >= end_offset:
+                continue
+            seen += 1
+            if record.end <= at and self.needles.count:
+                continue
+            at = self.needles.first_from(&places, record.end, end, False)
+            if self.needles.found_in(&record):
+                status = self.push_found(header, &record, offset)
+                if status != OK:
+                    return status
+        self.seen_count += seen
+        return OK
+
+    cdef Status push_found(self, const BatchHeader* header, const RecordView* record, int64_t offset) noexcept nogil:
+        """One record; its batch's are reserved."""
+        cdef Status status = OK
+        if self.fields & KEYS and not push_item(&self.keys, record.key, record.key_size):
+            return LIMIT
+        if self.fields & VALUES and not push_item(&self.values, record.value, record.value_size):
+            return LIMIT
+        if self.fields & HEADERS and record.header_count != 0:
+            status = self.walk_headers(record)
+        self.push_record(
+            offset, record_timestamp(header, record.timestamp_delta), header.attributes & LOG_APPEND_TIME != 0
+        )
+        return status
 
     cdef Status walk_headers(self, const RecordView* record) noexcept nogil:
         cdef Cursor c

@@ -13,12 +13,9 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 from kafkalite._native.base.growing cimport Growing, drop_memory, reserve, take_memory
 from kafkalite._native.wire.columns cimport Column, ColumnDoor, item_size
+from kafkalite._native.wire.find cimport find
 
 import numpy as np
-
-cdef extern from "string.h" nogil:
-    const void* memchr(const void* data, int byte, size_t size)
-    const void* memmem(const void* data, size_t size, const void* part, size_t part_size)
 
 cdef const unsigned char* NOTHING = b""
 
@@ -48,15 +45,6 @@ OPERATIONS = {
     "value_size": VALUE_SIZE,
     "headers": HEADERS,
 }
-
-
-cdef inline const unsigned char* find(
-    const unsigned char* data, const unsigned char* end, const unsigned char* part, Py_ssize_t size
-) noexcept nogil:
-    """The next place of `part`, or NULL."""
-    if size == 1:
-        return <const unsigned char*>memchr(data, part[0], <size_t>(end - data))
-    return <const unsigned char*>memmem(data, <size_t>(end - data), part, <size_t>size)
 
 
 def split_lines(const unsigned char[::1] buffer not None, bytes separator not None):

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafkalite._native.wire.aborted_filter import AbortedFilter
 from kafkalite._native.wire.batch import BatchError
-from kafkalite._native.wire.columns import AbortedFilter
 from kafkalite.record.batches import BatchReader, Producer, decode, encode_batch, whole_batches
 from kafkalite.record.columns import BytesColumn, HeaderColumns, Record, RecordColumns
 from kafkalite.record.compression import Codec
