@@ -7,14 +7,14 @@ Thread rule: one thread at a time, that of the Clients.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.audit.events import Reported
 from kafkalite.client import READ_COMMITTED, Reader
 from kafkalite.client.columns.arrow import headers_of
 from kafkalite.errors import UnknownTopicOrPartition
-from kafkalite.load.manifest import LoadError, Target
+from kafkalite.load.manifest import Target
+from kafkalite.load.storage import LoadError, storage_of
 from kafkalite.mirror import Progress
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, ZERO_UUID, TopicPartition
 from kafkalite.record.columns import HeaderColumns
@@ -173,10 +173,11 @@ def count_loaded(
     except ImportError as error:
         raise NothingToCompare("loaded files are read with pyarrow: pip install 'kafkalite[arrow]'") from error
     wanted = set(topics)
+    storage = storage_of(folder)
     for file in files:
         if file.topic not in wanted or not count.may_take(file.time_max):
             continue
-        with parquet.ParquetFile(Path(folder, file.path)) as opened:
+        with storage.open(file.path) as found, parquet.ParquetFile(found) as opened:
             if "headers" not in opened.schema_arrow.names:
                 raise NothingToCompare(f"{file.path} was loaded without headers, where the audit's marks are")
             for batch in opened.iter_batches(CHUNK_COUNT, columns=["headers"]):

@@ -129,7 +129,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def loaded_stages(texts: Sequence[str]) -> dict[str, str]:
     """Directory by stage. UsageError for a name that another stage has, and for a URL."""
-    from kafkalite.load.manifest import LoadError, refuse_url
+    from kafkalite.load.storage import LoadError, refuse_url
 
     found: dict[str, str] = {}
     for text in texts:

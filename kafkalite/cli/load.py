@@ -121,7 +121,7 @@ def duration(text: str) -> float:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from kafkalite.load.manifest import LoadError
+    from kafkalite.load.storage import LoadError
     from kafkalite.spark.options import OptionError
 
     check(arguments)
@@ -141,7 +141,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def check(arguments: argparse.Namespace) -> None:
     """UsageError for flags that do not go together."""
-    from kafkalite.load.manifest import LoadError, refuse_url
+    from kafkalite.load.storage import LoadError, refuse_url
     from kafkalite.mirror.topics import compiled
 
     try:

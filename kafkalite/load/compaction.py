@@ -10,7 +10,6 @@ Thread rule: functions; they take turns with loads of the same directory, a file
 
 from __future__ import annotations
 
-import os
 import time
 import uuid
 from dataclasses import dataclass
@@ -20,8 +19,10 @@ from kafkalite.load.manifest import Change, DataFile, PartitionShare, Target, no
 from kafkalite.load.parquet import FILE_SIZE, ROW_GROUP_SIZE, folder_of
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
+
+    from kafkalite.load.storage import Storage
 
 SMALL: Final = 0.5
 """A file below this part of `file_size` is small."""
@@ -57,9 +58,10 @@ def compact_group(target: Target, group: Sequence[DataFile], done: Compacted, gr
     with target.writing() as staging:
         if not all(file.path in target.state.files for file in group):
             return
-        merged = staging / f"compact-{target.state.number + 1:08d}-{uuid.uuid4().hex[:16]}.parquet"
-        size = merge([target.path / file.path for file in group], merged, codec)
-        name = f"{folder_of(group[0].topic, group[0].date, group[0].hour)}/{merged.name}"
+        new = f"compact-{target.state.number + 1:08d}-{uuid.uuid4().hex[:16]}.parquet"
+        merged = f"{staging}/{new}"
+        size = merge(target.storage, [file.path for file in group], merged, codec)
+        name = f"{folder_of(group[0].topic, group[0].date, group[0].hour)}/{new}"
         file = joined(group, name, size)
         keep_until_ms = now_ms() + round(grace_s * 1000)
         change = Change("compaction", [file], [file.path for file in group], keep_until_ms=keep_until_ms)
@@ -90,28 +92,31 @@ def groups(files: Iterable[DataFile], file_size: int) -> list[list[DataFile]]:
     return [group for group in found if len(group) > 1]
 
 
-def merge(sources: Sequence[Path], merged: Path, codec: str) -> int:
-    """Copies all records; returns the bytes of the new file, which is on the disk."""
+def merge(storage: Storage, sources: Sequence[str], merged: str, codec: str) -> int:
+    """Copies all records; returns the bytes of the new file, which lasts."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schemas = [pq.read_schema(source) for source in sources]
+    schemas = []
+    for source in sources:
+        with storage.open(source) as file:
+            schemas.append(pq.read_schema(file))
     schema = pa.unify_schemas(schemas, promote_options="permissive")
-    with merged.open("xb") as sink:
-        with pq.ParquetWriter(sink, schema, compression=codec) as writer:
-            waiting: list[pa.RecordBatch] = []
-            for source in sources:
-                with pq.ParquetFile(source) as file:
-                    for batch in file.iter_batches():
-                        waiting.append(conform(batch, schema))
-                        if sum(batch.nbytes for batch in waiting) >= ROW_GROUP_SIZE:
-                            writer.write_table(pa.Table.from_batches(waiting, schema))
-                            waiting = []
-            if waiting:
-                writer.write_table(pa.Table.from_batches(waiting, schema))
-        sink.flush()
-        os.fsync(sink.fileno())
-        return sink.tell()
+    sink = storage.create(merged)
+    with pq.ParquetWriter(sink, schema, compression=codec) as writer:
+        waiting: list[pa.RecordBatch] = []
+        for source in sources:
+            with storage.open(source) as opened, pq.ParquetFile(opened) as file:
+                for batch in file.iter_batches():
+                    waiting.append(conform(batch, schema))
+                    if sum(batch.nbytes for batch in waiting) >= ROW_GROUP_SIZE:
+                        writer.write_table(pa.Table.from_batches(waiting, schema))
+                        waiting = []
+        if waiting:
+            writer.write_table(pa.Table.from_batches(waiting, schema))
+    size = sink.tell()
+    storage.finish(sink)
+    return size
 
 
 def conform(batch: object, schema: object) -> object:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kafkalite.load.manifest import DataFile, LoadError, LoadState, Target
+from kafkalite.load.manifest import DataFile, LoadState, Target
+from kafkalite.load.storage import LoadError, storage_of
 
 if TYPE_CHECKING:
     import os
@@ -36,17 +36,20 @@ def dataset(path: str | os.PathLike[str], topic: str | None = None) -> Any:
     import pyarrow.dataset as ds
 
     places = pa.schema([pa.field("topic", pa.string()), pa.field("date", pa.date32()), pa.field("hour", pa.int32())])
+    storage = storage_of(path)
     return ds.dataset(
         paths(path, topic),
         format="parquet",
+        filesystem=storage.filesystem(),
         partitioning=ds.partitioning(places, flavor="hive"),
-        partition_base_dir=str(Path(path).absolute()),
+        partition_base_dir=storage.place(""),
     )
 
 
 def paths(path: str | os.PathLike[str], topic: str | None) -> list[str]:
-    """Absolute paths. LoadError when there are none."""
-    found = [str(Path(path).absolute() / file.path) for file in files(path, topic)]
+    """What Spark and pyarrow call the files. LoadError when there are none."""
+    storage = storage_of(path)
+    found = [storage.place(file.path) for file in files(path, topic)]
     if not found:
-        raise LoadError(f"nothing is loaded in {Path(path).absolute()}{'' if topic is None else f' of {topic}'}")
+        raise LoadError(f"nothing is loaded in {storage.location}{'' if topic is None else f' of {topic}'}")
     return found

@@ -20,20 +20,17 @@ Thread rule: an object belongs to one thread at a time; several, in as many proc
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
-import os
-import re
-import shutil
 import time
 import uuid
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.load.positions import from_json, to_json
+from kafkalite.load.storage import LoadError, Storage, storage_of
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterator, Mapping, Sequence
 
     from kafkalite.model import TopicPartition
@@ -47,12 +44,6 @@ READ_ATTEMPTS: Final = 20
 """Of a reader whose manifests were cleared away while it read them."""
 LOCK_TIMEOUT_S: Final = 600.0
 """How long a writer waits for another one."""
-LOCK_POLL_S: Final = 0.05
-URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
-
-
-class LoadError(RuntimeError):
-    """A load cannot go on; the message is one sentence that says why, and what can be done."""
 
 
 class PartitionShare(NamedTuple):
@@ -186,20 +177,13 @@ class LoadState:
         )
 
 
-def refuse_url(path: str | os.PathLike[str]) -> None:
-    """LoadError for s3://bucket and the like, also where a `Path` has made one slash of two."""
-    if URL.match(os.fspath(path)):
-        raise LoadError(f"{os.fspath(path)} is a URL; a load needs a directory, on a file system with rename")
-
-
 class Target:
     """See the module. `state` is as of the last `refresh`."""
 
-    def __init__(self, path: str | os.PathLike[str], *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> None:
-        refuse_url(path)
-        self.path = Path(path).absolute()
+    def __init__(self, path: str | os.PathLike[str] | Storage, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> None:
+        self.storage = storage_of(path)
+        self.location = self.storage.location
         self.state = LoadState()
-        self._manifests = self.path / MANIFESTS
         self._lock_timeout_s = lock_timeout_s
 
     # --- reading ------------------------------------------------------------------------------------------------------
@@ -207,12 +191,12 @@ class Target:
     @property
     def exists(self) -> bool:
         """Whether anything was ever loaded, or tried to."""
-        return self._manifests.is_dir()
+        return self.storage.exists(MANIFESTS)
 
     def require(self) -> None:
         """LoadError where nothing was ever loaded."""
         if not self.exists:
-            raise LoadError(f"nothing was ever loaded into {self.path}")
+            raise LoadError(f"nothing was ever loaded into {self.location}")
 
     def refresh(self) -> LoadState:
         """The state as it is now. LoadError for manifests that cannot be understood."""
@@ -222,10 +206,14 @@ class Target:
             except FileNotFoundError:
                 continue  # cleared away between listing and reading, after a snapshot was written
             return self.state
-        raise LoadError(f"{self._manifests}: manifests are missing")
+        raise LoadError(f"{self._shown()}: manifests are missing")
+
+    def _shown(self, name: str = "") -> str:
+        """A file of the manifests, for people."""
+        return f"{self.location}/{MANIFESTS}/{name}".rstrip("/")
 
     def _newer(self, state: LoadState) -> LoadState:
-        names = sorted(os.listdir(self._manifests)) if self.exists else []
+        names = self.storage.names(MANIFESTS)
         snapshots = [name for name in names if name.endswith(SNAPSHOT)]
         newest = int(snapshots[-1].removesuffix(SNAPSHOT)) if snapshots else -1
         if newest > state.number:
@@ -238,137 +226,92 @@ class Target:
             try:
                 state.apply(value)
             except (ValueError, KeyError, TypeError) as error:
-                raise LoadError(f"{self._manifests / name} is damaged ({error!r})") from error
+                raise LoadError(f"{self._shown(name)} is damaged ({error!r})") from error
         return state
 
     def _read(self, name: str) -> dict[str, Any]:
-        text = (self._manifests / name).read_text(encoding="utf-8")
+        text = self.storage.read(f"{MANIFESTS}/{name}")
         try:
             value: dict[str, Any] = json.loads(text)
             if value["format"] != FORMAT:
-                raise LoadError(f"{self._manifests / name} has format {value['format']!r}, and this knows {FORMAT}")
+                raise LoadError(f"{self._shown(name)} has format {value['format']!r}, and this knows {FORMAT}")
         except (ValueError, KeyError, TypeError) as error:
-            raise LoadError(f"{self._manifests / name} is damaged ({error!r})") from error
+            raise LoadError(f"{self._shown(name)} is damaged ({error!r})") from error
         return value
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[Path]:
-        """The turn to change the target: what a crash left is gone, `state` is fresh, and the value is a new directory
-        for files that are being written. LoadError when another writer does not end.
+    def writing(self) -> Iterator[str]:
+        """The turn to change the target: what a crash left is gone, `state` is fresh, and the value is the place
+        of a new folder for files that are being written. LoadError when another writer does not end.
         """
-        self._manifests.mkdir(parents=True, exist_ok=True)
-        with (self._manifests / LOCK).open("ab") as lock:
-            self._wait_for(lock.fileno())
+        self.storage.make_folder(MANIFESTS)
+        with self.storage.turn(f"{MANIFESTS}/{LOCK}", self._lock_timeout_s):
             self._recover()
-            staging = self.path / STAGING / uuid.uuid4().hex
-            staging.mkdir(parents=True)
+            staging = f"{STAGING}/{uuid.uuid4().hex}"
+            self.storage.make_folder(staging)
             try:
-                yield staging
+                yield self.storage.place(staging)
             finally:
-                shutil.rmtree(staging, ignore_errors=True)
-
-    def _wait_for(self, descriptor: int) -> None:
-        deadline = time.monotonic() + self._lock_timeout_s
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise LoadError(f"another load works on {self.path} and does not end") from None
-                time.sleep(LOCK_POLL_S)
-            else:
-                return
+                self.storage.remove_folder(staging)
 
     def _recover(self) -> None:
         """Undoes a change that was not completed, and removes what nobody needs. Under the lock."""
-        shutil.rmtree(self.path / STAGING, ignore_errors=True)
+        self.storage.remove_folder(STAGING)
         state = self.refresh()
-        pending = self._manifests / PENDING
-        if pending.exists():
-            for row in self._read(PENDING)["add"]:
-                assert row["path"] not in state.files, "a change that is complete has no pending.json"
-                (self.path / row["path"]).unlink(missing_ok=True)
-            pending.unlink()
-        for leftover in self._manifests.glob("*.tmp"):
-            leftover.unlink()
+        for name in self.storage.names(MANIFESTS):
+            if name == PENDING:
+                for row in self._read(PENDING)["add"]:
+                    assert row["path"] not in state.files, "a change that is complete has no pending.json"
+                    self.storage.remove(row["path"])
+                self.storage.remove(f"{MANIFESTS}/{PENDING}")
+            elif name.endswith(".tmp"):
+                self.storage.remove(f"{MANIFESTS}/{name}")
         self._remove_doomed()
 
-    def commit(self, change: Change, staged: Mapping[str, Path]) -> int:
-        """Publishes a change, whose files are at `staged` by their paths, and returns its number. Under the lock."""
+    def commit(self, change: Change, staged: Mapping[str, str]) -> int:
+        """Publishes a change, whose files are at these places by their paths; returns its number. Under the lock."""
         number = self.state.number + 1
         value = change.to_json(number)
-        write_durably(self._manifests / PENDING, value)
+        self._put(PENDING, value)
         folders = set()
         for file in change.added:
-            place = self.path / file.path
-            folders |= make_folders(place.parent, self.path)
-            staged[file.path].rename(place)
-        for folder in sorted(folders):
-            sync_folder(folder)
-        (self._manifests / PENDING).rename(self._manifests / f"{number:020d}.json")
-        sync_folder(self._manifests)
+            folders |= self.storage.make_folder(file.path.rpartition("/")[0])
+            self.storage.move(staged[file.path], file.path)
+        self.storage.sync(folders)
+        self.storage.move(f"{MANIFESTS}/{PENDING}", f"{MANIFESTS}/{number:020d}.json")
+        self.storage.sync([MANIFESTS])
         self.state.apply(value)
         self._remove_doomed()
         if (number + 1) % SNAPSHOT_EVERY == 0:
             self._snapshot()
         return number
 
+    def _put(self, name: str, value: object) -> None:
+        self.storage.put(f"{MANIFESTS}/{name}", json.dumps(value, separators=(",", ":")).encode())
+
     def _remove_doomed(self) -> None:
         now = now_ms()
         due = [path for path, until in self.state.doomed.items() if until <= now]
         for path in due:
-            (self.path / path).unlink(missing_ok=True)
+            self.storage.remove(path)
             del self.state.doomed[path]
 
     def _snapshot(self) -> None:
         """All up to now in one file; manifests that neither it nor the one before needs are cleared away."""
-        write_durably(self._manifests / f"{self.state.number:020d}{SNAPSHOT}", self.state.to_json())
+        self._put(f"{self.state.number:020d}{SNAPSHOT}", self.state.to_json())
         before = self.state.number - SNAPSHOT_EVERY
-        for name in os.listdir(self._manifests):
+        for name in self.storage.names(MANIFESTS):
             if is_change(name) or name.endswith(SNAPSHOT):
                 number = int(name.partition(".")[0])
                 if number < before or (number == before and is_change(name)):
-                    (self._manifests / name).unlink()
+                    self.storage.remove(f"{MANIFESTS}/{name}")
 
 
 def is_change(name: str) -> bool:
     """Whether a file of _manifests is a manifest."""
     return name.endswith(".json") and name.removesuffix(".json").isdigit()
-
-
-def make_folders(folder: Path, top: Path) -> set[Path]:
-    """Makes a folder below `top`; returns those whose entries have to be synced for what is put into it to last."""
-    if folder.is_dir():
-        return {folder}
-    found = {folder}
-    above = folder
-    while above != top and not above.is_dir():
-        above = above.parent
-        found.add(above)
-    folder.mkdir(parents=True, exist_ok=True)
-    return found
-
-
-def write_durably(path: Path, value: object) -> None:
-    """JSON that is there whole or not at all, whatever happens."""
-    temporary = path.with_name(f"{path.name}.tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        json.dump(value, file, separators=(",", ":"))
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(path)
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """The names in a folder are on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def now_ms() -> int:

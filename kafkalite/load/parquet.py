@@ -15,17 +15,18 @@ import contextlib
 import datetime as dt
 import itertools
 import json
-import os
 import uuid
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from kafkalite.load.manifest import DataFile, LoadError, PartitionShare
+from kafkalite.load.manifest import DataFile, PartitionShare
+from kafkalite.load.storage import LoadError, storage_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from kafkalite.load.storage import Storage
 
 CODECS: Final = ("zstd", "snappy", "gzip", "lz4", "none")
 FILE_SIZE: Final = 128 * 1024 * 1024
@@ -52,6 +53,7 @@ class Writing(NamedTuple):
     """What every task of a load knows."""
 
     staging: str
+    """The folder that tasks write into, whole: a path."""
     prefix: str
     """Of the names of files."""
     codec: str
@@ -138,12 +140,13 @@ def kept(part: FilePart, writing: Writing) -> FilePart:
 class OpenFile:
     """A file of one topic and hour, as far as it is written."""
 
-    def __init__(self, path: Path, topic: str, hour: int, codec: str, schema: Any) -> None:
+    def __init__(self, storage: Storage, name: str, topic: str, hour: int, codec: str, schema: Any) -> None:
         import pyarrow.parquet as pq
 
         self._place = place_of(hour)
-        self._path = path
-        self._sink = path.open("xb")
+        self._storage = storage
+        self._name = name
+        self._sink = storage.create(name)
         self._writer = pq.ParquetWriter(self._sink, schema, compression=codec)
         self._waiting: list[Any] = []
         self._topic = topic
@@ -185,20 +188,19 @@ class OpenFile:
         """Whole, and on the disk."""
         self.flush()
         self._writer.close()
-        self._sink.flush()
-        os.fsync(self._sink.fileno())
         size = self._sink.tell()
-        self._sink.close()
+        self._storage.finish(self._sink)
         first, last = self._times or (None, None)
-        path = str(self._path)
-        return DataFile(path, self._topic, *self._place, self._rows, size, self._partitions, first, last)
+        place = self._storage.place(self._name)
+        return DataFile(place, self._topic, *self._place, self._rows, size, self._partitions, first, last)
 
     def abandon(self) -> None:
         """The task failed: the file is of no use."""
         with contextlib.suppress(Exception):  # the disk may be full; the writer must not try again when it is collected
             self._writer.close()
-        self._sink.close()
-        self._path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._sink.close()
+        self._storage.remove(self._name)
 
 
 class FileSet:
@@ -206,6 +208,7 @@ class FileSet:
 
     def __init__(self, writing: Writing) -> None:
         self._writing = writing
+        self._storage = storage_of(writing.staging)
         self._group_size = max(1, min(ROW_GROUP_SIZE, writing.file_size // 4))
         self._open: dict[tuple[str, int], OpenFile] = {}
         self._done: list[DataFile] = []
@@ -245,8 +248,7 @@ class FileSet:
                 self._close(max(self._open, key=lambda key: self._open[key].size))
             codec = self._writing.codec
             name = f"{self._writing.prefix}-{uuid.uuid4().hex[:16]}.parquet"
-            path = Path(self._writing.staging, name)
-            found = self._open[topic, hour] = OpenFile(path, topic, hour, codec, schema)
+            found = self._open[topic, hour] = OpenFile(self._storage, name, topic, hour, codec, schema)
         return found
 
     def _close(self, key: tuple[str, int]) -> None:

@@ -7,7 +7,8 @@ import pytest
 
 from kafkalite.broker import Broker
 from kafkalite.client import Client
-from kafkalite.load.manifest import LoadError, LoadState
+from kafkalite.load.manifest import LoadState
+from kafkalite.load.storage import LoadError
 from kafkalite.model import OFFSET_LATEST, TopicPartition
 from kafkalite.spark.load.plan import LoadPlan, starting_at
 from kafkalite.spark.options import OffsetBound, SourceOptions

@@ -13,12 +13,12 @@ import os
 import re
 import time
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.load.contents import paths
-from kafkalite.load.manifest import Change, DataFile, LoadError, Target
+from kafkalite.load.manifest import Change, DataFile, Target
 from kafkalite.load.parquet import CODECS, FILE_SIZE, NEEDED, RESULT, Writing, folder_of, write
+from kafkalite.load.storage import LoadError, storage_of
 from kafkalite.model import TopicPartition
 from kafkalite.spark.load.plan import LoadPlan, starting_at
 from kafkalite.spark.options import SourceOptions
@@ -134,7 +134,7 @@ def load(
             published = publish(
                 target,
                 frame if transform is None else transform(frame),
-                Writing(str(staging), prefix_of(target), codec, file_size, {}, skips=False),
+                Writing(staging, prefix_of(target), codec, file_size, {}, skips=False),
                 Change("load", positions=part.ends),
             )
         summary.add(published)
@@ -181,8 +181,8 @@ def publish(target: Target, frame: DataFrame, writing: Writing, change: Change) 
     added, staged = [], {}
     for row in written(frame, writing):
         file = DataFile.from_json(json.loads(row))
-        name = f"{folder_of(file.topic, file.date, file.hour)}/{Path(file.path).name}"
-        staged[name] = Path(file.path)
+        name = f"{folder_of(file.topic, file.date, file.hour)}/{file.path.rpartition('/')[2]}"
+        staged[name] = file.path
         added.append(file._replace(path=name))
     added.sort(key=lambda file: (file.topic, file.date or "", file.hour or 0, min(file.partitions.items())))
     reached = dict(change.positions)
@@ -245,7 +245,7 @@ def stream_to(
     """
     publish_batch = publisher(path, on_overlap=on_overlap, codec=codec, file_size=file_size, on_commit=on_commit)
     writer = frame.writeStream.foreachBatch(publish_batch)
-    writer = writer.option("checkpointLocation", os.fspath(checkpoint or Path(path) / CHECKPOINT))
+    writer = writer.option("checkpointLocation", os.fspath(checkpoint or storage_of(path).place(CHECKPOINT)))
     if name is not None:
         writer = writer.queryName(name)
     if available_now:
@@ -279,7 +279,7 @@ def publisher(
             if number <= state.streams.get(query, -1):
                 return  # published before the checkpoint knew
             loaded = {(key.topic, key.partition): offset for key, offset in state.positions.items()}
-            writing = Writing(str(staging), prefix_of(target), codec, file_size, loaded, skips=on_overlap == "skip")
+            writing = Writing(staging, prefix_of(target), codec, file_size, loaded, skips=on_overlap == "skip")
             frame = batch.coalesce(batch.sparkSession.sparkContext.defaultParallelism)
             published = publish(target, frame, writing, Change("load", stream=(query, number)))
         if on_commit is not None:
@@ -296,7 +296,7 @@ def read(spark: SparkSession, path: str | os.PathLike[str], topic: str | None = 
     from pyspark.sql.types import StringType, StructField, StructType
 
     found = paths(path, topic)
-    reader = spark.read.option("basePath", str(Path(path).absolute()))
+    reader = spark.read.option("basePath", storage_of(path).place(""))
     frame = reader.parquet(*found)
     if frame.schema["topic"].dataType == StringType():
         return frame

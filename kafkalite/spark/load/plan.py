@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.client import ISOLATIONS, split_by_size
 from kafkalite.errors import OffsetOutOfRange
-from kafkalite.load.manifest import Change, LoadError
+from kafkalite.load.manifest import Change
 from kafkalite.load.positions import to_json
+from kafkalite.load.storage import LoadError
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 from kafkalite.spark.options import GivenOptions, OffsetBound, offset_bound
 from kafkalite.spark.source.offsets import end_at_size, fair_shares, resolve

@@ -13,7 +13,12 @@ HOUR_US = 3_600_000_000
 
 
 def add(
-    path: Path, offsets: range, *, hour: int = 0, partition: int = 0, more: dict[str, list[object]] | None = None
+    path: str | Path,
+    offsets: range,
+    *,
+    hour: int = 0,
+    partition: int = 0,
+    more: dict[str, list[object]] | None = None,
 ) -> None:
     """One file of a topic, as a load's task and driver make it."""
     count = len(offsets)
@@ -26,8 +31,8 @@ def add(
     }
     target = Target(path)
     with target.writing() as staging:
-        (told,) = write(Writing(str(staging), "part", "zstd", 1 << 30, {}, False), iter([pa.record_batch(columns)]))
+        (told,) = write(Writing(staging, "part", "zstd", 1 << 30, {}, False), iter([pa.record_batch(columns)]))
         file = DataFile.from_json(json.loads(told.column("file")[0].as_py()))
-        name = f"{folder_of(file.topic, file.date, file.hour)}/{Path(file.path).name}"
+        name = f"{folder_of(file.topic, file.date, file.hour)}/{file.path.rpartition('/')[2]}"
         reached = {TopicPartition("t", partition): offsets.stop}
-        target.commit(Change("load", [file._replace(path=name)], positions=reached), {name: Path(file.path)})
+        target.commit(Change("load", [file._replace(path=name)], positions=reached), {name: file.path})

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from kafkalite.cli import EXIT_FAILURE, EXIT_USAGE, load, main
-from kafkalite.load.manifest import LoadError, Target
+from kafkalite.load.manifest import Target
+from kafkalite.load.storage import LoadError
 from tests.kit.harness.load_target import add
 
 

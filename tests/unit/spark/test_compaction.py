@@ -7,7 +7,8 @@ import pyarrow.dataset as ds
 import pytest
 
 from kafkalite.load.compaction import compact, groups
-from kafkalite.load.manifest import DataFile, LoadError, PartitionShare, Target
+from kafkalite.load.manifest import DataFile, PartitionShare, Target
+from kafkalite.load.storage import LoadError
 from kafkalite.spark import load
 from tests.kit.harness.load_target import add
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite.load import manifest
-from kafkalite.load.manifest import SNAPSHOT_EVERY, Change, DataFile, LoadError, LoadState, PartitionShare, Target
+from kafkalite.load import manifest, storage
+from kafkalite.load.manifest import SNAPSHOT_EVERY, Change, DataFile, LoadState, PartitionShare, Target
 from kafkalite.load.parquet import folder_of
+from kafkalite.load.storage import LoadError
 from kafkalite.model import TopicPartition
 
 KEY = TopicPartition("t", 0)
@@ -29,8 +30,8 @@ def load(target: Target, number: int, hours: range = range(1)) -> None:
         staged = {}
         for hour in hours:
             file = file_of(number, hour)
-            staged[file.path] = staging / f"{number}-{hour}"
-            staged[file.path].write_bytes(b"abc")
+            staged[file.path] = f"{staging}/{number}-{hour}"
+            Path(staged[file.path]).write_bytes(b"abc")
         added = [file_of(number, hour) for hour in hours]
         change = Change("load", added, positions={KEY: number + 1}, topic_ids={"t": "id"}, stream=("q", number))
         target.commit(change, staged)
@@ -59,7 +60,7 @@ def test_a_writer_that_ends_at_any_step_has_done_all_or_nothing(
     """Renames and syncs are counted; at one of them the process is gone. Afterwards the next writer goes on."""
     load(Target(tmp_path), 0)
     calls = iter(range(100))
-    rename, sync = Path.rename, manifest.sync_folder
+    rename, sync = Path.rename, storage.sync_folder
 
     def or_crash(call):
         def counted(*arguments):
@@ -70,7 +71,7 @@ def test_a_writer_that_ends_at_any_step_has_done_all_or_nothing(
         return counted
 
     monkeypatch.setattr(Path, "rename", or_crash(rename))
-    monkeypatch.setattr(manifest, "sync_folder", or_crash(sync))
+    monkeypatch.setattr(storage, "sync_folder", or_crash(sync))
     try:
         load(Target(tmp_path), 1, range(3))
     except Crash:
@@ -79,7 +80,7 @@ def test_a_writer_that_ends_at_any_step_has_done_all_or_nothing(
         crashed = False
     assert crashed == (next(calls) - 1 == step), "steps that there are"
     monkeypatch.setattr(Path, "rename", rename)
-    monkeypatch.setattr(manifest, "sync_folder", sync)
+    monkeypatch.setattr(storage, "sync_folder", sync)
     seen = Target(tmp_path).refresh()
     assert len(seen.files) in (1, 4)
     assert (seen.number == 1) == (len(seen.files) == 4) == (seen.positions == {KEY: 2})
@@ -95,9 +96,9 @@ def test_every_step_was_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """A change of three files has fewer steps than the test above tries, and more than half as many."""
     load(Target(tmp_path), 0)
     calls: list[object] = []
-    rename, sync = Path.rename, manifest.sync_folder
+    rename, sync = Path.rename, storage.sync_folder
     monkeypatch.setattr(Path, "rename", lambda *given: (calls.append(given), rename(*given))[1])
-    monkeypatch.setattr(manifest, "sync_folder", lambda *given: (calls.append(given), sync(*given))[1])
+    monkeypatch.setattr(storage, "sync_folder", lambda *given: (calls.append(given), sync(*given))[1])
     load(Target(tmp_path), 1, range(3))
     assert 7 <= len(calls) < 14
 
@@ -160,8 +161,8 @@ def test_replaced_files_stay_for_their_grace(tmp_path: Path, monkeypatch: pytest
     load(target, 1)
     old = [file_of(0).path, file_of(1).path]
     with target.writing() as staging:
-        (staging / "new").write_bytes(b"abcdef")
-        target.commit(Change("compaction", [file_of(7)], old, keep_until_ms=2_000), {file_of(7).path: staging / "new"})
+        Path(staging, "new").write_bytes(b"abcdef")
+        target.commit(Change("compaction", [file_of(7)], old, keep_until_ms=2_000), {file_of(7).path: f"{staging}/new"})
     assert set(Target(tmp_path).refresh().files) == {file_of(7).path}
     assert data_of(tmp_path) == {*old, file_of(7).path}
     now[0] = 1_999
@@ -176,7 +177,7 @@ def test_a_change_that_fails_leaves_nothing(tmp_path: Path) -> None:
     target = Target(tmp_path)
     load(target, 0)
     with pytest.raises(FileNotFoundError), target.writing() as staging:
-        target.commit(Change("load", [file_of(1)]), {file_of(1).path: staging / "never-written"})
+        target.commit(Change("load", [file_of(1)]), {file_of(1).path: f"{staging}/never-written"})
     assert set(target.refresh().files) == {file_of(0).path}
     load(target, 1)
     assert data_of(tmp_path) == {file_of(0).path, file_of(1).path}
