@@ -185,11 +185,12 @@ def _remove_links(links: str) -> None:
     while True:
         try:
             files.remove_tree(links)
-            return
         except OSError:
             if time.monotonic() > deadline:
                 raise
             time.sleep(LOOK_S)
+        else:
+            return
 
 
 def _hold_request(source: str, request: str, name: str) -> int:
