@@ -1,6 +1,8 @@
 """What a broker tells of itself over HTTP: numbers for Prometheus, and whether it lives and is ready.
 
-server.py     the application on the project's HTTP server: `/metrics`, `/health/live`, `/health/ready`
+page.py       the paths `/metrics`, `/health/live`, `/health/ready`, whosever they are
+server.py     a broker's page on the project's HTTP server
+command.py    the page of a command that goes on until it is ended
 sources.py    who is asked at a scrape, in which order
 text.py       families to text, in both formats
 requests.py   requests by API: counts, errors, latencies

@@ -21,9 +21,9 @@ _STARTED_AT: Final = 19
 
 
 class Process:
-    """A source."""
+    """A source; with `parts` it says what broker the process is."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts | None = None) -> None:
         self._parts = parts
         ticks = os.sysconf("SC_CLK_TCK")
         boot = next(line for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime "))
@@ -43,12 +43,11 @@ class Process:
             ("start_time_seconds", self._started, "When the process began, since 1970."),
         ):
             yield Family(f"process_{name}", "gauge", text, [("", value)])
-        logs = self._parts.logs
-        if logs is not None:
-            node = self._parts.config.node_id
+        if self._parts is not None and self._parts.logs is not None:
+            node, cluster = self._parts.config.node_id, self._parts.logs.cluster_id
             yield Family(
                 "kafka_broker_info",
                 "gauge",
                 "1, and what the broker is.",
-                [(labels(id=node, cluster=logs.cluster_id, version=VERSION), 1)],
+                [(labels(id=node, cluster=cluster, version=VERSION), 1)],
             )

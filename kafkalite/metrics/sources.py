@@ -1,15 +1,13 @@
-"""Who is asked at a scrape. A part that fails is left out and logged; the others are told all the same."""
+"""Who is asked at a scrape of a broker."""
 
 from __future__ import annotations
 
-import logging
-import time
 from typing import TYPE_CHECKING
 
-from kafkalite.families import Family, Source
 from kafkalite.metrics.groups import Groups
 from kafkalite.metrics.limits import Limits
 from kafkalite.metrics.network import Network
+from kafkalite.metrics.page import told
 from kafkalite.metrics.process import Process
 from kafkalite.metrics.requests import Requests
 from kafkalite.metrics.storage import Storage
@@ -18,9 +16,8 @@ from kafkalite.metrics.topics import Topics
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from kafkalite.families import Family, Source
     from kafkalite.metrics.parts import Parts
-
-logger = logging.getLogger(__name__)
 
 
 class Sources:
@@ -39,21 +36,5 @@ class Sources:
         )
 
     def families(self) -> Iterator[Family]:
-        """One after the other, as they are made."""
-        began = time.thread_time()
-        failed = 0
-        for source in (*self._own, *self._parts.sources):
-            try:
-                yield from source()
-            except Exception:
-                failed += 1
-                logger.exception("some metrics could not be read")
-        yield Family(
-            "kafkalite_scrape_failed_sources", "gauge", "Parts whose metrics could not be read.", [("", failed)]
-        )
-        yield Family(
-            "kafkalite_scrape_cpu_seconds",
-            "gauge",
-            "Processor time that this scrape took so far.",
-            [("", time.thread_time() - began)],
-        )
+        """Of all of them, and how the scrape itself went."""
+        return told((*self._own, *self._parts.sources))

@@ -1,0 +1,67 @@
+"""`--metrics` of commands that go on until they are told to end: numbers for Prometheus, and health, over HTTP.
+
+    add_metrics_arguments(parser)
+    with metrics_page(arguments, [families], ready=reasons_why_not): …
+
+Without the flag nothing is imported, and nothing listens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING
+
+from kafkalite.cli import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterable, Iterator
+
+    from kafkalite.families import Source
+
+
+def add_metrics_arguments(parser: argparse.ArgumentParser) -> None:
+    """--metrics and --metrics-users."""
+    parser.add_argument(
+        "--metrics",
+        metavar="HOST:PORT",
+        help="serve /metrics, /health/live and /health/ready there (needs waitress: 'kafkalite[metrics]')",
+    )
+    parser.add_argument(
+        "--metrics-users", metavar="FILE", help="who may ask; needed where other machines can (`kafkalite web`)"
+    )
+
+
+@contextlib.contextmanager
+def metrics_page(
+    arguments: argparse.Namespace,
+    sources: Iterable[Source],
+    *,
+    alive: Callable[[], list[str]] | None = None,
+    ready: Callable[[], list[str]] | None = None,
+) -> Iterator[str | None]:
+    """Serves inside the context where the flag asks for it, and says so on stderr; the URL, None without the flag.
+
+    `alive` and `ready` give reasons why it is not, none when it is. UsageError for a flag that cannot be, StartupError.
+    """
+    if arguments.metrics is None:
+        if arguments.metrics_users is not None:
+            raise UsageError("--metrics-users needs --metrics")
+        yield None
+        return
+    from kafkalite.metrics.command import CommandPage, nothing_wrong
+
+    try:
+        page = CommandPage(
+            arguments.metrics,
+            sources,
+            alive=alive or nothing_wrong,
+            ready=ready or nothing_wrong,
+            users=arguments.metrics_users,
+        )
+    except ValueError as error:
+        raise UsageError(f"--metrics: {error}") from error
+    with page:
+        print(f"kafkalite: metrics at {page.url}/metrics", file=sys.stderr, flush=True)
+        yield page.url

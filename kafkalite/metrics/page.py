@@ -1,0 +1,120 @@
+"""The paths `/metrics`, `/health/live` and `/health/ready` as a WSGI application, for a broker and for commands.
+
+    families ─▶ text, for whoever scrapes      alive, ready ─▶ 200, or 503 and the reasons
+
+Nothing can be changed here, so there is nothing but GET and HEAD. Any thread.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.families import Family
+from kafkalite.metrics.text import OPENMETRICS, PROMETHEUS, compressed, render, wants_openmetrics
+from kafkalite.web.routes import NoSuchMethodError, NoSuchPathError, Routes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from kafkalite.families import Source
+
+logger = logging.getLogger(__name__)
+
+REASONS: Final = {
+    200: "OK",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+}
+
+Answer = tuple[int, list[tuple[str, str]], list[bytes]]
+
+
+class Page:
+    """See the module.
+
+    `families`       all that is told, asked at each scrape
+    `alive`, `ready` reasons why it is not, none when it is; whoever supervises the process ends one that is not alive
+    """
+
+    def __init__(self, families: Source, alive: Callable[[], list[str]], ready: Callable[[], list[str]]) -> None:
+        self._families = families
+        self._alive = alive
+        self._ready = ready
+        self._scraping = threading.Lock()
+        self._routes: Routes[Callable[[Mapping[str, Any]], Answer]] = Routes(
+            [
+                ("/metrics", {"GET": self._metrics}),
+                ("/health/live", {"GET": lambda _environ: _verdict(self._alive())}),
+                ("/health/ready", {"GET": lambda _environ: _verdict(self._ready())}),
+            ]
+        )
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., object]) -> Iterable[bytes]:
+        try:
+            handler, _ = self._routes.find(environ)
+            status, headers, pieces = handler(environ)
+        except NoSuchPathError:
+            status, headers, pieces = _json(404, {"error_code": 404, "message": "there is /metrics and /health/…"})
+        except NoSuchMethodError as error:
+            status, headers, pieces = _json(405, {"error_code": 405, "message": "Method Not Allowed"})
+            headers.append(("Allow", str(error)))
+        except Exception:
+            logger.exception("a request for metrics failed")
+            status, headers, pieces = _json(500, {"error_code": 500, "message": "Internal Server Error"})
+        headers.append(("Content-Length", str(sum(map(len, pieces)))))
+        start_response(f"{status} {REASONS[status]}", headers)
+        return [] if environ["REQUEST_METHOD"] == "HEAD" else pieces
+
+    def _metrics(self, environ: Mapping[str, Any]) -> Answer:
+        openmetrics = wants_openmetrics(str(environ.get("HTTP_ACCEPT", "")))
+        headers = [("Content-Type", OPENMETRICS if openmetrics else PROMETHEUS), ("Vary", "Accept, Accept-Encoding")]
+        with self._scraping:  # one after the other, so that askers cannot pile up work
+            pieces: Iterable[bytes] = render(self._families(), openmetrics=openmetrics)
+            if takes_gzip(str(environ.get("HTTP_ACCEPT_ENCODING", ""))):
+                headers.append(("Content-Encoding", "gzip"))
+                pieces = compressed(pieces)
+            return 200, headers, list(pieces)
+
+
+def told(sources: Iterable[Source]) -> Iterator[Family]:
+    """One after the other. One that fails is left out and logged; the others are told all the same."""
+    began = time.thread_time()
+    failed = 0
+    for source in sources:
+        try:
+            yield from source()
+        except Exception:
+            failed += 1
+            logger.exception("some metrics could not be read")
+    yield Family("kafkalite_scrape_failed_sources", "gauge", "Parts whose metrics could not be read.", [("", failed)])
+    yield Family(
+        "kafkalite_scrape_cpu_seconds",
+        "gauge",
+        "Processor time that this scrape took so far.",
+        [("", time.thread_time() - began)],
+    )
+
+
+def takes_gzip(accept_encoding: str) -> bool:
+    """Whether an Accept-Encoding header has gzip, and not with q=0."""
+    for part in accept_encoding.split(","):
+        name, _, rest = part.partition(";")
+        if name.strip().lower() in {"gzip", "*"}:
+            return rest.replace(" ", "") not in {"q=0", "q=0.0", "q=0.00", "q=0.000"}
+    return False
+
+
+def _verdict(reasons: list[str]) -> Answer:
+    if reasons:
+        return _json(503, {"status": "down", "reasons": reasons})
+    return _json(200, {"status": "up"})
+
+
+def _json(status: int, body: Mapping[str, object]) -> Answer:
+    return status, [("Content-Type", "application/json")], [json.dumps(body).encode() + b"\n"]
