@@ -30,9 +30,10 @@ from kafkalite.protocol.messages.offset_commit import OffsetCommitRequest
 from kafkalite.protocol.messages.offset_fetch import OffsetFetchRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from kafkalite.client.cluster import Cluster
+    from kafkalite.client.committed import Offsets
     from kafkalite.client.connection import Connection
 
 DEAD: Final = "Dead"
@@ -182,7 +183,7 @@ class Groups:
 
         return self._client.with_retries(ask)
 
-    def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+    def commit(self, group_id: str, offsets: Offsets) -> None:
         """Sets the offsets of a group that has no members (UnknownMemberId: it has some)."""
 
         def ask() -> None:

@@ -216,6 +216,11 @@ class Reader:
         return sorted(key for key, position in self._positions.items() if position.paused)
 
     @property
+    def failing(self) -> bool:
+        """Whether a partition could not be read when it was last asked for."""
+        return any(position.failing_since is not None for position in self._positions.values())
+
+    @property
     def done(self) -> bool:
         """Whether every partition is at its end."""
         return all(position.done for position in self._positions.values())

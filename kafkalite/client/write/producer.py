@@ -61,7 +61,7 @@ from kafkalite.record.columns import BytesColumn, Record, RecordColumns, slice_o
 from kafkalite.record.compression import Codec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from typing_extensions import Buffer
 
@@ -131,6 +131,8 @@ class Producer:
     `delivery_timeout_s`   how long a batch may take, repetitions included, before DeliveryFailed
     `transactional_id`  makes a transactional producer: an older one of the same id is fenced when this one begins
     `transaction_timeout_s`   the broker aborts a transaction that is open for longer
+    `on_acknowledged`   called with a partition, the offset of a batch's first record (-1: it is not known, as with
+                        acks=0) and how many it has, in order for each partition
     """
 
     def __init__(
@@ -146,6 +148,7 @@ class Producer:
         delivery_timeout_s: float = DELIVERY_TIMEOUT_S,
         transactional_id: str | None = None,
         transaction_timeout_s: float = TRANSACTION_TIMEOUT_S,
+        on_acknowledged: Callable[[TopicPartition, int, int], object] | None = None,
     ) -> None:
         if acks not in {ACKS_ALL, ACKS_LEADER, ACKS_NONE}:
             raise ValueError(f"acks is {acks}; it may be -1 (all), 1 or 0")
@@ -175,6 +178,7 @@ class Producer:
         self._failure: DeliveryFailed | None = None
         self._lane = f"producer-{id(self)}"
         self._backoff_s = client.retry_backoff_s
+        self._on_acknowledged = on_acknowledged
 
     def __enter__(self) -> Self:
         return self
@@ -575,6 +579,8 @@ class Producer:
         if base_offset >= 0:
             delivery.first_offset = base_offset if delivery.first_offset < 0 else delivery.first_offset
             delivery.end_offset = base_offset + batch.count
+        if self._on_acknowledged is not None:
+            self._on_acknowledged(batch.partition, base_offset, batch.count)
         self._backoff_s = self._client.retry_backoff_s
 
     # --- failures -----------------------------------------------------------------------------------------------------
