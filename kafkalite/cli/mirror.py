@@ -2,9 +2,14 @@
 
   kafkalite mirror --from live:9092 --to offline:9092 --name nightly -e
   kafkalite mirror --from live:9092 --to offline:9092 --name all --topics 'logs[.].*' --exclude '.*[.]debug'
+  kafkalite mirror --from old:9092 --to new:9092 --name move --sync-topic-configs --sync-group-offsets --sync-acls
 
 Partition, key, value, headers and timestamp of each record stay, offsets do not. What the target lacks is created:
 topics with their settings, partitions. Topics of Kafka 0.7 on a kafkalite broker are copied too, as ordinary ones.
+
+Where it is asked to, it carries more, every --sync-interval and at its end: changed settings of topics, the positions
+of groups that have no members in the target (as the target's offsets), rules (ACLs) and quotas. It says what it could
+not carry; with --list-users also which users need a password there, since no cluster gives passwords out.
 
 Each transaction in the target holds records and the progress that they mean, so that a mirror that is killed at any
 moment, and started again under its name, has neither lost nor doubled a record for those who read committed data. A
@@ -15,7 +20,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.cli import EXIT_USAGE, CommandError, UsageError
 from kafkalite.cli.common import (
@@ -33,9 +38,19 @@ from kafkalite.cli.ending import on_ending
 if TYPE_CHECKING:
     import argparse
 
-    from kafkalite.mirror import Copied
+    from kafkalite.mirror import Mirror, SyncOptions
 
 CLIENT_ID: Final = "kafkalite-mirror"
+GROUPS_EXCLUDE: Final = "console-consumer-.*|connect-.*|__.*"
+"""Kafka's default of groups.exclude."""
+WORDS: Final = {
+    "created": "topics created",
+    "settings": "settings of topics changed",
+    "groups": "positions of groups carried",
+    "acls": "rules (ACLs) carried",
+    "quotas": "quotas carried",
+    "users_missing": "passwords of users that the target lacks",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,15 +74,59 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--refresh", metavar="S", type=seconds, default=30.0, help="how often to look for new topics (default: 30)"
     )
     parser.add_argument("--timeout", metavar="S", type=seconds, default=30.0, help="for one answer (default: 30)")
+    add_sync_arguments(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
 
 
+def add_sync_arguments(parser: argparse.ArgumentParser) -> None:
+    """What is carried beside records."""
+    parser.add_argument("--sync-topic-configs", action="store_true", help="changes of topics' settings, too")
+    parser.add_argument(
+        "--config-properties-exclude",
+        metavar="REGEX",
+        action="append",
+        help="settings that are left out, in place of Kafka's default of config.properties.exclude; may be repeated",
+    )
+    parser.add_argument("--sync-group-offsets", action="store_true", help="positions of groups, too")
+    parser.add_argument(
+        "--groups", metavar="REGEX", default=".*", help="what a group's whole name matches (default: all)"
+    )
+    parser.add_argument(
+        "--groups-exclude",
+        metavar="REGEX",
+        default=GROUPS_EXCLUDE,
+        help="groups to leave out of these (default: " + GROUPS_EXCLUDE.replace("%", "%%") + ")",
+    )
+    parser.add_argument("--sync-acls", action="store_true", help="rules of who may do what, too")
+    parser.add_argument("--sync-quotas", action="store_true", help="quotas, too")
+    parser.add_argument("--list-users", action="store_true", help="say which users the target lacks")
+    parser.add_argument(
+        "--sync-interval", metavar="S", type=seconds, default=60.0, help="how often that is done (default: 60)"
+    )
+
+
+def sync_options(arguments: argparse.Namespace) -> SyncOptions:
+    """What the flags ask for; ValueError."""
+    from kafkalite.mirror import GroupFilter, SyncOptions
+
+    return SyncOptions(
+        topic_configs=arguments.sync_topic_configs,
+        group_offsets=arguments.sync_group_offsets,
+        acls=arguments.sync_acls,
+        quotas=arguments.sync_quotas,
+        users=arguments.list_users,
+        groups=GroupFilter(arguments.groups, arguments.groups_exclude),
+        interval_s=arguments.sync_interval,
+    )
+
+
 def run(arguments: argparse.Namespace) -> int:
-    from kafkalite.mirror import Mirror, TopicFilter
+    from kafkalite.mirror import CONFIG_EXCLUDE, Mirror, TopicFilter
 
     try:
         topics = TopicFilter(arguments.topics, arguments.exclude)
+        sync = sync_options(arguments)
     except ValueError as error:
         raise UsageError(str(error)) from error
     stop = threading.Event()
@@ -85,6 +144,9 @@ def run(arguments: argparse.Namespace) -> int:
                 commit_interval_s=arguments.commit_interval,
                 commit_size=arguments.commit_size,
                 refresh_s=arguments.refresh,
+                sync=sync,
+                config_exclude=arguments.config_properties_exclude or CONFIG_EXCLUDE,
+                on_note=lambda text: print(f"kafkalite: {text}", file=sys.stderr, flush=True),
                 on_commit=lambda copied: progress.update(copied.record_count, copied.size),
             )
         except ValueError as error:
@@ -94,7 +156,7 @@ def run(arguments: argparse.Namespace) -> int:
                 mirror.run(stop, to_end=arguments.exit)
         finally:
             progress.finish(mirror.copied.record_count, mirror.copied.size)
-            report(mirror.copied, as_json=arguments.json)
+            report(mirror, sync, as_json=arguments.json)
             mirror.close()
     if not mirror.copied.topics:
         # Without -e they may come as long as it runs, so it is no mistake that there were none.
@@ -105,19 +167,42 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def report(copied: Copied, *, as_json: bool) -> None:
-    """What this run has copied, and what an operator should know."""
-    for note in copied.notes:
-        print(f"kafkalite: {note}", file=sys.stderr)
+def report(mirror: Mirror, sync: SyncOptions, *, as_json: bool) -> None:
+    """What this run has copied and carried. What it could not carry was said when it was found."""
+    copied, carried = mirror.copied, carried_of(mirror, sync)
     if as_json:
         rows = [
             {"topic": topic, "records": records, "bytes": copied.sizes[topic]}
             for topic, records in sorted(copied.records.items())
         ]
-        print_json({"records": copied.record_count, "transactions": copied.transactions, "topics": rows})
+        summary = {"records": copied.record_count, "transactions": copied.transactions, "topics": rows}
+        print_json({**summary, **carried, "notes": copied.notes} if carried else summary)
         return
     print_table(
         ("TOPIC", "RECORDS", "SIZE"),
         [(topic, records, quantity(copied.sizes[topic], "B")) for topic, records in sorted(copied.records.items())],
     )
     print(f"{copied.record_count} records in {copied.transactions} transactions")
+    for what, rows in carried.items():
+        print(f"{WORDS[what]}: {sum(map(len, rows.values())) if isinstance(rows, dict) else len(rows)}")
+
+
+def carried_of(mirror: Mirror, sync: SyncOptions) -> dict[str, Any]:
+    """What was carried beside records, of what was asked for; as JSON has it."""
+    from kafkalite.quotas.entities import entity_text
+
+    parts, found = mirror.carried, dict[str, Any]()
+    if sync.topic_configs:
+        found["settings"] = mirror.changed_settings
+    if parts.groups is not None:
+        found["groups"] = {
+            group: {f"{key.topic}-{key.partition}": offset for key, offset in sorted(positions.items())}
+            for group, positions in sorted(parts.groups.carried.items())
+        }
+    if parts.rules is not None:
+        found["acls"] = [str(acl) for acl in sorted(parts.rules.carried)]
+    if parts.quotas is not None:
+        found["quotas"] = sorted(f"{entity_text(entity)} {key}" for entity, key in parts.quotas.carried)
+    if parts.users is not None:
+        found["users_missing"] = parts.users.missing
+    return {"created": mirror.created_topics, **found} if found else {}

@@ -2,7 +2,11 @@
 
     mirror.py     Mirror: fetched batches to the target, as they are where that is allowed, else their records
     progress.py   Progress: how far each source partition is copied, kept in the target
-    topics.py     TopicFilter: which topics are copied; TargetTopics: the target's topics for them
+    topics.py     TopicFilter: which topics are copied; TargetTopics: the target's topics for them, their settings
+    offsets.py    OffsetMap: which offset of the target each source offset became, kept in the target
+    sync.py       SyncOptions, Synchroniser: what is carried beside records, every so often
+    groups.py     GroupOffsets: positions of consumer groups
+    rules.py      rules (ACLs), quotas, and which users need a password
 
 It is a program of the columnar client: everything goes through `kafkalite.client`.
 """
@@ -14,15 +18,21 @@ from typing import TYPE_CHECKING, Final
 from kafkalite.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from kafkalite.mirror.groups import GroupFilter as GroupFilter
     from kafkalite.mirror.mirror import Copied as Copied
     from kafkalite.mirror.mirror import Mirror as Mirror
     from kafkalite.mirror.progress import Progress as Progress
+    from kafkalite.mirror.sync import SyncOptions as SyncOptions
+    from kafkalite.mirror.topics import CONFIG_EXCLUDE as CONFIG_EXCLUDE
     from kafkalite.mirror.topics import TopicFilter as TopicFilter
 
 _WHERE: Final = {
+    "CONFIG_EXCLUDE": "kafkalite.mirror.topics",
     "Copied": "kafkalite.mirror.mirror",
+    "GroupFilter": "kafkalite.mirror.groups",
     "Mirror": "kafkalite.mirror.mirror",
     "Progress": "kafkalite.mirror.progress",
+    "SyncOptions": "kafkalite.mirror.sync",
     "TopicFilter": "kafkalite.mirror.topics",
 }
 

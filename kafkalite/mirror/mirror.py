@@ -5,9 +5,10 @@
                     ▼            compacted, old formats, the broker's time       │
               next offsets ──────────────────────────────────────────────── progress
 
-A transaction holds records and the progress that they mean (mirror_progress). Whatever kills a mirror, the next one of
-its name takes the transactional id, which ends what was open, reads the progress and goes on: whoever reads committed
-data misses nothing and sees nothing twice. Offsets differ from the source's, as markers stand between.
+A transaction holds records and the progress that they mean (and, where groups are carried, which offsets they have).
+Whatever kills a mirror, the next one of its name takes the transactional id, which ends what was open, reads the
+progress and goes on: whoever reads committed data misses nothing and sees nothing twice. Offsets differ from the
+source's, as markers stand between.
 
 The source is read committed: aborted records and markers are not copied, transactions of the source are not kept.
 
@@ -18,6 +19,7 @@ Thread rule: one thread at a time; `stop` is an Event, set from anywhere.
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
@@ -27,15 +29,17 @@ from kafkalite.client import READ_COMMITTED, Reader, TransactionAborted
 from kafkalite.client.read.reader import FETCH_SIZE
 from kafkalite.client.write.producer import TRANSACTION_TIMEOUT_S
 from kafkalite.errors import ErrorCode, OffsetOutOfRange, error_for
+from kafkalite.mirror.offsets import OffsetMap, OffsetUnknown
 from kafkalite.mirror.progress import CopiedUpTo, Progress
-from kafkalite.mirror.topics import TargetTopics, TopicFilter
+from kafkalite.mirror.sync import Synchroniser, SyncOptions
+from kafkalite.mirror.topics import CONFIG_EXCLUDE, TargetTopics, TopicFilter
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, ZERO_UUID, TopicPartition
 from kafkalite.record.batches import BatchReader, next_whole
 from kafkalite.record.compression import CompressionError
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from kafkalite._native.wire.aborted_filter import AbortedFilter
     from kafkalite._native.wire.batch import BatchInfo
@@ -106,8 +110,10 @@ class Copied:
 class Copier:
     """Fetched batches to a producer: as they are where that is allowed, else their records."""
 
-    def __init__(self, producer: Producer) -> None:
+    def __init__(self, producer: Producer, offsets: OffsetMap | None) -> None:
+        """`offsets` is told which records are sent."""
         self._producer = producer
+        self._offsets = offsets
         self._batches = BatchReader()
         self.passed = 0
         """Batches sent as they were."""
@@ -146,6 +152,8 @@ class Copier:
                 if not crc_matches(batch):
                     raise error_for(ErrorCode.CORRUPT_MESSAGE, f"{key}: the batch at {info.base_offset} is damaged")
                 count += self._send_collected(key, codec)
+                if self._offsets is not None:
+                    self._offsets.sent_run(key, info.base_offset, info.record_count)
                 count += self._producer.send_batch(key.topic, key.partition, batch)
                 self.passed += 1
             else:
@@ -161,6 +169,8 @@ class Copier:
     def _send_collected(self, key: TopicPartition, codec: int) -> int:
         columns = self._batches.take()
         if len(columns):
+            if self._offsets is not None:
+                self._offsets.sent_offsets(key, columns.offsets)
             self._producer.send(key.topic, key.partition, columns, codec=codec)
         return len(columns)
 
@@ -191,7 +201,10 @@ class Mirror:
     `topics`             which topics are copied
     `commit_interval_s`, `commit_size`   when a transaction ends: its age, the bytes fetched for it
     `refresh_s`          how often new topics and partitions are looked for
+    `sync`               what is carried beside records; None: nothing
+    `config_exclude`     regular expressions for settings of topics that are not carried
     `on_commit`          called after each transaction, with what was copied so far
+    `on_note`            called with what an operator should know, each once
     """
 
     def __init__(
@@ -205,8 +218,12 @@ class Mirror:
         commit_size: int = COMMIT_SIZE,
         refresh_s: float = REFRESH_S,
         fetch_size: int = FETCH_SIZE,
+        sync: SyncOptions | None = None,
+        config_exclude: Iterable[str] = CONFIG_EXCLUDE,
         on_commit: Callable[[Copied], None] | None = None,
+        on_note: Callable[[str], object] | None = None,
     ) -> None:
+        """ValueError for a name or a pattern that is none, and when source and target are the same cluster."""
         self._source = source
         self._target = target
         self._filter = TopicFilter() if topics is None else topics
@@ -215,13 +232,25 @@ class Mirror:
         self._refresh_s = refresh_s
         self._fetch_size = fetch_size
         self._on_commit = on_commit
-        self._progress = Progress(target, name, self._source_id())
+        self._on_note = on_note
+        self._sync = SyncOptions() if sync is None else sync
+        self.copied = Copied()
+        source_id = self._source_id()
+        self._progress = Progress(target, name, source_id)
+        self._offsets = OffsetMap(target, name, source_id) if self._sync.group_offsets else None
+        self._targets = TargetTopics(
+            source, target, self._progress.topic, config_exclude=config_exclude, note=self._note
+        )
         self._producer = target.producer(
             transactional_id=f"kafkalite-mirror-{name}",
             transaction_timeout_s=max(TRANSACTION_TIMEOUT_S, 2 * commit_interval_s),
+            on_acknowledged=None if self._offsets is None else self._offsets.acknowledged,
         )
-        self._copier = Copier(self._producer)
-        self._targets = TargetTopics(source, target, self._progress.topic)
+        self._copier = Copier(self._producer, self._offsets)
+        self.carried = Synchroniser(
+            source, target, self._sync, topics=self._targets, offsets=self._offsets, note=self._note
+        )
+        """What was carried beside records."""
         self._reader = self._make_reader(await_topics=False)
         self._to_end = False
         self._ids: dict[str, bytes] = {}
@@ -234,7 +263,35 @@ class Mirror:
         self._pending_sizes: dict[str, int] = {}
         self._began = 0.0
         self._open = False
-        self.copied = Copied()
+        self.last_success = time.monotonic()
+        """When the last transaction was committed, or there was nothing to copy. Any thread may read it."""
+
+    def _note(self, text: str) -> None:
+        if text not in self.copied.notes:
+            self.copied.notes.append(text)
+            if self._on_note is not None:
+                self._on_note(text)
+
+    @property
+    def created_topics(self) -> list[str]:
+        """Those that the target did not have."""
+        return self._targets.created
+
+    @property
+    def changed_settings(self) -> dict[str, dict[str, str | None]]:
+        """Of topics, that were made as they are in the source; None: taken away."""
+        return self._targets.changed
+
+    def lags(self) -> dict[str, int]:
+        """Offsets that are to be copied yet, by topic, as of the source's last answers. Any thread."""
+        found: dict[str, int] = {}
+        for key, offset in list(self._committed.items()):
+            try:
+                end = self._reader.readable_end(key)
+            except KeyError:
+                continue  # it is being added, or dropped
+            found[key.topic] = found.get(key.topic, 0) + max(0, end - offset)
+        return found
 
     def _source_id(self) -> str:
         """ValueError when source and target are the same cluster."""
@@ -271,20 +328,29 @@ class Mirror:
         self._progress.create()
         self._producer.init_transactions()
         self._reached = self._progress.load()
+        if self._offsets is not None:
+            self._offsets.create()
+            self._offsets.load()
         self._take_topics()
         looked = failing_since = time.monotonic()
+        synced = -math.inf
         done = -1
         while True:
             try:
                 if stop.is_set() or (to_end and self._reader.done):
                     self._commit()
                     if stop.is_set() or self._reader.done:
+                        self._synchronise()
                         return self.copied
                 self._round()
                 if not to_end and time.monotonic() - looked > self._refresh_s:
                     looked = time.monotonic()
                     self._commit()
                     self._take_topics()
+                if not to_end and time.monotonic() - synced > self._sync.interval_s:
+                    synced = time.monotonic()
+                    self._commit()
+                    self._synchronise()
             except TransactionAborted:
                 if self.copied.transactions != done:
                     done, failing_since = self.copied.transactions, time.monotonic()
@@ -295,6 +361,11 @@ class Mirror:
             except OffsetOutOfRange as error:
                 self._roll_back()
                 self._step_over(error)
+
+    def _synchronise(self) -> None:
+        """Carries what is wanted beside records, of topics that are being copied."""
+        there = self._source.with_retries(self._source.topics)
+        self.carried.sync([topic for name, topic in there.items() if name in self._ids])
 
     # --- what is copied -----------------------------------------------------------------------------------------------
 
@@ -315,13 +386,24 @@ class Mirror:
         for key, offset in fresh.items():
             first = earliest[key].offset
             if offset > 0 and offset < first:
-                self.copied.notes.append(f"{key}: offsets {offset} to {first - 1} are gone from the source")
+                self._note(f"{key}: offsets {offset} to {first - 1} are gone from the source")
             self._committed[key] = max(offset, first)
+        if self._offsets is not None:
+            self._begin_offsets(self._offsets, fresh)
         ends = None
         if self._to_end:
             latest = self._source.list_offsets(dict.fromkeys(fresh, OFFSET_LATEST), isolation=READ_COMMITTED)
             ends = {key: row.offset for key, row in latest.items()}
         self._reader.add({key: self._committed[key] for key in fresh}, ends)
+
+    def _begin_offsets(self, offsets: OffsetMap, fresh: dict[TopicPartition, int]) -> None:
+        """Which offsets these partitions will have is kept from here on."""
+        rows = self._target.with_retries(lambda: self._target.refresh({key.topic for key in fresh})).topics
+        target_ids = {row.name: row.topic_id for row in rows}
+        ends = self._target.list_offsets(dict.fromkeys(fresh, OFFSET_LATEST))
+        for key, offset in fresh.items():
+            ids = (self._ids[key.topic], target_ids[key.topic])
+            offsets.begin(key, self._committed[key], ids, ends[key].offset, from_start=offset == 0)
 
     def _starts(self, topic: TopicDescription) -> Iterator[tuple[TopicPartition, int]]:
         """Partitions that are not being copied yet, and where to begin with them."""
@@ -331,7 +413,7 @@ class Mirror:
                 continue
             found = self._reached.get(key)
             if found is not None and found.topic_id not in {topic.topic_id, ZERO_UUID} and any(topic.topic_id):
-                self.copied.notes.append(f"{key}: the topic was made anew in the source, all of it is copied")
+                self._note(f"{key}: the topic was made anew in the source, all of it is copied")
                 found = None
             yield key, 0 if found is None else found.offset
 
@@ -367,7 +449,7 @@ class Mirror:
         if not gone:
             raise error
         for key, first in gone.items():
-            self.copied.notes.append(f"{key}: offsets {self._committed[key]} to {first - 1} are gone from the source")
+            self._note(f"{key}: offsets {self._committed[key]} to {first - 1} are gone from the source")
             self._committed[key] = first
             self._reader.seek(key, first)
 
@@ -389,6 +471,8 @@ class Mirror:
                 return  # what is left of the answer may be of a topic that is gone; the rest is fetched again
         if self._is_due():
             self._commit()
+        if not self._open and not self._reader.failing:
+            self.last_success = time.monotonic()
 
     def _is_due(self) -> bool:
         late = time.monotonic() - self._began > self._commit_interval_s
@@ -404,8 +488,18 @@ class Mirror:
             return False
         reached = {key: CopiedUpTo(offset, self._ids[key.topic]) for key, offset in self._pending.items()}
         self._progress.write(self._producer, reached)
+        if self._offsets is not None:
+            self._producer.flush()  # which offsets records have is told by their acknowledgements
+            try:
+                self._offsets.write(self._producer, self._pending)
+            except OffsetUnknown:
+                self._roll_back()
+                return False
         self._producer.commit_transaction()
         self._open = False
+        self.last_success = time.monotonic()
+        if self._offsets is not None:
+            self._offsets.settle()
         self._reached.update(reached)
         self._committed.update(self._pending)
         for topic, count in self._pending_records.items():
@@ -430,3 +524,5 @@ class Mirror:
         self._pending.clear()
         self._pending_records.clear()
         self._pending_sizes.clear()
+        if self._offsets is not None:
+            self._offsets.forget()

@@ -1,9 +1,9 @@
 """Which topics a mirror copies, and the target's topics for them: same name, no fewer partitions, the same settings.
 
 A topic that the target lacks is created with the settings that the source's topic has of its own, as far as the target
-knows them; a topic that is there keeps its settings and gets the partitions that it lacks. What belongs to a cluster,
-not to its data, is not copied: replication, and the format of Kafka 0.7, whose topics become ordinary ones. Nor is
-LogAppendTime, since a copy keeps its records' timestamps.
+knows them; a topic that is there gets the partitions that it lacks, and keeps its settings unless it is to `follow` the
+source's. What belongs to a cluster, not to its data, is left out: what MirrorMaker 2 leaves out by default
+(`config.properties.exclude`), the replication factor, and the format of Kafka 0.7, whose topics become ordinary ones.
 
 Thread rule: one thread at a time, that of the Clients.
 """
@@ -15,27 +15,32 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.errors import InvalidPartitions, TopicAlreadyExists
-from kafkalite.mirror.progress import PREFIX
+from kafkalite.mirror import offsets, progress
 from kafkalite.model import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from kafkalite.client import Client, TopicDescription
 
-NOT_COPIED: Final = frozenset(
-    {
-        "follower.replication.throttled.replicas",
-        "leader.replication.throttled.replicas",
-        "message.format",
-        "message.timestamp.type",
-        "min.insync.replicas",
-    }
+CONFIG_EXCLUDE: Final = (
+    "follower[.]replication[.]throttled[.]replicas",
+    "leader[.]replication[.]throttled[.]replicas",
+    "message[.]timestamp[.]difference[.]max[.]ms",
+    "message[.]timestamp[.]type",  # LogAppendTime would give the copies new timestamps
+    "unclean[.]leader[.]election[.]enable",
+    "min[.]insync[.]replicas",
 )
+"""Kafka's default of `config.properties.exclude`."""
+NEVER_COPIED: Final = "message.format"
+OWN_PREFIXES: Final = (progress.PREFIX, offsets.PREFIX)
 OWN_SETTING: Final = "topic"
 """Source of a setting that a topic has of its own, as Admin calls it."""
 
 
 class TopicFilter:
-    """Names that match `include` as a whole and not `exclude`; never internal topics or mirrors' own."""
+    """Names that match `include` as a whole and not `exclude`; never internal topics or mirrors' own. ValueError for a
+    pattern that is none."""
 
     def __init__(self, include: str = ".*", exclude: str | None = None) -> None:
         self._include = compiled(include)
@@ -44,7 +49,7 @@ class TopicFilter:
     def takes(self, topic: TopicDescription) -> bool:
         """Whether this topic is copied."""
         name = topic.name
-        if topic.is_internal or name in INTERNAL_TOPICS or name.startswith(PREFIX):
+        if topic.is_internal or name in INTERNAL_TOPICS or name.startswith(OWN_PREFIXES):
             return False
         left_out = self._exclude is not None and self._exclude.fullmatch(name) is not None
         return self._include.fullmatch(name) is not None and not left_out
@@ -61,14 +66,29 @@ def compiled(pattern: str) -> re.Pattern[str]:
 class TargetTopics:
     """See the module."""
 
-    def __init__(self, source: Client, target: Client, sample_topic: str) -> None:
-        """`sample_topic` is one of the target's: its settings are those that the target knows."""
+    def __init__(
+        self,
+        source: Client,
+        target: Client,
+        sample_topic: str,
+        *,
+        config_exclude: Iterable[str] = CONFIG_EXCLUDE,
+        note: Callable[[str], object] = lambda _: None,
+    ) -> None:
+        """`sample_topic` is one of the target's: its settings are those that the target knows. `config_exclude` are
+        regular expressions for settings that are left out, ValueError for one that is none; `note` is told what an
+        operator should know."""
         self._source = source
         self._target = target
         self._sample_topic = sample_topic
+        self._exclude = compiled("|".join(f"(?:{compiled(pattern).pattern})" for pattern in config_exclude) or "(?!)")
+        self._note = note
+        self._known: frozenset[str] = frozenset()
         self._counts: dict[str, int] = {}
         """Partitions that the target's topics are known to have."""
         self.created: list[str] = []
+        self.changed: dict[str, dict[str, str | None]] = {}
+        """Settings that were changed in the target after the source's, by topic; None: taken away."""
 
     def ensure(self, topic: TopicDescription) -> None:
         """The target has the topic, with as many partitions. KafkaError when it refuses."""
@@ -85,10 +105,35 @@ class TargetTopics:
                 self._target.admin.add_partitions(topic.name, wanted)
         self._counts[topic.name] = max(there, wanted)
 
+    def follow(self, name: str) -> None:
+        """The target's topic has the settings of its own that the source's has, and no others, but those that are left
+        out (KIP-894: what has the default in the source has the target's default there). KafkaError when it refuses."""
+        wanted = self._settings(name)
+        there = {
+            entry.name: entry.value
+            for entry in self._target.admin.describe_topic_configs(name)
+            if entry.source == OWN_SETTING and not self._left_out(entry.name)
+        }
+        changes: dict[str, str | None] = {key: value for key, value in wanted.items() if there.get(key) != value}
+        changes |= {key: None for key in there if key not in wanted}
+        if changes:
+            self._target.admin.alter_topic_configs(name, changes)
+            self.changed.setdefault(name, {}).update(changes)
+
     def _settings(self, name: str) -> dict[str, str]:
-        known = {entry.name for entry in self._target.admin.describe_topic_configs(self._sample_topic)}
-        return {
+        """Those that the source's topic has of its own, and that the target takes."""
+        if not self._known:
+            self._known = frozenset(
+                entry.name for entry in self._target.admin.describe_topic_configs(self._sample_topic)
+            )
+        found = {
             entry.name: entry.value
             for entry in self._source.admin.describe_topic_configs(name)
-            if entry.source == OWN_SETTING and entry.value is not None and entry.name in known - NOT_COPIED
+            if entry.source == OWN_SETTING and entry.value is not None and not self._left_out(entry.name)
         }
+        for key in sorted(found.keys() - self._known):
+            self._note(f"topic {name}: the target knows no setting {key}, so {found.pop(key)!r} is not carried")
+        return found
+
+    def _left_out(self, key: str) -> bool:
+        return key == NEVER_COPIED or self._exclude.fullmatch(key) is not None

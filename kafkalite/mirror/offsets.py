@@ -1,0 +1,359 @@
+"""Which offset of the target a source offset became: what a group's position needs to go on in the target.
+
+A mirror keeps records in order, and not their offsets: the source has gaps (markers, aborted transactions, compaction),
+the target has others (the mirror's own markers and aborted transactions). What was copied is a list of runs, records
+whose offsets follow one another on both sides:
+
+    source   0 1 2 3 M 5 6 7 . . 10 11          M a marker, . compacted away
+    target   0 1 2 3   4 5 6 M    8  9          runs (0, 0, 4)  (5, 4, 3)  (10, 8, 2)
+
+    translate(6) = 5     translate(4) = 4, the next record     translate(12) = 10, the end
+
+Runs are kept by spans: a range of the source that was copied without a hole, with all runs in it, or, where nobody is
+likely to ask any more, without them; a position in one of those becomes its beginning. So a translated position is
+never beyond what the group has read. Where a mirror ran without keeping offsets, a position becomes the hole's
+beginning; before the first span nothing is known.
+
+    topic    kafkalite.mirror-offsets.NAME, one partition, cleanup.policy=compact
+    key      ["source cluster id", "topic", partition, first source offset of the span]      JSON
+    value    {"next": end in the source, "target": first offset in the target, "end": end there,
+              "ids": [the topic's in the source, in the target], "runs": [gap, gap, count, …] or null}
+
+The gaps of a run are those before it, in the source and in the target. It is written in the transactions that it
+describes, the last span again with each until it is full. Version 1; a reader ignores fields that it does not know.
+
+Thread rule: one thread at a time, that of the Client.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from array import array
+from bisect import bisect_right
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from kafkalite.client import ColumnReader
+from kafkalite.errors import TopicAlreadyExists, UnknownTopicOrPartition
+from kafkalite.model import TopicPartition, topic_name_error, uuid_bytes, uuid_text
+from kafkalite.record.columns import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from kafkalite.client import Client, Producer
+
+PREFIX: Final = "kafkalite.mirror-offsets."
+"""Topics of this prefix are mirrors' own and are not mirrored."""
+SETTINGS: Final = {"cleanup.policy": "compact"}
+RUNS_FULL: Final = 64
+"""With so many runs a span is full: the next transaction begins another."""
+RUNS_MAX: Final = 20_000
+"""Runs of a span at most, so that it is one record: a transaction with more makes several."""
+EXACT_SPANS_MAX: Final = 4096
+"""Spans of a partition that keep their runs; older ones keep their beginning alone."""
+EXACT_SPANS_KEPT: Final = 256
+"""Spans that keep them though every group is past them: one that comes later may begin there."""
+COARSE_SPANS_MAX: Final = 4096
+"""Spans without runs; with more, every second one becomes part of the one before it."""
+
+
+class Run(NamedTuple):
+    """`length` records whose offsets follow one another on both sides."""
+
+    source: int
+    target: int
+    length: int
+
+
+class OffsetUnknown(Exception):
+    """A batch was acknowledged by a target that does not remember its offset any more."""
+
+
+@dataclass(slots=True)
+class Span:
+    """The source from `first` up to `next`, and the target from `target` up to `end`; no runs: only that is known."""
+
+    first: int
+    next: int
+    target: int
+    end: int
+    runs: array[int] | None = field(default_factory=lambda: array("q"))
+    """source, target and count of each, one after the other."""
+
+    def translate(self, offset: int) -> int:
+        """Of an offset in the span."""
+        if self.runs is None:
+            return self.target
+        at = bisect_right(self.runs[::3], offset) - 1
+        if at < 0:
+            return self.target
+        source, target, count = self.runs[3 * at : 3 * at + 3]
+        if offset < source + count:
+            return target + offset - source
+        return self.runs[3 * at + 4] if 3 * at + 4 < len(self.runs) else self.end
+
+    def add(self, runs: Iterable[Run], following: int) -> None:
+        """What a transaction has copied since; the source is copied up to `following` now."""
+        assert self.runs is not None, "a span without runs does not grow"
+        for run in runs:
+            if not self.runs:
+                self.target = run.target
+            self.runs.extend(run)
+            self.end = run.target + run.length
+        self.next = following
+
+
+def runs_to_numbers(span: Span) -> list[int] | None:
+    """As a value of the topic has them: the gaps before each run, and its count."""
+    if span.runs is None:
+        return None
+    found, source, target = [], span.first, span.target
+    for at in range(0, len(span.runs), 3):
+        run = Run(*span.runs[at : at + 3])
+        found += [run.source - source, run.target - target, run.length]
+        source, target = run.source + run.length, run.target + run.length
+    return found
+
+
+def runs_from_numbers(numbers: list[int] | None, source: int, target: int) -> array[int] | None:
+    """The runs of a value of the topic, from a span's first offsets on."""
+    if numbers is None:
+        return None
+    runs = array("q")
+    for at in range(0, len(numbers), 3):
+        source += numbers[at]
+        target += numbers[at + 1]
+        count = numbers[at + 2]
+        runs.extend((source, target, count))
+        source, target = source + count, target + count
+    return runs
+
+
+class PartitionOffsets:
+    """The spans of one partition, in order. `ids` are the topic's, in the source and in the target."""
+
+    def __init__(self, ids: tuple[bytes, bytes], spans: Iterable[Span] = ()) -> None:
+        self.ids = ids
+        self.spans = sorted(spans, key=lambda span: span.first)
+        self._exact_from = next((i for i, span in enumerate(self.spans) if span.runs is not None), len(self.spans))
+
+    def translate(self, offset: int) -> int | None:
+        """The target's offset of the first record that was copied from this one or after it; as far as is known. None
+        before the first span."""
+        at = bisect_right(self.spans, offset, key=lambda span: span.first) - 1
+        if at < 0:
+            return None
+        span = self.spans[at]
+        return span.translate(offset) if offset < span.next else span.end
+
+    def forgets(self, below: int) -> Iterator[tuple[Span, bool]]:
+        """Gives up runs that nobody asks for who stands at `below` or after it, and those that are too many. The spans
+        that changed, and whether they are gone."""
+        while (exact := len(self.spans) - self._exact_from) > EXACT_SPANS_KEPT:
+            span = self.spans[self._exact_from]
+            if span.next > below and exact <= EXACT_SPANS_MAX:
+                break
+            span.runs = None
+            self._exact_from += 1
+            yield span, False
+        if self._exact_from > COARSE_SPANS_MAX:
+            coarse, rest = self.spans[: self._exact_from], self.spans[self._exact_from :]
+            for kept, gone in zip(coarse[::2], coarse[1::2], strict=False):
+                kept.next, kept.end = gone.next, gone.end
+                yield kept, False
+                yield gone, True
+            self.spans = coarse[::2] + rest
+            self._exact_from = len(self.spans) - len(rest)
+
+
+class OffsetMap:
+    """See the module: every partition's offsets, and what the open transaction adds to them.
+
+    sent(…), acknowledged(…) as batches go and are answered ─▶ write(…) into the transaction ─▶ settle(), or forget()
+    """
+
+    def __init__(self, target: Client, name: str, source_id: str) -> None:
+        """ValueError for a name that no mirror can have."""
+        self.topic = f"{PREFIX}{name}"
+        wrong = topic_name_error(self.topic)
+        if wrong is not None:
+            raise ValueError(f"no mirror can be called {name!r}: {wrong}")
+        self._target = target
+        self._source_id = source_id
+        self.partitions: dict[TopicPartition, PartitionOffsets] = {}
+        self._sent: dict[TopicPartition, deque[tuple[int, int]]] = {}
+        self._runs: dict[TopicPartition, list[Run]] = {}
+        self._written: dict[TopicPartition, list[Span]] = {}
+        self._unknown = False
+        self._thinned: list[Record] = []
+
+    def create(self) -> None:
+        """Makes the topic, unless it is there."""
+        try:
+            self._target.topic(self.topic)
+        except UnknownTopicOrPartition:
+            with contextlib.suppress(TopicAlreadyExists):
+                self._target.admin.create_topic(self.topic, 1, configs=SETTINGS)
+
+    def load(self) -> None:
+        """What the last transaction left; as Progress.load."""
+        end = self._target.end_offset(self.topic, 0)
+        reader = ColumnReader(self._target, isolation_level="read_committed", columns=["key", "value"])
+        batches = reader.read_numpy(self.topic, 0, self._target.start_offset(self.topic, 0), end)
+        self.restore(pair for columns in batches for pair in zip(columns.keys, columns.values, strict=True))
+
+    def restore(self, rows: Iterable[tuple[bytes | None, bytes | None]]) -> None:
+        """As `load`, from keys and values of the topic."""
+        found: dict[TopicPartition, dict[int, tuple[tuple[bytes, bytes], Span]]] = {}
+        for key, value in rows:
+            source_id, topic, partition, first = json.loads(key or b"[null, null, null, null]")
+            if source_id != self._source_id:
+                continue
+            spans = found.setdefault(TopicPartition(topic, partition), {})
+            spans.pop(first, None)
+            if value is not None:
+                spans[first] = span_from(first, value)
+        self.partitions = {}
+        for where, kept in found.items():
+            if kept:
+                ids = next(reversed(kept.values()))[0]  # what was written last is of the topic that there is
+                self.partitions[where] = PartitionOffsets(ids, [span for own, span in kept.values() if own == ids])
+
+    def begin(self, key: TopicPartition, offset: int, ids: tuple[bytes, bytes], end: int, *, from_start: bool) -> None:
+        """A partition is copied from this offset on, to the target's `end` or after it. With `from_start` there is
+        nothing before it that is not copied yet."""
+        known = self.partitions.get(key)
+        if known is not None and (known.ids != ids or (known.spans and known.spans[-1].next > offset)):
+            known = (
+                None  # another topic of the name, or progress that was taken back: what is known is of other records
+            )
+        if known is None:
+            known = self.partitions[key] = PartitionOffsets(ids)
+        if not known.spans or known.spans[-1].next != offset:
+            known.spans.append(Span(0 if from_start and not known.spans else offset, offset, end, end))
+
+    # --- a transaction ------------------------------------------------------------------------------------------------
+
+    def sent_run(self, key: TopicPartition, first: int, count: int) -> None:
+        """So many records from a source offset on, one after the other, were handed to the producer."""
+        self._sent.setdefault(key, deque()).append((first, count))
+
+    def sent_offsets(self, key: TopicPartition, offsets: NDArray[np.int64]) -> None:
+        """Records with these source offsets were handed to the producer."""
+        ends = np.flatnonzero(np.diff(offsets) != 1) + 1
+        starts = [0, *ends.tolist()]
+        queue = self._sent.setdefault(key, deque())
+        for start, end in zip(starts, [*starts[1:], len(offsets)], strict=True):
+            queue.append((int(offsets[start]), end - start))
+
+    def acknowledged(self, key: TopicPartition, base_offset: int, count: int) -> None:
+        """As the producer tells: a batch has these offsets in the target. What was not `sent` is none of ours."""
+        queue = self._sent.get(key)
+        if queue is None:
+            return
+        if base_offset < 0:
+            self._unknown = True
+            return
+        runs = self._runs.setdefault(key, [])
+        while count:
+            first, left = queue.popleft()
+            taken = min(left, count)
+            if taken < left:
+                queue.appendleft((first + taken, left - taken))
+            last = runs[-1] if runs else None
+            if last and (last.source + last.length, last.target + last.length) == (first, base_offset):
+                runs[-1] = last._replace(length=last.length + taken)
+            else:
+                runs.append(Run(first, base_offset, taken))
+            base_offset += taken
+            count -= taken
+
+    def write(self, producer: Producer, reached: Mapping[TopicPartition, int]) -> None:
+        """Into the producer's open transaction, all of whose batches are acknowledged: what it copied, up to where.
+
+        OffsetUnknown: the transaction has to be done again.
+        """
+        if self._unknown:
+            raise OffsetUnknown
+        records = []
+        for key, following in reached.items():
+            known = self.partitions[key]
+            last = known.spans[-1]
+            spans = self._written[key] = grown(last, self._runs.get(key, []), following)
+            records += [self._record(key, known.ids, span) for span in spans if span is not last]
+        records += self._thinned
+        producer.send(self.topic, 0, records)
+
+    def settle(self) -> None:
+        """The transaction is committed."""
+        for key, spans in self._written.items():
+            known = self.partitions[key].spans
+            known[-1:] = spans
+        self._thinned.clear()
+        self.forget()
+
+    def forget(self) -> None:
+        """The transaction is over."""
+        self._sent.clear()
+        self._runs.clear()
+        self._written.clear()
+        self._unknown = False
+
+    def thin(self, lowest: Mapping[TopicPartition, int]) -> None:
+        """Gives up what nobody asks for who stands at `lowest` or after it; the next transaction says so."""
+        for key, known in self.partitions.items():
+            for span, gone in known.forgets(lowest.get(key, known.spans[-1].next)):
+                record = self._record(key, known.ids, span)
+                self._thinned.append(record._replace(value=None) if gone else record)
+
+    def _record(self, key: TopicPartition, ids: tuple[bytes, bytes], span: Span) -> Record:
+        name = [self._source_id, key.topic, key.partition, span.first]
+        value = {
+            "next": span.next,
+            "target": span.target,
+            "end": span.end,
+            "ids": [uuid_text(part) for part in ids],
+            "runs": runs_to_numbers(span),
+        }
+        return Record(-1, -1, as_json(name), as_json(value))
+
+
+def grown(last: Span, runs: list[Run], following: int) -> list[Span]:
+    """What takes the last span's place when these runs follow it: itself and more, or itself again where it is full."""
+    held = 0 if last.runs is None else len(last.runs) // 3
+    if last.runs is None or held >= RUNS_FULL:
+        spans = [last, Span(last.next, last.next, last.end, last.end)]
+    else:
+        spans = [Span(last.first, last.next, last.target, last.end, last.runs[:])]
+    while True:
+        present = spans[-1].runs
+        assert present is not None, "made here, with runs"
+        room = RUNS_MAX - len(present) // 3
+        part, runs = runs[:room], runs[room:]
+        end = runs[0].source if runs else following
+        spans[-1].add(part, end)
+        if not runs:
+            return spans
+        spans.append(Span(end, end, spans[-1].end, spans[-1].end))
+
+
+def span_from(first: int, value: bytes) -> tuple[tuple[bytes, bytes], Span]:
+    """The topic's ids, and the span, of a value of the topic."""
+    fields = json.loads(value)
+    runs = runs_from_numbers(fields["runs"], first, fields["target"])
+    source_id, target_id = fields["ids"]
+    return (uuid_bytes(source_id), uuid_bytes(target_id)), Span(
+        first, fields["next"], fields["target"], fields["end"], runs
+    )
+
+
+def as_json(value: object) -> bytes:
+    """Without spaces."""
+    return json.dumps(value, separators=(",", ":")).encode()

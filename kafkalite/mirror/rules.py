@@ -1,0 +1,129 @@
+"""What a cluster has beside topics and groups, carried to the target: rules (ACLs), quotas; and who its users are.
+
+Rules and quotas become as they are in the source, those of the target's own stay. What a mirror has carried and the
+source no longer has is taken away again while it runs. Passwords cannot be carried: no cluster gives them out, salted
+or not (KIP-554), so what is carried of users is a list of those who need one.
+
+Thread rule: one thread at a time, that of the Clients.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.acls import AclFilter
+from kafkalite.errors import ErrorCode, KafkaError
+from kafkalite.quotas.entities import entity_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kafkalite.acls import Acl
+    from kafkalite.client import Client
+    from kafkalite.quotas.entities import Entity
+
+OUT_OF_REACH: Final = frozenset({ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.SECURITY_DISABLED})
+"""Nothing else will be answered differently."""
+
+
+class RulesCopy:
+    """Rules of who may do what. MirrorMaker 2 carries those of topics, and takes writing out of them, since its targets
+    are copies; ours may become the one cluster, so all rules go over as they are."""
+
+    def __init__(self, source: Client, target: Client, note: Callable[[str], object]) -> None:
+        self._source = source
+        self._target = target
+        self._note = note
+        self.carried: set[Acl] = set()
+
+    def sync(self) -> None:
+        """KafkaError where one of the two has no authoriser, or does not let us."""
+        wanted = set(self._source.acls.find())
+        there = set(self._target.acls.find())
+        missing = sorted(wanted - there)
+        try:
+            if missing:
+                self._target.acls.create(missing)
+            self.carried |= wanted
+        except KafkaError as error:
+            if error.code in OUT_OF_REACH:
+                raise
+            self._one_by_one(missing)
+            self.carried |= wanted & there
+        gone = sorted(self.carried - wanted)
+        if gone:
+            self._target.acls.delete([filter_of(acl) for acl in gone])
+            self.carried -= set(gone)
+
+    def _one_by_one(self, missing: list[Acl]) -> None:
+        for acl in missing:
+            try:
+                self._target.acls.create([acl])
+                self.carried.add(acl)
+            except KafkaError as error:
+                self._note(f"rule not carried: {error}")
+
+
+def filter_of(acl: Acl) -> AclFilter:
+    """The one that means this rule alone."""
+    return AclFilter(
+        acl.resource_type, acl.name, acl.pattern_type, acl.principal, acl.host, acl.operation, acl.permission
+    )
+
+
+class QuotasCopy:
+    """Quotas of users, client ids and addresses (KIP-546)."""
+
+    def __init__(self, source: Client, target: Client, note: Callable[[str], object]) -> None:
+        self._source = source
+        self._target = target
+        self._note = note
+        self.carried: set[tuple[Entity, str]] = set()
+
+    def sync(self) -> None:
+        """KafkaError where we may not ask."""
+        wanted, there = self._source.quotas.list_all(), self._target.quotas.list_all()
+        changes: dict[Entity, dict[str, float | None]] = {}
+        for entity, values in wanted.items():
+            have = there.get(entity, {})
+            changed = {key: value for key, value in values.items() if have.get(key) != value}
+            if changed:
+                changes.setdefault(entity, {}).update(changed)
+        for entity, key in self.carried:
+            if key not in wanted.get(entity, {}) and key in there.get(entity, {}):
+                changes.setdefault(entity, {})[key] = None
+        refused = set()
+        for entity, values_changed in changes.items():
+            try:
+                self._target.quotas.alter(entity, values_changed)
+            except KafkaError as error:
+                if error.code in OUT_OF_REACH:
+                    raise
+                refused.add(entity)
+                self._note(f"quotas of {entity_text(entity)} not carried: {error}")
+        self.carried = {(entity, key) for entity, values in wanted.items() if entity not in refused for key in values}
+
+
+class UsersMissing:
+    """Users of the source who sign in by SCRAM and cannot in the target."""
+
+    def __init__(self, source: Client, target: Client, note: Callable[[str], object]) -> None:
+        self._source = source
+        self._target = target
+        self._note = note
+        self.missing: dict[str, list[str]] = {}
+        """User → mechanisms."""
+
+    def sync(self) -> None:
+        """KafkaError where we may not ask."""
+        wanted, there = self._source.users.list_all(), self._target.users.list_all()
+        self.missing = {
+            user: missing
+            for user, mechanisms in wanted.items()
+            if (missing := [name for name in sorted(mechanisms) if name not in there.get(user, {})])
+        }
+        for user, mechanisms in self.missing.items():
+            self._note(
+                f"user {user} ({', '.join(mechanisms)}) is not in the target: no cluster gives passwords out, so it"
+                " needs one there (kafkalite users add)"
+            )
