@@ -36,8 +36,6 @@ class Storage(Protocol):
 
     location: str
     """Of the target, as it is shown."""
-    keeps_turns: bool
-    """Whether a turn cannot be lost while its holder lives."""
 
     def exists(self, name: str) -> bool:
         """Whether there is a file or folder of this name."""
@@ -104,8 +102,6 @@ def storage_of(place: str | os.PathLike[str] | Storage) -> Storage:
 
 class LocalDisk:
     """See the module."""
-
-    keeps_turns = True
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path).absolute()
