@@ -52,6 +52,7 @@ struct stack_st_SSL_CIPHER;
     X(const char *, OPENSSL_cipher_name, (const char *)) \
     X(unsigned long, ERR_get_error, (void)) \
     X(void, ERR_clear_error, (void)) \
+    X(unsigned long, ERR_peek_error, (void)) \
     X(const char *, ERR_reason_error_string, (unsigned long)) \
     X(const SSL_METHOD *, TLS_server_method, (void)) \
     X(SSL_CTX *, SSL_CTX_new, (const SSL_METHOD *)) \
@@ -93,8 +94,8 @@ struct stack_st_SSL_CIPHER;
     X(X509 *, SSL_get1_peer_certificate, (const SSL *)) \
     X(int, BIO_get_new_index, (void)) \
     X(BIO_METHOD *, BIO_meth_new, (int, const char *)) \
-    X(int, BIO_meth_set_write, (BIO_METHOD *, int (*)(BIO *, const char *, int))) \
-    X(int, BIO_meth_set_read, (BIO_METHOD *, int (*)(BIO *, char *, int))) \
+    X(int, BIO_meth_set_write_ex, (BIO_METHOD *, int (*)(BIO *, const char *, size_t, size_t *))) \
+    X(int, BIO_meth_set_read_ex, (BIO_METHOD *, int (*)(BIO *, char *, size_t, size_t *))) \
     X(int, BIO_meth_set_ctrl, (BIO_METHOD *, long (*)(BIO *, int, long, void *))) \
     X(BIO *, BIO_new, (const BIO_METHOD *)) \
     X(int, BIO_free, (BIO *)) \
@@ -102,7 +103,6 @@ struct stack_st_SSL_CIPHER;
     X(void *, BIO_get_data, (BIO *)) \
     X(void, BIO_set_init, (BIO *, int)) \
     X(void, BIO_set_flags, (BIO *, int)) \
-    X(void, BIO_clear_flags, (BIO *, int)) \
     X(const BIO_METHOD *, BIO_s_mem, (void)) \
     X(BIO *, BIO_new_mem_buf, (const void *, int)) \
     X(long, BIO_ctrl, (BIO *, int, long, void *)) \
@@ -166,7 +166,6 @@ enum {
     KL_MODE_RELEASE_BUFFERS = 0x10,
     KL_SESS_CACHE_OFF = 0,
     KL_BIO_FLAGS_READ = 0x01,
-    KL_BIO_FLAGS_RWS = 0x07,
     KL_BIO_FLAGS_SHOULD_RETRY = 0x08,
     KL_BIO_CTRL_INFO = 3,
     KL_BIO_CTRL_FLUSH = 11,

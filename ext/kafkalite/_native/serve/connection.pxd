@@ -129,6 +129,7 @@ cdef class Connection:
     cdef int set_low_water(self) except -1
     cdef int serve_received(self, Py_ssize_t size) except -1
     cdef int note_pace(self, Py_ssize_t received) except -1
+    cdef int set_brisk(self, bint brisk) except -1
     cdef Py_ssize_t receive_some(self, unsigned char* target, Py_ssize_t size) except -2
     cdef Py_ssize_t open_sealed(self, Py_ssize_t size, unsigned char* target, Py_ssize_t room) except -2
     cdef int admit(self) except -1

@@ -340,7 +340,7 @@ cdef class Connection:
                     sched_yield()       # the client may be waiting for this very core
             if n <= 0:
                 # Nothing came in time: from now on the selector is quicker. An error or the end shows up there too.
-                self.brisk = n < 0 and mailbox.waiting
+                self.set_brisk(n < 0 and mailbox.waiting)
                 if n == 0:
                     self.close(None)
                 return self.brisk
@@ -442,14 +442,17 @@ cdef class Connection:
         """Learns whether this client sends little and at once, so that lingering for it pays."""
         cdef int64_t now
         if received == 0 or received > LINGER_SIZE_MAX or self.closed:
-            self.brisk = False
             self.answered_ns = 0
-            return 0
-        now = 0 if self.io.counters is None else self.io.counters.clock_ns
-        if now == 0:
-            now = now_ns()
-        self.brisk = now - self.answered_ns < 2 * LINGER_NS
+            return self.set_brisk(False)
+        now = (0 if self.io.counters is None else self.io.counters.clock_ns) or now_ns()
+        self.set_brisk(now - self.answered_ns < 2 * LINGER_NS)
         self.answered_ns = now
+        return 0
+
+    cdef int set_brisk(self, bint brisk) except -1:
+        self.brisk = brisk
+        if self.tls is not None:
+            self.tls.keep_buffers(brisk)
         return 0
 
     cdef int serve_pending(self) except -1:
@@ -820,7 +823,8 @@ cdef class Connection:
         cdef ssize_t n
         cdef int error
         if self.tls is not None:
-            return self.write_sealed()
+            self.write_sealed()
+            sent = out.size
         while sent < out.size and not self.closed:
             with nogil:
                 n = send(self.fd, out.data + sent, <size_t>(out.size - sent), MSG_NOSIGNAL | MSG_DONTWAIT)
@@ -843,7 +847,6 @@ cdef class Connection:
         cdef OutBuffer out = self.io.out
         cdef Py_ssize_t n
         if out.size == 0 or self.closed or self.failed:
-            out.size = 0
             return 0
         n = self.tls.send(self.fd, out.data, out.size)
         if n < 0:
@@ -854,9 +857,6 @@ cdef class Connection:
                 self.keep_rest(n)
             elif self.tls.unsent_size > 0:
                 self.set_interest(self.interest | EVENT_WRITE)
-        out.size = 0
-        if self.io.counters is not None and self.io.counters.direct_count > 0:
-            self.io.counters.sent()
         return 0
 
     cdef int keep_rest(self, Py_ssize_t sent) except -1:

@@ -33,8 +33,8 @@ cdef extern from "libssl.h" nogil:
     cdef struct stack_st_SSL_CIPHER
     ctypedef int (*SSL_verify_cb)(int, X509_STORE_CTX*) noexcept nogil
     ctypedef int (*kl_password_cb "pem_password_cb *")(char*, int, int, void*) noexcept nogil
-    ctypedef int (*kl_bio_write)(BIO*, const char*, int) noexcept nogil
-    ctypedef int (*kl_bio_read)(BIO*, char*, int) noexcept nogil
+    ctypedef int (*kl_bio_write)(BIO*, const char*, size_t, size_t*) noexcept nogil
+    ctypedef int (*kl_bio_read)(BIO*, char*, size_t, size_t*) noexcept nogil
     ctypedef long (*kl_bio_ctrl)(BIO*, int, long, void*) noexcept nogil
 
     ctypedef struct kl_libssl:
@@ -44,6 +44,7 @@ cdef extern from "libssl.h" nogil:
         const char* (*OPENSSL_cipher_name)(const char*) noexcept nogil
         unsigned long (*ERR_get_error)() noexcept nogil
         void (*ERR_clear_error)() noexcept nogil
+        unsigned long (*ERR_peek_error)() noexcept nogil
         const char* (*ERR_reason_error_string)(unsigned long) noexcept nogil
         const SSL_METHOD* (*TLS_server_method)() noexcept nogil
         SSL_CTX* (*SSL_CTX_new)(SSL_METHOD*) noexcept nogil
@@ -85,8 +86,8 @@ cdef extern from "libssl.h" nogil:
         X509* (*SSL_get1_peer_certificate)(SSL*) noexcept nogil
         int (*BIO_get_new_index)() noexcept nogil
         BIO_METHOD* (*BIO_meth_new)(int, const char*) noexcept nogil
-        int (*BIO_meth_set_write)(BIO_METHOD*, kl_bio_write) noexcept nogil
-        int (*BIO_meth_set_read)(BIO_METHOD*, kl_bio_read) noexcept nogil
+        int (*BIO_meth_set_write_ex)(BIO_METHOD*, kl_bio_write) noexcept nogil
+        int (*BIO_meth_set_read_ex)(BIO_METHOD*, kl_bio_read) noexcept nogil
         int (*BIO_meth_set_ctrl)(BIO_METHOD*, kl_bio_ctrl) noexcept nogil
         BIO* (*BIO_new)(BIO_METHOD*) noexcept nogil
         int (*BIO_free)(BIO*) noexcept nogil
@@ -94,7 +95,6 @@ cdef extern from "libssl.h" nogil:
         void* (*BIO_get_data)(BIO*) noexcept nogil
         void (*BIO_set_init)(BIO*, int) noexcept nogil
         void (*BIO_set_flags)(BIO*, int) noexcept nogil
-        void (*BIO_clear_flags)(BIO*, int) noexcept nogil
         const BIO_METHOD* (*BIO_s_mem)() noexcept nogil
         BIO* (*BIO_new_mem_buf)(const void*, int) noexcept nogil
         long (*BIO_ctrl)(BIO*, int, long, void*) noexcept nogil
@@ -150,7 +150,6 @@ cdef extern from "libssl.h" nogil:
         KL_MODE_RELEASE_BUFFERS
         KL_SESS_CACHE_OFF
         KL_BIO_FLAGS_READ
-        KL_BIO_FLAGS_RWS
         KL_BIO_FLAGS_SHOULD_RETRY
         KL_BIO_CTRL_INFO
         KL_BIO_CTRL_FLUSH

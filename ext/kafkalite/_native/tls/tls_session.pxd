@@ -9,9 +9,17 @@ cdef enum:
     TLS_HELD_MAX = 17408            # what libssl may hold back of records that came cut: one record
 
 
+cdef struct TlsCut:
+    # Where the stream of received records stands: both 0 between two records.
+    unsigned char header[5]
+    unsigned int header_size
+    unsigned int body_left
+
+
 cdef struct TlsLink:
     const unsigned char* received   # ciphertext that libssl may read
     size_t received_size
+    TlsCut* cut                     # of the session that reads it
     unsigned char* out              # ciphertext that it wrote
     size_t out_size
     size_t out_capacity
@@ -28,6 +36,8 @@ cdef class TlsSession:
     cdef TlsBuffers buffers
     cdef SSL* ssl                   # NULL until the first bytes have come
     cdef readonly bint established
+    cdef TlsCut cut
+    cdef bint keeps                 # libssl's buffers, between two requests
     cdef bint ended                 # the peer closed, or broke the protocol
     cdef readonly str problem       # why it ended, None for an ordinary end
     cdef int64_t barren             # bytes that brought no data, less what data has earned since
@@ -39,11 +49,15 @@ cdef class TlsSession:
 
     cdef int begin(self) except -1
     cdef Py_ssize_t open(self, Py_ssize_t size, unsigned char* target, Py_ssize_t room) except -1
+    cdef int unseal(self, unsigned char* target, size_t room, size_t* done) noexcept nogil
+    cdef void keep_buffers(self, bint keeps) noexcept
+    cdef void release(self) noexcept nogil
     cdef int handshake(self) except -1
     cdef int end(self, str problem) except -1
     cdef str mistake(self)
     cdef Py_ssize_t send(self, int fd, const unsigned char* plain, Py_ssize_t size) except -2
     cdef int flush(self, int fd) except -2
     cdef int push(self, int fd) except -2
+    cdef int pushed(self, const unsigned char* start, size_t left, int error) except -2
     cdef int keep(self, const unsigned char* sealed, Py_ssize_t size) except -1
     cdef void say_goodbye(self, int fd) noexcept

@@ -21,7 +21,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memmove
 
 from kafkalite._native.tls.libssl cimport (
-    BIO, BIO_METHOD, KL_BIO_CTRL_FLUSH, KL_BIO_FLAGS_READ, KL_BIO_FLAGS_RWS, KL_BIO_FLAGS_SHOULD_RETRY,
+    BIO, BIO_METHOD, KL_BIO_CTRL_FLUSH, KL_BIO_FLAGS_READ, KL_BIO_FLAGS_SHOULD_RETRY,
     KL_BIO_TYPE_SOURCE_SINK, KL_CTRL_CLEAR_MODE, KL_CTRL_MODE, KL_ERROR_WANT_READ, KL_ERROR_ZERO_RETURN,
     KL_KEY_UPDATE_NOT_REQUESTED, KL_MODE_RELEASE_BUFFERS, KL_TLS1_3, X509, kl_libssl,
 )
@@ -40,6 +40,8 @@ cdef enum:
     UNSENT_MAX = 524288                 # kept for a peer that does not read what the protocol itself must tell it
     STALLED_BYTES_MAX = 268435456       # kept for all peers: above it, pieces are small
     HANDSHAKE_BYTES_MAX = 262144        # received before a handshake is done
+    HEADER_SIZE = 5                     # of a record
+    QUICK_SIZE_MAX = 4096               # received: so little is decrypted sooner than the GIL is handed over
     BARREN_BYTES_MAX = 65536            # received in a row without data
     DATA_WORTH = 32                     # bytes without data that one with data makes up for
     RECORDS_PER_KEY_MAX = 8388608       # RFC 8446 5.5, with room to spare for AES-GCM
@@ -49,34 +51,67 @@ cdef BIO_METHOD* method = NULL
 cdef int64_t stalled_bytes = 0
 
 
-cdef int link_read(BIO* bio, char* target, int size) noexcept nogil:
+cdef int link_read(BIO* bio, char* target, size_t size, size_t* taken) noexcept nogil:
+    """At the end of what was received: "later", which the BIO's flags say once and for all."""
     cdef TlsLink* link = <TlsLink*>ssl_library.BIO_get_data(bio)
-    cdef size_t taken = min(<size_t>size, link.received_size)
-    ssl_library.BIO_clear_flags(bio, KL_BIO_FLAGS_RWS | KL_BIO_FLAGS_SHOULD_RETRY)
-    if taken == 0:
-        ssl_library.BIO_set_flags(bio, KL_BIO_FLAGS_READ | KL_BIO_FLAGS_SHOULD_RETRY)
-        return -1
-    memcpy(target, link.received, taken)
-    link.received += taken
-    link.received_size -= taken
-    return <int>taken
+    taken[0] = min(size, link.received_size)
+    if taken[0] == 0:
+        return 0
+    memcpy(target, link.received, taken[0])
+    follow(link.cut, link.received, taken[0])
+    link.received += taken[0]
+    link.received_size -= taken[0]
+    return 1
 
 
-cdef int link_write(BIO* bio, const char* source, int size) noexcept nogil:
+cdef inline void follow(TlsCut* cut, const unsigned char* data, size_t size) noexcept nogil:
+    """Goes on over bytes that libssl takes. A header and its body are two reads of its, so that this turns once."""
+    cdef unsigned int part
+    while size > 0:
+        if cut.body_left > 0:
+            part = <unsigned int>min(size, <size_t>cut.body_left)
+            cut.body_left -= part
+        else:
+            part = <unsigned int>min(size, <size_t>(HEADER_SIZE - cut.header_size))
+            memcpy(cut.header + cut.header_size, data, part)
+            cut.header_size += part
+            if cut.header_size == HEADER_SIZE:
+                cut.header_size = 0
+                cut.body_left = <unsigned int>cut.header[3] << 8 | cut.header[4]
+        data += part
+        size -= part
+
+
+cdef int link_write(BIO* bio, const char* source, size_t size, size_t* taken) noexcept nogil:
     cdef TlsLink* link = <TlsLink*>ssl_library.BIO_get_data(bio)
     cdef size_t capacity = link.out_capacity
     cdef unsigned char* larger
-    if link.out_size + <size_t>size > capacity:
-        while capacity < link.out_size + <size_t>size:
+    taken[0] = 0
+    if link.out_size + size > capacity:
+        while capacity < link.out_size + size:
             capacity *= 2
         larger = <unsigned char*>realloc(link.out, capacity)
         if larger == NULL:
-            return -1
+            return 0
         link.out = larger
         link.out_capacity = capacity
-    memcpy(link.out + link.out_size, source, <size_t>size)
-    link.out_size += <size_t>size
-    return size
+    memcpy(link.out + link.out_size, source, size)
+    link.out_size += size
+    taken[0] = size
+    return 1
+
+
+cdef inline int send_all(int fd, const unsigned char** start, size_t* left) noexcept nogil:
+    """Sends until all is sent, moving both; the error that ended it sooner."""
+    cdef ssize_t n
+    while left[0] > 0:
+        n = c_send(fd, start[0], left[0], MSG_NOSIGNAL | MSG_DONTWAIT)
+        if n >= 0:
+            start[0] += n
+            left[0] -= <size_t>n
+        elif errno != EINTR:
+            return errno
+    return 0
 
 
 cdef long link_control(BIO* bio, int command, long number, void* data) noexcept nogil:
@@ -94,8 +129,8 @@ cdef class TlsBuffers:
             method = ssl.BIO_meth_new(ssl.BIO_get_new_index() | KL_BIO_TYPE_SOURCE_SINK, b"kafkalite")
             if method == NULL:
                 raise MemoryError
-            ssl.BIO_meth_set_read(method, link_read)
-            ssl.BIO_meth_set_write(method, link_write)
+            ssl.BIO_meth_set_read_ex(method, link_read)
+            ssl.BIO_meth_set_write_ex(method, link_write)
             ssl.BIO_meth_set_ctrl(method, link_control)
             ssl_library = ssl
         self.sealed = <unsigned char*>malloc(TLS_CAPACITY)
@@ -161,6 +196,7 @@ cdef class TlsSession:
             raise MemoryError
         ssl_library.BIO_set_data(bio, &self.buffers.link)
         ssl_library.BIO_set_init(bio, 1)
+        ssl_library.BIO_set_flags(bio, KL_BIO_FLAGS_READ | KL_BIO_FLAGS_SHOULD_RETRY)
         ssl_library.SSL_set_bio(self.ssl, bio, bio)
         ssl_library.SSL_set_accept_state(self.ssl)
         return 0
@@ -172,10 +208,11 @@ cdef class TlsSession:
         set when no more can come.
         """
         cdef TlsLink* link = &self.buffers.link
-        cdef size_t taken = 0, done = 0
-        cdef int code = 0
+        cdef size_t done = 0
+        cdef int code
         link.received = self.buffers.sealed
         link.received_size = <size_t>size
+        link.cut = &self.cut
         link.out_size = 0
         self.barren += size
         if self.ssl == NULL:
@@ -183,19 +220,15 @@ cdef class TlsSession:
             if problem is not None:
                 return self.end(problem)
             self.begin()
-        ssl_library.ERR_clear_error()
+        if ssl_library.ERR_peek_error() != 0:
+            ssl_library.ERR_clear_error()
         if not self.established and not self.handshake():
             return 0
-        with nogil:
-            # What libssl receives into is kept from record to record, and given back when all are read.
-            ssl_library.SSL_ctrl(self.ssl, KL_CTRL_CLEAR_MODE, KL_MODE_RELEASE_BUFFERS, NULL)
-            while done < <size_t>room:
-                if not ssl_library.SSL_read_ex(self.ssl, target + done, <size_t>room - done, &taken):
-                    code = ssl_library.SSL_get_error(self.ssl, 0)
-                    break
-                done += taken
-            ssl_library.SSL_ctrl(self.ssl, KL_CTRL_MODE, KL_MODE_RELEASE_BUFFERS, NULL)
-            ssl_library.SSL_free_buffers(self.ssl)
+        if size <= QUICK_SIZE_MAX:
+            code = self.unseal(target, <size_t>room, &done)
+        else:
+            with nogil:
+                code = self.unseal(target, <size_t>room, &done)
         self.barren = max(<int64_t>0, self.barren - <int64_t>done * DATA_WORTH)
         if code == KL_ERROR_ZERO_RETURN:
             self.ended = True
@@ -204,6 +237,40 @@ cdef class TlsSession:
         elif self.barren > BARREN_BYTES_MAX:
             self.end("too many records in a row without data")
         return <Py_ssize_t>done
+
+    cdef int unseal(self, unsigned char* target, size_t room, size_t* done) noexcept nogil:
+        """Decrypts what the link holds; libssl's code for why there is no more, WANT_READ where all is well."""
+        cdef size_t taken = 0
+        cdef int code = KL_ERROR_WANT_READ
+        if not self.keeps:
+            # What libssl receives into is kept from record to record, and given back when all are read.
+            ssl_library.SSL_ctrl(self.ssl, KL_CTRL_CLEAR_MODE, KL_MODE_RELEASE_BUFFERS, NULL)
+        while done[0] < room:
+            if not ssl_library.SSL_read_ex(self.ssl, target + done[0], room - done[0], &taken):
+                code = ssl_library.SSL_get_error(self.ssl, 0)
+                break
+            done[0] += taken
+            if self.buffers.link.received_size == 0:
+                break                       # a record was whole, so that libssl has nothing more either
+        if not self.keeps:
+            ssl_library.SSL_ctrl(self.ssl, KL_CTRL_MODE, KL_MODE_RELEASE_BUFFERS, NULL)
+            self.release()
+        return code
+
+    cdef void release(self) noexcept nogil:
+        """Gives libssl's buffers back, between two records: before 3.0.14 it frees that of half a record
+        and goes on in it (CVE-2024-4741)."""
+        if self.ssl != NULL and self.cut.header_size == 0 and self.cut.body_left == 0:
+            ssl_library.SSL_free_buffers(self.ssl)
+
+    cdef void keep_buffers(self, bint keeps) noexcept:
+        """Whether libssl keeps its buffers, 34 KB, from one request to the next, instead of making them for each."""
+        if keeps != self.keeps and self.established:
+            self.keeps = keeps
+            ssl_library.SSL_ctrl(
+                self.ssl, KL_CTRL_CLEAR_MODE if keeps else KL_CTRL_MODE, KL_MODE_RELEASE_BUFFERS, NULL)
+            if not keeps:
+                self.release()
 
     cdef int handshake(self) except -1:
         """One step; 1 when it is the last."""
@@ -249,28 +316,33 @@ cdef class TlsSession:
 
         After a full socket `unsent_size` is not 0, and nothing is taken until push() has brought it to 0.
         """
+        cdef TlsLink* link = &self.buffers.link
         cdef Py_ssize_t done = 0, piece
-        cdef size_t taken = 0
-        cdef int sealed, result
+        cdef const unsigned char* start = NULL
+        cdef size_t taken = 0, left = 0
+        cdef int sealed, result, error = 0
         result = self.flush(fd)
         if result <= 0:
             return result
         while done < size:
             piece = min(size - done, self.piece_size)
             self.record_count += (piece + RECORD_SIZE_MAX - 1) // RECORD_SIZE_MAX
-            self.buffers.link.out_size = 0
+            link.out_size = 0
             if self.record_count > RECORDS_PER_KEY_MAX:
                 self.record_count = 0
                 if ssl_library.SSL_version(self.ssl) == KL_TLS1_3:
                     ssl_library.SSL_key_update(self.ssl, KL_KEY_UPDATE_NOT_REQUESTED)
             with nogil:
                 sealed = ssl_library.SSL_write_ex(self.ssl, plain + done, <size_t>piece, &taken)
+                if sealed:
+                    start, left = link.out, link.out_size
+                    error = send_all(fd, &start, &left)
             if not sealed:
-                self.buffers.link.out_size = 0
+                link.out_size = 0
                 self.end(tls_error(b"sealing failed"))
                 return -1
             done += piece
-            result = self.push(fd)
+            result = self.pushed(start, left, error)
             if result < 0:
                 return -1
             if result == 0:
@@ -287,29 +359,26 @@ cdef class TlsSession:
 
     cdef int push(self, int fd) except -2:
         """Sends what this session has just sealed, after what was kept; the same results as flush."""
-        global stalled_bytes
         cdef TlsLink* link = &self.buffers.link
-        cdef bint kept = self.unsent_size > 0
-        cdef const unsigned char* start = self.unsent if kept else link.out
-        cdef size_t left = <size_t>self.unsent_size if kept else link.out_size
-        cdef ssize_t n = 0
-        cdef int error = 0
-        if kept and link.out_size > 0:
+        cdef const unsigned char* start
+        cdef size_t left
+        cdef int error
+        if self.unsent_size > 0 and link.out_size > 0:
             self.keep(link.out, <Py_ssize_t>link.out_size)
-            start, left = self.unsent, <size_t>self.unsent_size
-        link.out_size = 0
+            link.out_size = 0
+        start = self.unsent if self.unsent_size > 0 else link.out
+        left = <size_t>self.unsent_size if self.unsent_size > 0 else link.out_size
         with nogil:
-            while left > 0:
-                n = c_send(fd, start, left, MSG_NOSIGNAL | MSG_DONTWAIT)
-                error = errno
-                if n >= 0:
-                    start += n
-                    left -= <size_t>n
-                elif error != EINTR:
-                    break
+            error = send_all(fd, &start, &left)
+        return self.pushed(start, left, error)
+
+    cdef int pushed(self, const unsigned char* start, size_t left, int error) except -2:
+        """Takes note of what the socket took: `left` bytes from `start` on are to come. The same results as flush."""
+        global stalled_bytes
+        self.buffers.link.out_size = 0
         if left > 0 and error != EAGAIN:
             return -1
-        if kept:
+        if self.unsent_size > 0:
             stalled_bytes -= self.unsent_size - <Py_ssize_t>left
             memmove(self.unsent, start, left)
             self.unsent_size = <Py_ssize_t>left
