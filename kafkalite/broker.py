@@ -21,7 +21,7 @@ import socket
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from kafkalite._native.serve.connection import Connection, WorkerResources
 from kafkalite._native.serve.counters import Turns
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from kafkalite._native.classic.classic_connection import ClassicServer
     from kafkalite._native.serve.quota import QuotaControl
     from kafkalite.clock import Clock
+    from kafkalite.families import Family
     from kafkalite.handlers.sign_in import SignIns
     from kafkalite.log.retention import RetentionPolicy
     from kafkalite.metrics.parts import Parts
@@ -79,13 +80,31 @@ LEAVE_S: Final = 5.0
 POOL_CLOSE_S: Final = 5.0
 
 
+class Companion(Protocol):
+    """What works in a broker's process as a client of it: it begins when clients are served, and ends before they are
+    not. A mirror is one."""
+
+    def start(self, bootstrap_servers: str) -> None:
+        """The broker serves there."""
+
+    def stop(self) -> None:
+        """The broker is about to stop. Idempotent, also before `start`."""
+
+    def families(self) -> Iterable[Family]:
+        """A source of metrics, while it works and after."""
+
+    def notes(self) -> list[str]:
+        """What whoever asks for the broker's health should know; a broker is ready all the same."""
+
+
 class Broker:
     """A Kafka broker inside this process.
 
     `Broker()` alone listens on a free port of 127.0.0.1 and keeps its data in a temporary directory that stop()
     removes. Settings come as a BrokerConfig, as a mapping of Kafka's names, or as keyword arguments with underscores:
     `Broker(num_partitions=3, log_dirs="/var/lib/kafkalite")`. `retention_policies` are asked, beside age and size and
-    those of log.retention.policies, what may be deleted (`kafkalite.RetentionPolicy`). Usable as a context manager.
+    those of log.retention.policies, what may be deleted (`kafkalite.RetentionPolicy`); `companions` work beside it, as
+    clients of it, while it serves. Usable as a context manager.
     """
 
     def __init__(
@@ -94,9 +113,11 @@ class Broker:
         *,
         clock: Clock | None = None,
         retention_policies: Iterable[RetentionPolicy] = (),
+        companions: Iterable[Companion] = (),
         **settings: object,
     ) -> None:
         self._temporary: str | None = None
+        self._companions = tuple(companions)
         if isinstance(config, BrokerConfig):
             if settings:
                 raise TypeError("give either a BrokerConfig or single settings")
@@ -321,6 +342,8 @@ class Broker:
         self._acceptor.start()
         if self._told is not None:
             self._told.accepting = True
+        for companion in self._companions:
+            companion.start(self.bootstrap_servers)
         threading.Thread(target=warm_up, name="kafkalite-warm-up", daemon=True).start()
         logger.info(
             "kafkalite %s serves %s",
@@ -367,6 +390,8 @@ class Broker:
         told.acceptor = self._acceptor
         told.listeners, told.workers = self._listeners, self._workers
         told.sources = services.metric_sources
+        services.metric_sources.extend(companion.families for companion in self._companions)
+        told.notes = [companion.notes for companion in self._companions]
 
     def _take_client_metrics(self, logs: LogManager, services: BrokerServices) -> None:
         """Clients are asked for their metrics where somebody can be told; else nothing is imported."""
@@ -667,6 +692,8 @@ class Broker:
         """
         if self._told is not None:
             self._told.stopping = True
+        for companion in self._companions:
+            companion.stop()
         if self._registration is not None:
             self._registration.stop()
             self._registration = None

@@ -6,6 +6,11 @@ Settings have Kafka's names. They come from the file given with --config, then f
   kafkalite start
   kafkalite start --config server.properties --set num.partitions=3
   kafkalite start --data-dir ./data --listeners kafka://127.0.0.1:0 --ready-file ready
+  kafkalite start --data-dir ./replica --mirror-from live:9092 --mirror-topics 'logs[.].*'
+
+With --mirror-from the broker is a replica: it pulls topics from another cluster while it runs, each record once, as
+`kafkalite mirror` does. --mirror-config is a .properties file with MirrorMaker's names (topics, groups,
+sync.group.offsets.enabled, …) and the client settings for the source; docs/mirror.md.
 
 SIGHUP reads the certificates of listeners with TLS again, without a restart. systemd (Type=notify) is told when the
 broker is ready, and its watchdog is fed.
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
     import argparse
 
     from kafkalite.broker import Broker
+    from kafkalite.mirror.embedded import EmbeddedMirror
     from kafkalite.settings.broker import BrokerConfig
 
 LISTENERS: Final = "kafka://127.0.0.1:9092,kafka07://127.0.0.1:9072"
@@ -40,6 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data-dir", metavar="DIR", type=directory, help="where the logs are kept (log.dirs)")
     parser.add_argument(
         "--listeners", metavar="LIST", help="kafka://HOST:PORT,kafka07://HOST:PORT; port 0 takes a free one"
+    )
+    parser.add_argument("--mirror-from", metavar="HOST:PORT", help="brokers of another cluster to pull topics from")
+    parser.add_argument("--mirror-topics", metavar="REGEX", help="what a topic's whole name matches (default: all)")
+    parser.add_argument(
+        "--mirror-config", metavar="FILE", type=Path, help="a .properties file: what is pulled, how to reach the source"
     )
     add_serving_arguments(parser)
 
@@ -79,8 +90,21 @@ def _made(arguments: argparse.Namespace) -> tuple[Broker, BrokerConfig]:
         config = BrokerConfig.load(arguments.config, {**overrides, "listeners": LISTENERS})
     from kafkalite.broker import Broker
 
+    companions = mirrors_of(arguments)
     with beginning():
-        return Broker(config), config
+        return Broker(config, companions=companions), config
+
+
+def mirrors_of(arguments: argparse.Namespace) -> list[EmbeddedMirror]:
+    """The mirror that the flags ask for; without them nothing is imported. UsageError, ConfigError, StartupError."""
+    given = {flag: getattr(arguments, flag) for flag in ("mirror_from", "mirror_topics", "mirror_config")}
+    if all(value is None for value in given.values()):
+        return []
+    if arguments.mirror_from is None and arguments.mirror_config is None:
+        raise UsageError("--mirror-topics goes with --mirror-from")
+    from kafkalite.mirror.embedded import EmbeddedMirror, EmbeddedOptions
+
+    return [EmbeddedMirror(EmbeddedOptions.load(*given.values()))]
 
 
 def directory(text: str) -> Path:

@@ -123,6 +123,7 @@ class Cluster:
         self._cluster_id: str | None = None
         self._controller_id = -1
         self._reached = False
+        self._interrupted = False
 
     def twin(self) -> Self:
         """Another one of the same settings, with connections of its own: for another thread."""
@@ -147,6 +148,18 @@ class Cluster:
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
+
+    def interrupt(self) -> None:
+        """Ends what waits for a broker, now and from now on: BrokerUnreachable or ConnectionLost. Any thread; the
+        client is good for `close` alone afterwards."""
+        self._interrupted = True
+        for connection in list(self._connections.values()):
+            connection.interrupt()
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether `interrupt` was called."""
+        return self._interrupted
 
     # --- what the tools and the pipeline use --------------------------------------------------------------------------
 
@@ -259,8 +272,9 @@ class Cluster:
     def is_passing(self, error: Exception) -> bool:
         """Whether asking again may help. A cluster never reached will not be there a moment later either."""
         if isinstance(error, KafkaError):
-            return error.retriable and error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return self._reached
+            passing = error.retriable and error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return passing and not self._interrupted
+        return self._reached and not self._interrupted
 
     def refresh(self, names: Iterable[str] | None, *, create: bool = False, tells_operations: bool = False) -> Any:
         """Asks any broker about brokers and topics (None: all of them); returns its answer."""
@@ -366,6 +380,8 @@ class Cluster:
         if connection is not None and connection.stale:
             connection.close()
             connection = None
+        if connection is None and self._interrupted:
+            raise BrokerUnreachable(f"not connected to {host}:{port}: the client was interrupted")
         if connection is None:
             connection = self._connections[host, port, lane] = Connection.connect(
                 host,
@@ -376,6 +392,8 @@ class Cluster:
                 security=self._security,
             )
             self._reached = True
+            if self._interrupted:  # meanwhile
+                connection.interrupt()
         return connection
 
 

@@ -184,6 +184,11 @@ class Connection:
         self._early.clear()
         self._socket.close()
 
+    def interrupt(self) -> None:
+        """Who waits for bytes gets ConnectionLost. Any thread."""
+        with contextlib.suppress(OSError):  # it is closed
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # an SSLSocket's own would change its state
+
     def supports(self, api_key: int) -> bool:
         """Whether both sides know a version of this request."""
         return self._range(api_key, None) is not None

@@ -47,6 +47,11 @@ def not_ready(parts: Parts) -> list[str]:
     return reasons + _storage(parts.logs)
 
 
+def notes(parts: Parts) -> list[str]:
+    """What else whoever asks should know, a mirror's source that is away for one: clients are served all the same."""
+    return [] if parts.stopping else [text for part in parts.notes for text in part()]
+
+
 def _storage(logs: LogManager) -> list[str]:
     if logs.journal_failure is not None:
         return [f"the metadata journal failed ({logs.journal_failure}): nothing can be changed before a restart"]

@@ -18,7 +18,7 @@ from kafkalite.metrics.text import OPENMETRICS, PROMETHEUS, compressed, render, 
 from kafkalite.web.routes import NoSuchMethodError, NoSuchPathError, Routes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from kafkalite.families import Source
 
@@ -40,9 +40,16 @@ class Page:
 
     `families`       all that is told, asked at each scrape
     `alive`, `ready` reasons why it is not, none when it is; whoever supervises the process ends one that is not alive
+    `notes`          what stands in the way of readiness no more than that: told with it
     """
 
-    def __init__(self, families: Source, alive: Callable[[], list[str]], ready: Callable[[], list[str]]) -> None:
+    def __init__(
+        self,
+        families: Source,
+        alive: Callable[[], list[str]],
+        ready: Callable[[], list[str]],
+        notes: Callable[[], list[str]] = list,
+    ) -> None:
         self._families = families
         self._alive = alive
         self._ready = ready
@@ -51,7 +58,7 @@ class Page:
             [
                 ("/metrics", {"GET": self._metrics}),
                 ("/health/live", {"GET": lambda _environ: _verdict(self._alive())}),
-                ("/health/ready", {"GET": lambda _environ: _verdict(self._ready())}),
+                ("/health/ready", {"GET": lambda _environ: _verdict(self._ready(), notes())}),
             ]
         )
 
@@ -110,10 +117,11 @@ def takes_gzip(accept_encoding: str) -> bool:
     return False
 
 
-def _verdict(reasons: list[str]) -> Answer:
+def _verdict(reasons: list[str], notes: Sequence[str] = ()) -> Answer:
+    more = {"notes": list(notes)} if notes else {}
     if reasons:
-        return _json(503, {"status": "down", "reasons": reasons})
-    return _json(200, {"status": "up"})
+        return _json(503, {"status": "down", "reasons": reasons, **more})
+    return _json(200, {"status": "up", **more})
 
 
 def _json(status: int, body: Mapping[str, object]) -> Answer:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kafkalite._native.serve.counters import RequestCounters
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from kafkalite._native.serve.fetch_session import FetchSessionCache
     from kafkalite.clock import Clock
@@ -53,6 +53,8 @@ class Parts:
     """Told of slow requests, where they are wanted."""
     sources: Sequence[Source] = ()
     """Of parts that the metrics know nothing of."""
+    notes: Sequence[Callable[[], list[str]]] = ()
+    """What parts want those to know who ask for health."""
     accepting: bool = False
     """Whether clients can connect."""
     stopping: bool = False

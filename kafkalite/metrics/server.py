@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.errors import ConfigError
-from kafkalite.metrics.health import not_alive, not_ready
+from kafkalite.metrics.health import not_alive, not_ready, notes
 from kafkalite.metrics.page import Page
 from kafkalite.metrics.sources import Sources
 from kafkalite.web.guard import Guard, is_loopback, known_names, tell_open
@@ -47,7 +47,7 @@ class MetricsServer:
         users = Users.from_file(Path(config.metrics_users)) if config.metrics_users else None
         certificate_name = None if tls is None else tls.name_of
         guard = Guard(
-            Page(Sources(parts).families, partial(not_alive, parts), partial(not_ready, parts)),
+            Page(Sources(parts).families, partial(not_alive, parts), partial(not_ready, parts), partial(notes, parts)),
             names=known_names(addresses, config.metrics_allowed_hosts),
             sign_in=None if users is None else SignIn(users, certificate_name=certificate_name),
             realm="kafkalite metrics",

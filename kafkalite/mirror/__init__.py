@@ -7,6 +7,8 @@
     sync.py       SyncOptions, Synchroniser: what is carried beside records, every so often
     groups.py     GroupOffsets: positions of consumer groups
     rules.py      rules (ACLs), quotas, and which users need a password
+    status.py     MirrorStatus: what a mirror tells of itself
+    embedded.py   EmbeddedMirror: one inside a broker
 
 It is a program of the columnar client: everything goes through `kafkalite.client`.
 """

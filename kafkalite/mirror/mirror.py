@@ -263,8 +263,9 @@ class Mirror:
         self._pending_sizes: dict[str, int] = {}
         self._began = 0.0
         self._open = False
-        self.last_success = time.monotonic()
-        """When the last transaction was committed, or there was nothing to copy. Any thread may read it."""
+        self.last_success: float | None = None
+        """When, by time.monotonic(), the last transaction was committed or there was nothing to copy. Any thread may
+        read it."""
 
     def _note(self, text: str) -> None:
         if text not in self.copied.notes:
@@ -281,6 +282,11 @@ class Mirror:
     def changed_settings(self) -> dict[str, dict[str, str | None]]:
         """Of topics, that were made as they are in the source; None: taken away."""
         return self._targets.changed
+
+    @property
+    def failing(self) -> Exception | None:
+        """Why the source cannot be read now; None when it can. Any thread."""
+        return self._reader.failing
 
     def lags(self) -> dict[str, int]:
         """Offsets that are to be copied yet, by topic, as of the source's last answers. Any thread."""
@@ -471,7 +477,7 @@ class Mirror:
                 return  # what is left of the answer may be of a topic that is gone; the rest is fetched again
         if self._is_due():
             self._commit()
-        if not self._open and not self._reader.failing:
+        if not self._open and self._reader.failing is None:
             self.last_success = time.monotonic()
 
     def _is_due(self) -> bool:

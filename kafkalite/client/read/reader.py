@@ -79,6 +79,7 @@ class ReadPosition:
         "end",
         "error",
         "failing_since",
+        "failure",
         "high_watermark",
         "key",
         "last_stable",
@@ -99,6 +100,7 @@ class ReadPosition:
         """Up to where the partition could be read when it last answered that nothing is at `offset`."""
         self.paused = False
         self.failing_since: float | None = None
+        self.failure: Exception | None = None
         self.backoff_s = backoff_s
         self.retry_at = 0.0
         self.error: Exception | None = None
@@ -216,9 +218,10 @@ class Reader:
         return sorted(key for key, position in self._positions.items() if position.paused)
 
     @property
-    def failing(self) -> bool:
-        """Whether a partition could not be read when it was last asked for."""
-        return any(position.failing_since is not None for position in self._positions.values())
+    def failing(self) -> Exception | None:
+        """Why a partition could not be read when it was last asked for; None when all could. Any thread."""
+        found = (position.failure for position in list(self._positions.values()))
+        return next((failure for failure in found if failure is not None), None)
 
     @property
     def done(self) -> bool:
@@ -396,7 +399,7 @@ class Reader:
             else:
                 position.error = error
             return False
-        position.failing_since = None
+        position.failing_since = position.failure = None
         position.retry_at = 0.0
         position.backoff_s = self._client.retry_backoff_s
         position.high_watermark = row.high_watermark
@@ -493,6 +496,7 @@ class Reader:
         for position in positions:
             self._client.forget(position.key.topic)
             position.failing_since = position.failing_since or now
+            position.failure = error
             lasted = now - position.failing_since > self._client.retry_timeout_s
             if not awaited and (lasted or not self._client.is_passing(error)):
                 position.error = error

@@ -356,7 +356,7 @@ class ProducerTransactions:
             passing = not isinstance(error, KafkaError) or error.code in WAITING or error.retriable
             if not passing:
                 raise self.spoil(error)
-            if time.monotonic() + backoff_s > deadline:
+            if self._client.interrupted or time.monotonic() + backoff_s > deadline:
                 raise self.spoil(error) if self.state == TransactionState.OPEN else error
             time.sleep(backoff_s)
             backoff_s = min(2 * backoff_s, RETRY_BACKOFF_S_MAX)

@@ -1,0 +1,293 @@
+"""A mirror inside a broker: a replica that pulls from the live cluster, as in section 4 of Kafka's paper (NetDB '11).
+
+    live cluster ─▶ Mirror, on a thread of its own ─▶ the broker around it, by its listener, as any client
+
+It copies what `kafkalite mirror` copies, exactly once and from where it was, and lives as long as the broker: while the
+source is away it tries again, ever more slowly, and the broker serves what it has. It ends before the broker when
+another mirror of its name has begun. Whoever starts the broker without it imports nothing of this.
+
+Settings have MirrorMaker 2's names where it has them, and stand in a properties file beside those of the source's
+client; what begins with `target.` is of the client of the broker itself, where its listeners want one to sign in.
+
+Threads: one, made by `start` and ended by `stop`.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.client.errors import ClientError
+from kafkalite.client.security import OWN, Security
+from kafkalite.errors import ConfigError, KafkaError, ProducerFenced
+from kafkalite.mirror.status import MirrorStatus
+from kafkalite.settings.properties import read_properties
+from kafkalite.settings.rows import near_miss
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from kafkalite.client import Client
+    from kafkalite.families import Family
+    from kafkalite.mirror.mirror import Mirror
+    from kafkalite.mirror.sync import SyncOptions
+
+logger = logging.getLogger(__name__)
+
+CLIENT_ID: Final = "kafkalite-mirror"
+NAME: Final = "embedded"
+TARGET: Final = "target."
+LISTS: Final = ("topics", "topics.exclude", "groups", "groups.exclude", "config.properties.exclude")
+SWITCHES: Final = (
+    "sync.topic.configs.enabled",
+    "sync.group.offsets.enabled",
+    "sync.acls.enabled",
+    "sync.quotas.enabled",
+)
+INTERVALS: Final = {"sync.group.offsets.interval.seconds": 60.0, "refresh.topics.interval.seconds": 30.0}
+KEYS: Final = ("name", "bootstrap.servers", *LISTS, *SWITCHES, *INTERVALS)
+RETRY_S_MIN: Final = 0.2
+RETRY_S_MAX: Final = 15.0
+TIMEOUT_S: Final = 30.0
+"""For one answer."""
+STOP_S: Final = 5.0
+"""What a mirror has for its last transaction; then what it waits for is broken off."""
+BROKEN_STOP_S: Final = 0.5
+"""The same of one that cannot read its source anyway."""
+INTERRUPTED_S: Final = 5.0
+"""What it has to end then."""
+CONNECT_TIMEOUT_S: Final = 4.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EmbeddedOptions:
+    """What a mirror in a broker copies, and from where."""
+
+    servers: str
+    name: str
+    values: Mapping[str, str]
+    """Settings of KEYS, as they were given."""
+    source: Security | None
+    target: Security | None
+
+    @classmethod
+    def load(cls, servers: str | None, topics: str | None, file: Path | None) -> EmbeddedOptions:
+        """From the flags of `kafkalite start`, which count more than the file. ConfigError, StartupError."""
+        texts = {} if file is None else read_properties(file)
+        values = {key: text.strip() for key, text in texts.items() if key in KEYS}
+        if servers is not None:
+            values["bootstrap.servers"] = servers
+        if topics is not None:
+            values["topics"] = re.sub(r",", r"[,]", topics)  # a flag's is one expression
+        for key in texts:
+            if key not in KEYS and not key.removeprefix(TARGET).startswith(OWN):
+                raise ConfigError(key, f"unknown setting of a mirror{near_miss(key, KEYS)}")
+        check(values)
+        own = {key.removeprefix(TARGET): text for key, text in texts.items() if key.startswith(TARGET)}
+        return cls(
+            servers=values["bootstrap.servers"],
+            name=values.get("name", NAME),
+            values=values,
+            source=Security(texts) if any(key.startswith(OWN) for key in texts) else None,
+            target=Security(own) if own else None,
+        )
+
+    def pattern(self, key: str, default: str | None = None) -> str | None:
+        """A list of regular expressions as one; None without any and without a default."""
+        text = self.values.get(key)
+        return default if text is None else "|".join(parts_of(text)) or None
+
+    def on(self, key: str) -> bool:
+        """Whether a switch is."""
+        return self.values.get(key, "false").lower() == "true"
+
+    def seconds(self, key: str) -> float:
+        """An interval."""
+        return float(self.values.get(key, INTERVALS[key]))
+
+
+def parts_of(text: str) -> list[str]:
+    """What commas separate, but for those inside brackets, as in [,]."""
+    return [part.strip() for part in re.split(r",(?![^\[\]]*\])", text) if part.strip()]
+
+
+def check(values: Mapping[str, str]) -> None:
+    """ConfigError for the first that cannot be."""
+    from kafkalite.client.cluster import parse_bootstrap
+    from kafkalite.model import topic_name_error
+
+    if not values.get("bootstrap.servers"):
+        raise ConfigError("bootstrap.servers", "a mirror needs a source: --mirror-from HOST:PORT")
+    try:
+        parse_bootstrap(values["bootstrap.servers"])
+    except ValueError as error:
+        raise ConfigError("bootstrap.servers", str(error)) from error
+    name = values.get("name", NAME)
+    wrong = topic_name_error(f"kafkalite.mirror-offsets.{name}") if name else "it needs a name"
+    if wrong is not None:
+        raise ConfigError("name", f"no mirror can be called {name!r}: {wrong}")
+    for key in LISTS:
+        for part in parts_of(values.get(key, "")):
+            try:
+                re.compile(part)
+            except re.error as error:
+                raise ConfigError(key, f"{part!r} is no regular expression: {error}") from error
+    for key in SWITCHES:
+        if values.get(key, "false").lower() not in {"true", "false"}:
+            raise ConfigError(key, f"must be true or false, not {values[key][:64]!r}")
+    for key in INTERVALS:
+        text = values.get(key, "1")
+        if not re.fullmatch(r"\d{1,6}(\.\d+)?", text) or not float(text):
+            raise ConfigError(key, f"must be a number of seconds above 0, not {text[:64]!r}")
+
+
+class EmbeddedMirror:
+    """See the module."""
+
+    def __init__(self, options: EmbeddedOptions) -> None:
+        self._options = options
+        self.status = MirrorStatus(options.name, options.servers)
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._clients: list[Client] = []
+        self._target = ""
+        self._thread = threading.Thread(target=self._run, name="kafkalite-mirror", daemon=True)
+
+    def start(self, bootstrap_servers: str) -> None:
+        """Copies to the broker that serves there, from now on."""
+        self._target = bootstrap_servers
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Commits what it has, if that is quick; idempotent."""
+        self._stop.set()
+        if self._thread.ident is None:
+            return
+        self._thread.join(STOP_S if not self.status.error else BROKEN_STOP_S)
+        if self._thread.is_alive():
+            with self._lock:
+                for client in self._clients:
+                    client.interrupt()
+            self._thread.join(INTERRUPTED_S)
+        if self._thread.is_alive():
+            logger.warning("the mirror %s still waits for %s", self._options.name, self._options.servers)
+
+    def families(self) -> Iterator[Family]:
+        """A source of metrics."""
+        return self.status.families()
+
+    def notes(self) -> list[str]:
+        """What whoever asks for the broker's health should know."""
+        return self.status.not_ready()
+
+    # --- its thread ---------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        pause_s = RETRY_S_MIN
+        while not self._stop.is_set():
+            began = time.monotonic()
+            if self._went_well():
+                return
+            pause_s = RETRY_S_MIN if time.monotonic() - began > RETRY_S_MAX else min(2 * pause_s, RETRY_S_MAX)
+            self._stop.wait(pause_s)
+
+    def _went_well(self) -> bool:
+        """Mirrors; whether there is no reason to begin anew."""
+        try:
+            self._mirror_once()
+        except ProducerFenced as error:
+            self._end(f"another mirror of its name has begun ({error})")
+        except ValueError as error:
+            self._end(str(error))
+        except (KafkaError, ClientError, OSError) as error:
+            self._failed(error)
+            return False
+        except Exception as error:
+            logger.exception("the mirror %s failed in a way that was not foreseen", self._options.name)
+            self._failed(error)
+            return False
+        return True
+
+    def _end(self, why: str) -> None:
+        self.status.lost(None)
+        self.status.ended = why
+        logger.error("the mirror %s of %s has ended: %s", self._options.name, self._options.servers, why)
+
+    def _failed(self, error: Exception) -> None:
+        if self._stop.is_set():
+            self.status.lost(None)
+            return
+        if str(error) != self.status.last_error:
+            text = "the mirror %s of %s begins anew: %s"
+            logger.warning(text, self._options.name, self._options.servers, error)
+        self.status.lost(error)
+
+    def _mirror_once(self) -> None:
+        """Until it is stopped or fails."""
+        options = self._options
+        try:
+            source = self._client(options.servers, options.source)
+            target = self._client(self._target, options.target)
+            mirror = self._make(source, target)
+            try:
+                self.status.follows(mirror)
+                logger.info("the mirror %s copies from %s", options.name, options.servers)
+                mirror.run(self._stop)
+                self.status.lost(None)
+            finally:
+                mirror.close()
+        finally:
+            with self._lock:
+                clients, self._clients = self._clients, []
+            for client in clients:
+                client.close()
+
+    def _client(self, servers: str, security: Security | None) -> Client:
+        from kafkalite.client import Client
+
+        client = Client(
+            servers,
+            client_id=CLIENT_ID,
+            connect_timeout_s=CONNECT_TIMEOUT_S,
+            request_timeout_s=TIMEOUT_S,
+            security=security,
+        )
+        with self._lock:
+            self._clients.append(client)
+        return client
+
+    def _make(self, source: Client, target: Client) -> Mirror:
+        from kafkalite.mirror.mirror import Mirror
+        from kafkalite.mirror.topics import CONFIG_EXCLUDE, TopicFilter
+
+        options = self._options
+        left_out = options.values.get("config.properties.exclude")
+        return Mirror(
+            source,
+            target,
+            name=options.name,
+            topics=TopicFilter(options.pattern("topics") or ".*", options.pattern("topics.exclude")),
+            refresh_s=options.seconds("refresh.topics.interval.seconds"),
+            sync=self._sync(),
+            config_exclude=CONFIG_EXCLUDE if left_out is None else parts_of(left_out),
+            on_note=lambda text: logger.warning("the mirror %s: %s", options.name, text),
+        )
+
+    def _sync(self) -> SyncOptions:
+        from kafkalite.mirror.groups import EXCLUDE, GroupFilter
+        from kafkalite.mirror.sync import SyncOptions
+
+        options = self._options
+        return SyncOptions(
+            topic_configs=options.on("sync.topic.configs.enabled"),
+            group_offsets=options.on("sync.group.offsets.enabled"),
+            acls=options.on("sync.acls.enabled"),
+            quotas=options.on("sync.quotas.enabled"),
+            groups=GroupFilter(options.pattern("groups") or ".*", options.pattern("groups.exclude", EXCLUDE) or "(?!)"),
+            interval_s=options.seconds("sync.group.offsets.interval.seconds"),
+        )

@@ -1,0 +1,119 @@
+"""What a mirror tells of itself: how much it has copied, how far behind it is, and what goes wrong.
+
+A status outlives the mirrors that it is about, one after the other, where one is made anew after a failure.
+
+Threads: the mirror's writes; `families` and `not_ready` are anybody's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.families import Family, labels, most
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from kafkalite.mirror.mirror import Mirror
+
+STALE_S: Final = 60.0
+"""Without a success for so long a mirror is not ready."""
+
+
+class MirrorStatus:
+    """See the module."""
+
+    def __init__(self, name: str, source: str) -> None:
+        """`source` is what an operator knows it by: its address."""
+        self._name = name
+        self._source = source
+        self._mirror: Mirror | None = None
+        self._records: Counter[str] = Counter()
+        self._sizes: Counter[str] = Counter()
+        self._transactions = 0
+        self._made = time.monotonic()
+        self._last_success: float | None = None
+        self.failures = 0
+        """Times that a mirror could not go on, and was made anew."""
+        self.last_error = ""
+        self.ended = ""
+        """Why it does not go on any more; empty while it does."""
+
+    def follows(self, mirror: Mirror) -> None:
+        """This is the one that works now."""
+        self._mirror = mirror
+
+    def lost(self, error: BaseException | None) -> None:
+        """It works no more; `error` says why, where it should."""
+        mirror, self._mirror = self._mirror, None
+        if mirror is not None:
+            self._records.update(mirror.copied.records)
+            self._sizes.update(mirror.copied.sizes)
+            self._transactions += mirror.copied.transactions
+            self._last_success = mirror.last_success or self._last_success
+        if error is not None:
+            self.failures += 1
+            self.last_error = str(error)
+
+    @property
+    def error(self) -> str:
+        """What goes wrong now; empty when nothing does."""
+        mirror = self._mirror
+        if mirror is None:
+            return self.ended or self.last_error or "it has not begun yet"
+        failing = mirror.failing
+        return "" if failing is None else str(failing)
+
+    @property
+    def seconds_since_success(self) -> float:
+        """Since the last transaction was committed, or the source had nothing new; since the start before the first."""
+        mirror = self._mirror
+        last = self._last_success if mirror is None else mirror.last_success or self._last_success
+        return time.monotonic() - (self._made if last is None else last)
+
+    def not_ready(self) -> list[str]:
+        """Reasons, none when it copies."""
+        mirror = self._mirror
+        what = f"the mirror {self._name} of {self._source}"
+        if self.ended:
+            return [f"{what} has ended: {self.ended}"]
+        if mirror is None or mirror.last_success is None:
+            return [f"{what} does not copy: {self.error or 'it has not begun yet'}"]
+        stale = self.seconds_since_success
+        return [f"{what} has copied nothing for {stale:.0f} s: {self.error or 'busy'}"] if stale > STALE_S else []
+
+    def families(self) -> Iterator[Family]:
+        """A source of metrics."""
+        mirror = self._mirror
+        copied = None if mirror is None else mirror.copied
+        records = self._records + Counter({} if copied is None else dict(copied.records))
+        sizes = self._sizes + Counter({} if copied is None else dict(copied.sizes))
+        transactions = self._transactions + (0 if copied is None else copied.transactions)
+        own = labels(mirror=self._name)
+        yield Family("kafkalite_mirror_records", "counter", "Records copied, by topic.", self._rows(records))
+        yield Family("kafkalite_mirror_bytes", "counter", "Bytes of batches copied, by topic.", self._rows(sizes))
+        yield Family("kafkalite_mirror_transactions", "counter", "Transactions committed.", [(own, transactions)])
+        lags = {} if mirror is None else mirror.lags()
+        yield Family("kafkalite_mirror_lag", "gauge", "Offsets to be copied yet, by topic.", self._rows(lags))
+        yield Family(
+            "kafkalite_mirror_last_success_seconds_ago",
+            "gauge",
+            "Since the last transaction was committed, or there was nothing to copy.",
+            [(own, self.seconds_since_success)],
+        )
+        yield Family("kafkalite_mirror_up", "gauge", "1 while it copies.", [(own, int(not self.not_ready()))])
+        yield Family("kafkalite_mirror_failures", "counter", "Times that it had to begin anew.", [(own, self.failures)])
+        if error := self.error:
+            rows = [(labels(mirror=self._name, error=error), 1)]
+            yield Family("kafkalite_mirror_error_info", "gauge", "1, and what goes wrong.", rows)
+        notes = 0 if copied is None else len(copied.notes)
+        yield Family("kafkalite_mirror_notes", "gauge", "Things it said that an operator should know.", [(own, notes)])
+        if mirror is not None and mirror.carried.groups is not None:
+            positions = sum(map(len, list(mirror.carried.groups.carried.values())))
+            text = "Positions of groups that stand in the target as in the source."
+            yield Family("kafkalite_mirror_group_positions", "gauge", text, [(own, positions)])
+
+    def _rows(self, counts: Mapping[str, float]) -> list[tuple[str, float]]:
+        return [(labels(mirror=self._name, topic=topic), count) for topic, count in most(counts.items())]
