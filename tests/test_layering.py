@@ -333,6 +333,7 @@ def test_importing_costs_no_more_than_it_must(statement: str, absent: list[str])
 IMPORTED_AS = {"google-re2": "re2", "pyjwt": "jwt"}
 """Distributions whose package has another name."""
 AT_IMPORT = {
+    "audit/foreign_consumers.py": {"kafka"},
     "failures/adapters/aio.py": {"aiokafka"},
     "failures/adapters/confluent.py": {"confluent_kafka"},
     "failures/adapters/kafka_python.py": {"kafka"},
@@ -340,7 +341,7 @@ AT_IMPORT = {
     "testing/": {"pytest"},
     "web/channels.py": {"waitress"},
 }
-"""Module or room → what it imports at once beside the core install, since nobody without it has a use for it."""
+"""Module or room → what it imports beside the core install and extras, since nobody without it has a use for it."""
 
 
 def packages_of(requirements: list[str]) -> set[str]:

@@ -1,21 +1,24 @@
 """Proof that what producers sent has arrived everywhere, once: marks in messages, counts beside them, and who compares.
 
     producer ─▶ tally.py ──mark in a header──▶ topic ─▶ broker ─▶ mirror ─▶ broker ─▶ loaded files
-                   │                                      │                   │            │
-                   └──counts a window──▶ kafkalite.audit  └───────────────────┴────────────┘
+                   │                                      ├─▶ consumers       │            │
+                   └──counts a window──▶ kafkalite.audit ◀┼──offsets taken    │            │
+                                              │           └───────────────────┴────────────┘
                                               │                       counts.py
                                               ▼                           │
                                           events.py ────▶ judge.py ◀──────┘   missing, duplicated, unreported
 
-    marks.py       server, run, sequence and time of a message as bytes of one header
+    marks.py       server, run, sequence and time of a message as bytes of one header; fields.py: in fields of payloads
     tally.py       gives marks, and counts them by window until they are reported
-    producers.py   AuditedProducer, AuditedWriter: kafkalite.client with a tally; librdkafka.py: confluent-kafka's
+    producers.py   AuditedProducer, AuditedWriter: kafkalite.client with a tally; librdkafka.py: confluent-kafka's;
+                   classic.py: Kafka 0.7's
+    taken.py       what consumers took; consumers.py: kafkalite.client's; foreign_consumers.py: of other libraries
     events.py      the messages of the audit topic, and what they say together
     counts.py      which marks a stage has, how often
     stages.py      stages read: brokers, a mirror's word, loaded files
     judge.py       the comparison
 
-Names are imported when first used; confluent-kafka is not needed unless it is wrapped.
+Names are imported when first used; clients of other libraries are not needed unless they are wrapped.
 """
 
 from __future__ import annotations
@@ -25,16 +28,35 @@ from typing import TYPE_CHECKING, Final
 from kafkalite.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from kafkalite.audit.classic import AuditedClassicProducer as AuditedClassicProducer
+    from kafkalite.audit.consumers import AuditedGroupReader as AuditedGroupReader
+    from kafkalite.audit.foreign_consumers import AuditedAioKafkaConsumer as AuditedAioKafkaConsumer
+    from kafkalite.audit.foreign_consumers import AuditedConfluentConsumer as AuditedConfluentConsumer
+    from kafkalite.audit.foreign_consumers import AuditedKafkaPythonConsumer as AuditedKafkaPythonConsumer
     from kafkalite.audit.librdkafka import AuditedConfluentProducer as AuditedConfluentProducer
     from kafkalite.audit.producers import AuditedProducer as AuditedProducer
     from kafkalite.audit.producers import AuditedWriter as AuditedWriter
 
 _WHERE: Final = {
+    "AuditedAioKafkaConsumer": "kafkalite.audit.foreign_consumers",
+    "AuditedClassicProducer": "kafkalite.audit.classic",
+    "AuditedConfluentConsumer": "kafkalite.audit.foreign_consumers",
     "AuditedConfluentProducer": "kafkalite.audit.librdkafka",
+    "AuditedGroupReader": "kafkalite.audit.consumers",
+    "AuditedKafkaPythonConsumer": "kafkalite.audit.foreign_consumers",
     "AuditedProducer": "kafkalite.audit.producers",
     "AuditedWriter": "kafkalite.audit.producers",
 }
 
-__all__ = ["AuditedConfluentProducer", "AuditedProducer", "AuditedWriter"]
+__all__ = [
+    "AuditedAioKafkaConsumer",
+    "AuditedClassicProducer",
+    "AuditedConfluentConsumer",
+    "AuditedConfluentProducer",
+    "AuditedGroupReader",
+    "AuditedKafkaPythonConsumer",
+    "AuditedProducer",
+    "AuditedWriter",
+]
 
 __getattr__, __dir__ = lazy_names(__name__, _WHERE)

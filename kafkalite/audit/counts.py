@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from kafkalite.audit.marks import read_marks, server_at
+from kafkalite.audit.marks import read_marks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from kafkalite.audit.events import Reported
+    from kafkalite.audit.marks import Marks
     from kafkalite.record.columns import HeaderColumns
 
 PAGE_BITS: Final = 16
@@ -68,6 +69,8 @@ class Count:
         self._pages: dict[tuple[str, int, int], NDArray[np.uint8]] = {}
         self._twice: dict[tuple[str, int], dict[int, int]] = {}
         self.windows: dict[Window, SeenCounts] = {}
+        self.topics: frozenset[str] | None = None
+        """Those that the stage is about, where it is not about all."""
         self.servers: dict[int, str] = dict(reported.servers)
         self.unmarked: dict[str, int] = {}
         """Records without a mark, by topic."""
@@ -83,21 +86,21 @@ class Count:
 
     def add(self, topic: str, headers: HeaderColumns | None, count: int) -> None:
         """`count` records of a topic, with their headers; None when none of them has any."""
-        marks = read_marks(headers)
+        self.add_marks(topic, read_marks(headers), count)
+
+    def add_marks(self, topic: str, marks: Marks, count: int) -> None:
+        """`count` records of a topic, those that are marked with their marks."""
         self.record_count += count
         if count > len(marks.records):
             self.unmarked[topic] = self.unmarked.get(topic, 0) + count - len(marks.records)
-        runs, sequences, timestamps, at = marks.runs, marks.sequences, marks.timestamps, marks.headers
         if self._since_ms is not None:
-            young = timestamps >= self._since_ms
-            runs, sequences, timestamps, at = runs[young], sequences[young], timestamps[young], at[young]
-        order = np.lexsort((sequences, runs))
-        runs, sequences, timestamps, at = runs[order], sequences[order], timestamps[order], at[order]
-        for start, end in segments(runs, sequences):
-            run = int(runs[start])
-            if run not in self.servers and headers is not None:
-                self.servers[run] = server_at(headers, int(at[start]))
-            self._add_page(topic, run, sequences[start:end], timestamps[start:end])
+            marks = marks.chosen(np.flatnonzero(marks.timestamps >= self._since_ms))
+        marks = marks.chosen(np.lexsort((marks.sequences, marks.runs)))
+        for start, end in segments(marks.runs, marks.sequences):
+            run = int(marks.runs[start])
+            if run not in self.servers:
+                self.servers[run] = marks.server(start)
+            self._add_page(topic, run, marks.sequences[start:end], marks.timestamps[start:end])
 
     def _add_page(self, topic: str, run: int, sequences: NDArray[np.int64], timestamps: NDArray[np.int64]) -> None:
         """Sorted sequences of one page."""

@@ -60,6 +60,11 @@ class Increment(NamedTuple):
         return Record(-1, -1, key.encode(), json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode())
 
 
+def classic_topic(audit_topic: str) -> str:
+    """Where counts of producers of Kafka 0.7 go, whose topics are of its format."""
+    return f"{audit_topic}.classic"
+
+
 def increment_of(value: bytes | None) -> Increment:
     """The increment in a message's value; ValueError says why there is none."""
     if value is None:

@@ -94,6 +94,8 @@ def judge(reported: Reported, stages: Mapping[str, Count], selection: Selection)
             end_ms = window.start_ms + length
             if not selection.takes(window.topic, window.start_ms, end_ms):
                 continue
+            if count.topics is not None and window.topic not in count.topics:
+                continue
             named = (window.topic, window.start_ms, length)
             if end_ms > selection.closed_ms:
                 still_open.add(named)

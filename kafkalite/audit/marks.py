@@ -1,4 +1,4 @@
-"""The mark of a message: who made it, and its number, in one header.
+"""The mark of a message: who made it, and its number, in one header, or as text in a field of its payload.
 
     header kafkalite.audit
       0  version    u8   1
@@ -6,6 +6,8 @@
       9  sequence   i64  from 0, for each run and topic
      17  timestamp  i64  ms since 1970; the message's own time, whatever a topic makes of its timestamp
      25  server     UTF-8, to the end
+
+    text in a field     1:RUN:SEQUENCE:TIMESTAMP:SERVER     run in 16 hex digits, the other numbers in decimal
 
 Run and sequence name a message for good: two records with the same are one message stored twice. A record with several
 marks, since somebody has sent on what he read with its headers, has the last one's.
@@ -15,6 +17,7 @@ Pure functions over columns.
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -23,6 +26,8 @@ import numpy as np
 from kafkalite.record.columns import BytesColumn, HeaderColumns, RecordColumns
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
 HEADER: Final = "kafkalite.audit"
@@ -30,7 +35,11 @@ VERSION: Final = 1
 SERVER_SIZE_MAX: Final = 255
 NAME: Final = np.frombuffer(HEADER.encode(), np.uint8)
 FIXED: Final = struct.Struct(">BQqq")
+INT64_MAX: Final = 2**63 - 1
 LAYOUT: Final = [("version", "u1"), ("run", ">u8"), ("sequence", ">i8"), ("timestamp", ">i8")]
+
+
+TEXT: Final = re.compile(rb"1:([0-9a-f]{16}):(\d{1,19}):(-?\d{1,19}):(.{1,255})", re.DOTALL)
 
 
 class Marks(NamedTuple):
@@ -41,8 +50,24 @@ class Marks(NamedTuple):
     runs: NDArray[np.uint64]
     sequences: NDArray[np.int64]
     timestamps: NDArray[np.int64]
-    headers: NDArray[np.int64]
-    """Which header, by its place in the columns of headers."""
+    servers: BytesColumn
+    """Their names, UTF-8."""
+
+    def server(self, row: int) -> str:
+        """The name in one of the marks."""
+        name = self.servers[row]
+        assert name is not None, "a mark has a server"
+        return bytes(name).decode("utf-8", "replace")
+
+    def chosen(self, picked: NDArray[np.int64]) -> Marks:
+        """Some of them, by an array of rows."""
+        return Marks(
+            self.records[picked],
+            self.runs[picked],
+            self.sequences[picked],
+            self.timestamps[picked],
+            self.servers.chosen(picked),
+        )
 
 
 def server_bytes(server: str) -> bytes:
@@ -56,6 +81,11 @@ def server_bytes(server: str) -> bytes:
 def mark(run: int, sequence: int, timestamp: int, server: bytes) -> bytes:
     """The mark of one message."""
     return FIXED.pack(VERSION, run, sequence, timestamp) + server
+
+
+def mark_text(run: int, sequence: int, timestamp: int, server: bytes) -> str:
+    """The mark of one message, as a field of its payload has it."""
+    return f"{VERSION}:{run:016x}:{sequence}:{timestamp}:{server.decode()}"
 
 
 def with_marks(
@@ -111,8 +141,7 @@ def interleaved(one: BytesColumn, other: BytesColumn, from_one: NDArray[np.bool_
 def read_marks(headers: HeaderColumns | None) -> Marks:
     """The mark of each record that has one; what only looks like one is none."""
     if headers is None or not len(headers.keys):
-        none: NDArray[np.int64] = np.empty(0, np.int64)
-        return Marks(none, none.astype(np.uint64), none, none, none)
+        return marks_of_texts([])
     keys, values = headers.keys, headers.values
     chosen = (keys.ends - keys.starts == len(NAME)) & (values.ends - values.starts > FIXED.size)
     if values.nulls is not None:
@@ -132,7 +161,23 @@ def read_marks(headers: HeaderColumns | None) -> Marks:
         fixed["run"].astype(np.uint64),
         fixed["sequence"].astype(np.int64),
         fixed["timestamp"].astype(np.int64),
-        found,
+        BytesColumn(values.data, values.starts[found] + FIXED.size, values.ends[found]),
+    )
+
+
+def marks_of_texts(texts: Iterable[tuple[int, bytes]]) -> Marks:
+    """Of texts, each with the place of its record, in order; what only looks like a mark is none."""
+    rows = []
+    for record, text in texts:
+        found = TEXT.fullmatch(text)
+        if found is not None and int(found[2]) <= INT64_MAX and -INT64_MAX <= int(found[3]) <= INT64_MAX:
+            rows.append((record, int(found[1], 16), int(found[2]), int(found[3]), found[4]))
+    return Marks(
+        np.array([row[0] for row in rows], np.int64),
+        np.array([row[1] for row in rows], np.uint64),
+        np.array([row[2] for row in rows], np.int64),
+        np.array([row[3] for row in rows], np.int64),
+        BytesColumn.from_items(row[4] for row in rows),
     )
 
 
@@ -140,10 +185,3 @@ def bytes_at(column: BytesColumn, picked: NDArray[np.int64], size: int) -> NDArr
     """The first `size` bytes of some items, a row each; they must be as long."""
     data = np.frombuffer(memoryview(column.data), np.uint8)
     return np.ascontiguousarray(data[column.starts[picked][:, None] + np.arange(size)])
-
-
-def server_at(headers: HeaderColumns, index: int) -> str:
-    """The server in the mark that is header `index`."""
-    value = headers.values[index]
-    assert value is not None, "a mark has a value"
-    return bytes(value)[FIXED.size :].decode("utf-8", "replace")

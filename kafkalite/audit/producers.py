@@ -38,6 +38,7 @@ class AuditedProducer(Producer):
     `audit_topic`        where counts go; it is created with one partition when it is not there
     `window_s`           length of a window
     `report_interval_s`  how long counts wait, at most, while the producer is used
+    `mark_field`         the mark is put into this field of values, which are JSON objects, and not into a header
     `options`            those of Producer
     """
 
@@ -49,9 +50,11 @@ class AuditedProducer(Producer):
         audit_topic: str = AUDIT_TOPIC,
         window_s: float = WINDOW_S,
         report_interval_s: float = REPORT_INTERVAL_S,
+        mark_field: str | None = None,
         **options: Any,
     ) -> None:
         super().__init__(client, **options)
+        self._mark_field = mark_field
         self.tally = SentTally(server or socket.gethostname(), window_s=window_s)
         self._audit_topic = audit_topic
         self._report_interval_s = report_interval_s
@@ -66,10 +69,16 @@ class AuditedProducer(Producer):
         timestamp: int | None = None,
         codec: int | None = None,
     ) -> None:
-        """As Producer.send. Records are counted when they are handed over: what is then not delivered is missing."""
+        """As Producer.send. Records are counted when they are handed over: what is then not delivered is missing.
+
+        ValueError with `mark_field`, and nothing is sent, for a value that is no JSON object.
+        """
         self._prepare(topic, partition)
         columns, now = stamped(records, timestamp)
-        marked = self.tally.mark_columns(topic, columns, now)
+        if self._mark_field is None:
+            marked = self.tally.mark_columns(topic, columns, now)
+        else:
+            marked = self.tally.mark_values(topic, columns, now, self._mark_field)
         super().send(topic, partition, marked, timestamp=now, codec=codec)
         if self.tally.due(self._report_interval_s):
             self._report()

@@ -1,9 +1,10 @@
 """One audit: stages read in an order that makes no false alarm, compared with what producers have counted.
 
     1. increments      so that what is reported is there when a stage is read
-    2. progress        the mirror's word, from the offline broker
-    3. live, mirror    one reading of the live broker: all of it, and what lies below the progress
-    4. offline, loaded
+    2. progress        the mirror's word, from the offline broker; consumers' reports, from both
+    3. live            one reading: all of it, what lies below the progress (mirror), what consumers took there
+    4. offline         one reading: all of it, what consumers took there
+    5. loaded
 
 Thread rule: one thread at a time, that of the Clients.
 """
@@ -17,21 +18,26 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.audit.counts import RANGES_MAX, Count
-from kafkalite.audit.events import AUDIT_TOPIC
+from kafkalite.audit.events import AUDIT_TOPIC, Reported, classic_topic
 from kafkalite.audit.judge import Selection, Verdict, judge
 from kafkalite.audit.stages import (
     NothingToCompare,
+    View,
+    copied_below,
     count_broker,
     count_loaded,
     loaded_files,
     mirror_progress,
-    read_increments,
+    present,
+    read_reports,
+    taken_in,
 )
+from kafkalite.audit.taken import Taken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from kafkalite.audit.events import Reported
+    from kafkalite.audit.fields import MarkFields
     from kafkalite.client import Client
     from kafkalite.model import TopicPartition
 
@@ -44,7 +50,9 @@ class Plan:
     """What is compared.
 
     `mirror`      its name; its progress is in `offline`
-    `counts`      the topic of producers' counts, in `live`
+    `counts`      the topic of producers' counts, in `live`, and of consumers' reports, in both; also its `….classic`
+    `consumers`   stages of consumers
+    `fields`      where marks are in fields of payloads
     `topics`      what a topic's whole name matches
     `loaded`      directories of `kafkalite load`, by the name of their stage
     `since_ms`, `until_ms`   which windows
@@ -56,6 +64,8 @@ class Plan:
     mirror: str | None = None
     loaded: Mapping[str, str] = field(default_factory=dict)
     counts: str = AUDIT_TOPIC
+    consumers: tuple[str, ...] = ()
+    fields: MarkFields | None = None
     topics: re.Pattern[str] = field(default=re.compile(".*"))
     since_ms: int | None = None
     until_ms: int | None = None
@@ -88,10 +98,14 @@ class Report:
 def run_audit(plan: Plan, on_progress: Callable[[str, int], None] | None = None) -> Report:
     """Reads and compares. `on_progress` is called with a stage and the records read of it.
 
-    NothingToCompare when there is no topic of counts, no topic in it that matches, no such mirror, or nothing loaded.
+    NothingToCompare when there is no topic of counts, no topic in it that matches, no such mirror or consumer, or
+    nothing loaded.
     """
     closed_ms = round((time.time() - plan.grace_s) * 1000)
-    reported = read_increments(plan.live, plan.counts)
+    reported, taken = Reported(), Taken(plan.consumers)
+    read_reports(plan.live, [plan.counts, classic_topic(plan.counts)], reported, taken)
+    if plan.offline is not None and plan.consumers and present(plan.offline, [plan.counts]):
+        read_reports(plan.offline, [plan.counts], Reported(), taken)
     topics = sorted(topic for topic in reported.topics if plan.topics.fullmatch(topic))
     if not topics:
         raise NothingToCompare(f"nobody has counted messages of a topic that matches {plan.topics.pattern}")
@@ -103,17 +117,28 @@ def run_audit(plan: Plan, on_progress: Callable[[str, int], None] | None = None)
     if reported.unreadable:
         notes.append(f"{reported.unreadable} messages of {plan.counts} are not increments")
 
+    def new_count() -> Count:
+        return Count(reported, since_ms=plan.since_ms)
+
     def read_broker(stage: str, client: Client, progress: dict[TopicPartition, int] | None) -> None:
-        counted = stages[stage] = Count(reported, since_ms=plan.since_ms)
+        counted = stages[stage] = new_count()
+        views = []
         if progress is not None:
-            stages["mirror"] = Count(reported, since_ms=plan.since_ms)
+            stages["mirror"] = new_count()
+            views.append(View(stages["mirror"], copied_below(progress)))
+        for name in plan.consumers:
+            spans = taken.of(name, client.cluster_id)
+            if spans and name not in stages:
+                stages[name] = new_count()
+                stages[name].topics = frozenset(key.topic for key in spans)
+                views.append(View(stages[name], taken_in(spans)))
         told = count_broker(
             client,
             topics,
             counted,
             since_ms=plan.since_ms,
-            copied=progress,
-            copied_count=None if progress is None else stages["mirror"],
+            views=views,
+            fields=plan.fields,
             on_progress=None if on_progress is None else functools.partial(on_progress, stage),
         )
         notes.extend(f"{stage}: {text}" for text in told)
@@ -121,9 +146,12 @@ def run_audit(plan: Plan, on_progress: Callable[[str, int], None] | None = None)
     read_broker("live", plan.live, copied)
     if plan.offline is not None:
         read_broker("offline", plan.offline, None)
+    silent = [name for name in plan.consumers if name not in stages]
+    if silent:
+        raise NothingToCompare(f"no consumer called {silent[0]} has ever reported what it took")
     for stage, folder in plan.loaded.items():
         heard = None if on_progress is None else functools.partial(on_progress, stage)
-        stages[stage] = read_loaded(folder, topics, lambda: Count(reported, since_ms=plan.since_ms), heard)
+        stages[stage] = read_loaded(folder, topics, new_count, heard, plan.fields)
     for stage, count in stages.items():
         notes += [f"{stage}: {rows} records of {topic} have no mark" for topic, rows in sorted(count.unmarked.items())]
     verdict = judge(reported, stages, Selection(frozenset(topics), closed_ms, plan.since_ms, plan.until_ms))
@@ -131,13 +159,17 @@ def run_audit(plan: Plan, on_progress: Callable[[str, int], None] | None = None)
 
 
 def read_loaded(
-    folder: str, topics: list[str], new_count: Callable[[], Count], on_progress: Callable[[int], None] | None
+    folder: str,
+    topics: list[str],
+    new_count: Callable[[], Count],
+    on_progress: Callable[[int], None] | None,
+    fields: MarkFields | None,
 ) -> Count:
     """Counts what is loaded, again when compaction replaces files that are being read."""
     for _ in range(LOADED_ATTEMPTS):
         count = new_count()
         try:
-            count_loaded(folder, loaded_files(folder), topics, count, on_progress=on_progress)
+            count_loaded(folder, loaded_files(folder), topics, count, fields=fields, on_progress=on_progress)
         except FileNotFoundError:
             continue
         return count

@@ -1,57 +1,88 @@
-"""What stages have, read: the audit topic, topics of brokers, up to where a mirror says it has copied, loaded files.
+"""What stages have, read: the audit topic, topics of brokers, parts of these that somebody says he has, loaded files.
 
-Brokers are read committed; of records, loaded ones too, only headers are decoded.
+    a broker's records ─┬─▶ the broker's stage
+                        ├─ below the offsets that a mirror has copied ─▶ mirror        (views: no second reading)
+                        └─ in the ranges that consumers reported ─▶ a stage of theirs
+
+Brokers are read committed; of records, loaded ones too, only headers are decoded, and values where a field has marks.
 
 Thread rule: one thread at a time, that of the Clients.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import contextlib
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kafkalite.audit.events import Reported
+import numpy as np
+
+from kafkalite.audit.fields import merged
+from kafkalite.audit.marks import Marks, read_marks
 from kafkalite.client import READ_COMMITTED, Reader
-from kafkalite.client.columns.arrow import headers_of
+from kafkalite.client.columns.arrow import bytes_column, headers_of
 from kafkalite.errors import UnknownTopicOrPartition
 from kafkalite.load.manifest import Target
 from kafkalite.load.storage import LoadError, storage_of
 from kafkalite.mirror import Progress
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, ZERO_UUID, TopicPartition
-from kafkalite.record.columns import HeaderColumns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from kafkalite.audit.counts import Count
+    from kafkalite.audit.events import Reported
+    from kafkalite.audit.fields import MarkFields
+    from kafkalite.audit.taken import Spans, Taken
     from kafkalite.client import Chunk, Client
     from kafkalite.load.manifest import DataFile
 
 CHUNK_COUNT: Final = 100_000
+DECODED: Final = "decoded"
+"""The column of loaded files that Avro values were decoded into."""
 
 
 class NothingToCompare(ValueError):
     """What an audit was asked to read is not there; the message is one sentence."""
 
 
-def read_increments(client: Client, topic: str) -> Reported:
-    """Everything in the audit topic. NothingToCompare."""
-    reported = Reported()
-    try:
-        ranges = ranges_of(client, [topic])
-    except UnknownTopicOrPartition as error:
-        raise NothingToCompare(f"there is no topic {topic}, where producers' counts would be") from error
-    with committed(client, ranges, "values") as reader:
+class View(NamedTuple):
+    """A stage that is a part of a broker's records: those of a chunk for which `keeps` is true."""
+
+    into: Count
+    keeps: Callable[[Chunk], NDArray[np.bool_]]
+
+
+def read_reports(client: Client, topics: Sequence[str], reported: Reported, taken: Taken | None = None) -> None:
+    """Everything in topics of counts, and what consumers took. NothingToCompare when none of the topics is there."""
+    there = present(client, topics)
+    if not there:
+        raise NothingToCompare(f"there is no topic {topics[0]}, where producers' counts would be")
+    with committed(client, ranges_of(client, there), ["values"]) as reader:
         for chunk in reader:
             for value in chunk.columns.values:
-                reported.add_message(value)
-    return reported
+                if taken is None or not taken.add_message(value, client.cluster_id):
+                    reported.add_message(value)
 
 
-def committed(client: Client, ranges: Mapping[TopicPartition, tuple[int, int]], field: str, **options: Any) -> Reader:
-    """One column of what is committed in these ranges of offsets; `options` are Reader's."""
+def present(client: Client, topics: Iterable[str]) -> list[str]:
+    """Those that are there."""
+    found = []
+    for name in topics:
+        with contextlib.suppress(UnknownTopicOrPartition):
+            client.topic(name)
+            found.append(name)
+    return found
+
+
+def committed(
+    client: Client, ranges: Mapping[TopicPartition, tuple[int, int]], fields: Sequence[str], **options: Any
+) -> Reader:
+    """Some columns of what is committed in these ranges of offsets; `options` are Reader's."""
     starts = {key: start for key, (start, _) in ranges.items()}
     ends = {key: end for key, (_, end) in ranges.items()}
-    return Reader(client, starts, ends=ends, isolation=READ_COMMITTED, fields=[field], **options)
+    return Reader(client, starts, ends=ends, isolation=READ_COMMITTED, fields=fields, **options)
 
 
 def ranges_of(
@@ -88,58 +119,82 @@ def mirror_progress(source: Client, target: Client, name: str) -> dict[TopicPart
     return {key: row.offset for key, row in reached.items() if row.topic_id in {ids.get(key.topic), ZERO_UUID}}
 
 
+def copied_below(reached: Mapping[TopicPartition, int]) -> Callable[[Chunk], NDArray[np.bool_]]:
+    """What of a chunk lies below these offsets."""
+
+    def keeps(chunk: Chunk) -> NDArray[np.bool_]:
+        kept: NDArray[np.bool_] = chunk.columns.offsets < reached.get(chunk.partition, 0)
+        return kept
+
+    return keeps
+
+
+def taken_in(spans: Mapping[TopicPartition, Spans]) -> Callable[[Chunk], NDArray[np.bool_]]:
+    """What of a chunk is in these spans."""
+
+    def keeps(chunk: Chunk) -> NDArray[np.bool_]:
+        if chunk.partition not in spans:
+            return np.zeros(len(chunk.columns.offsets), np.bool_)
+        return spans[chunk.partition].has(chunk.columns.offsets)
+
+    return keeps
+
+
 def count_broker(
     client: Client,
     topics: Iterable[str],
     count: Count,
     *,
     since_ms: int | None = None,
-    copied: Mapping[TopicPartition, int] | None = None,
-    copied_count: Count | None = None,
+    views: Sequence[View] = (),
+    fields: MarkFields | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> list[str]:
-    """Counts a broker's records; those below the offsets `copied` in `copied_count` too. Returns what to tell of it.
+    """Counts a broker's records, and in views what they keep of them. Returns what to tell of it.
 
     A topic that is not there has none. `on_progress` is called with the records read so far.
     """
-    notes = []
-    there = []
-    for name in topics:
-        try:
-            client.topic(name)
-        except UnknownTopicOrPartition:
-            notes.append(f"there is no topic {name}")
-            continue
-        there.append(name)
+    wanted = list(topics)
+    there = present(client, wanted)
+    notes = [f"there is no topic {name}" for name in wanted if name not in there]
     ranges = ranges_of(client, there, since_ms)
     if since_ms is None:
         begun = [(key, start) for key, (start, _) in ranges.items() if start]
         notes += [f"{key} begins at offset {start}: what was before is gone" for key, start in begun]
-    with committed(client, ranges, "headers", chunk_count=CHUNK_COUNT) as reader:
-        for chunk in reader:
-            add_chunk(count, chunk)
-            if copied_count is not None and copied is not None:
-                add_chunk(copied_count, chunk, copied.get(chunk.partition, 0))
-            if on_progress is not None:
-                on_progress(count.record_count)
+    for part, columns in by_columns(ranges, fields):
+        with committed(client, part, columns, chunk_count=CHUNK_COUNT) as reader:
+            for chunk in reader:
+                add_chunk([View(count, everything), *views], chunk, fields)
+                if on_progress is not None:
+                    on_progress(count.record_count)
     return notes
 
 
-def add_chunk(count: Count, chunk: Chunk, end: int | None = None) -> None:
-    """The records of a chunk, or those before offset `end`."""
-    offsets, headers = chunk.columns.offsets, chunk.columns.headers
-    within = len(offsets) if end is None else int(offsets.searchsorted(end))
-    if within == len(offsets):
-        count.add(chunk.partition.topic, headers, within)
-    elif within:
-        count.add(chunk.partition.topic, None if headers is None else first_of(headers, within), within)
+def by_columns(
+    ranges: Mapping[TopicPartition, tuple[int, int]], fields: MarkFields | None
+) -> Iterator[tuple[dict[TopicPartition, tuple[int, int]], list[str]]]:
+    """Ranges whose marks are in headers alone, and those that need values too, with the columns to read."""
+    in_values = {key for key in ranges if fields is not None and fields.field(key.topic) is not None}
+    for chosen, columns in ((ranges.keys() - in_values, ["headers"]), (in_values, ["headers", "values"])):
+        if chosen:
+            yield {key: ranges[key] for key in sorted(chosen)}, columns
 
 
-def first_of(headers: HeaderColumns, count: int) -> HeaderColumns:
-    """The headers of the first records."""
-    end = int(headers.record_ends[count - 1])
-    starts, ends = headers.record_starts[:count], headers.record_ends[:count]
-    return HeaderColumns(starts, ends, headers.keys[:end], headers.values[:end])
+def everything(chunk: Chunk) -> NDArray[np.bool_]:
+    """All records of a chunk."""
+    return np.ones(len(chunk.columns.offsets), np.bool_)
+
+
+def add_chunk(views: Iterable[View], chunk: Chunk, fields: MarkFields | None = None) -> None:
+    """A chunk to each view that keeps some of it; marks are read once."""
+    topic, columns = chunk.partition.topic, chunk.columns
+    marks = read_marks(columns.headers) if fields is None else fields.marks(topic, columns.headers, columns.values)
+    for view in views:
+        kept = view.keeps(chunk)
+        whole = bool(kept.all())
+        if whole or kept.any():
+            some = marks if whole else marks.chosen(np.flatnonzero(kept[marks.records]))
+            view.into.add_marks(topic, some, int(kept.sum()))
 
 
 # --- loaded files -----------------------------------------------------------------------------------------------------
@@ -162,13 +217,18 @@ def count_loaded(
     topics: Iterable[str],
     count: Count,
     *,
+    fields: MarkFields | None = None,
+    skips: Callable[[DataFile, Any], NDArray[np.bool_]] | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> None:
-    """Counts the records of loaded files. NothingToCompare for files without headers, and without pyarrow.
+    """Counts the records of loaded files. NothingToCompare for files without marks, and without pyarrow.
+
+    `skips` says of a batch with partition and offset which of its rows are left out.
 
     FileNotFoundError when compaction has replaced one meanwhile.
     """
     try:
+        import pyarrow as pa
         from pyarrow import parquet
     except ImportError as error:
         raise NothingToCompare("loaded files are read with pyarrow: pip install 'kafkalite[arrow]'") from error
@@ -178,9 +238,37 @@ def count_loaded(
         if file.topic not in wanted or not count.may_take(file.time_max):
             continue
         with storage.open(file.path) as found, parquet.ParquetFile(found) as opened:
-            if "headers" not in opened.schema_arrow.names:
-                raise NothingToCompare(f"{file.path} was loaded without headers, where the audit's marks are")
-            for batch in opened.iter_batches(CHUNK_COUNT, columns=["headers"]):
-                count.add(file.topic, headers_of(batch.column(0), batch.num_rows), batch.num_rows)
+            columns = mark_columns(opened.schema_arrow, file, fields)
+            placed = [] if skips is None else ["partition", "offset"]
+            for batch in opened.iter_batches(CHUNK_COUNT, columns=[*columns, *placed]):
+                taken = batch if skips is None else batch.filter(pa.array(~skips(file, batch)))
+                count.add_marks(file.topic, marks_of_batch(taken, file.topic, fields), taken.num_rows)
                 if on_progress is not None:
                     on_progress(count.record_count)
+
+
+def mark_columns(schema: Any, file: DataFile, fields: MarkFields | None) -> list[str]:
+    """The columns that marks are read from. NothingToCompare when there are none."""
+    field = None if fields is None else fields.field(file.topic)
+    found = [name for name in ("headers",) if name in schema.names]
+    if field is not None:
+        found += [name for name in (DECODED, "value") if name in schema.names][:1]
+        if found in ([], ["headers"]):
+            raise NothingToCompare(f"{file.path} was loaded without values, where the field {field} is")
+    if not found:
+        raise NothingToCompare(f"{file.path} was loaded without headers, where the audit's marks are")
+    return found
+
+
+def marks_of_batch(batch: Any, topic: str, fields: MarkFields | None) -> Marks:
+    """Of rows of a loaded file: in headers, in the value, or in the struct that a value was decoded into."""
+    names = batch.schema.names
+    headers = headers_of(batch.column("headers"), batch.num_rows) if "headers" in names else None
+    field = None if fields is None else fields.field(topic)
+    if fields is None or field is None:
+        return read_marks(headers)
+    if DECODED not in names:
+        return fields.marks(topic, headers, bytes_column("value", batch.column("value")))
+    decoded = batch.column(DECODED)
+    texts = decoded.field(field).to_pylist() if decoded.type.get_field_index(field) >= 0 else []
+    return merged(headers, {row: text.encode() for row, text in enumerate(texts) if isinstance(text, str)})

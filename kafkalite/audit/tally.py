@@ -16,15 +16,19 @@ import os
 import secrets
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from kafkalite.audit.events import WINDOWS_MAX, Increment
-from kafkalite.audit.marks import mark, server_bytes, with_marks
+from kafkalite.audit.fields import with_field
+from kafkalite.audit.marks import mark, mark_text, server_bytes, with_marks
+from kafkalite.record.columns import BytesColumn
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
     from kafkalite.record.columns import RecordColumns
@@ -73,9 +77,7 @@ class SentTally:
         """The records with their marks; they are counted. Those without a timestamp belong to `now_ms`."""
         if not len(columns):
             return columns
-        timestamps: NDArray[np.int64] = np.full(len(columns), now_ms, np.int64)
-        if len(columns.timestamps):
-            timestamps = np.where(columns.timestamps == NO_TIMESTAMP, now_ms, columns.timestamps)
+        timestamps = times_of(columns, now_ms)
         windows, counts = np.unique(timestamps // self.window_ms, return_counts=True)
         with self._lock:
             span = self._span(topic)
@@ -84,6 +86,15 @@ class SentTally:
             for window, count in zip(windows.tolist(), counts.tolist(), strict=True):
                 span.counts[window] = span.counts.get(window, 0) + count
         return marked
+
+    def mark_values(self, topic: str, columns: RecordColumns, now_ms: int, field: str) -> RecordColumns:
+        """As `mark_columns`, with the marks in a field of values, which are JSON objects; ValueError."""
+        values = list(columns.values)
+        for value in values:
+            with_field(value, field, "")  # before one is counted
+        texts = self.mark_texts(topic, times_of(columns, now_ms).tolist())
+        marked = (with_field(value, field, text) for value, text in zip(values, texts, strict=True))
+        return replace(columns, values=BytesColumn.from_items(marked))
 
     def mark_one(self, topic: str, timestamp: int) -> bytes:
         """The mark of one message, counted; see `take_back`."""
@@ -94,6 +105,18 @@ class SentTally:
             window = timestamp // self.window_ms
             span.counts[window] = span.counts.get(window, 0) + 1
         return made
+
+    def mark_texts(self, topic: str, timestamps: Iterable[int]) -> list[str]:
+        """The marks of messages with these times (ms since 1970) as a field of a payload has them; they are counted."""
+        found = []
+        with self._lock:
+            span = self._span(topic)
+            for timestamp in timestamps:
+                found.append(mark_text(self.run, span.end, timestamp, self._server))
+                span.end += 1
+                window = timestamp // self.window_ms
+                span.counts[window] = span.counts.get(window, 0) + 1
+        return found
 
     def take_back(self, topic: str, timestamp: int) -> None:
         """The message of the last `mark_one` was refused: its number is free again."""
@@ -144,3 +167,11 @@ class SentTally:
         with self._lock:
             for topic, span in self._spans.items():
                 self._spans[topic] = Span(span.end, span.end)
+
+
+def times_of(columns: RecordColumns, now_ms: int) -> NDArray[np.int64]:
+    """Of each record, in ms since 1970; `now_ms` for those without one."""
+    timestamps: NDArray[np.int64] = np.full(len(columns), now_ms, np.int64)
+    if len(columns.timestamps):
+        timestamps = np.where(columns.timestamps == NO_TIMESTAMP, now_ms, columns.timestamps)
+    return timestamps

@@ -2,10 +2,12 @@
 
   kafkalite audit --live live:9092
   kafkalite audit --live live:9092 --offline offline:9092 --mirror offline --loaded /data/loaded --since -1d
+  kafkalite audit --live live:9092 --consumer billing --mark-field clicks=audit
 
 Producers of `kafkalite.audit` put a mark into a header of each message, and send counts to the topic kafkalite.audit,
 which is read from the live broker. Each stage that is named is compared with them, by topic, server, and window of the
-messages' own time; windows that are still open are not judged.
+messages' own time; windows that are still open are not judged. Marks may stand in a field of the payload, too: of JSON
+objects, or of Avro records, with a registry or a schema.
 
   missing      a producer has counted it, the stage does not have it
   duplicated   it is there more than once
@@ -21,8 +23,10 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import importlib.util
 import re
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkalite.cli import EXIT_USAGE, CommandError, UsageError, sentence
@@ -33,10 +37,11 @@ from kafkalite.errors import KafkaError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from kafkalite.audit.fields import MarkFields
     from kafkalite.audit.judge import Difference
-    from kafkalite.audit.run import Report
+    from kafkalite.audit.run import Plan, Report
     from kafkalite.client import Client
 
 
@@ -53,9 +58,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="files of `kafkalite load`, as a stage of this name (default: loaded); may be repeated",
     )
     parser.add_argument(
+        "--consumer",
+        metavar="STAGE",
+        action="append",
+        default=[],
+        help="what these consumers have reported, as a stage; may be repeated",
+    )
+    parser.add_argument(
         "--topics", metavar="REGEX", default=".*", help="what a topic's whole name matches (default: all)"
     )
     parser.add_argument("--counts", metavar="TOPIC", help="of producers' counts (default: kafkalite.audit)")
+    parser.add_argument(
+        "--mark-field",
+        metavar="[TOPIC=]FIELD",
+        action="append",
+        default=[],
+        help="marks are in this field of payloads, of one topic or all; may be repeated",
+    )
+    parser.add_argument("--registry", metavar="URL", help="of the Avro schemas of such payloads")
+    parser.add_argument(
+        "--mark-schema",
+        metavar="[TOPIC=]FILE",
+        action="append",
+        default=[],
+        help="payloads are Avro records of this schema, without a registry's id; may be repeated",
+    )
     parser.add_argument("--since", metavar="TIME", type=moment, help="first window")
     parser.add_argument("--until", metavar="TIME", type=moment, help="end of the last window")
     parser.add_argument(
@@ -73,9 +100,44 @@ def grace(text: str) -> float:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from kafkalite.audit.events import AUDIT_TOPIC
-    from kafkalite.audit.run import Plan, run_audit
+    from kafkalite.audit.run import run_audit
+
+    shown = False if arguments.quiet else None
+    lines: dict[str, Progress] = {}
+
+    def on_progress(stage: str, rows: int) -> None:
+        lines.setdefault(stage, Progress(f"{stage}: read", shown=shown)).update(rows, 0)
+
+    with contextlib.ExitStack() as stack, refusals():
+        report = run_audit(plan_of(arguments, stack), on_progress)
+    show(report, as_json=arguments.json)
+    if not report.verdict.window_count:
+        raise CommandError(nothing_judged(report), status=EXIT_USAGE)
+    return 0 if report.verdict.complete else 1
+
+
+@contextlib.contextmanager
+def refusals() -> Iterator[None]:
+    """What keeps an audit from comparing is told in a sentence, with the status that says nothing is known."""
     from kafkalite.audit.stages import NothingToCompare
+    from kafkalite.avro.client import RegistryRefused, RegistryUnreachable
+
+    try:
+        yield
+    except NothingToCompare as error:
+        raise UsageError(str(error)) from error
+    except KafkaError as error:  # of no stage is known what it lacks, so no status that says there are differences
+        raise CommandError(f"{error} ({error.name})", EXIT_USAGE) from error
+    except (ClientError, RegistryRefused, RegistryUnreachable) as error:
+        raise CommandError(str(error), EXIT_USAGE) from error
+    except OSError as error:
+        raise CommandError(sentence(error), EXIT_USAGE) from error
+
+
+def plan_of(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> Plan:
+    """What the flags ask for, its clients closed with `stack`. UsageError for what cannot be."""
+    from kafkalite.audit.events import AUDIT_TOPIC
+    from kafkalite.audit.run import Plan
 
     try:
         pattern = re.compile(arguments.topics)
@@ -84,47 +146,78 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.mirror is not None and arguments.offline is None:
         raise UsageError("--mirror needs --offline, where a mirror keeps its progress")
     loaded = loaded_stages(arguments.loaded)
-    counts = arguments.counts or AUDIT_TOPIC
-    shown = False if arguments.quiet else None
-    lines: dict[str, Progress] = {}
+    fields = mark_fields(arguments, stack)
+    live = stack.enter_context(open_client("--live", arguments.live, arguments.live_config, arguments))
+    offline = None
+    if arguments.offline is not None:
+        offline = stack.enter_context(open_client("--offline", arguments.offline, arguments.offline_config, arguments))
+    return Plan(
+        live,
+        offline,
+        arguments.mirror,
+        loaded,
+        arguments.counts or AUDIT_TOPIC,
+        consumer_stages(arguments.consumer, loaded),
+        fields,
+        pattern,
+        arguments.since,
+        arguments.until,
+        arguments.grace,
+    )
 
-    def on_progress(stage: str, rows: int) -> None:
-        lines.setdefault(stage, Progress(f"{stage}: read", shown=shown)).update(rows, 0)
 
-    with contextlib.ExitStack() as stack:
-        live = stack.enter_context(open_client("--live", arguments.live, arguments.live_config, arguments))
-        offline = None
-        if arguments.offline is not None:
-            offline = stack.enter_context(
-                open_client("--offline", arguments.offline, arguments.offline_config, arguments)
-            )
+def consumer_stages(names: Sequence[str], loaded: Mapping[str, str]) -> tuple[str, ...]:
+    """Names of stages of consumers. UsageError for one that another stage has."""
+    for at, name in enumerate(names):
+        if name in {"", "live", "mirror", "offline", *loaded, *names[:at]}:
+            raise UsageError(f"--consumer {name}: there is a stage {name!r} already")
+    return tuple(names)
+
+
+def mark_fields(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> MarkFields | None:
+    """Where marks are in payloads, None when nowhere. UsageError for flags that contradict each other."""
+    fields = by_topic("--mark-field", arguments.mark_field)
+    files = by_topic("--mark-schema", arguments.mark_schema)
+    if not fields:
+        if files or arguments.registry is not None:
+            flag = "--registry" if arguments.registry is not None else "--mark-schema"
+            raise UsageError(f"{flag} needs --mark-field, which says where marks are")
+        return None
+    from kafkalite.audit.fields import MarkFields
+    from kafkalite.avro.client import RegistryClient
+    from kafkalite.avro.schema import SchemaError, parse
+
+    schemas = {}
+    for topic, file in files.items():
         try:
-            report = run_audit(
-                Plan(
-                    live,
-                    offline,
-                    arguments.mirror,
-                    loaded,
-                    counts,
-                    pattern,
-                    arguments.since,
-                    arguments.until,
-                    arguments.grace,
-                ),
-                on_progress,
-            )
-        except NothingToCompare as error:
-            raise UsageError(str(error)) from error
-        except KafkaError as error:  # of no stage is known what it lacks, so no status that says there are differences
-            raise CommandError(f"{error} ({error.name})", EXIT_USAGE) from error
-        except ClientError as error:
-            raise CommandError(str(error), EXIT_USAGE) from error
+            schemas[topic] = parse(Path(file).read_text(encoding="utf-8"))
         except OSError as error:
-            raise CommandError(sentence(error), EXIT_USAGE) from error
-    show(report, as_json=arguments.json)
-    if not report.verdict.window_count:
-        raise CommandError(nothing_judged(report), status=EXIT_USAGE)
-    return 0 if report.verdict.complete else 1
+            raise UsageError(f"--mark-schema {file}: {sentence(error)}") from error
+        except (SchemaError, UnicodeDecodeError) as error:
+            raise UsageError(f"--mark-schema {file}: {error}") from error
+    registry = None
+    if arguments.registry is not None:
+        timeout_s = arguments.timeout
+        try:
+            client = RegistryClient(arguments.registry, timeout_s=min(timeout_s, 10.0), retry_timeout_s=timeout_s)
+        except ValueError as error:
+            raise UsageError(f"--registry: {error}") from error
+        registry = stack.enter_context(client)
+    if (schemas or registry is not None) and importlib.util.find_spec("pyarrow") is None:
+        raise UsageError("Avro needs pyarrow: pip install 'kafkalite[avro]'")
+    return MarkFields(fields, registry=registry, schemas=schemas)
+
+
+def by_topic(flag: str, texts: Sequence[str]) -> dict[str | None, str]:
+    """[TOPIC=]VALUE, repeated: by topic, None for all. UsageError."""
+    found: dict[str | None, str] = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        topic, value = (name, value) if separator and "/" not in name else (None, text)
+        if not value or topic == "" or topic in found:
+            raise UsageError(f"{flag} {text}: expected [TOPIC=]VALUE, once a topic")
+        found[topic] = value
+    return found
 
 
 def loaded_stages(texts: Sequence[str]) -> dict[str, str]:

@@ -35,7 +35,7 @@ from kafkalite.errors import KafkaError, UnknownTopicOrPartition, UnstableOffset
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from re import Pattern
 
     from kafkalite.client.cluster import Cluster
@@ -307,7 +307,7 @@ class GroupReader:
                 raise
             return
         starts = {key: row.offset for key, row in committed.items() if row.offset >= 0 and key in unplaced}
-        self._holdings.note_committed(starts)
+        self._was_placed({key: committed[key] for key in starts})
         missing = sorted(unplaced - starts.keys())
         if missing:
             if self._reset is None:
@@ -339,7 +339,7 @@ class GroupReader:
                 if identity is None:
                     raise CommitFailed(f"this reader is no member of group {self._settings.group_id} now")
                 self._commits.commit(rows, identity, limit_s)
-                self._holdings.note_committed({key: row.offset for key, row in rows.items()})
+                self._was_committed(rows)
 
     def commit_async(self, offsets: Offsets | None = None, callback: Callback | None = None) -> None:
         """Sends the same commit and returns; `callback(offsets, error or None)` follows in a later poll or commit.
@@ -361,11 +361,19 @@ class GroupReader:
 
         def finished(offsets: dict[TopicPartition, CommittedOffset], error: Exception | None) -> None:
             if error is None:
-                self._holdings.note_committed({key: row.offset for key, row in offsets.items()})
+                self._was_committed(offsets)
             if callback is not None:
                 callback(offsets, error)
 
         return finished
+
+    def _was_committed(self, rows: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """The group has these now."""
+        self._holdings.note_committed({key: row.offset for key, row in rows.items()})
+
+    def _was_placed(self, rows: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """New partitions are read from these, which the group had committed."""
+        self._was_committed(rows)
 
     def _rows(self, offsets: Offsets | None) -> dict[TopicPartition, CommittedOffset]:
         """What is to be committed; by default only what is not committed already."""

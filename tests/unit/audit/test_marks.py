@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalite.audit.marks import HEADER, SERVER_SIZE_MAX, mark, read_marks, server_at, server_bytes, with_marks
+from kafkalite.audit.marks import HEADER, SERVER_SIZE_MAX, mark, read_marks, server_bytes, with_marks
 from kafkalite.record.batches import decode, encode_batch
 from kafkalite.record.columns import HeaderColumns, Record, RecordColumns
 
@@ -37,7 +37,7 @@ def test_a_mark_stands_behind_a_record_s_own_headers_and_is_read_back(
     assert found.runs.tolist() == [run] * len(rows)
     assert found.sequences.tolist() == list(range(first, first + len(rows)))
     assert found.timestamps.tolist() == times
-    assert server_at(read.headers, int(found.headers[-1])) == "wéb"
+    assert found.server(len(rows) - 1) == "wéb"
 
 
 def test_a_part_of_columns_is_marked_where_it_lies() -> None:

@@ -1,0 +1,97 @@
+"""Kafka 0.7's producer, whose messages carry marks in a field of their payload and are counted.
+
+    producer = AuditedClassicProducer({"broker.list": "0:live:9093"}, mark_field="audit", server="web1")
+    producer.send(ProducerData("clicks", [b'{"page": "/"}']))
+
+0.7 has neither headers nor keys in its messages, so the mark goes into the payload: into a field of JSON objects, or
+wherever `put` puts it. Counts go to a topic of 0.7's format, kafkalite.audit.classic, by `send` when
+`report_interval_s` is over, and by `flush` and the end in any case.
+
+A message counts once it was handed over; 0.7 acknowledges nothing. Thread rule: as kafkalite.classic.Producer.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
+
+from kafkalite.audit.events import AUDIT_TOPIC, classic_topic
+from kafkalite.audit.fields import with_field
+from kafkalite.audit.tally import REPORT_INTERVAL_S, WINDOW_S, SentTally
+from kafkalite.classic import Producer, ProducerData
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kafkalite.classic import ProducerConfig
+
+
+class AuditedClassicProducer:
+    """See the module.
+
+    `producer`           a kafkalite.classic.Producer with the default encoder, or the configuration for one
+    `mark_field`         the field of JSON objects that takes the mark
+    `put`                in its place: gives the bytes to send, such as an Avro record, of an event and a mark (text)
+    `server`             who makes the messages (default: this host's name)
+    `audit_topic`        the topic of counts of today's producers, beside whose name stands that of 0.7's
+    `window_s`           length of a window
+    `report_interval_s`  how long counts wait, at most, while the producer is used
+    """
+
+    def __init__(
+        self,
+        producer: Producer | ProducerConfig | Mapping[str, str],
+        *,
+        mark_field: str | None = None,
+        put: Callable[[Any, str], bytes] | None = None,
+        server: str | None = None,
+        audit_topic: str = AUDIT_TOPIC,
+        window_s: float = WINDOW_S,
+        report_interval_s: float = REPORT_INTERVAL_S,
+    ) -> None:
+        if (mark_field is None) == (put is None):
+            raise ValueError("either mark_field or put says where the mark goes")
+        if put is None:
+            field = str(mark_field)
+
+            def put(event: Any, mark: str) -> bytes:
+                return with_field(event, field, mark)
+
+        self._put = put
+        self._producer = producer if isinstance(producer, Producer) else Producer(producer)
+        self._audit_topic = classic_topic(audit_topic)
+        self._report_interval_s = report_interval_s
+        self.tally = SentTally(server or socket.gethostname(), window_s=window_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def send(self, *data: ProducerData) -> None:
+        """As Producer.send; messages have the time of now. ValueError, and nothing is sent, for what `put` refuses."""
+        now = time.time_ns() // 1_000_000
+        for item in data:
+            for event in item.data:
+                self._put(event, "")  # before one is counted
+        marked = []
+        for item in data:
+            texts = self.tally.mark_texts(item.topic, [now] * len(item.data))
+            marked.append(replace(item, data=[self._put(*pair) for pair in zip(item.data, texts, strict=True)]))
+        self._producer.send(*marked)
+        if self.tally.due(self._report_interval_s):
+            self.flush()
+
+    def flush(self) -> None:
+        """Sends the counts."""
+        values = [increment.record().value for increment in self.tally.take()]
+        if values:
+            self._producer.send(ProducerData(self._audit_topic, values))
+
+    def close(self) -> None:
+        """Sends counts and what is queued, and closes the producer."""
+        self.flush()
+        self._producer.close()

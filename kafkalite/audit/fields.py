@@ -1,0 +1,181 @@
+"""Marks in a named field of the payload: for topics of Kafka 0.7, which has no headers, and whoever sets none.
+
+    value ─┬─ begins with 0x00 and a schema's id ─▶ Avro, by the registry ──┐
+           ├─ a schema was given for the topic ───▶ Avro, as it is ─────────┼─▶ the field's text ─▶ marks.py
+           └─ anything else ──────────────────────▶ JSON, the outermost object ─┘
+
+A field holds the mark as text, or in Avro as bytes of that text; a union with null is as good. What is not there, or no
+mark, is none. Of a JSON object that has the field twice the last one counts.
+
+Thread rule: one thread at a time.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from kafkalite.audit.marks import Marks, marks_of_texts, read_marks
+from kafkalite.record.columns import BytesColumn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from kafkalite.avro.client import RegistryClient
+    from kafkalite.avro.schema import Schema
+    from kafkalite.record.columns import HeaderColumns
+
+FRAME: Final = b"\x00\x00\x00\x00\x01"
+"""What a message in the registry's format begins with: here of the one schema that was given."""
+SCHEMAS_MAX: Final = 1000
+"""Schemas of writers that are known at a time; more begin again."""
+JSON_FAULTS: Final = (ValueError, RecursionError)
+
+
+class MarkFields:
+    """See the module. Which field a topic's marks are in, and the marks of its values.
+
+    `fields`    topic → field; None → of every topic that is not named
+    `registry`  for values in its format
+    `schemas`   topic → schema of values that are bare Avro records; None → of every topic with a field
+    """
+
+    def __init__(
+        self,
+        fields: Mapping[str | None, str],
+        *,
+        registry: RegistryClient | None = None,
+        schemas: Mapping[str | None, Schema] | None = None,
+    ) -> None:
+        self._fields = dict(fields)
+        self._registry = registry
+        self._schemas = dict(schemas or {})
+        self._decoders: dict[tuple[str | None, int, str], Any] = {}
+
+    def field(self, topic: str) -> str | None:
+        """The field of a topic's marks; None when they are in headers alone."""
+        return self._fields.get(topic, self._fields.get(None))
+
+    def marks(self, topic: str, headers: HeaderColumns | None, values: BytesColumn) -> Marks:
+        """The mark of each record that has one, a header's before a field's."""
+        field = self.field(topic)
+        return merged(headers, {} if field is None else dict(self._texts(topic, field, values)))
+
+    def _texts(self, topic: str, field: str, values: BytesColumn) -> Iterator[tuple[int, bytes]]:
+        schema = self._schemas.get(topic, self._schemas.get(None))
+        if schema is not None:
+            framed = BytesColumn.from_items(None if value is None else FRAME + value for value in values)
+            yield from self._avro_texts(topic, schema, 1, field, framed, np.arange(len(values)))
+            return
+        ids = np.full(len(values), -1, np.int64)
+        if self._registry is not None:
+            from kafkalite.avro.decoder import headers_of
+
+            ids, _ = headers_of(values)
+        for number in np.unique(ids[ids >= 0]).tolist():
+            rows = np.flatnonzero(ids == number)
+            yield from self._avro_texts(None, None, number, field, values.chosen(rows), rows)
+        needle = json.dumps(field).encode()
+        for row in np.flatnonzero(ids < 0).tolist():
+            value = values[row]
+            if value is not None and needle in value and (text := json_text(value, field)) is not None:
+                yield row, text
+
+    def _avro_texts(
+        self, topic: str | None, schema: Schema | None, number: int, field: str, values: BytesColumn, rows: Any
+    ) -> Iterator[tuple[int, bytes]]:
+        key = (topic, number, field)
+        if key not in self._decoders:
+            if len(self._decoders) >= SCHEMAS_MAX:
+                self._decoders.clear()
+            self._decoders[key] = self._decoder(schema, number, field)
+        decoder = self._decoders[key]
+        if decoder is None:
+            return
+        found = decoder.decode(values).values.field(0).to_pylist()
+        for row, text in zip(rows.tolist(), found, strict=True):
+            if text is not None:
+                yield row, text.encode() if isinstance(text, str) else text
+
+    def _decoder(self, schema: Schema | None, number: int, field: str) -> Any:
+        """Reads one field of what this schema wrote; None when it has no such field of text or bytes.
+
+        RegistryUnreachable; RegistryRefused for anything but an unknown id.
+        """
+        from kafkalite.avro.client import SCHEMA_NOT_FOUND, RegistryRefused
+        from kafkalite.avro.decoder import AvroDecoder
+
+        if schema is None:
+            assert self._registry is not None, "ids are looked for with a registry"
+            try:
+                written = self._registry.schema(number)
+            except RegistryRefused as error:
+                if error.code != SCHEMA_NOT_FOUND:
+                    raise
+                return None
+        else:
+            written = schema
+        wanted = one_field(written, field)
+        registry: Any = self._registry if schema is None else OneSchema(schema)
+        return None if wanted is None else AvroDecoder(registry, wanted, mode="permissive")
+
+
+class OneSchema:
+    """A registry that knows the schema of a topic whose values are bare records."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+
+    def schema(self, _schema_id: int) -> Schema:
+        """Of every id."""
+        return self._schema
+
+
+def one_field(schema: Schema, name: str) -> Schema | None:
+    """The schema that reads a record's field alone; None when it has none of text or bytes, or null."""
+    from kafkalite.avro.layout import nullable_part
+    from kafkalite.avro.schema import Field, Type, parse, render
+
+    for row in schema.root.fields if schema.root.kind == "record" else ():
+        if row.name == name and nullable_part(row.type)[0].kind in {"string", "bytes"}:
+            return parse(render(Type("record", schema.root.name, fields=(Field(name, row.type),))))
+    return None
+
+
+def json_text(value: bytes, field: str) -> bytes | None:
+    """The text in a field of a JSON object."""
+    try:
+        document = json.loads(value)
+    except JSON_FAULTS:
+        return None
+    text = document.get(field) if isinstance(document, dict) else None
+    return text.encode("utf-8", "replace") if isinstance(text, str) else None
+
+
+def with_field(value: bytes | None, field: str, mark: str) -> bytes:
+    """A JSON object with the mark as its last field; ValueError for a value that is none."""
+    body = b"" if value is None else value.rstrip()
+    if not body.lstrip().startswith(b"{") or not body.endswith(b"}"):
+        raise ValueError("a value that is no JSON object has no field for a mark")
+    head = body[:-1].rstrip()
+    comma = b"" if head.lstrip() == b"{" else b","
+    return b"%s%s%s:%s}" % (head, comma, json.dumps(field).encode(), json.dumps(mark, ensure_ascii=False).encode())
+
+
+def merged(headers: HeaderColumns | None, texts: Mapping[int, bytes]) -> Marks:
+    """Marks in headers, and of records that have none there those in texts, by record."""
+    one = read_marks(headers)
+    if not texts:
+        return one
+    known = set(one.records.tolist())
+    other = marks_of_texts(sorted((row, text) for row, text in texts.items() if row not in known))
+    both = Marks(
+        np.concatenate((one.records, other.records)),
+        np.concatenate((one.runs, other.runs)),
+        np.concatenate((one.sequences, other.sequences)),
+        np.concatenate((one.timestamps, other.timestamps)),
+        BytesColumn.from_items([*one.servers, *other.servers]),
+    )
+    return both.chosen(np.argsort(both.records, kind="stable"))
