@@ -197,6 +197,10 @@ class PartitionLane:
         self.opening = False
         self.careful = 0
         """How many records are still taken one by one, after an unclean end."""
+        self.in_hand: Item | None = None
+        """The record that is noted to be in hand, while it has no outcome."""
+        self.alone = False
+        """Whether it is the only one of the member, as it was in hand before when a process ended."""
         self.leaving = False
         self.closing = False
         self.paused = False
@@ -294,6 +298,12 @@ class PartitionLane:
                     return
             elif item.state is not ItemState.DONE:
                 return
+
+    @property
+    def is_in_hand(self) -> bool:
+        """Whether a noted record is about to run, or runs."""
+        item = self.in_hand
+        return item is not None and item.noted and not self.waits_for and not self.leaving
 
     @property
     def unfinished(self) -> int:

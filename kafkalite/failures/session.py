@@ -384,11 +384,29 @@ class Session:
     # --- runs ---------------------------------------------------------------------------------------------------------
 
     def _start_runs(self) -> None:
-        for lane in list(self._lanes.values()):
+        for lane in self._free_lanes():
             if lane.run is None and self._may_start(lane):
                 items = self._take_run(lane)
                 if items:
                     self._run(lane, items)
+
+    def _free_lanes(self) -> list[PartitionLane]:
+        """The partitions that may begin something. A suspect, a record that was in hand before when a process ended, is
+        alone in hand: what ends the process again is it, and nothing else is blamed."""
+        lanes = list(self._lanes.values())
+        held = [lane for lane in lanes if lane.is_in_hand]
+        if any(lane.alone for lane in held):
+            return [lane for lane in held if lane.alone]
+        suspects = [lane for lane in lanes if self._has_suspect(lane)]
+        if not suspects:
+            return lanes
+        return held if held or any(lane.run is not None for lane in lanes) else suspects[:1]
+
+    def _has_suspect(self, lane: PartitionLane) -> bool:
+        item = lane.head
+        if item is None or item.noted or item.row is None or not item.row.tries or not lane.careful:
+            return False
+        return lane.run is None and item.due <= self._now.ms and self._may_start(lane) and self._decides(lane, item)
 
     def _may_start(self, lane: PartitionLane) -> bool:
         if lane.leaving or not lane.opened:
@@ -496,11 +514,13 @@ class Session:
             return
         item.row = row._replace(tries=row.tries + 1, last=self._now.wall_ms, member=self._member)
         item.noted = True
+        lane.in_hand, lane.alone = item, row.tries > 0
         lane.move(item, Verdict(row=item.row, stays=True))
 
     def _park(self, lane: PartitionLane, item: Item) -> None:
         """Sends a newcomer behind its predecessor."""
         assert lane.chains is not None, "only with order by key"
+        lane.in_hand = None
         self.counts["moved", "parked"] += 1
         item.id = self._letter_id(item)
         lane.chains.send(item.key, item.id)
@@ -518,6 +538,8 @@ class Session:
         if lane is None or item is None or item.state is not ItemState.RUNNING:
             return
         lane.careful = max(lane.careful - 1, 0)
+        if lane.in_hand is item:
+            lane.in_hand = None
         if event.outcome.failure is None:
             self._succeeded(lane, item, event.outcome)
         else:
@@ -560,17 +582,17 @@ class Session:
             if not probing or self._rotates or failure.kind is FailureKind.OUTAGE:
                 item.probes += 1
                 item.counted = False
-                lane.push(item)
+                self._again(lane, item)
                 return
         elif failure.kind is FailureKind.OUTAGE:
             self._open_breaker(f"{failure.name} says that a system is down")
-            lane.push(item)
+            self._again(lane, item)
             return
         elif not item.counted:
             item.counted = True
             if self._breaker.note(self._now.ms, failed=True):
                 self._open_breaker("too much fails")
-                lane.push(item)
+                self._again(lane, item)
                 return
         item.attempt += 1
         item.first = item.first or self._now.wall_ms
@@ -578,6 +600,15 @@ class Session:
             self._die(lane, item)
         else:
             self._take_step(lane, item, failure, self._policy.step(failure.rule, item.attempt))
+
+    @staticmethod
+    def _again(lane: PartitionLane, item: Item) -> None:
+        """It waits to be tried here again. That it was in hand is over: the process has lived on."""
+        if item.noted and item.row is not None:
+            item.noted, item.row = False, item.row._replace(tries=0)
+            lane.move(item, Verdict(row=item.row, stays=True))
+        else:
+            lane.push(item)
 
     def _count_failure(self, item: Item, failure: Failure) -> None:
         item.failure = failure
@@ -589,7 +620,7 @@ class Session:
             case StepKind.HERE:
                 self._look_at_age(item, failure)
                 item.due = self._now.ms + delay_ms
-                lane.push(item)
+                self._again(lane, item)
             case StepKind.TOPIC:
                 self._retry(lane, item, step.delay_ms, round(delay_ms))
             case StepKind.DEAD:

@@ -6,7 +6,8 @@
 import pytest
 
 from kafkalite.failures.lanes import PartitionLane
-from kafkalite.failures.session import Session
+from kafkalite.failures.names import parse_origin
+from kafkalite.failures.session import CRASHED, Session
 from tests.simulation.failure_world import faults, final_state, run_seed
 
 SEEDS = 300
@@ -27,6 +28,18 @@ def test_a_death_after_any_step_changes_nothing_in_the_end(seed: int) -> None:
         died = run_seed(seed, die_at={step}, death=0.0, members=1)
         assert (step, died.lives, list(faults(died))) == (step, whole.lives + 1, [])
         assert (step, final_state(died)) == (step, final_state(whole))
+
+
+def test_a_record_that_ends_the_process_takes_no_other_with_it() -> None:
+    killers = 0
+    for seed in range(400):
+        world = run_seed(seed, death=0.0, members=1)
+        for text, row in world.ledger.items():
+            if row.exception == CRASHED:
+                partition, offset = parse_origin(text)
+                killers += 1
+                assert (seed, text, world.scenario.fates[partition][offset]) == (seed, text, "kill")
+    assert killers > 50
 
 
 def test_a_seed_gives_the_same_run_again() -> None:
