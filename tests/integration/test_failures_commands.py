@@ -1,8 +1,9 @@
 """`kafkalite failures` and `kafkalite letters`: a handler by a policy file, and the ways out of a dead letter."""
 
-import contextlib
+import hashlib
 import json
 import os
+import random
 import struct
 import subprocess
 import sys
@@ -92,10 +93,13 @@ class Member:
         self.process.wait(60)
 
 
+def records(client: Client, topic: str) -> list[Record]:
+    chunks = client.read(topic, 0, isolation=READ_COMMITTED)
+    return [record for chunk in chunks for record in chunk.columns.records()]
+
+
 def done(client: Client) -> Counter[bytes | None]:
-    return Counter(
-        record.value for chunk in client.read("done", 0, isolation=READ_COMMITTED) for record in chunk.columns.records()
-    )
+    return Counter(record.value for record in records(client, "done"))
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str, status: int = 0) -> list[dict[str, object]]:
@@ -167,32 +171,53 @@ def test_letters_are_resolved_by_record_and_by_day(
     assert client.start_offset("dlq.billing.orders", 0) == client.end_offset("dlq.billing.orders", 0)
 
 
+@pytest.mark.parametrize(
+    ("count", "kills"), [(1200, 5), pytest.param(10_000, 20, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
+)
 def test_a_redrive_that_is_killed_sends_each_letter_once(
-    client: Client, broker: Broker, place: Path, capsys: pytest.CaptureFixture[str]
+    client: Client, broker: Broker, place: Path, capsys: pytest.CaptureFixture[str], count: int, kills: int
 ) -> None:
-    put_letters(client, broker, place, capsys, 1200)
-    words = [
-        sys.executable,
-        "-m",
-        "kafkalite",
-        "letters",
-        "redrive",
-        "billing",
-        "--yes",
-        "-b",
-        broker.bootstrap_servers,
-    ]
-    for step in range(6):
-        process = subprocess.Popen(words, env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, stdout=subprocess.DEVNULL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(0.3 + 0.1 * step)
+    put_letters(client, broker, place, capsys, count)
+    words = [sys.executable, "-m", "kafkalite", "letters", "redrive", "billing", "--yes"]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    topic = "retry.billing.orders.0s"
+    chance = random.Random(kills)
+    for kill in range(kills):
+        process = subprocess.Popen([*words, "-b", broker.bootstrap_servers], env=environment, stdout=subprocess.DEVNULL)
+        there = client.end_offset(topic, 0)
+        blind = kill % 4 == 3  # at any moment; the others when it has begun to write
+        while (
+            process.poll() is None and client.end_offset(topic, 0) <= there and not (blind and chance.random() < 1e-3)
+        ):
+            pass
         process.kill()
         process.wait()
-    subprocess.run(words, env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, check=True, timeout=TIMEOUT_S)
-    chunks = client.read("retry.billing.orders.0s", 0, isolation=READ_COMMITTED)
-    sent = Counter(record.value for chunk in chunks for record in chunk.columns.records())
-    assert sent == Counter(b"%d" % n for n in range(1200))
-    assert client.end_offset("orders", 0) == 1200
+        capsys.readouterr()
+        print(f"killed {kill + 1} times: {client.end_offset(topic, 0)} records and markers")
+    subprocess.run([*words, "-b", broker.bootstrap_servers], env=environment, check=True, timeout=TIMEOUT_S)
+    sent = Counter(record.value for record in records(client, topic))
+    assert sent == Counter(b"%d" % n for n in range(count))
+    assert client.end_offset("orders", 0) == count
+
+
+def test_an_edited_letter_goes_back_with_the_hash_of_what_it_was(
+    client: Client,
+    broker: Broker,
+    place: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    put_letters(client, broker, place, capsys, 40)
+    editor = place / "editor"
+    editor.write_text("#!/bin/sh\nsed -i s/7/x/ $1\n")
+    editor.chmod(0o755)
+    monkeypatch.setenv("EDITOR", str(editor))
+    words = ("letters", "redrive", "billing", "--yes", "--edit", "-b", broker.bootstrap_servers)
+    assert said(capsys, *words) == [{"sent": 40, "too_often": 0}]
+    found = {record.value: dict(record.headers) for record in records(client, "retry.billing.orders.0s")}
+    assert found[b"1x"]["dlq.edited"].decode() == hashlib.sha256(b"17").hexdigest()
+    assert "dlq.edited" not in found[b"16"]
+    assert b"17" not in found
 
 
 def test_a_tombstone_is_refused_where_good_data_would_go_with_it(
