@@ -24,7 +24,8 @@ from tests.kit.processes.broker import wait_until
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning"),  # so kafka-python reads schemas
+    # so kafka-python reads schemas
+    pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning"),
 ]
 
 STAMP = 1_700_000_040_000

@@ -40,7 +40,7 @@ cdef enum:
     UNSENT_MAX = 524288                 # kept for a peer that does not read what the protocol itself must tell it
     STALLED_BYTES_MAX = 268435456       # kept for all peers: above it, pieces are small
     HANDSHAKE_BYTES_MAX = 262144        # received before a handshake is done
-    HEADER_SIZE = 5                     # of a record
+    RECORD_HEADER_SIZE = 5              # of TLS (RFC 8446, 5.1)
     QUICK_SIZE_MAX = 4096               # received: so little is decrypted sooner than the GIL is handed over
     BARREN_BYTES_MAX = 65536            # received in a row without data
     DATA_WORTH = 32                     # bytes without data that one with data makes up for
@@ -72,10 +72,10 @@ cdef inline void follow(TlsCut* cut, const unsigned char* data, size_t size) noe
             part = <unsigned int>min(size, <size_t>cut.body_left)
             cut.body_left -= part
         else:
-            part = <unsigned int>min(size, <size_t>(HEADER_SIZE - cut.header_size))
+            part = <unsigned int>min(size, <size_t>(RECORD_HEADER_SIZE - cut.header_size))
             memcpy(cut.header + cut.header_size, data, part)
             cut.header_size += part
-            if cut.header_size == HEADER_SIZE:
+            if cut.header_size == RECORD_HEADER_SIZE:
                 cut.header_size = 0
                 cut.body_left = <unsigned int>cut.header[3] << 8 | cut.header[4]
         data += part
