@@ -1,55 +1,13 @@
 import socket as sockets
-from collections.abc import Callable
-from typing import Any, TypeAlias, final
+from typing import Any, final
 
-from kafkalite._native.serve.access import AccessControl
-from kafkalite._native.serve.counters import RequestCounters
-from kafkalite._native.serve.fetch import FetchServer
-from kafkalite._native.serve.produce import ProduceServer
-from kafkalite._native.serve.quota import Meter, QuotaControl
-from kafkalite._native.serve.transfer import Answer, Mailbox, OutBuffer
+from kafkalite._native.serve.quota import Meter
+from kafkalite._native.serve.transfer import Answer
+from kafkalite._native.serve.worker_parts import WorkerParts
 from kafkalite._native.tls.tls_context import TlsContext
 
-NativeApi: TypeAlias = tuple[int, int, int, int]
-"""Key, oldest and newest version served, first flexible version."""
-
 @final
-class WorkerResources:
-    now: float
-    classic: Any
-    faults: Any
-    def __init__(
-        self,
-        mailbox: Mailbox,
-        out: OutBuffer,
-        produce: ProduceServer,
-        fetch: FetchServer,
-        dispatch: Callable[[Connection, int, int, int, bytes | None, bytes], bytes | None],
-        on_interest: Callable[[Connection, int], None],
-        on_close: Callable[[Connection], None],
-        apis: tuple[NativeApi, NativeApi],
-        *,
-        request_size_max: int,
-        output_bytes_max: int,
-        in_flight_max: int,
-    ) -> None: ...
-    @property
-    def mailbox(self) -> Mailbox: ...
-    @property
-    def counters(self) -> RequestCounters | None: ...
-    @property
-    def requests(self) -> int: ...
-    @property
-    def bytes_in(self) -> int: ...
-    @property
-    def handshake_count(self) -> int: ...
-    def use_tls(self) -> None: ...
-    def use_sign_in(
-        self, *, handshake_s_max: float, handshake_count_max: int, failing_s: float, unknown_bytes_max: int
-    ) -> None: ...
-    def use_access(self, access: AccessControl) -> None: ...
-    def use_quotas(self, quotas: QuotaControl | None) -> None: ...
-    def use_counters(self, counters: RequestCounters) -> None: ...
+class WorkerResources(WorkerParts):
     def next_deadline(self) -> float | None: ...
     def expire_timers(self, everything: bool = False) -> None: ...
     def handle_posted(self) -> None: ...

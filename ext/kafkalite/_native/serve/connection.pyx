@@ -25,26 +25,26 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int16_t, int32_t, int64_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memmove
 
 import heapq
 import logging
 import selectors
-import weakref
 from collections import deque
 
 from kafkalite._native.base.debug cimport kl_assert
-from kafkalite._native.serve.access cimport AccessControl, AccessView
+from kafkalite._native.serve.access cimport AccessView
 from kafkalite._native.serve.counters cimport RequestCounters, Timing, client_id_of, now_ns
-from kafkalite._native.serve.fetch cimport FETCH_FLEXIBLE_FROM, FETCH_READY, FetchPlan, FetchServer
+from kafkalite._native.serve.fetch cimport FETCH_READY, FetchPlan, FetchServer
 from kafkalite._native.serve.produce cimport (
-    MALFORMED, PARKED, PRODUCE_FLEXIBLE_FROM, SERVED, PendingProduce, ProduceServer, acks_of,
+    MALFORMED, PARKED, SERVED, PendingProduce, ProduceServer, acks_of,
 )
-from kafkalite._native.serve.quota cimport BoundClient, Meter, QuotaControl
+from kafkalite._native.serve.quota cimport BoundClient, Meter
 from kafkalite._native.serve.transfer cimport Answer, Mailbox, OutBuffer
+from kafkalite._native.serve.worker_parts cimport RECEIVE_CAPACITY, TIMERS_PURGE_MIN, NativeApi, WorkerParts
 from kafkalite._native.tls.tls_context cimport TlsContext
-from kafkalite._native.tls.tls_session cimport TLS_CAPACITY, TLS_HELD_MAX, TlsBuffers, TlsSession
+from kafkalite._native.tls.tls_session cimport TLS_CAPACITY, TLS_HELD_MAX, TlsSession
 from kafkalite._native.wire.cursor cimport (
     HEADER_SIZE_MIN, Cursor, cursor_init, load_i16, load_i32, read_string, skip_tags,
 )
@@ -67,73 +67,24 @@ cdef enum:
     LINGER_NS = 50000                   # how long a brisk client's next request is waited for without sleeping
     LINGER_TURNS_MAX = 16               # requests served in a row before the other connections are looked at
     LINGER_SIZE_MAX = 2048              # only clients that send little at a time: throughput needs no help
-    RECEIVE_CAPACITY = 262144
     PENDING_CAPACITY_MIN = 4096
     FRONT_SIZE_MAX = 32768              # the start of a frame that is copied so as to be read on in the worker's buffer
     GATHER_SIZE_MAX = 16384             # ready answers up to this size are joined into one send
     TURN_BYTES_MAX = 4194304            # one connection's share of a loop turn, in either direction
     LOW_WATER_MIN = 16384               # less is not worth a system call
     LOW_WATER_MAX = 131072
-    TIMERS_PURGE_MIN = 256
-    HANDSHAKE_STEPS_MAX = 8             # in a loop turn: the rest wait, and everybody else is served in between
     OVERDUE_MAX = 32                    # closed in a loop turn, since their time is over; the same of the rest
 
 assert (EVENT_READ, EVENT_WRITE) == (selectors.EVENT_READ, selectors.EVENT_WRITE)
 
 
 @cython.final
-cdef class WorkerResources:
-    """Buffers, servers and limits that the connections of one worker share."""
+cdef class WorkerResources(WorkerParts):
+    """Those parts, and whom of its connections the worker has to look after at a time."""
 
-    def __cinit__(self, Mailbox mailbox not None, OutBuffer out not None, ProduceServer produce not None,
-                  FetchServer fetch not None, dispatch, on_interest, on_close, apis, *, int request_size_max,
-                  int64_t output_bytes_max, int in_flight_max):
-        self.mailbox = mailbox
-        self.out = out
-        self.produce = produce
-        self.fetch = fetch
-        self.produce_api = native_api(apis[0], PRODUCE_FLEXIBLE_FROM)
-        self.fetch_api = native_api(apis[1], FETCH_FLEXIBLE_FROM)
-        self.dispatch = dispatch
-        self.on_interest = on_interest
-        self.on_close = on_close
-        self.request_size_max = request_size_max
-        self.output_bytes_max = output_bytes_max
-        self.in_flight_max = in_flight_max
-        self.timers = []
+    def __cinit__(self, *_, **__):
         self.muted = []
         self.muted_purge_at = TIMERS_PURGE_MIN
-        self.timers_purge_at = TIMERS_PURGE_MIN
-        self.receive_capacity = RECEIVE_CAPACITY
-        self.receive = <unsigned char*>malloc(RECEIVE_CAPACITY)
-        if self.receive == NULL:
-            raise MemoryError
-
-    def __dealloc__(self):
-        free(self.receive)
-
-    def use_tls(self):
-        """Makes this worker ready for connections with TLS; loads the library."""
-        self.tls = TlsBuffers()
-
-    def use_sign_in(self, *, double handshake_s_max, int handshake_count_max, double failing_s,
-                    Py_ssize_t unknown_bytes_max):
-        """Makes it ready for connections that show first who they are: by TLS, by SASL, or both."""
-        self.unknown_bytes_max = unknown_bytes_max
-        self.handshakes = deque()
-        self.failing = deque()
-        self.handshake_s_max = handshake_s_max
-        self.handshake_count_max = handshake_count_max
-        self.failing_s = failing_s
-
-    def use_access(self, AccessControl access not None):
-        """Asks an authoriser from now on what clients may do."""
-        self.access = access
-        self.views = weakref.WeakValueDictionary()
-
-    def use_quotas(self, QuotaControl quotas):
-        """From now on clients are held to quotas; None: to none any more. Any thread."""
-        self.quotas = quotas
 
     cdef int add_mute(self, Connection connection, double deadline) except -1:
         self.timer_number += 1
@@ -157,28 +108,6 @@ cdef class WorkerResources:
                     logger.exception("serving %r failed; its connection is closed", connection)
                     connection.close()
         return 0
-
-    def use_counters(self, RequestCounters counters not None):
-        """From now on requests are counted and timed."""
-        self.counters = counters
-        self.produce.counters = counters
-        self.fetch.counters = counters
-
-    cdef AccessView view_of(self, object principal, str host):
-        """The one view of a principal and host that the connections of this worker share."""
-        cdef AccessView view = self.views.get((principal, host))
-        if view is None:
-            view = AccessView(self.access, principal, host)
-            self.views[principal, host] = view
-        return view
-
-    cdef bint may_step(self) noexcept:
-        """Whether one more handshake may go on in this loop turn."""
-        if self.step_turn != self.now:
-            self.step_turn = self.now
-            self.step_count = 0
-        self.step_count += 1
-        return self.step_count <= HANDSHAKE_STEPS_MAX
 
     cdef int begin_handshake(self, Connection connection) except -1:
         """Counts a connection in, and the oldest one out that nobody knows yet, if there are too many."""
@@ -206,16 +135,6 @@ cdef class WorkerResources:
         self.overdue = left == 0
         while self.failing and self.failing[0][0] <= self.now:
             (<Connection>self.failing.popleft()[1]).end()
-        return 0
-
-    cdef int add_timer(self, object plan, double deadline) except -1:
-        self.timer_number += 1
-        heapq.heappush(self.timers, (deadline, self.timer_number, plan))
-        if len(self.timers) > self.timers_purge_at:
-            # Most fetches end before their deadline; what is left of them must not pile up.
-            self.timers = [entry for entry in self.timers if not (<FetchPlan>entry[2]).done]
-            heapq.heapify(self.timers)
-            self.timers_purge_at = max(<Py_ssize_t>TIMERS_PURGE_MIN, 2 * len(self.timers))
         return 0
 
     def next_deadline(self):

@@ -1,0 +1,77 @@
+"""What the connections of one worker share, as far as it knows nothing of them."""
+
+from libc.stdint cimport int16_t, int32_t, int64_t
+from kafkalite._native.serve.access cimport AccessControl, AccessView
+from kafkalite._native.serve.counters cimport RequestCounters
+from kafkalite._native.serve.fetch cimport FetchServer
+from kafkalite._native.serve.produce cimport ProduceServer
+from kafkalite._native.serve.quota cimport QuotaControl
+from kafkalite._native.serve.transfer cimport Mailbox, OutBuffer
+from kafkalite._native.tls.tls_session cimport TlsBuffers
+
+
+cdef enum:
+    RECEIVE_CAPACITY = 262144
+    TIMERS_PURGE_MIN = 256
+
+
+# An API that connections serve by themselves, as the handler table says it.
+cdef struct NativeApi:
+    int16_t key
+    int16_t oldest
+    int16_t newest
+    int16_t flexible_from
+
+
+cdef inline NativeApi native_api(tuple row, int flexible_from) except *:
+    """A row of the handler table; ValueError where it contradicts the code that reads the API's requests."""
+    cdef NativeApi api
+    api.key, api.oldest, api.newest, api.flexible_from = row
+    if api.flexible_from != flexible_from:
+        raise ValueError(f"API {api.key}: flexible from {api.flexible_from}, but it is read so from {flexible_from}")
+    return api
+
+
+cdef class WorkerParts:
+    """Owner: the worker's thread."""
+    cdef readonly Mailbox mailbox
+    cdef OutBuffer out                      # answers of the connection being served, until flushed
+    cdef unsigned char* receive             # scratch: a request that arrives whole is served from here
+    cdef Py_ssize_t receive_capacity
+    cdef ProduceServer produce
+    cdef FetchServer fetch
+    cdef NativeApi produce_api
+    cdef NativeApi fetch_api
+    cdef AccessControl access               # None: there is no authoriser
+    cdef QuotaControl quotas                # None: there are no quotas
+    cdef object views                       # (principal, host) -> AccessView of the connections there are
+    cdef readonly RequestCounters counters  # None: nobody wants to know
+    cdef public object classic              # the ClassicServer, where there is a kafka07 listener
+    cdef public object faults               # what requests meet on their way, in a broker under test; else None
+    cdef object dispatch                    # (connection, key, version, correlation id, client id, body) -> bytes
+    cdef object on_interest                 # (connection, events): changes the selector registration
+    cdef object on_close                    # (connection, reason): the worker forgets it
+    cdef list timers                        # heap of (deadline, number, FetchPlan)
+    cdef int64_t timer_number
+    cdef Py_ssize_t timers_purge_at
+    cdef public double now                  # monotonic seconds, set once per loop turn
+    cdef int32_t request_size_max
+    cdef int64_t output_bytes_max
+    cdef int32_t in_flight_max
+    cdef readonly int64_t requests          # served since start
+    cdef readonly int64_t bytes_in
+    cdef TlsBuffers tls                     # None where no listener speaks TLS
+    cdef object handshakes                  # deque of (deadline, Connection), oldest first; some are done meanwhile
+    cdef object failing                     # deque of (deadline, Connection) that are closed then
+    cdef readonly int32_t handshake_count   # connections of which it is not known yet who they are
+    cdef int32_t handshake_count_max
+    cdef double handshake_s_max
+    cdef double failing_s                   # how long the close of a failed one is put off
+    cdef Py_ssize_t unknown_bytes           # kept of clients that have not signed in
+    cdef Py_ssize_t unknown_bytes_max
+    cdef double step_turn                   # the loop turn that `step_count` is of
+    cdef int32_t step_count
+
+    cdef AccessView view_of(self, object principal, str host)
+    cdef int add_timer(self, object plan, double deadline) except -1
+    cdef bint may_step(self) noexcept

@@ -1,0 +1,105 @@
+"""What the connections of one worker share, as far as it knows nothing of them: buffers, servers, limits, fetches.
+
+Thread rule: everything here is the worker's, but for `use_quotas`, which any thread calls with the GIL.
+"""
+
+from libc.stdlib cimport free, malloc
+
+import heapq
+import weakref
+from collections import deque
+
+from kafkalite._native.serve.access cimport AccessControl, AccessView
+from kafkalite._native.serve.counters cimport RequestCounters
+from kafkalite._native.serve.fetch cimport FETCH_FLEXIBLE_FROM, FetchPlan, FetchServer
+from kafkalite._native.serve.produce cimport PRODUCE_FLEXIBLE_FROM, ProduceServer
+from kafkalite._native.serve.quota cimport QuotaControl
+from kafkalite._native.serve.transfer cimport Mailbox, OutBuffer
+from kafkalite._native.tls.tls_session cimport TlsBuffers
+
+cdef enum:
+    HANDSHAKE_STEPS_MAX = 8             # in a loop turn: the rest wait, and everybody else is served in between
+
+
+cdef class WorkerParts:
+    """Buffers, servers and limits that the connections of one worker share."""
+
+    def __cinit__(self, Mailbox mailbox not None, OutBuffer out not None, ProduceServer produce not None,
+                  FetchServer fetch not None, dispatch, on_interest, on_close, apis, *, int request_size_max,
+                  int64_t output_bytes_max, int in_flight_max):
+        self.mailbox = mailbox
+        self.out = out
+        self.produce = produce
+        self.fetch = fetch
+        self.produce_api = native_api(apis[0], PRODUCE_FLEXIBLE_FROM)
+        self.fetch_api = native_api(apis[1], FETCH_FLEXIBLE_FROM)
+        self.dispatch = dispatch
+        self.on_interest = on_interest
+        self.on_close = on_close
+        self.request_size_max = request_size_max
+        self.output_bytes_max = output_bytes_max
+        self.in_flight_max = in_flight_max
+        self.timers = []
+        self.timers_purge_at = TIMERS_PURGE_MIN
+        self.receive_capacity = RECEIVE_CAPACITY
+        self.receive = <unsigned char*>malloc(RECEIVE_CAPACITY)
+        if self.receive == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.receive)
+
+    def use_tls(self):
+        """Makes this worker ready for connections with TLS; loads the library."""
+        self.tls = TlsBuffers()
+
+    def use_sign_in(self, *, double handshake_s_max, int handshake_count_max, double failing_s,
+                    Py_ssize_t unknown_bytes_max):
+        """Makes it ready for connections that show first who they are: by TLS, by SASL, or both."""
+        self.unknown_bytes_max = unknown_bytes_max
+        self.handshakes = deque()
+        self.failing = deque()
+        self.handshake_s_max = handshake_s_max
+        self.handshake_count_max = handshake_count_max
+        self.failing_s = failing_s
+
+    def use_access(self, AccessControl access not None):
+        """Asks an authoriser from now on what clients may do."""
+        self.access = access
+        self.views = weakref.WeakValueDictionary()
+
+    def use_quotas(self, QuotaControl quotas):
+        """From now on clients are held to quotas; None: to none any more. Any thread."""
+        self.quotas = quotas
+
+    def use_counters(self, RequestCounters counters not None):
+        """From now on requests are counted and timed."""
+        self.counters = counters
+        self.produce.counters = counters
+        self.fetch.counters = counters
+
+    cdef AccessView view_of(self, object principal, str host):
+        """The one view of a principal and host that the connections of this worker share."""
+        cdef AccessView view = self.views.get((principal, host))
+        if view is None:
+            view = AccessView(self.access, principal, host)
+            self.views[principal, host] = view
+        return view
+
+    cdef bint may_step(self) noexcept:
+        """Whether one more handshake may go on in this loop turn."""
+        if self.step_turn != self.now:
+            self.step_turn = self.now
+            self.step_count = 0
+        self.step_count += 1
+        return self.step_count <= HANDSHAKE_STEPS_MAX
+
+    cdef int add_timer(self, object plan, double deadline) except -1:
+        self.timer_number += 1
+        heapq.heappush(self.timers, (deadline, self.timer_number, plan))
+        if len(self.timers) > self.timers_purge_at:
+            # Most fetches end before their deadline; what is left of them must not pile up.
+            self.timers = [entry for entry in self.timers if not (<FetchPlan>entry[2]).done]
+            heapq.heapify(self.timers)
+            self.timers_purge_at = max(<Py_ssize_t>TIMERS_PURGE_MIN, 2 * len(self.timers))
+        return 0

@@ -1,0 +1,50 @@
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from kafkalite._native.serve.access import AccessControl
+from kafkalite._native.serve.connection import Connection
+from kafkalite._native.serve.counters import RequestCounters
+from kafkalite._native.serve.fetch import FetchServer
+from kafkalite._native.serve.produce import ProduceServer
+from kafkalite._native.serve.quota import QuotaControl
+from kafkalite._native.serve.transfer import Mailbox, OutBuffer
+
+NativeApi: TypeAlias = tuple[int, int, int, int]
+"""Key, oldest and newest version served, first flexible version."""
+
+class WorkerParts:
+    now: float
+    classic: Any
+    faults: Any
+    def __init__(
+        self,
+        mailbox: Mailbox,
+        out: OutBuffer,
+        produce: ProduceServer,
+        fetch: FetchServer,
+        dispatch: Callable[[Connection, int, int, int, bytes | None, bytes], bytes | None],
+        on_interest: Callable[[Connection, int], None],
+        on_close: Callable[[Connection], None],
+        apis: tuple[NativeApi, NativeApi],
+        *,
+        request_size_max: int,
+        output_bytes_max: int,
+        in_flight_max: int,
+    ) -> None: ...
+    @property
+    def mailbox(self) -> Mailbox: ...
+    @property
+    def counters(self) -> RequestCounters | None: ...
+    @property
+    def requests(self) -> int: ...
+    @property
+    def bytes_in(self) -> int: ...
+    @property
+    def handshake_count(self) -> int: ...
+    def use_tls(self) -> None: ...
+    def use_sign_in(
+        self, *, handshake_s_max: float, handshake_count_max: int, failing_s: float, unknown_bytes_max: int
+    ) -> None: ...
+    def use_access(self, access: AccessControl) -> None: ...
+    def use_quotas(self, quotas: QuotaControl | None) -> None: ...
+    def use_counters(self, counters: RequestCounters) -> None: ...
