@@ -19,6 +19,7 @@ from kafkalite.protocol.messages.create_partitions import CreatePartitionsReques
 from kafkalite.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkalite.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.kit.harness import wire
 from tests.kit.harness.quotas import SETTER, Client, records_in, set_quotas
 from tests.kit.harness.wire import Closed
 
@@ -268,6 +269,20 @@ def test_a_new_value_holds_from_the_next_request_on(port: int) -> None:
         set_quotas(port, {"client-id": SETTER}, producer_byte_rate=1e12)
         set_quotas(port, {"client-id": None}, producer_byte_rate=1.0)
         assert client.put(1000).throttle_time_ms > 900_000
+
+
+def test_requests_that_come_together_count_for_the_client_that_each_names(port: int) -> None:
+    set_quotas(port, {"client-id": "bound"}, producer_byte_rate=1000.0)
+    batch = wire.batch_of([wire.Record(b"k", bytes(4000))])
+
+    def put(client_id: str) -> bytes:
+        return wire.frame(wire.header(api.PRODUCE, 7, 0, client_id) + wire.produce_body("t", [(0, batch)]))
+
+    with wire.Connection(port) as client:
+        client.send_bytes(b"".join(map(put, ["other", "other", "bound", "other"])))
+        waits = [int.from_bytes(client.receive()[1][-4:], "big", signed=True) for _ in range(3)]
+    assert waits[:2] == [0, 0]
+    assert waits[2] > 2000
 
 
 def test_each_client_id_has_the_default_for_itself_and_a_user_one_for_all(port: int) -> None:

@@ -27,6 +27,13 @@ cdef inline void add_to(Buckets* buckets, int64_t value) noexcept nogil:
     buckets.sum += value
     buckets.counts[min(i, <int>BUCKET_COUNT - 1)] += 1
 
+cdef inline void add_times(Buckets* buckets, int64_t value, int64_t times) noexcept nogil:
+    """Counts a value so many times."""
+    if value < 0:
+        value = 0
+    buckets.sum += value * times
+    buckets.counts[min(kl_bit_length(<uint64_t>value), <int>BUCKET_COUNT - 1)] += times
+
 cdef inline void take_from(Buckets* buckets, int64_t value) noexcept nogil:
     """A value that was added, and not below zero, counts no longer."""
     buckets.sum -= value

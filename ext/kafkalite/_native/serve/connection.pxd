@@ -80,10 +80,12 @@ cdef class Connection:
     cdef Py_ssize_t serve_frames(self, unsigned char* data, Py_ssize_t size) except -1
     cdef int serve(self, unsigned char* frame, Py_ssize_t size) except -1
     cdef int serve_bounded(self, unsigned char* frame, Py_ssize_t size) except -1
+    cdef int serve_throttled(self, unsigned char* frame, Py_ssize_t size) except -1
     cdef int throttle(self, int16_t key, int32_t ms, int32_t before) except -1
-    cdef bint hold_back(self, unsigned char* frame, Py_ssize_t size, int32_t owed) except -1
+    cdef bint hold_back(self, unsigned char* frame, Py_ssize_t size) except -1
     cdef int unmute(self) except -1
     cdef int serve_counted(self, unsigned char* frame, Py_ssize_t size) except -1
+    cdef int serve_watched(self, unsigned char* frame, Py_ssize_t size) except -1
     cdef int serve_request(self, unsigned char* frame, Py_ssize_t size) except -1
     cdef int serve_produce(self, int16_t version, int32_t correlation_id, unsigned char* body,
                            Py_ssize_t size) except -1

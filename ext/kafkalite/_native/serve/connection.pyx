@@ -24,7 +24,7 @@ Mailbox.
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdint cimport int16_t, int32_t, int64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memmove
 
@@ -34,13 +34,14 @@ import selectors
 from collections import deque
 
 from kafkalite._native.base.debug cimport kl_assert
+from kafkalite._native.base.histogram cimport add_to
 from kafkalite._native.serve.access cimport AccessView
-from kafkalite._native.serve.counters cimport RequestCounters, Timing, client_id_of, now_ns
+from kafkalite._native.serve.counters cimport RequestCounters, client_id_of, now_ns
 from kafkalite._native.serve.fetch cimport FETCH_READY, FetchPlan, FetchServer
 from kafkalite._native.serve.produce cimport (
     MALFORMED, PARKED, SERVED, PendingProduce, ProduceServer, acks_of,
 )
-from kafkalite._native.serve.quota cimport BoundClient, Meter
+from kafkalite._native.serve.quota cimport CLIENT_ID_AT, BoundClient, Meter, same_bytes
 from kafkalite._native.serve.transfer cimport Answer, Mailbox, OutBuffer
 from kafkalite._native.serve.worker_parts cimport RECEIVE_CAPACITY, TIMERS_PURGE_MIN, NativeApi, WorkerParts
 from kafkalite._native.tls.tls_context cimport TlsContext
@@ -181,6 +182,14 @@ cdef class WorkerResources(WorkerParts):
                     item()
             except Exception:
                 logger.exception("finishing parked work failed: %r", item)
+
+
+cdef inline int serve_now(Connection connection, unsigned char* frame, Py_ssize_t size) except -1:
+    """Serves a request that does not have to wait."""
+    connection.io.requests += 1
+    if connection.io.counters is None:
+        return connection.serve_request(frame, size)
+    return connection.serve_counted(frame, size)
 
 
 cdef class Connection:
@@ -468,7 +477,7 @@ cdef class Connection:
             frame_size = load_i32(data + at)
             if frame_size < self.frame_size_min or frame_size > self.frame_size_max:
                 self.refuse_size(frame_size)
-                return at
+                break
             if size - at - 4 < frame_size:
                 break
             self.serve(data + at + 4, frame_size)
@@ -478,6 +487,8 @@ cdef class Connection:
                 self.set_interest(self.interest & ~EVENT_READ)
             elif self.io.out.size > RECEIVE_CAPACITY:
                 self.write_out()
+        if self.client is not None:
+            self.client.pay()
         return at
 
     cdef int refuse_size(self, int32_t size) except -1:
@@ -491,31 +502,41 @@ cdef class Connection:
         return 0
 
     cdef int serve(self, unsigned char* frame, Py_ssize_t size) except -1:
-        if self.io.quotas is not None and not self.bounded:
+        if self.io.quotas is not None:
             return self.serve_bounded(frame, size)
-        self.io.requests += 1
-        if self.io.counters is None:
-            return self.serve_request(frame, size)
-        return self.serve_counted(frame, size)
+        return serve_now(self, frame, size)
 
     cdef int serve_counted(self, unsigned char* frame, Py_ssize_t size) except -1:
+        cdef uint32_t kind
+        if self.io.counters.slow_ns > 0:
+            return self.serve_watched(frame, size)
+        memcpy(&kind, frame, 4)
+        if self.io.counters.run.next != <int64_t>kind:
+            self.io.counters.begin_run(frame)
+        self.io.counters.run.count += 1
+        add_to(&self.io.counters.run.api.size, size)
+        return self.serve_request(frame, size)
+
+    cdef int serve_watched(self, unsigned char* frame, Py_ssize_t size) except -1:
+        """The same where slow requests are told: each is timed by itself."""
         cdef RequestCounters counters = self.io.counters
         cdef int16_t key = load_i16(frame)
         cdef int16_t version = load_i16(frame + 2)
-        cdef Py_ssize_t start = self.io.out.size
-        cdef int64_t began = counters.begin()
-        cdef Timing timing
-        cdef bytes client_id = None
-        if counters.slow_ns > 0:
-            client_id = client_id_of(frame, size)
+        cdef bytes client_id = client_id_of(frame, size)
+        cdef int64_t spent
+        counters.begin_run(frame)
+        counters.run.count = 1
+        add_to(&counters.run.api.size, size)
         self.serve_request(frame, size)
-        timing = counters.served(key, version, size, began, self.io.out.size > start)
-        if timing is not None:
-            timing.client_id = client_id
-            (<Answer>counters.parked).timing = timing
-            counters.parked = None
-        elif counters.slow_ns > 0 and counters.clock_ns - began >= counters.slow_ns:
-            counters.on_slow(self, key, version, client_id, size, (counters.clock_ns - began) // 1000, 0, 0)
+        if counters.run.count == 0:
+            return 0                                            # it is closed
+        if counters.parked is not None:
+            counters.parked.size, counters.parked.client_id = size, client_id
+            counters.end_run(True)
+            return 0
+        spent = counters.end_run(True)
+        if spent >= counters.slow_ns:
+            counters.on_slow(self, key, version, client_id, size, spent // 1000, 0, 0)
         return 0
 
     cdef int serve_request(self, unsigned char* frame, Py_ssize_t size) except -1:
@@ -548,38 +569,63 @@ cdef class Connection:
             <unsigned char*>c.pos, c.end - c.pos)
 
     cdef int serve_bounded(self, unsigned char* frame, Py_ssize_t size) except -1:
-        """`serve` while there are quotas. What is over one is done, told, and the connection muted, as by Kafka."""
-        cdef double now = now_ns() / 1e9
-        cdef double until
-        cdef Meter meter = None, bytes_of = None
+        """`serve` while there are quotas. What is over one is done, told, and the connection muted, as by Kafka.
+
+        Bytes are counted by the time at which the loop's turn began; who is over a quota by that is looked at closely.
+        """
         cdef int16_t key = load_i16(frame)
-        cdef int32_t throttle_ms = 0
-        cdef bint answered = True
+        cdef bint over = False
         if self.client is None:
             self.client = BoundClient()
-        if self.client.look_up(self.io.quotas, self.principal, frame, size):
-            meter = self.client.quota.request
-            if key == self.io.produce_api.key:
-                if not self.client.known and self.hold_back(frame, size, self.client.owed_at_first(now)):
-                    return 0
-                answered = meter is None or meter.left >= 0.0 or acks_of(load_i16(frame + 2), frame, size) != 0
-                bytes_of = self.client.quota.produce
-                if bytes_of is not None:
-                    bytes_of.take(size, now)
-            elif key == self.io.fetch_api.key:
-                bytes_of = self.client.quota.fetch
-            if (bytes_of is not None and bytes_of.left < 0.0) or (meter is not None and meter.left < 0.0):
-                throttle_ms = self.client.delay_ms(bytes_of, answered, now)
+        if self.client.epoch != self.io.quotas.epoch or self.client.principal is not self.principal \
+                or self.client.client_id_size > size - CLIENT_ID_AT \
+                or not same_bytes(frame + CLIENT_ID_AT, self.client.client_id_data, self.client.client_id_size):
+            self.client.look_up(self.io.quotas, self.principal, frame, size)
+        if self.client.quota is None:
+            return serve_now(self, frame, size)
+        if self.client.quota.request is not None:
+            over = self.client.quota.request.left < 0.0
+            if self.client.busy_since_ns == 0:
+                self.client.busy_since_ns = now_ns()
+        if key == self.io.produce_api.key:
+            if not self.client.known and self.hold_back(frame, size):
+                return 0
+            if self.client.quota.produce is not None:
+                self.client.quota.produce.take(<double>size, self.io.now)
+                over = over or self.client.quota.produce.left < 0.0
+            if not over:
+                return serve_now(self, frame, size)
+        elif key == self.io.fetch_api.key and self.client.quota.fetch is not None:
+            over = over or self.client.quota.fetch.left < 0.0
+        if over:
+            return self.serve_throttled(frame, size)
+        self.bounded = True
+        serve_now(self, frame, size)
+        self.bounded = False
+        if key != self.io.fetch_api.key:
+            self.client.pay()
+        return 0
+
+    cdef int serve_throttled(self, unsigned char* frame, Py_ssize_t size) except -1:
+        """Serves a request whose client may be over a quota, and has him wait as long as he is."""
+        cdef int16_t key = load_i16(frame)
+        cdef Meter bytes_of = None
+        cdef bint answered = True
+        cdef int32_t throttle_ms
+        if key == self.io.produce_api.key:
+            bytes_of = self.client.quota.produce
+            answered = acks_of(load_i16(frame + 2), frame, size) != 0
+        elif key == self.io.fetch_api.key:
+            bytes_of = self.client.quota.fetch
+        throttle_ms = self.client.delay_ms(bytes_of, answered, now_ns() / 1e9)
         self.io.produce.throttle_ms = self.throttle_ms = throttle_ms
         self.bounded = True
         try:
-            Connection.serve(self, frame, size)
+            serve_now(self, frame, size)
         finally:
             self.bounded = False
             self.io.produce.throttle_ms = self.throttle_ms = 0
-            if meter is not None:
-                until = now_ns() / 1e9
-                meter.take(100.0 * (until - now), until)
+            self.client.pay()
         if throttle_ms > 0:
             self.throttle(key, throttle_ms, 0)
         return 0
@@ -591,8 +637,9 @@ cdef class Connection:
         self.mute(ms)
         return 0
 
-    cdef bint hold_back(self, unsigned char* frame, Py_ssize_t size, int32_t owed) except -1:
-        """Whether a request has to wait before it is served, its client owing so much."""
+    cdef bint hold_back(self, unsigned char* frame, Py_ssize_t size) except -1:
+        """Whether a request has to wait before it is served, its client owing some: it is the first of a connection."""
+        cdef int32_t owed = self.client.owed_at_first(now_ns() / 1e9)
         if owed > 0:
             self.held = bytearray(frame[:size])
             self.mute(owed)
@@ -627,6 +674,8 @@ cdef class Connection:
             self.held = None
             view = held
             self.serve(&view[0], view.shape[0])
+            if self.client is not None:
+                self.client.pay()
         return self.settle()
 
     cdef int serve_produce(self, int16_t version, int32_t correlation_id, unsigned char* body,
@@ -712,7 +761,7 @@ cdef class Connection:
         self.queue.append(answer)
         self.in_flight += 1
         if self.io.counters is not None:
-            self.io.counters.parked = answer
+            answer.timing = self.io.counters.park()
         return answer
 
     cdef int requeue_out(self, Py_ssize_t start) except -1:
@@ -741,6 +790,8 @@ cdef class Connection:
         cdef Py_ssize_t sent = 0
         cdef ssize_t n
         cdef int error
+        if self.io.counters is not None and self.io.counters.run.count > 0:
+            self.io.counters.end_run(out.size > 0)
         if self.tls is not None:
             self.write_sealed()
             sent = out.size
@@ -912,6 +963,8 @@ cdef class Connection:
         self.pending = NULL
         self.pending_size = self.pending_capacity = 0
         self.held = None
+        if self.io.counters is not None:
+            self.io.counters.drop_run()
         self.arrive()
         if self.tls is not None:
             self.tls.say_goodbye(self.fd)

@@ -1,8 +1,9 @@
 """What a worker counts of the requests it serves, where somebody wants to know."""
 
-from libc.stdint cimport int16_t, int32_t, int64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
+from libc.string cimport memcpy
 
-from kafkalite._native.base.histogram cimport Buckets
+from kafkalite._native.base.histogram cimport Buckets, add_to
 
 cdef enum:
     API_COUNT = 96                      # keys from 0; what is beyond is counted at the last
@@ -12,7 +13,8 @@ cdef enum:
     KEY_OF_FETCH = 1
     KEY_OF_JOIN_GROUP = 11
     KEY_OF_SYNC_GROUP = 14
-    DIRECT_MAX = 64                     # answers of one send whose way out is timed; that of others counts as nothing
+    DIRECT_MAX = 64                     # runs in one send whose way out is timed; that of others counts as nothing
+    NO_MORE = -1                        # follow in the run
 
 cdef struct ApiCounters:
     int64_t by_version[VERSION_COUNT]
@@ -24,9 +26,19 @@ cdef struct ApiCounters:
     Buckets total                       # µs
     Buckets throttled                   # ms that clients were told to wait; those that were told so
 
-cdef struct Direct:
-    int32_t api
+# Requests of one API and version that were served one after the other in a loop turn: they are timed as one, and each
+# of them took as long as the others.
+cdef struct Run:
+    int64_t next                        # API and version, as they stand in a request, of those that belong to it, too
+    int16_t version
+    int64_t count                       # requests; 0: there is no run
     int64_t began_ns
+    ApiCounters* api
+
+cdef struct Direct:
+    ApiCounters* api
+    int64_t count                       # answers of one run in the out buffer
+    int64_t spent_ns                    # on each of them, until it was there
     int64_t served_ns
 
 cdef class Timing:
@@ -52,7 +64,8 @@ cdef class Turns:
 
 cdef class RequestCounters:
     cdef ApiCounters* apis
-    cdef object parked                  # the Answer of the request that is being served, once it has one; else None
+    cdef Run run
+    cdef Timing parked                  # of the last request of the run, once it has an Answer of its own; else None
     cdef int64_t clock_ns               # the last look at the clock, where nothing has waited since; else 0
     cdef Direct direct[DIRECT_MAX]      # answers in the out buffer
     cdef int32_t direct_count
@@ -60,13 +73,19 @@ cdef class RequestCounters:
     cdef object on_slow
     cdef public int64_t handshakes, handshakes_failed
 
-    cdef int64_t begin(self) noexcept
-    cdef Timing served(self, int16_t key, int16_t version, Py_ssize_t size, int64_t began_ns, bint direct)
+    cdef int begin_run(self, const unsigned char* frame) noexcept
+    cdef int64_t end_run(self, bint sending) noexcept
+    cdef int drop_run(self) noexcept
+    cdef int sent(self) noexcept
+    cdef Timing park(self)
     cdef int tell_slow(self, Timing timing, object connection, int64_t now) except -1
-    cdef int sent(self) except -1
     cdef int finish(self, Timing timing, object connection) except -1
     cdef int note_error(self, int16_t key, int code) noexcept
     cdef int note_throttled(self, int16_t key, int32_t ms, int32_t before) noexcept
+
+
+cdef inline int32_t place(int value, int count) noexcept nogil:
+    return value if 0 <= value < count else count - 1
 
 
 cdef extern from "<time.h>" nogil:

@@ -5,8 +5,9 @@
               local                         remote                       sending
 
 A worker has a RequestCounters only where metrics are served or slow requests are told; without it nothing is counted
-and no clock is read. With it a request costs two looks at the clock, at most: where the worker has just looked (it
-lingers for brisk clients), that look counts as the beginning.
+and no clock is read. With it the clock is looked at twice a turn, when all is served and when it is sent: where the
+worker has just looked (it lingers for brisk clients), that look counts as the beginning. Requests of one API and
+version that come together are a Run, counted and timed as one; who wants to know of slow ones has each timed by itself.
 
 Thread rule: one worker writes, but for `Timing.note_ready` and `note_error`, which any thread calls with the GIL; any
 thread reads, with the GIL, and sees each number whole.
@@ -14,11 +15,12 @@ thread reads, with the GIL, and sees each number whole.
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport int16_t, int32_t, int64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
 
-from kafkalite._native.base.histogram cimport Buckets, add_to, numbers_of, take_from
-from kafkalite._native.wire.cursor cimport Cursor, cursor_init, read_string
+from kafkalite._native.base.histogram cimport Buckets, add_times, add_to, numbers_of, take_from
+from kafkalite._native.wire.cursor cimport Cursor, cursor_init, load_i16, read_string
 from kafkalite._native.wire.status cimport OK
 
 
@@ -32,16 +34,15 @@ cdef bytes client_id_of(const unsigned char* frame, Py_ssize_t size):
     return None if c.status != OK or text_size < 0 else PyBytes_FromStringAndSize(<const char*>text, text_size)
 
 
-cdef inline int32_t place(int value, int count) noexcept nogil:
-    return value if 0 <= value < count else count - 1
-
-
 @cython.final
+@cython.freelist(64)
 cdef class Timing:
     """See the declaration."""
 
     cdef int note_ready(self) except -1:
-        self.ready_ns = now_ns()
+        """There is an answer. While the request is still being served that is at once."""
+        if self.served_ns != 0:
+            self.ready_ns = now_ns()
         return 0
 
 
@@ -85,61 +86,94 @@ cdef class RequestCounters:
             raise MemoryError
         self.slow_ns = slow_ms * 1000000
         self.on_slow = on_slow
+        self.run.next = NO_MORE
 
     def __dealloc__(self):
         free(self.apis)
 
-    cdef int64_t begin(self) noexcept:
-        """When the request that comes now was received, or the one before it was done with."""
-        self.parked = None
-        return self.clock_ns if self.clock_ns != 0 else now_ns()
+    cdef int begin_run(self, const unsigned char* frame) noexcept:
+        """Another kind of request comes, which was received now, or when the one before it was done with."""
+        cdef uint32_t kind
+        memcpy(&kind, frame, 4)
+        if self.run.count > 0:
+            self.end_run(True)
+        elif self.clock_ns == 0:
+            self.clock_ns = now_ns()
+        self.run.next = kind
+        self.run.began_ns = self.clock_ns
+        self.run.api = &self.apis[place(load_i16(frame), API_COUNT)]
+        self.run.version = load_i16(frame + 2)
+        return 0
 
-    cdef Timing served(self, int16_t key, int16_t version, Py_ssize_t size, int64_t began_ns, bint direct):
-        """The worker is done with a request. Its answer is in the out buffer (`direct`), or it has none, or it is
-        parked: then the Timing to go with it."""
-        cdef int32_t i = place(key, API_COUNT)
-        cdef ApiCounters* api = &self.apis[i]
+    cdef int64_t end_run(self, bint sending) noexcept:
+        """The requests of the run are served; their answers are in the out buffer, or (not `sending`) there are none,
+        but for one that is parked. ns that each of them took."""
+        cdef ApiCounters* api = self.run.api
+        cdef int64_t count = self.run.count
         cdef int64_t now = now_ns()
-        cdef Timing timing
+        cdef int64_t spent = now - self.run.began_ns
+        self.run.next = NO_MORE
+        self.run.count = 0
         self.clock_ns = now
-        api.by_version[place(version, VERSION_COUNT)] += 1
-        add_to(&api.size, size)
-        add_to(&api.local, (now - began_ns) // 1000)
-        if self.parked is None:
-            if direct and self.direct_count < DIRECT_MAX:
-                self.direct[self.direct_count] = Direct(i, began_ns, now)
+        if count > 1:
+            spent //= count
+        api.by_version[place(self.run.version, VERSION_COUNT)] += count
+        add_times(&api.local, spent // 1000, count)
+        if self.parked is not None:
+            self.parked.began_ns, self.parked.served_ns = now - spent, now
+            self.parked = None
+            count -= 1
+        if sending and self.direct_count < DIRECT_MAX:
+            if count > 0:
+                self.direct[self.direct_count] = Direct(api, count, spent, now)
                 self.direct_count += 1
-            else:
-                add_to(&api.total, (now - began_ns) // 1000)
-            return None
-        timing = Timing.__new__(Timing)
-        timing.key, timing.version = key, version
-        timing.began_ns, timing.served_ns = began_ns, now
-        timing.size = size
-        return timing
+        else:
+            add_times(&api.total, spent // 1000, count)
+        return spent
 
-    cdef int sent(self) except -1:
+    cdef int drop_run(self) noexcept:
+        """A connection is closed: what was served and not sent will not be."""
+        if self.run.count > 0:
+            self.end_run(False)
+        return self.sent()
+
+    cdef int sent(self) noexcept:
         """The out buffer is with the socket, or what it did not take is kept for later."""
         cdef int64_t now = now_ns()
+        cdef int64_t sending
         cdef int32_t i
-        cdef ApiCounters* api
+        cdef Direct* direct
         self.clock_ns = now
         for i in range(self.direct_count):
-            api = &self.apis[self.direct[i].api]
-            add_to(&api.sending, (now - self.direct[i].served_ns) // 1000)
-            add_to(&api.total, (now - self.direct[i].began_ns) // 1000)
+            direct = &self.direct[i]
+            sending = now - direct.served_ns
+            add_times(&direct.api.sending, sending // 1000, direct.count)
+            add_times(&direct.api.total, (direct.spent_ns + sending) // 1000, direct.count)
         self.direct_count = 0
         return 0
+
+    cdef Timing park(self):
+        """What goes with the answer of the request that is being served, which is parked; None: none is."""
+        cdef Timing timing
+        if self.run.count == 0:
+            return None
+        timing = Timing.__new__(Timing)
+        timing.key = <int16_t>(self.run.api - self.apis)
+        timing.version = self.run.version
+        self.parked = timing
+        self.run.next = NO_MORE
+        return timing
 
     cdef int finish(self, Timing timing, object connection) except -1:
         """The last byte of an answer that was parked has gone."""
         cdef ApiCounters* api = &self.apis[place(timing.key, API_COUNT)]
         cdef int64_t now = now_ns()
         cdef int64_t ready = max(timing.ready_ns, timing.served_ns)
+        self.clock_ns = now
         add_to(&api.remote, (ready - timing.served_ns) // 1000)
         add_to(&api.sending, (now - ready) // 1000)
         add_to(&api.total, (now - timing.began_ns) // 1000)
-        return self.tell_slow(timing, connection, now)
+        return 0 if self.slow_ns == 0 else self.tell_slow(timing, connection, now)
 
     cdef int tell_slow(self, Timing timing, object connection, int64_t now) except -1:
         """Tells of a request, if it was slow. Of a fetch or a join the wait, which the client asks for, is no slowness.

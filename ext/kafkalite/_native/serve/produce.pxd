@@ -66,6 +66,7 @@ cdef class ProduceServer:
     cdef int serve(self, int16_t version, int32_t correlation_id, unsigned char* body, Py_ssize_t size) except -1
     cdef int parse(self, int16_t version, unsigned char* body, Py_ssize_t size, int16_t* acks) except -1
     cdef ProducePart* next_part(self) except NULL
+    cdef int count_parts(self) noexcept
     cdef int park(self, PendingProduce pending) except -1
     cdef LogCore append_part(self, ProducePart* part, int16_t version, bint acks_valid)
     cdef bint allows(self, ProducePart* part, Topic topic, bint by_id) except -1

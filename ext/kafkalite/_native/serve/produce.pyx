@@ -24,7 +24,7 @@ from kafkalite._native.serve.admission cimport (
     ADMITS_FROM, AFTER_ANOTHER, ASKED, DONE, FLUSHING, QUEUED, AdmissionRequest, AdmissionResult, WaitingPart,
     WaitingRequest, admission_of, is_owed,
 )
-from kafkalite._native.serve.counters cimport KEY_OF_PRODUCE
+from kafkalite._native.serve.counters cimport ERROR_COUNT, KEY_OF_PRODUCE, place
 from kafkalite._native.serve.request_parts cimport add_part, put_topic, read_topic
 from kafkalite._native.serve.topic_table cimport Topic, TopicTable
 from kafkalite._native.serve.transfer cimport Answer, OutBuffer
@@ -234,13 +234,23 @@ cdef class ProduceServer:
             self.park(pending)
             return PARKED
         if self.counters is not None:
-            for i in range(self.part_count):
-                if self.parts[i].parts_of_topic > 0:
-                    self.counters.note_error(KEY_OF_PRODUCE, self.parts[i].error)
+            self.count_parts()
         if acks == 0:
             return MALFORMED if failed else NO_ANSWER
         self.encode(version, correlation_id)
         return SERVED
+
+    cdef int count_parts(self) noexcept:
+        """Counts what is answered, by error."""
+        cdef int32_t i
+        cdef int64_t* counts = self.counters.apis[KEY_OF_PRODUCE].errors
+        if self.part_count == 1:                                # of most requests: one there is always counted
+            counts[place(self.parts[0].error + 1, ERROR_COUNT)] += 1
+            return 0
+        for i in range(self.part_count):
+            if self.parts[i].parts_of_topic > 0:
+                counts[place(self.parts[i].error + 1, ERROR_COUNT)] += 1
+        return 0
 
     cdef int park(self, PendingProduce pending) except -1:
         """Completes a request that waits by its parts that do not."""

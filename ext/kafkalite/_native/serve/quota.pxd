@@ -1,6 +1,22 @@
 """How much clients may do in a second, and how much they have done: counted without a Python object per request."""
 
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.string cimport memcmp, memcpy
+
+cdef enum:
+    CLIENT_ID_AT = 8                    # of a request: its length first, two bytes
+
+
+cdef inline bint same_bytes(const unsigned char* one, const unsigned char* other, Py_ssize_t size) noexcept nogil:
+    """memcmp() == 0 without a call for the usual sizes of client ids: two words, which may overlap."""
+    cdef uint64_t words[4]
+    if size < 8 or size > 16:
+        return memcmp(one, other, <size_t>size) == 0
+    memcpy(&words[0], one, 8)
+    memcpy(&words[1], other, 8)
+    memcpy(&words[2], one + size - 8, 8)
+    memcpy(&words[3], other + size - 8, 8)
+    return words[0] == words[1] and words[2] == words[3]
 
 
 cdef class Meter:
@@ -46,11 +62,15 @@ cdef class BoundClient:
     cdef ClientQuota quota              # what counts for it; None: nothing
     cdef int64_t epoch                  # of the quotas that say so, and for whom
     cdef object principal
-    cdef bytes client_id
+    cdef bytes client_id                # as it stands in a request: its length, two bytes, goes before it
+    cdef const unsigned char* client_id_data
+    cdef Py_ssize_t client_id_size
     cdef bint known                     # it has sent something on this connection before
     cdef int32_t window_ms              # the most that time spent on requests is waited for
+    cdef int64_t busy_since_ns          # since when it has been served, and has not paid for it; 0: it owes no time
 
-    cdef bint look_up(self, QuotaControl quotas, object principal, const unsigned char* frame,
-                      Py_ssize_t size) except -1
+    cdef int look_up(self, QuotaControl quotas, object principal, const unsigned char* frame,
+                     Py_ssize_t size) except -1
     cdef int32_t owed_at_first(self, double now) except -1
     cdef int32_t delay_ms(self, Meter bytes_of, bint answered, double now) except -1
+    cdef int pay(self) noexcept

@@ -16,13 +16,13 @@ Thread rule: every field is read and written with the GIL, by whichever worker.
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.math cimport ceil
 from libc.stdint cimport int32_t, int64_t
-from libc.string cimport memcmp
 
 from time import monotonic as _monotonic
 
+from kafkalite._native.serve.counters cimport now_ns
 from kafkalite._native.wire.cursor cimport HEADER_SIZE_MIN, load_i16
 
 cdef enum:
@@ -204,22 +204,31 @@ cdef class BoundClient:
     def __cinit__(self):
         self.epoch = -1
 
-    cdef bint look_up(self, QuotaControl quotas, object principal, const unsigned char* frame,
-                      Py_ssize_t size) except -1:
-        """Whether anything counts for the client of this request, which is its header at least."""
-        cdef Py_ssize_t id_size = max(<Py_ssize_t>0, <Py_ssize_t>load_i16(frame + 8))
+    cdef int look_up(self, QuotaControl quotas, object principal, const unsigned char* frame,
+                     Py_ssize_t size) except -1:
+        """Finds what counts for the client of this request."""
+        cdef Py_ssize_t id_size = max(<Py_ssize_t>0, <Py_ssize_t>load_i16(frame + CLIENT_ID_AT))
+        self.pay()
+        self.epoch = quotas.epoch
         if id_size > size - HEADER_SIZE_MIN:
             id_size = 0                                         # no request, as will be seen
-        if self.epoch == quotas.epoch and self.principal is principal \
-                and id_size == PyBytes_GET_SIZE(self.client_id) \
-                and memcmp(frame + HEADER_SIZE_MIN, PyBytes_AS_STRING(self.client_id), <size_t>id_size) == 0:
-            return self.quota is not None
-        self.epoch = quotas.epoch
+            self.epoch = -1
         self.principal = principal
-        self.client_id = PyBytes_FromStringAndSize(<const char*>frame + HEADER_SIZE_MIN, id_size)
+        self.client_id_size = 2 + id_size
+        self.client_id = PyBytes_FromStringAndSize(<const char*>frame + CLIENT_ID_AT, self.client_id_size)
+        self.client_id_data = <const unsigned char*>PyBytes_AS_STRING(self.client_id)
         self.window_ms = <int32_t>(quotas.window_s * 1000)
-        self.quota = quotas.find(principal, self.client_id)
-        return self.quota is not None
+        self.quota = quotas.find(principal, self.client_id[2:])
+        return 0
+
+    cdef int pay(self) noexcept:
+        """Takes the time that was spent on it from its quota."""
+        cdef int64_t now
+        if self.busy_since_ns != 0:
+            now = now_ns()
+            self.quota.request.take(100.0 * ((now - self.busy_since_ns) / 1e9), now / 1e9)
+            self.busy_since_ns = 0
+        return 0
 
     cdef int32_t owed_at_first(self, double now) except -1:
         """How long the first bytes of a connection have to wait, its client owing some already: or else a new
