@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 from kafkalite.protocol import api
 from kafkalite.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkalite.testing import KafkaBroker
+from tests.compat import node_checks, toolchains
 from tests.kit.harness.quotas import Client, set_quotas
 from tests.kit.processes.apache_kafka import NotAvailable, jars, run_tool
 from tests.kit.processes.broker import BrokerProcess
@@ -140,7 +142,50 @@ def java_produces(port: int, seconds: int) -> tuple[int, float]:
     return count * len(VALUE), count / float(match[2])
 
 
-PRODUCERS = [confluent_produces, kafka_python_produces, aiokafka_produces, java_produces]
+def told_by(program: list[str], port: int, seconds: int) -> tuple[int, float]:
+    """What a client's program of tests/compat says that it had acknowledged."""
+    command = [*program, f"127.0.0.1:{port}", "rate", "t", str(seconds)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stdout[-1000:] + run.stderr[-3000:]
+    done, took = run.stdout.split()
+    return int(done), float(took)
+
+
+def franz_go_produces(port: int, seconds: int) -> tuple[int, float]:
+    return told_by([str(toolchains.build_go("franz_go"))], port, seconds)
+
+
+def sarama_produces(port: int, seconds: int) -> tuple[int, float]:
+    return told_by([str(toolchains.build_go("sarama"))], port, seconds)
+
+
+def kafkajs_produces(port: int, seconds: int) -> tuple[int, float]:
+    return told_by([toolchains.any_node(), str(node_checks.installed("kafkajs", "kafkajs"))], port, seconds)
+
+
+def platformatic_produces(port: int, seconds: int) -> tuple[int, float]:
+    program = node_checks.installed("platformatic", "@platformatic/kafka")
+    return told_by([toolchains.node(), str(program)], port, seconds)
+
+
+PRODUCERS = [
+    confluent_produces,
+    kafka_python_produces,
+    aiokafka_produces,
+    java_produces,
+    franz_go_produces,
+    sarama_produces,
+    kafkajs_produces,
+    platformatic_produces,
+]
+PREPARATIONS: dict[Load, Callable[[], object]] = {
+    java_produces: jars,
+    franz_go_produces: lambda: toolchains.build_go("franz_go"),
+    sarama_produces: lambda: toolchains.build_go("sarama"),
+    kafkajs_produces: lambda: (toolchains.any_node(), node_checks.installed("kafkajs", "kafkajs")),
+    platformatic_produces: lambda: (toolchains.node(), node_checks.installed("platformatic", "@platformatic/kafka")),
+}
+"""What has to be fetched or built first: NotAvailable where that cannot be."""
 CONSUMERS = [confluent_consumes, kafka_python_consumes]
 
 
@@ -171,11 +216,10 @@ def test_a_client_is_held_to_its_quota(load: Load) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of kafka-python, when it is imported
 @pytest.mark.parametrize("load", [*PRODUCERS, *CONSUMERS], ids=lambda load: load.__name__)
 def test_a_client_has_its_quota_within_five_percent(load: Load, tmp_path: Path) -> None:
-    if load is java_produces:
-        try:
-            jars()
-        except NotAvailable as missing:
-            pytest.skip(f"JAVA IS NOT HELD TO A QUOTA: {missing}")
+    try:
+        PREPARATIONS.get(load, lambda: None)()
+    except (NotAvailable, toolchains.NotAvailable) as missing:
+        pytest.skip(f"{load.__name__}: NOT HELD TO A QUOTA: {missing}")
     with BrokerProcess(tmp_path, {"num.partitions": "1"}) as broker:
         with Client(broker.port, "maker") as maker:
             topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)

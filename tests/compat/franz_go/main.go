@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -399,6 +400,27 @@ func checkAdmin() {
 	}
 }
 
+// checkRate sends for so many seconds as fast as it may: it prints the bytes that were acknowledged, and the seconds.
+func checkRate() {
+	wanted, err := time.ParseDuration(argument + "s")
+	ok(err)
+	producer := client(
+		kgo.ClientID("c"), kgo.MaxBufferedRecords(200), kgo.ProducerBatchMaxBytes(900_000),
+		kgo.ProducerBatchCompression(kgo.NoCompression()),
+	)
+	value := bytes.Repeat([]byte("0123456789"), 1000)
+	var done atomic.Int64
+	began := time.Now()
+	for time.Since(began) < wanted {
+		producer.Produce(ctx, &kgo.Record{Topic: topic, Value: value}, func(_ *kgo.Record, err error) {
+			ok(err)
+			done.Add(int64(len(value)))
+		})
+	}
+	fmt.Println(done.Load(), time.Since(began).Seconds())
+	ok(producer.Flush(ctx))
+}
+
 func main() {
 	bootstrap, topic = os.Args[1], os.Args[3]
 	if through := os.Getenv("DOOR_BOOTSTRAP"); through != "" {
@@ -414,6 +436,6 @@ func main() {
 	map[string]func(){
 		"codec": checkCodec, "edges": checkEdges, "idempotent": checkIdempotent, "times": checkTimes,
 		"group": checkGroup, "transaction": checkTransaction, "admin": checkAdmin,
-		"rolled": checkRolled,
+		"rolled": checkRolled, "rate": checkRate,
 	}[os.Args[2]]()
 }

@@ -187,6 +187,21 @@ const checks = {
     await admin.deleteTopics({ topics: [topic] })
     assert.ok(!(await admin.listTopics()).includes(topic))
     await admin.disconnect()
+  },
+
+  // Sends for so many seconds as fast as it may: prints the bytes that were acknowledged, and the seconds.
+  async rate () {
+    const producer = new Kafka({ brokers: [bootstrap], clientId: 'c', logLevel: logLevel.NOTHING }).producer()
+    const messages = Array.from({ length: 100 }, () => ({ value: '0123456789'.repeat(1000), partition: 0 }))
+    await producer.connect()
+    let done = 0
+    const began = Date.now()
+    while (Date.now() - began < Number(argument) * 1000) {
+      await producer.send({ topic, messages, acks: 1, timeout: 60000 })
+      done += 1000000
+    }
+    console.log(done, (Date.now() - began) / 1000)
+    await producer.disconnect()
   }
 }
 

@@ -170,6 +170,20 @@ const checks = {
     assert.ok((await admin.listTopics()).includes(topic))
     await admin.deleteTopics({ topics: [topic] })
     assert.ok(!(await admin.listTopics()).includes(topic))
+  },
+
+  // Sends for so many seconds as fast as it may: prints the bytes that were acknowledged, and the seconds.
+  async rate () {
+    const producer = producerOf({ clientId: 'c' })
+    const messages = Array.from({ length: 100 }, () => ({ topic, value: '0123456789'.repeat(1000), partition: 0 }))
+    let done = 0
+    const began = Date.now()
+    while (Date.now() - began < Number(argument) * 1000) {
+      await producer.send({ messages, acks: 1 })
+      done += 1000000
+    }
+    console.log(done, (Date.now() - began) / 1000)
+    await producer.close()
   }
 }
 

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -457,6 +458,40 @@ func checkClassic() {
 	require(slices.Equal(found, wanted), "wanted %v, found %v", wanted, found)
 }
 
+// checkRate sends for so many seconds as fast as it may: it prints the bytes that were acknowledged, and the seconds.
+func checkRate() {
+	wanted, err := time.ParseDuration(argument + "s")
+	ok(err)
+	settings := config()
+	settings.ClientID = "c"
+	settings.Producer.MaxMessageBytes = 900_000
+	producer, err := sarama.NewAsyncProducer([]string{bootstrap}, settings)
+	ok(err)
+	value := bytes.Repeat([]byte("0123456789"), 1000)
+	var done atomic.Int64
+	var readers sync.WaitGroup
+	readers.Add(2)
+	go func() {
+		defer readers.Done()
+		for range producer.Successes() {
+			done.Add(int64(len(value)))
+		}
+	}()
+	go func() {
+		defer readers.Done()
+		for failed := range producer.Errors() {
+			ok(failed)
+		}
+	}()
+	began := time.Now()
+	for time.Since(began) < wanted {
+		producer.Input() <- message(topic, nil, value)
+	}
+	fmt.Println(done.Load(), time.Since(began).Seconds())
+	producer.AsyncClose()
+	readers.Wait()
+}
+
 func main() {
 	bootstrap, topic = os.Args[1], os.Args[3]
 	if through := os.Getenv("DOOR_BOOTSTRAP"); through != "" {
@@ -468,6 +503,6 @@ func main() {
 	map[string]func(){
 		"codec": checkCodec, "edges": checkEdges, "idempotent": checkIdempotent, "times": checkTimes,
 		"group": checkGroup, "transaction": checkTransaction, "admin": checkAdmin,
-		"classic": checkClassic,
+		"classic": checkClassic, "rate": checkRate,
 	}[os.Args[2]]()
 }
