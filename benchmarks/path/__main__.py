@@ -10,6 +10,7 @@ NAMES = (
     "latency",
     "python_client",
     "columns",
+    "track",
     "startup",
     "partitions",
     "recovery",

@@ -39,6 +39,7 @@ COMMANDS: Final = {
     "produce": "send lines to a topic",
     "consume": "print the records of a topic",
     "query": "ask topics with SQL",
+    "track": "find an event by its id, over topics and time",
     "mirror": "copy topics from another cluster, exactly once",
     "audit": "compare what producers have sent with what has arrived",
     "failures": "run a handler by a policy: retries, dead letters, alarms",

@@ -24,6 +24,7 @@ QUICK = (
     "registry.md",
     "security.md",
     "shell.md",
+    "track.md",
 )
 WITH_SPARK = ("load.md", "spark.md", "streams.md")
 """Run by tests/spark/test_docs_examples.py."""

@@ -124,6 +124,7 @@ class Reader:
     `check_crcs`        verify each batch; CorruptMessage names the partition and the offset of one that is damaged
     `await_topics`      a topic that is not there is waited for, not an error
     `needles`           only records that hold one of them are decoded and handed out
+    `retry_damage`      False: what a broker calls damaged is not asked for again (another leader may have it whole)
     """
 
     def __init__(
@@ -143,6 +144,7 @@ class Reader:
         chunk_count: int = CHUNK_COUNT,
         chunk_size: int = CHUNK_SIZE,
         needles: Needles | None = None,
+        retry_damage: bool = True,
     ) -> None:
         if reset not in {None, "earliest", "latest"}:
             raise ValueError(f"reset is {reset!r}; it may be 'earliest', 'latest' or None")
@@ -152,6 +154,7 @@ class Reader:
         self._max_wait_ms = max_wait_ms
         self._reset = reset
         self._await_topics = await_topics
+        self._retries_damage = retry_damage
         self._chunk_count = chunk_count
         self._chunk_size = chunk_size
         self._batches = BatchReader(
@@ -394,7 +397,7 @@ class Reader:
             unknown = row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER if unknown else row.error_code
             error = error_for(code, f"{position.key}: cannot fetch at offset {position.offset}")
-            if error.retriable:
+            if error.retriable and (code != ErrorCode.CORRUPT_MESSAGE or self._retries_damage):
                 self._fail([position], error)
             else:
                 position.error = error

@@ -1,0 +1,372 @@
+"""Find an event by its id, over topics and time, and say what became of it.
+
+  kafkalite track a-17                                          every topic; any header, the key, the value
+  kafkalite track a-17 --topics 'orders,payments.*' --in header:correlation-id,json:$.order.id
+  kafkalite track a-17 --topics 'events.*' --since -2h --groups
+  kafkalite track 4711 --in avro:order.id --registry http://127.0.0.1:8081
+  kafkalite track a-17 --tracking tracking.toml --follow
+  kafkalite track 'a-1[0-9]' --regex --in key --json
+
+--topics: whole names, or regular expressions (RE2) that whole names match, with commas between. Topics that begin with
+__ are searched only by name.
+
+--in: header:NAME (header:* any), key, value (the text stands in it as a word), json:PATH ($.order.id, $.items[*].id),
+avro:PATH, with commas between. A file of --tracking says it for each topic.
+
+--groups says for each record and each group that reads its topic whether it was read, waits, is retried, or is a dead
+letter and why: by committed offsets, the ledgers of kafkalite.failures, and headers of letters, Spring's and Connect's
+too. Letters are found by the origin that they name, though they lack the id.
+
+The end is fixed when the search begins. What could not be seen is said: deleted meanwhile, damaged, in an open
+transaction, not allowed, without a leader. With --follow it goes on with what comes later, until Ctrl-C.
+
+A TIME is ISO 8601 (UTC unless it says), -1h (ms, s, m, h, d, w before now; +5m: after), or ms since 1970.
+
+Exit status: 0 found, 1 not found, 2 it could not begin, or failed on the way.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.cli import EXIT_FAILURE, EXIT_USAGE, CommandError, UsageError
+from kafkalite.cli.common import add_client_arguments, count, open_client, print_json, print_table, quantity, seconds
+from kafkalite.cli.formats import as_json
+from kafkalite.cli.times import moment
+from kafkalite.client.errors import ClientError
+from kafkalite.errors import KafkaError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from kafkalite.client import Client
+    from kafkalite.track import Hit, Reach, Search, Step, Verdict
+    from kafkalite.track.front import Inquiry
+
+UNITS: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+KEY_SHOWN: Final = 40
+REASON_SHOWN: Final = 80
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from kafkalite.track.searches import HITS_MAX, SIZE_MAX, TIME_MAX_S
+
+    parser.add_argument("text", metavar="ID", help="what to look for")
+    parser.add_argument("--topics", metavar="NAMES", default=".*", help="see above (default: every topic)")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--in", dest="places", metavar="PLACES", help="see above (default: header:*,key,value)")
+    where.add_argument("--tracking", metavar="FILE", type=Path, help="tracking.toml: where each topic keeps its ids")
+    how = parser.add_mutually_exclusive_group()
+    for name, text in (
+        ("begins", "what begins with ID"),
+        ("contains", "what contains ID"),
+        ("regex", "ID is a regular expression (RE2)"),
+    ):
+        how.add_argument(f"--{name}", dest="how", action="store_const", const=name, help=text)
+    parser.add_argument("--not", dest="negated", action="store_true", help="what does not")
+    parser.add_argument("--since", metavar="TIME", type=moment, help="only records that are not older")
+    parser.add_argument("--until", metavar="TIME", type=moment, help="only records that are older")
+    parser.add_argument("--follow", action="store_true", help="go on with what comes later")
+    parser.add_argument("--groups", action="store_true", help="what became of it in each group")
+    parser.add_argument("--registry", metavar="URL", help="the schema registry, for places of Avro")
+    parser.add_argument(
+        "--isolation",
+        choices=("read_uncommitted", "read_committed"),
+        default="read_committed",
+        help="default: read_committed",
+    )
+    parser.add_argument(
+        "--hits-max", metavar="N", type=count, default=HITS_MAX, help=f"end after so many (default: {HITS_MAX})"
+    )
+    parser.add_argument(
+        "--time-max", metavar="S", type=seconds, default=TIME_MAX_S, help=f"end after so long (default: {TIME_MAX_S:g})"
+    )
+    parser.add_argument(
+        "--size-max",
+        metavar="BYTES",
+        type=byte_count,
+        default=SIZE_MAX,
+        help=f"do not begin what would read more, as 40g (default: {quantity(SIZE_MAX, 'B')})",
+    )
+    parser.add_argument(
+        "--workers", metavar="N", type=count, default=0, help="threads (default: one a core, at most 8)"
+    )
+    parser.add_argument("-v", "--verbose", action="store_true", help="a row for every partition, seen or not")
+    add_client_arguments(parser)
+
+
+def byte_count(text: str) -> int:
+    """40g → 40000000000, for argparse."""
+    import argparse
+
+    match = re.fullmatch(r"([0-9]{1,18})([kmgt]?)b?", text.lower())
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no number of bytes: write for instance 500m or 40g")
+    return int(match[1]) * UNITS[match[2]]
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from kafkalite.avro.client import RegistryRefused, RegistryUnreachable
+
+    try:
+        inquiry = inquiry_of(arguments)
+        with open_client(arguments) as client:
+            return track(client, inquiry, arguments)
+    except (RegistryRefused, RegistryUnreachable) as error:
+        raise CommandError(f"the schema registry: {error}", EXIT_USAGE) from error
+    except KafkaError as error:
+        raise CommandError(f"{error} ({error.name})", EXIT_USAGE) from error
+    except ClientError as error:
+        raise CommandError(str(error), EXIT_USAGE) from error
+
+
+def inquiry_of(arguments: argparse.Namespace) -> Inquiry:
+    """What the flags ask for; UsageError."""
+    from kafkalite.track.front import Inquiry
+    from kafkalite.track.searches import Limits
+
+    if arguments.follow and arguments.until is not None:
+        raise UsageError("--follow and --until exclude each other")
+    try:
+        return Inquiry.of(
+            arguments.text,
+            topics=arguments.topics,
+            places=arguments.places,
+            tracking=arguments.tracking,
+            how=arguments.how or "is",
+            negated=arguments.negated,
+            since=arguments.since,
+            until=arguments.until,
+            isolation_level=arguments.isolation,
+            registry=arguments.registry,
+            limits=Limits(arguments.hits_max, arguments.time_max, arguments.workers),
+            size_max=arguments.size_max,
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def track(client: Client, inquiry: Inquiry, arguments: argparse.Namespace) -> int:
+    """Searches, prints, follows."""
+    from kafkalite.track.front import TooLarge, whole_path
+    from kafkalite.track.path import steps_of
+
+    try:
+        search = inquiry.search(client)
+    except TooLarge as error:
+        raise UsageError(f"{error}: --size-max {error.size // 10**9 + 1}g allows it, --since takes less") from error
+    with search:
+        hits = list(search)
+    steps = whole_path(client, hits) if arguments.groups else steps_of(hits)
+    verdicts, remarks = verdicts_of(client, steps) if arguments.groups else ([], [])
+    if arguments.json:
+        for document in documents(search, hits, steps, verdicts, remarks):
+            print_json(document)
+    else:
+        print_path(steps, verdicts)
+        print_reach(search, hits, remarks, verbose=arguments.verbose)
+    sys.stdout.flush()
+    if arguments.follow:
+        follow(client, inquiry, search, arguments)
+    return 0 if hits else EXIT_FAILURE
+
+
+def verdicts_of(client: Client, steps: Sequence[Step]) -> tuple[list[Verdict], list[str]]:
+    """And what could not be asked."""
+    from kafkalite.track.path import originals
+    from kafkalite.track.verdicts import Groups
+
+    found = originals(steps)
+    if not found:
+        return [], []
+    groups = Groups(client, {hit.partition.topic for hit in found})
+    return groups.verdicts(steps), groups.remarks
+
+
+def follow(client: Client, inquiry: Inquiry, search: Search, arguments: argparse.Namespace) -> None:
+    """Until it is interrupted."""
+
+    def trouble(text: str) -> None:
+        print(f"kafkalite: {text}", file=sys.stderr, flush=True)
+
+    if sys.stderr.isatty():
+        print("waiting for what comes later (Ctrl-C ends)", file=sys.stderr)
+    for hit in inquiry.follow(client, search, trouble=trouble):
+        if arguments.json:
+            print_json({"type": "hit", **hit_document(hit)})
+        else:
+            print(f"{time_text(hit.record.timestamp)}  {hit}  {places_text(hit)}  {shown(hit.record.key, KEY_SHOWN)}")
+        sys.stdout.flush()
+
+
+# --- for people -------------------------------------------------------------------------------------------------------
+
+
+def print_path(steps: Sequence[Step], verdicts: Sequence[Verdict]) -> None:
+    """The way as a table, and a table of what became of it."""
+    if not steps:
+        return
+    titles = ["TIME (UTC)", "AFTER", "RECORD", "KEY", "FOUND IN", "WHAT IT IS"]
+    rows = [
+        [
+            time_text(step.hit.record.timestamp),
+            "" if number == 0 else duration_text(step.after_ms),
+            str(step.hit),
+            shown(step.hit.record.key, KEY_SHOWN),
+            places_text(step.hit),
+            letter_text(step),
+        ]
+        for number, step in enumerate(steps)
+    ]
+    print_table(titles, rows)
+    if verdicts:
+        print()
+        print_table(
+            ("RECORD", "GROUP", "STATE", "SINCE (UTC)", "WHY"),
+            [[row.record, row.group, state_text(row), time_text(row.since), why_text(row)] for row in verdicts],
+        )
+
+
+def letter_text(step: Step) -> str:
+    """What a step is, in words."""
+    if step.letter is None:
+        return "" if step.hit.record.value is not None else "tombstone"
+    letter, reason = step.letter.letter, step.letter.reason
+    attempt = f"attempt {letter.attempt}" if letter.attempt else "letter"
+    why = f", {reason.exception}" if reason.exception else ""
+    return f"{attempt} of {step.origin}{f' in {letter.group}' if letter.group else ''}{why}"
+
+
+def state_text(row: Verdict) -> str:
+    """With when it is due, for one that is retried."""
+    return f"{row.text}, due {time_text(row.due)}" if row.due and row.state == "retrying" else row.text
+
+
+def why_text(row: Verdict) -> str:
+    """Exception and reason in a line."""
+    text = ": ".join(part for part in (row.exception, " ".join(row.reason.split())) if part)
+    text = text if len(text) <= REASON_SHOWN else f"{text[: REASON_SHOWN - 1]}…"
+    return printable(f"{text} ({row.letter})" if text and row.letter else text or row.letter)
+
+
+def print_reach(search: Search, hits: Sequence[Hit], remarks: Sequence[str], *, verbose: bool) -> None:
+    """How much was seen: one line when all was, and a row for each partition of which something is to be said."""
+    rows = search.reach
+    if hits:
+        print()
+    records = sum(row.records for row in rows)
+    topics = len({row.topic for row in rows})
+    whole = "all seen" if search.complete and not search.ended_by else "not all seen"
+    print(
+        f"{len(hits)} {'hit' if len(hits) == 1 else 'hits'} in {records:,} records of {len(rows)} partitions of "
+        f"{topics} {'topic' if topics == 1 else 'topics'}, {whole}"
+    )
+    if search.ended_by:
+        print(f"the search ended early: {search.ended_by}")
+    for remark in remarks:
+        print(remark)
+    told = [row for row in rows if verbose or row.remarks()]
+    if told:
+        print()
+        print_table(
+            ("PARTITION", "FROM", "TO", "RECORDS", "MARKERS", "REMARKS"),
+            [
+                [place_text(row), row.start, row.end, row.records, row.markers, printable("; ".join(row.remarks()))]
+                for row in told
+            ],
+        )
+
+
+def place_text(row: Reach) -> str:
+    return row.topic if row.partition < 0 else f"{row.topic}-{row.partition}"
+
+
+def places_text(hit: Hit) -> str:
+    return ",".join(map(str, hit.places)) or "-"
+
+
+def time_text(ms: int) -> str:
+    """2026-11-22 19:44:32.123, or the number where no calendar has it; nothing for none."""
+    if ms <= 0:
+        return "-"
+    try:
+        moment_there = dt.datetime.fromtimestamp(ms / 1000, dt.UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(ms)
+    return f"{moment_there:%Y-%m-%d %H:%M:%S}.{ms % 1000:03d}"
+
+
+def duration_text(ms: int) -> str:
+    """+1.5 s, +3 min, -20 ms."""
+    sign, size = ("-", -ms) if ms < 0 else ("+", ms)
+    for unit, length in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
+        if size >= length:
+            return f"{sign}{size / length:.3g} {unit}"
+    return f"{sign}{size} ms"
+
+
+def shown(raw: bytes | None, length: int) -> str:
+    """Bytes on a terminal: text where it is that, hexadecimal where not."""
+    if raw is None:
+        return "-"
+    try:
+        text = printable(raw.decode())
+    except UnicodeDecodeError:
+        text = f"0x{raw[:length].hex()}"
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def printable(text: str) -> str:
+    """Without what would change a terminal, or the direction of the text."""
+    return "".join(character if character.isprintable() else f"\\u{ord(character):04x}" for character in text)
+
+
+# --- for programs -----------------------------------------------------------------------------------------------------
+
+
+def documents(
+    search: Search, hits: Sequence[Hit], steps: Sequence[Step], verdicts: Sequence[Verdict], remarks: Sequence[str]
+) -> list[dict[str, Any]]:
+    """A line each: steps, verdicts, partitions, and the sum."""
+    found: list[dict[str, Any]] = []
+    for step in steps:
+        document = {"type": "hit", **hit_document(step.hit), "after_ms": step.after_ms}
+        if step.letter is not None:
+            letter, reason = step.letter.letter, step.letter.reason
+            document["origin"] = step.origin
+            document["letter"] = {
+                "group": letter.group,
+                "attempt": letter.attempt,
+                "due": letter.due,
+                "redriven": letter.rounds,
+                "exception": reason.exception,
+                "error": reason.text,
+                "family": reason.family,
+            }
+        found.append(document)
+    found += [{"type": "verdict", **row._asdict()} for row in verdicts]
+    found += [
+        {"type": "partition", **row._asdict(), "complete": row.complete, "remarks": row.remarks()}
+        for row in search.reach
+    ]
+    found.append(
+        {
+            "type": "summary",
+            "hits": len(hits),
+            "records": sum(row.records for row in search.reach),
+            "complete": search.complete and not search.ended_by,
+            "ended_by": search.ended_by,
+            "remarks": list(remarks),
+        }
+    )
+    return found
+
+
+def hit_document(hit: Hit) -> dict[str, Any]:
+    """A record as `consume --json` shows it, and where the id is."""
+    return {**as_json(hit.partition, hit.record), "record": str(hit), "places": [str(place) for place in hit.places]}

@@ -1,0 +1,64 @@
+"""Where did this event go? Records by an id, over topics and time, with what became of them in each group.
+
+    front.py        the front door: `search`, and what a search needs in one object
+    path.py, verdicts.py    hits in order, copies behind their origins; a verdict a group
+    following.py    the same question to what comes later
+    searches.py     slices, workers, hits as they come · damage.py: past what cannot be read
+    snapshot.py     which topics, and where each partition begins and ends
+    questions.py, document_paths.py, tracking_file.py    what is looked for, and where in a record
+    reach.py        how far it was seen
+
+Each uses only what stands below it. Names are imported when first used.
+
+    from kafkalite.track import search
+
+    with search("127.0.0.1:9092", "a-17", topics="orders.*", places="header:correlation-id,json:$.id") as found:
+        for hit in found:
+            print(hit, hit.record.value)
+        print(found.complete, found.reach)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from kafkalite.track.front import Inquiry as Inquiry
+    from kafkalite.track.front import TooLarge as TooLarge
+    from kafkalite.track.front import search as search
+    from kafkalite.track.path import Step as Step
+    from kafkalite.track.path import letters_of as letters_of
+    from kafkalite.track.path import steps_of as steps_of
+    from kafkalite.track.questions import Place as Place
+    from kafkalite.track.questions import Question as Question
+    from kafkalite.track.questions import parse_places as parse_places
+    from kafkalite.track.reach import Reach as Reach
+    from kafkalite.track.searches import Hit as Hit
+    from kafkalite.track.searches import Limits as Limits
+    from kafkalite.track.searches import Search as Search
+    from kafkalite.track.verdicts import Groups as Groups
+    from kafkalite.track.verdicts import Verdict as Verdict
+
+_WHERE: Final = {
+    "Groups": "kafkalite.track.verdicts",
+    "Hit": "kafkalite.track.searches",
+    "Inquiry": "kafkalite.track.front",
+    "Limits": "kafkalite.track.searches",
+    "Place": "kafkalite.track.questions",
+    "Question": "kafkalite.track.questions",
+    "Reach": "kafkalite.track.reach",
+    "Search": "kafkalite.track.searches",
+    "Step": "kafkalite.track.path",
+    "TooLarge": "kafkalite.track.front",
+    "Verdict": "kafkalite.track.verdicts",
+    "letters_of": "kafkalite.track.path",
+    "parse_places": "kafkalite.track.questions",
+    "search": "kafkalite.track.front",
+    "steps_of": "kafkalite.track.path",
+}
+
+__all__ = list(_WHERE)
+
+__getattr__, __dir__ = lazy_names(__name__, _WHERE)

@@ -1,0 +1,66 @@
+"""Paths into documents: which values of a JSON or Avro value are meant.
+
+    $.order.id     names, one in another          $['odd name'].id     a name of any characters
+    $.items[0]     an item, from 0                $.items[*].id        each of them; of an object, each of its values
+
+The `$` and the dot behind it may be left out. Thread rule: functions are pure.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, TypeAlias
+
+EVERY: Final = None
+"""The step `[*]`."""
+Step: TypeAlias = "str | int | None"
+Path: TypeAlias = tuple[Step, ...]
+
+STEPS_MAX: Final = 64
+_STEP: Final = re.compile(
+    r"""\.?\[(?:(?P<index>\d{1,9})|(?P<every>\*)|'(?P<quoted>[^']*)')\]"""
+    r"""|\.(?P<name>\*|[^.\[\]']+)"""
+)
+
+
+def parse_path(text: str) -> Path:
+    """ValueError says in a sentence why it is none."""
+    rest = text.removeprefix("$")
+    if rest and rest[0] not in ".[":
+        rest = f".{rest}"
+    steps: list[Step] = []
+    position = 0
+    while position < len(rest):
+        match = _STEP.match(rest, position)
+        if match is None:
+            raise ValueError(f"{text!r} is no path: write for instance $.order.id, $.items[0] or $.items[*].id")
+        position = match.end()
+        if match["index"] is not None:
+            steps.append(int(match["index"]))
+        elif match["every"] is not None or match["name"] == "*":
+            steps.append(EVERY)
+        else:
+            steps.append(match["quoted"] if match["quoted"] is not None else match["name"])
+    if len(steps) > STEPS_MAX:
+        raise ValueError(f"a path of {len(steps)} steps, {STEPS_MAX} are allowed")
+    return tuple(steps)
+
+
+def values_at(document: object, path: Path) -> list[object]:
+    """What stands at the path; nothing where a step leads nowhere."""
+    found = [document]
+    for step in path:
+        found = [inner for value in found for inner in _below(value, step)]
+    return found
+
+
+def _below(value: object, step: Step) -> list[object]:
+    if isinstance(value, dict):
+        if step is EVERY:
+            return list(value.values())
+        return [value[step]] if step in value else []
+    if isinstance(value, list):
+        if step is EVERY:
+            return value
+        return [value[step]] if isinstance(step, int) and step < len(value) else []
+    return []

@@ -1,0 +1,198 @@
+"""The front door of a search: what is asked, of which topics and times, in one object that can be put again.
+
+Thread rule: an Inquiry is immutable; what it begins belongs to one thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.client import Client
+from kafkalite.client.cluster import ISOLATIONS
+from kafkalite.track.following import follow
+from kafkalite.track.path import letters_of, origins_of, steps_of
+from kafkalite.track.questions import EVERYWHERE, How, Place, Questions, parse_places
+from kafkalite.track.searches import (
+    ALL_TIMES,
+    DEFAULT_LIMITS,
+    HITS_MAX,
+    SIZE_MAX,
+    TIME_MAX_S,
+    Hit,
+    Limits,
+    Search,
+    Window,
+)
+from kafkalite.track.snapshot import TopicFilter, snapshot
+from kafkalite.track.tracking_file import load_tracking
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from kafkalite.avro.client import RegistryClient
+    from kafkalite.track.path import Step
+
+EVERY_TOPIC: Final = ".*"
+
+
+class TooLarge(ValueError):
+    """A search would read more bytes than it may. `size`: about how many."""
+
+    def __init__(self, size: int, size_max: int) -> None:
+        super().__init__(f"about {size / 1e9:.1f} GB would be read, and {size_max / 1e9:.1f} GB are allowed")
+        self.size = size
+
+
+@dataclass(frozen=True)
+class Inquiry:
+    """See the module. Times in ms since 1970; `registry` is the address of a schema registry, for places of Avro."""
+
+    topics: TopicFilter
+    questions: Questions
+    window: Window = ALL_TIMES
+    isolation_level: str = "read_committed"
+    registry: str | None = None
+    limits: Limits = DEFAULT_LIMITS
+    size_max: int = SIZE_MAX
+
+    @classmethod
+    def of(
+        cls,
+        text: str,
+        *,
+        topics: str = EVERY_TOPIC,
+        places: str | Sequence[Place] | None = None,
+        tracking: Path | None = None,
+        how: How | str = How.IS,
+        negated: bool = False,
+        since: int | None = None,
+        until: int | None = None,
+        isolation_level: str = "read_committed",
+        registry: str | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+        size_max: int = SIZE_MAX,
+    ) -> Inquiry:
+        """As it is written on a command line. ValueError, or StartupError of a file, says what is wrong."""
+        if isolation_level not in ISOLATIONS:
+            raise ValueError(f"isolation_level is {isolation_level!r}; it may be {' or '.join(ISOLATIONS)}")
+        found = load_tracking(tracking) if tracking is not None else None
+        rules = found.rules if found is not None and places is None else ()
+        rest = (found.places if found is not None else EVERYWHERE) if places is None else places
+        listed = parse_places(rest) if isinstance(rest, str) else tuple(rest)
+        questions = Questions(text, listed, How(how), negated=negated, rules=rules)
+        if questions.needs_registry and registry is None:
+            raise ValueError("a place of Avro needs the address of a schema registry")
+        if since is not None and until is not None and until <= since:
+            raise ValueError("the window ends before it begins")
+        window = Window(since, until)
+        return cls(TopicFilter(topics), questions, window, isolation_level, registry, limits, size_max)
+
+    def search(self, client: Client) -> Search:
+        """Takes the snapshot; UnknownTopicOrPartition where no topic is meant, TooLarge."""
+        isolation = ISOLATIONS[self.isolation_level]
+        seen = snapshot(client, self.topics, isolation, self.window.since, self.window.until)
+        if seen.size > self.size_max:
+            raise TooLarge(seen.size, self.size_max)
+        return Search(
+            client,
+            seen,
+            self.questions,
+            window=self.window,
+            limits=self.limits,
+            isolation=isolation,
+            open_registry=self._open_registry(),
+        )
+
+    def follow(
+        self,
+        client: Client,
+        after: Search,
+        *,
+        trouble: Callable[[str], None] = print,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> Iterator[Hit]:
+        """Hits as they come, from exactly where that search ends."""
+        return follow(
+            client,
+            self.topics,
+            after.snapshot,
+            self.questions,
+            isolation=ISOLATIONS[self.isolation_level],
+            open_registry=self._open_registry(),
+            trouble=trouble,
+            stopped=stopped,
+        )
+
+    def _open_registry(self) -> Callable[[], RegistryClient] | None:
+        if self.registry is None:
+            return None
+        address = self.registry
+
+        def opened() -> RegistryClient:
+            from kafkalite.avro.client import RegistryClient
+
+            return RegistryClient(address)
+
+        return opened
+
+
+def whole_path(client: Client, hits: Sequence[Hit]) -> list[Step]:
+    """What was found, with the originals of its letters and the letters of its originals, in order."""
+    found = [*hits, *origins_of(client, hits)]
+    return steps_of([*found, *letters_of(client, found)])
+
+
+def search(
+    client: Client | str | Iterable[str],
+    text: str,
+    *,
+    topics: str = EVERY_TOPIC,
+    places: str | Sequence[Place] | None = None,
+    tracking: Path | None = None,
+    how: How | str = How.IS,
+    negated: bool = False,
+    since: int | None = None,
+    until: int | None = None,
+    isolation_level: str = "read_committed",
+    registry: str | None = None,
+    hits_max: int = HITS_MAX,
+    time_max_s: float = TIME_MAX_S,
+    size_max: int = SIZE_MAX,
+    workers: int = 0,
+) -> Search:
+    """A search that is about to begin; use it as a context manager. `client` may be bootstrap servers.
+
+    `topics`     whole names or regular expressions (RE2) that whole names match, with commas between
+    `places`     "header:NAME,key,value,json:PATH,avro:PATH" (default: what `tracking`, a file, says; else any header,
+                 the key and the value)
+    `how`        "is", "begins", "contains" or "regex"; `negated`: what does not
+    `since`, `until`    times in ms since 1970; with producers' times a record may be 5 minutes out of order
+
+    ValueError for what is none, TooLarge for a search of more than `size_max` bytes, UnknownTopicOrPartition.
+    """
+    inquiry = Inquiry.of(
+        text,
+        topics=topics,
+        places=places,
+        tracking=tracking,
+        how=how,
+        negated=negated,
+        since=since,
+        until=until,
+        isolation_level=isolation_level,
+        registry=registry,
+        limits=Limits(hits_max, time_max_s, workers),
+        size_max=size_max,
+    )
+    if isinstance(client, Client):
+        return inquiry.search(client)
+    owned = Client(client)
+    try:
+        found = inquiry.search(owned)
+    except BaseException:
+        owned.close()
+        raise
+    found.owned = owned
+    return found

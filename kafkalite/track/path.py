@@ -1,0 +1,120 @@
+"""The way of an event: all that was found, in order, copies behind what they are copies of.
+
+    orders-3-1842 ──▶ retry.billing.orders.10s-3-77   attempt 1, ValueError
+                  └─▶ dlq.billing.orders-3-12         dead
+
+A letter (a record in a retry topic or among dead letters) names its origin in its headers, whoever wrote it
+(`kafkalite.failures.headers`). Letters of what was found are looked for too, as one without a value lacks the id.
+
+Thread rule: functions are pure but `letters_of` and `origins_of`, which belong to the Client's thread.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kafkalite.client.cluster import READ_COMMITTED
+from kafkalite.client.errors import ClientError
+from kafkalite.errors import KafkaError, UnknownTopicOrPartition
+from kafkalite.failures.headers import found_letter
+from kafkalite.failures.names import origin_text
+from kafkalite.track.questions import Kind, Place, Questions
+from kafkalite.track.searches import Hit, Limits, Search
+from kafkalite.track.snapshot import SLACK_MS, TopicFilter, snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from kafkalite.client import Client
+    from kafkalite.failures.headers import FoundLetter
+    from kafkalite.model import TopicPartition
+
+    Origin = tuple[TopicPartition, int]
+
+LETTER_TOPICS: Final = r"(retry|dlq)\..+|.+[-._]([dD][lL][tTqQ]|retry)([-._].*)?"
+"""Names of topics that hold letters: ours and share groups', Spring's and what Connect's are often called."""
+RETRY_TOPICS: Final = r"retry\..+|.+[-._]retry([-._].*)?"
+LETTERS_MAX: Final = 100_000
+"""Records of letter topics that are looked at for the origins of what was found."""
+ORIGINS_MAX: Final = 1000
+"""Originals that are read since only their letters were found."""
+
+
+class Step(NamedTuple):
+    """A record on the way. `letter` is what it says of the record that it is a copy of; `after_ms` the time since the
+    step before it, below 0 where clocks differ."""
+
+    hit: Hit
+    letter: FoundLetter | None
+    after_ms: int
+
+    @property
+    def origin(self) -> str:
+        """orders-3-1842: the record that it is a copy of; itself for any other."""
+        if self.letter is None:
+            return str(self.hit)
+        return origin_text(self.letter.letter.partition, self.letter.letter.offset)
+
+
+def steps_of(hits: Iterable[Hit]) -> list[Step]:
+    """In order of time, each record once, and no copy before its origin whatever the clocks say."""
+    unique = {(hit.partition, hit.record.offset): hit for hit in hits}
+    letters = {where: found_letter(hit.record.headers) for where, hit in unique.items()}
+
+    def order(where: Origin) -> tuple[int, int, int, int, Origin]:
+        hit, letter = unique[where], letters[where]
+        if letter is None:
+            return hit.record.timestamp, 0, 0, 0, where
+        origin = unique.get((letter.letter.partition, letter.letter.offset))
+        time = hit.record.timestamp if origin is None else max(hit.record.timestamp, origin.record.timestamp)
+        return time, 1, letter.letter.rounds, letter.letter.attempt, where
+
+    steps: list[Step] = []
+    for where in sorted(unique, key=order):
+        before = steps[-1].hit.record.timestamp if steps else unique[where].record.timestamp
+        steps.append(Step(unique[where], letters[where], unique[where].record.timestamp - before))
+    return steps
+
+
+def originals(steps: Iterable[Step]) -> list[Hit]:
+    """Those that are no letters."""
+    return [step.hit for step in steps if step.letter is None]
+
+
+def origins_of(client: Client, hits: Sequence[Hit]) -> list[Hit]:
+    """The records that letters among the hits are copies of, where they are not among them and still there."""
+    known = {(hit.partition, hit.record.offset) for hit in hits}
+    wanted: dict[Origin, None] = {}
+    for hit in hits:
+        letter = found_letter(hit.record.headers)
+        if letter is not None and (letter.letter.partition, letter.letter.offset) not in known:
+            wanted[letter.letter.partition, letter.letter.offset] = None
+    found: list[Hit] = []
+    for (partition, offset), _ in zip(wanted, range(ORIGINS_MAX), strict=False):
+        try:
+            for chunk in client.read(*partition, offset, offset + 1, isolation=READ_COMMITTED):
+                found += [Hit(partition, record, 0, ()) for record in chunk.records()]
+        except (KafkaError, ClientError):
+            continue  # it has gone, or we may not read it: the letter says where it was
+    return found
+
+
+def letters_of(client: Client, hits: Sequence[Hit], topics: str = LETTER_TOPICS) -> list[Hit]:
+    """Letters of these records, by the origin that their headers name, in topics of such names."""
+    origins = {(hit.partition, hit.record.offset): hit for hit in hits if found_letter(hit.record.headers) is None}
+    if not origins:
+        return []
+    since = min((hit.record.timestamp for hit in origins.values() if hit.record.timestamp >= 0), default=0) - SLACK_MS
+    found: list[Hit] = []
+    try:
+        seen = snapshot(client, TopicFilter(topics), READ_COMMITTED, since=max(since, 0))
+    except UnknownTopicOrPartition:
+        return []  # nobody has such topics
+    for name in sorted({partition.topic for partition, _ in origins}):
+        questions = Questions(name, [Place(Kind.HEADER, "*")])
+        with Search(client, seen, questions, limits=Limits(hits_max=LETTERS_MAX)) as search:
+            for hit in search:
+                letter = found_letter(hit.record.headers)
+                if letter is not None and (letter.letter.partition, letter.letter.offset) in origins:
+                    found.append(hit)
+    return found

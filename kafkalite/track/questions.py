@@ -1,0 +1,364 @@
+"""What is looked for, and where in a record: questions, and how a record is held against one.
+
+    header:correlation-id   the value of a header of that name; header:* of any
+    key                     the key
+    value                   the value as text
+    json:$.order.id         a value of a JSON document: a text, or a number as it is written
+    avro:order.id           a field of an Avro value in the registry's format: a string, an int or a long, a UUID
+
+| | key, header | value | json, avro |
+| --- | --- | --- | --- |
+| is | all of it; also a UUID in 16 bytes, a number in 4 or 8 | it stands there as a word | all of it |
+| begins, contains | its text | its text | its text; numbers of Avro are found whole alone |
+| regex | RE2 finds something in its text | the same | the same |
+
+A number's 4 or 8 bytes are big-endian, as Kafka's serialisers write them; a word is touched by no letter, digit or
+underscore.
+
+A question says which bytes a record that answers it has to hold, so that a reader need not decode the others
+(`Question.needles`): a JSON text may have been escaped, so an escape is one of them; a number of Avro is its varint. Of
+a regular expression, and of a question that is negated, nothing of that kind is known, and every record is decoded.
+
+Thread rule: questions are immutable; a Matcher belongs to one thread at a time.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import re
+import uuid
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kafkalite._native.wire.needles import BEGINS, HOLDS, HOLDS_WORD, IN_HEADERS, IN_KEY, IN_VALUE, IS, Needles
+from kafkalite.regex import compiled
+from kafkalite.track.document_paths import Path, parse_path, values_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from kafkalite.avro.documents import Documents
+    from kafkalite.record.columns import Record, RecordColumns
+
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
+REGEX_BYTES_MAX: Final = 8 * 1024 * 1024
+ID_SIZE_MAX: Final = 4096
+NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,18})")
+ESCAPED: Final = re.compile(r"[\x00-\x1f\"\\\x7f]")
+"""Characters of JSON that are written with a backslash, or may be."""
+ANY_HEADER: Final = "*"
+
+
+class Kind(StrEnum):
+    """Parts of a record."""
+
+    KEY = "key"
+    VALUE = "value"
+    HEADER = "header"
+    JSON = "json"
+    AVRO = "avro"
+
+
+class How(StrEnum):
+    """How what is there compares with what is looked for."""
+
+    IS = "is"
+    BEGINS = "begins"
+    CONTAINS = "contains"
+    REGEX = "regex"
+
+
+class Place(NamedTuple):
+    """Where in a record. `name` is a header's; `path` of JSON and Avro."""
+
+    kind: Kind
+    name: str = ""
+    path: Path = ()
+
+    def __str__(self) -> str:
+        return f"{self.kind.value}:{self.name}" if self.name else self.kind.value
+
+
+EVERYWHERE: Final = (Place(Kind.HEADER, ANY_HEADER), Place(Kind.KEY), Place(Kind.VALUE))
+"""Where a question looks that does not say."""
+
+
+def split_names(text: str) -> list[str]:
+    """Parts between commas; one inside brackets or quotes is part of its part."""
+    parts, depth, quoted, start = [], 0, False, 0
+    for place, character in enumerate(text):
+        if character == "'":
+            quoted = not quoted
+        elif not quoted and character in "[{(":
+            depth += 1
+        elif not quoted and character in "]})":
+            depth -= 1
+        elif character == "," and depth <= 0 and not quoted:
+            parts.append(text[start:place])
+            start = place + 1
+    return [part.strip() for part in [*parts, text[start:]] if part.strip()]
+
+
+def parse_places(text: str) -> tuple[Place, ...]:
+    """ "header:correlation-id,key,json:$.id"; ValueError says in a sentence what is wrong."""
+    places = [parse_place(part) for part in split_names(text)]
+    if not places:
+        raise ValueError("no place is named: write header:NAME, key, value, json:PATH or avro:PATH")
+    return tuple(dict.fromkeys(places))
+
+
+def parse_place(text: str) -> Place:
+    """One of them; ValueError."""
+    kind, separator, rest = text.partition(":")
+    if kind in {Kind.KEY, Kind.VALUE} and not separator:
+        return Place(Kind(kind))
+    if kind == Kind.HEADER and rest:
+        return Place(Kind.HEADER, rest)
+    if kind in {Kind.JSON, Kind.AVRO} and rest:
+        return Place(Kind(kind), rest, parse_path(rest))
+    raise ValueError(f"{text!r} is no place: write header:NAME, key, value, json:PATH or avro:PATH")
+
+
+class Question:
+    """See the module. ValueError for an empty or overlong text, and an expression that is none."""
+
+    def __init__(
+        self, text: str, places: Sequence[Place] = EVERYWHERE, how: How = How.IS, *, negated: bool = False
+    ) -> None:
+        self.text = text
+        self.raw = text.encode(errors="surrogateescape")
+        if not self.raw or len(self.raw) > ID_SIZE_MAX:
+            raise ValueError(f"what is looked for has 1 to {ID_SIZE_MAX} bytes, this has {len(self.raw)}")
+        self.places = tuple(places)
+        self.how = how
+        self.negated = negated
+        self.expression = compiled(text, REGEX_BYTES_MAX) if how is How.REGEX else None
+        self.binary = _binary(text) if how is How.IS else ()
+        """Other bytes that are the same key or header."""
+        number = int(text) if NUMBER.fullmatch(text) and text != "-0" else None
+        fits = number is not None and INT64_MIN <= number <= INT64_MAX
+        self.number = number if how is How.IS and fits else None
+
+    def rows(self) -> list[tuple[bytes, int, int]] | None:
+        """What the needles of a reader are to be; None: every record has to be looked at."""
+        if self.negated or self.how is How.REGEX:
+            return None
+        rows: list[tuple[bytes, int, int]] = []
+        rule = {How.IS: IS, How.BEGINS: BEGINS, How.CONTAINS: HOLDS}[self.how]
+        for place in self.places:
+            if place.kind in {Kind.KEY, Kind.HEADER}:
+                field = IN_KEY if place.kind is Kind.KEY else IN_HEADERS
+                rows += [(raw, field, rule) for raw in (self.raw, *self.binary)]
+            elif place.kind is Kind.VALUE:
+                rows.append((self.raw, IN_VALUE, HOLDS_WORD if self.how is How.IS else rule))
+            elif place.kind is Kind.JSON:
+                rows.append((self.raw, IN_VALUE, HOLDS_WORD if self.how is How.IS else HOLDS))
+                rows += [(escape, IN_VALUE, HOLDS) for escape in _escapes(self.text)]
+            else:
+                rows += [(raw, IN_VALUE, HOLDS) for raw in _avro_needles(self)]
+        return rows
+
+
+class Questions:
+    """One question in the form that fits each topic: `rules` are (expression that a topic's whole name matches,
+    places), of which the first counts, and `places` is for all other topics."""
+
+    def __init__(
+        self,
+        text: str,
+        places: Sequence[Place] = EVERYWHERE,
+        how: How = How.IS,
+        *,
+        negated: bool = False,
+        rules: Iterable[tuple[str, Sequence[Place]]] = (),
+    ) -> None:
+        self.text = text
+        self._rest = Question(text, places, how, negated=negated)
+        self._rules = [(compiled(name), Question(text, own, how, negated=negated)) for name, own in rules]
+
+    def of(self, topic: str) -> Question:
+        """The one for this topic."""
+        return next((question for name, question in self._rules if name.fullmatch(topic)), self._rest)
+
+    def every(self) -> list[Question]:
+        """All there are."""
+        return [*(question for _, question in self._rules), self._rest]
+
+    @property
+    def needs_registry(self) -> bool:
+        """Whether something of it is Avro."""
+        return any(place.kind is Kind.AVRO for question in self.every() for place in question.places)
+
+
+def needles_of(questions: Iterable[Question]) -> Needles:
+    """What a reader that is to serve all of these looks for."""
+    merged: dict[tuple[bytes, int], int] = {}
+    for question in questions:
+        rows = question.rows()
+        if rows is None:
+            return Needles()
+        for raw, field, rule in rows:
+            merged[raw, rule] = merged.get((raw, rule), 0) | field
+    return Needles([(raw, fields, rule) for (raw, rule), fields in merged.items()])
+
+
+def _binary(text: str) -> tuple[bytes, ...]:
+    """A UUID as 16 bytes; a whole number as Kafka's serialisers of int and long write it."""
+    found: list[bytes] = []
+    with contextlib.suppress(ValueError):
+        found.append(uuid.UUID(text).bytes)
+    if NUMBER.fullmatch(text):
+        number = int(text)
+        if INT64_MIN <= number <= INT64_MAX:
+            found.append(number.to_bytes(8, "big", signed=True))
+        if INT32_MIN <= number <= INT32_MAX:
+            found.append(number.to_bytes(4, "big", signed=True))
+    return tuple(found)
+
+
+def _escapes(text: str) -> list[bytes]:
+    """Of which one stands in a JSON document that holds this text without its bytes."""
+    found = [b"\\u"]
+    if "/" in text:
+        found.append(b"\\/")
+    if ESCAPED.search(text):
+        found.append(b"\\")
+    return found
+
+
+def _avro_needles(question: Question) -> list[bytes]:
+    found = [question.raw, *(raw for raw in question.binary if len(raw) == 16)]
+    if question.number is not None:
+        found.append(zigzag_varint(question.number))
+    return found
+
+
+def zigzag_varint(number: int) -> bytes:
+    """An int or a long as Avro writes it (specification 1.12, binary encoding)."""
+    rest = (number << 1) ^ (number >> 63)
+    rest &= 2**64 - 1
+    out = bytearray()
+    while rest >= 0x80:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)
+
+
+class Number(str):
+    """A number of a JSON document, as it is written there."""
+
+    __slots__ = ()
+
+
+_JSON: Final = json.JSONDecoder(parse_int=Number, parse_float=Number, parse_constant=Number)
+
+
+class Matcher:
+    """Holds records against a question. `documents` decodes Avro; needed where a place is one of it."""
+
+    def __init__(self, question: Question, documents: Documents | None = None) -> None:
+        self._question = question
+        self._documents = documents
+        self._json = any(place.kind is Kind.JSON for place in question.places)
+        self._avro = any(place.kind is Kind.AVRO for place in question.places)
+        if self._avro and documents is None:
+            raise ValueError("a place of Avro needs a schema registry")
+        self.undecodable = 0
+        """Values that were to be decoded and are not of that kind."""
+
+    def found(self, columns: RecordColumns) -> Iterator[tuple[Record, int, tuple[Place, ...]]]:
+        """(record, type of its time, places) of each record that answers the question; negated: no places."""
+        documents: Sequence[object] = ()
+        if self._avro and len(columns):
+            assert self._documents is not None, "checked when it was made"
+            documents, failed = self._documents.decode(columns.values)
+            self.undecodable += len(failed)
+        types = None if columns.timestamp_types is None else columns.timestamp_types.tolist()
+        for row, record in enumerate(columns.records()):
+            parsed = self._parsed(record.value) if self._json else ()
+            places = tuple(
+                place
+                for place in self._question.places
+                if self._fits(place, record, parsed, documents[row] if self._avro else None)
+            )
+            if bool(places) is not self._question.negated:
+                yield record, types[row] if types else 0, places
+
+    def _parsed(self, value: bytes | None) -> tuple[object, ...]:
+        """The JSON document, if it is one."""
+        if value is None:
+            return ()
+        try:
+            return (_JSON.decode(value.decode()),)
+        except (ValueError, RecursionError):
+            self.undecodable += 1
+            return ()
+
+    def _fits(self, place: Place, record: Record, parsed: tuple[object, ...], document: object) -> bool:
+        if place.kind is Kind.KEY:
+            return self._is_field(record.key)
+        if place.kind is Kind.VALUE:
+            return self._in_value(record.value)
+        if place.kind is Kind.HEADER:
+            return any(self._is_field(value) for name, value in record.headers if place.name in {name, ANY_HEADER})
+        if place.kind is Kind.JSON:
+            return any(self._is_json(leaf) for whole in parsed for leaf in values_at(whole, place.path))
+        return any(self._is_avro(leaf, record.value or b"") for leaf in values_at(document, place.path))
+
+    def _is_field(self, raw: bytes | None) -> bool:
+        if raw is None:
+            return False
+        if self._question.how is How.IS:
+            return raw == self._question.raw or raw in self._question.binary
+        return self._in_bytes(raw)
+
+    def _in_bytes(self, raw: bytes) -> bool:
+        question = self._question
+        if question.expression is not None:
+            return question.expression.search(raw.decode(errors="replace")) is not None
+        return raw.startswith(question.raw) if question.how is How.BEGINS else question.raw in raw
+
+    def _in_value(self, raw: bytes | None) -> bool:
+        if raw is None:
+            return False
+        return holds_word(raw, self._question.raw) if self._question.how is How.IS else self._in_bytes(raw)
+
+    def _is_json(self, leaf: object) -> bool:
+        if isinstance(leaf, bool):
+            return self._is_text("true" if leaf else "false")
+        return isinstance(leaf, str) and self._is_text(leaf)
+
+    def _is_avro(self, leaf: object, value: bytes) -> bool:
+        """A text counts whose bytes are there: that of an enumeration, or of bytes, is one that was made for people."""
+        question = self._question
+        if isinstance(leaf, int) and not isinstance(leaf, bool):
+            return self._is_text(str(leaf)) if question.expression is not None else leaf == question.number
+        if not isinstance(leaf, str):
+            return False
+        if question.expression is None and question.raw not in value:
+            return any(leaf == base64.b64encode(raw).decode() for raw in question.binary if len(raw) == 16)
+        return self._is_text(leaf)
+
+    def _is_text(self, text: str) -> bool:
+        question = self._question
+        if question.expression is not None:
+            return question.expression.search(text) is not None
+        if question.how is How.IS:
+            return text == question.text
+        return text.startswith(question.text) if question.how is How.BEGINS else question.text in text
+
+
+def holds_word(raw: bytes, word: bytes) -> bool:
+    """Whether the bytes stand there with no letter, digit, underscore or character beyond ASCII touching them."""
+    return _word(word).search(raw) is not None
+
+
+def _word(word: bytes) -> Any:
+    touching = rb"[0-9A-Za-z_\x80-\xff]"
+    before = rb"(?<!%b)" % touching if re.match(touching, word) else b""
+    after = rb"(?!%b)" % touching if re.match(touching, word[-1:]) else b""
+    return re.compile(before + re.escape(word) + after)

@@ -1,0 +1,147 @@
+"""How far a search has seen: a row a partition that adds up, so that "nothing was found" can be believed.
+
+    offsets asked for = records seen + markers + aborted + damaged + aged out + not seen + missing
+
+Missing offsets are those that compaction took out, or that no record ever had. What was not seen has a reason.
+
+Thread rule: a Slice belongs to the worker that has it; a Reach is made of slices that nobody changes any more, or as
+they are at that moment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from kafkalite.model import TopicPartition
+    from kafkalite.record.batches import Seen
+
+
+@dataclass(slots=True)
+class Slice:
+    """A part of a partition, from `start` up to, not including, `end`, and how far it was seen."""
+
+    key: TopicPartition
+    start: int
+    end: int
+    age: int = 0
+    """0 for the newest part of its partition, then 1, 2, …"""
+    position: int = -1
+    records: int = 0
+    markers: int = 0
+    aborted: int = 0
+    aged_out: int = 0
+    undecodable: int = 0
+    damaged: list[tuple[int, int]] = field(default_factory=list)
+    problem: str = ""
+
+    def __post_init__(self) -> None:
+        self.position = self.start
+
+    def note(self, seen: Seen, next_offset: int) -> None:
+        """What a chunk was made of."""
+        self.records += seen.records
+        self.markers += seen.markers
+        self.aborted += seen.aborted
+        self.position = max(self.position, next_offset)
+
+
+class Asked(NamedTuple):
+    """What of a partition is to be seen, as it was when the search began: offsets from `start` to `end`.
+
+    `open_to` is the high watermark, which is above `end` where a transaction is open, -1 elsewhere; `size` is about how
+    many bytes it has, -1 unknown.
+    """
+
+    key: TopicPartition
+    start: int
+    end: int
+    open_to: int = -1
+    deleted_to: int = 0
+    size: int = -1
+
+
+class Reach(NamedTuple):
+    """One partition. Offsets and their counts; `damaged` are ranges; partition -1: no partition of it is known.
+
+    `open_from`   an open transaction begins here, and nobody knows yet what becomes of it; -1: there is none
+    `unseen`      offsets asked for that nobody looked at: `problem` says why
+    `deleted_to`  where the partition begins, if that is where the search does too: what was before it is gone
+    """
+
+    topic: str
+    partition: int
+    start: int = 0
+    end: int = 0
+    records: int = 0
+    markers: int = 0
+    aborted: int = 0
+    aged_out: int = 0
+    missing: int = 0
+    unseen: int = 0
+    undecodable: int = 0
+    damaged: tuple[tuple[int, int], ...] = ()
+    open_from: int = -1
+    open_to: int = -1
+    problem: str = ""
+    deleted_to: int = 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether every record was looked at that there was, and could be read."""
+        return not (self.aged_out or self.unseen or self.damaged or self.problem or self.open_from >= 0)
+
+    def remarks(self) -> list[str]:
+        """What a reader of the result has to know, a sentence each."""
+        found = []
+        if self.problem:
+            found.append(f"{self.unseen} offsets were not seen: {self.problem}" if self.unseen else self.problem)
+        elif self.unseen:
+            found.append(f"{self.unseen} offsets were not seen: the search was ended")
+        if self.aged_out:
+            found.append(f"{self.aged_out} offsets were deleted while the search ran")
+        found += [f"offsets {first} to {end - 1} are damaged" for first, end in self.damaged]
+        if self.open_from >= 0:
+            found.append(
+                f"a transaction is open from offset {self.open_from}: {self.open_to - self.open_from} not seen"
+            )
+        if self.undecodable:
+            found.append(f"{self.undecodable} values could not be decoded (another format, or encrypted)")
+        if self.deleted_to:
+            found.append(f"offsets before {self.deleted_to} were deleted before the search")
+        if self.aborted:
+            found.append(f"{self.aborted} offsets belong to aborted transactions")
+        if self.missing:
+            found.append(f"{self.missing} offsets hold no record (compacted)")
+        return found
+
+
+def reach_of(asked: Asked, slices: list[Slice]) -> Reach:
+    """The sum of a partition's slices."""
+    key, start, end, open_to = asked.key, asked.start, asked.end, asked.open_to
+    unseen = sum(part.end - part.position for part in slices)
+    damaged = sorted(span for part in slices for span in part.damaged)
+    records, markers, aborted, aged_out, undecodable = (
+        sum(getattr(part, name) for part in slices)
+        for name in ("records", "markers", "aborted", "aged_out", "undecodable")
+    )
+    lost = sum(last - first for first, last in damaged)
+    return Reach(
+        key.topic,
+        key.partition,
+        start,
+        end,
+        records,
+        markers,
+        aborted,
+        aged_out,
+        max(end - start - records - markers - aborted - aged_out - lost - unseen, 0),
+        unseen,
+        undecodable,
+        tuple(damaged),
+        end if open_to > end else -1,
+        open_to if open_to > end else -1,
+        next((part.problem for part in slices if part.problem), ""),
+        asked.deleted_to,
+    )

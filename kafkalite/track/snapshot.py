@@ -1,0 +1,179 @@
+"""What a search is about: topics by name, and where each partition begins and ends at the moment it begins.
+
+What cannot be asked is no reason to stop: a topic that we may not read and a partition without a leader become rows
+that say so. Thread rule: one thread at a time, that of the Client.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kafkalite.client.cluster import READ_UNCOMMITTED
+from kafkalite.client.errors import UNREACHED, ClientError
+from kafkalite.errors import KafkaError, UnknownTopicOrPartition
+from kafkalite.model import NAME_CHARACTERS, OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
+from kafkalite.regex import compiled
+from kafkalite.track.questions import split_names
+from kafkalite.track.reach import Asked, Reach
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from kafkalite.client import Client
+    from kafkalite.client.cluster import TopicDescription
+
+SLACK_MS: Final = 5 * 60 * 1000
+"""How far producers' times may be out of order: records so much younger than the end of a window are looked at too."""
+INTERNAL: Final = "__"
+"""Topics of this beginning are searched only by their own names."""
+
+
+class Snapshot(NamedTuple):
+    """`asked` by partition, and what cannot be asked."""
+
+    asked: dict[TopicPartition, Asked]
+    refused: list[Reach]
+
+    @property
+    def size(self) -> int:
+        """Bytes, about; -1 where a broker does not say."""
+        sizes = [row.size for row in self.asked.values() if row.end > row.start]
+        return -1 if any(size < 0 for size in sizes) else sum(sizes)
+
+
+class TopicFilter:
+    """Whole names or regular expressions (RE2) that whole names match, with commas between. ValueError."""
+
+    def __init__(self, text: str) -> None:
+        self.parts = split_names(text)
+        if not self.parts:
+            raise ValueError("no topic is named")
+        self._expressions = []
+        for part in self.parts:
+            try:
+                self._expressions.append(compiled(part))
+            except ValueError as error:
+                raise ValueError(f"{part!r} is no regular expression: {error}") from None
+
+    def matches(self, name: str) -> bool:
+        """Whether a topic of this name is meant."""
+        return any(
+            name == part or (not name.startswith(INTERNAL) and expression.fullmatch(name))
+            for part, expression in zip(self.parts, self._expressions, strict=True)
+        )
+
+    def without_topic(self, names: Iterable[str]) -> list[str]:
+        """The parts that fit none of the names."""
+        listed = list(names)
+        return [
+            part
+            for part, expression in zip(self.parts, self._expressions, strict=True)
+            if not any(name == part or expression.fullmatch(name) for name in listed)
+        ]
+
+
+def topics_of(client: Client, topics: TopicFilter) -> tuple[dict[str, TopicDescription], list[Reach]]:
+    """The topics meant, and those named that we may not read; UnknownTopicOrPartition where a part fits none."""
+    known = client.with_retries(client.topics)
+    found = {name: row for name, row in known.items() if topics.matches(name)}
+    refused: list[Reach] = []
+    for part in topics.without_topic(known):
+        if not set(part) <= NAME_CHARACTERS:
+            raise UnknownTopicOrPartition(f"no topic has a name like {part}")
+        try:
+            found[part] = client.topic(part)
+        except UnknownTopicOrPartition:
+            raise UnknownTopicOrPartition(f"there is no topic {part}") from None
+        except KafkaError as error:
+            refused.append(Reach(part, -1, problem=fault_of(error)))
+    return found, refused
+
+
+def snapshot(
+    client: Client, topics: TopicFilter, isolation: int, since: int | None = None, until: int | None = None
+) -> Snapshot:
+    """Where each partition's search begins and ends. Times in ms since 1970."""
+    found, refused = topics_of(client, topics)
+    keys, faults = reachable(client, found)
+    starts = offsets_at(client, keys, OFFSET_EARLIEST, READ_UNCOMMITTED, faults)
+    ends = offsets_at(client, keys, OFFSET_LATEST, isolation, faults)
+    tops = ends if isolation == READ_UNCOMMITTED else offsets_at(client, keys, OFFSET_LATEST, READ_UNCOMMITTED, faults)
+    firsts = starts if since is None else offsets_at(client, keys, since, READ_UNCOMMITTED, faults)
+    lasts = {} if until is None else offsets_at(client, keys, until + SLACK_MS, READ_UNCOMMITTED, faults)
+    sizes = sizes_of(client, keys)
+    asked = {}
+    for key in keys:
+        if key in faults or key not in starts or key not in ends:
+            continue
+        begin, end, top = starts[key], ends[key], tops.get(key, ends[key])
+        start = firsts.get(key, -1)
+        start = end if start < 0 else start  # nothing is so young
+        cut = lasts.get(key, -1)
+        open_to = top if cut < 0 or cut > end else -1
+        end = end if cut < 0 else min(end, cut)
+        start = min(start, end)
+        share = (end - start) / max(top - begin, 1)
+        size = round(sizes[key] * min(share, 1.0)) if key in sizes else -1
+        asked[key] = Asked(key, start, end, open_to, begin if start == begin and start < end else 0, size)
+    refused += [Reach(key.topic, key.partition, problem=fault) for key, fault in sorted(faults.items())]
+    return Snapshot(asked, refused)
+
+
+def reachable(
+    client: Client, topics: Mapping[str, TopicDescription]
+) -> tuple[list[TopicPartition], dict[TopicPartition, str]]:
+    """Partitions with a leader, and those without."""
+    keys: list[TopicPartition] = []
+    faults: dict[TopicPartition, str] = {}
+    brokers = {broker.node_id for broker in client.brokers()}
+    for name, topic in topics.items():
+        for row in topic.partitions:
+            key = TopicPartition(name, row.partition)
+            if row.leader in brokers:
+                keys.append(key)
+            else:
+                faults[key] = "it has no leader now"
+    return keys, faults
+
+
+def offsets_at(
+    client: Client, keys: Iterable[TopicPartition], stamp: int, isolation: int, faults: dict[TopicPartition, str]
+) -> dict[TopicPartition, int]:
+    """ListOffsets for all that answer; why others do not goes to `faults`."""
+    wanted = [key for key in keys if key not in faults]
+    if not wanted:
+        return {}
+    try:
+        found = client.list_offsets(dict.fromkeys(wanted, stamp), isolation=isolation)
+    except (KafkaError, ClientError) as error:
+        parts = parted(wanted)
+        if len(parts) == 1:
+            faults[wanted[0]] = fault_of(error)
+            return {}
+        return {
+            key: offset for part in parts for key, offset in offsets_at(client, part, stamp, isolation, faults).items()
+        }
+    return {key: row.offset for key, row in found.items()}
+
+
+def parted(keys: list[TopicPartition]) -> list[list[TopicPartition]]:
+    """By topic, and those of one topic one by one."""
+    by_topic: dict[str, list[TopicPartition]] = {}
+    for key in keys:
+        by_topic.setdefault(key.topic, []).append(key)
+    return list(by_topic.values()) if len(by_topic) > 1 else [[key] for key in keys]
+
+
+def fault_of(error: Exception) -> str:
+    """In one sentence, with the protocol's name where it has one."""
+    if isinstance(error, KafkaError):
+        return f"{error} ({error.name})"
+    return f"it cannot be reached: {error}" if isinstance(error, UNREACHED) else str(error)
+
+
+def sizes_of(client: Client, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """Bytes on the leaders' disks; nothing where we may not ask."""
+    try:
+        return client.admin.partition_sizes(keys)
+    except (KafkaError, ClientError):
+        return {}

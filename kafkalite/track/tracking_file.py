@@ -1,0 +1,58 @@
+"""tracking.toml: where each topic keeps its ids, so that nobody has to say it again.
+
+    places = "header:correlation-id,key"        # of all other topics (default: any header, the key, the value)
+
+    [topics]                                    # a whole name or a regular expression: the first that fits counts
+    orders = "json:$.order.id"
+    "events\\..*" = "avro:order.id,key"
+
+Thread rule: functions are pure.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafkalite.errors import StartupError
+from kafkalite.regex import compiled
+from kafkalite.track.questions import EVERYWHERE, Place, parse_places
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class TrackingFile(NamedTuple):
+    """See the module."""
+
+    places: tuple[Place, ...] = EVERYWHERE
+    rules: tuple[tuple[str, tuple[Place, ...]], ...] = ()
+
+
+def load_tracking(path: Path) -> TrackingFile:
+    """StartupError says in a sentence what is wrong with it."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise StartupError(f"{path} cannot be read: {error}") from error
+    unknown = document.keys() - {"places", "topics"}
+    if unknown:
+        raise StartupError(f"{path}: {min(unknown)!r} is unknown; there are places and [topics]")
+    topics = document.get("topics", {})
+    if not isinstance(topics, dict):
+        raise StartupError(f"{path}: topics is a table of names and places")
+    try:
+        places = parse_places(text_of(document.get("places"))) if "places" in document else EVERYWHERE
+        rules = tuple((name, parse_places(text_of(text))) for name, text in topics.items())
+        for name, _ in rules:
+            compiled(name)
+    except ValueError as error:
+        raise StartupError(f"{path}: {error}") from error
+    return TrackingFile(places, rules)
+
+
+def text_of(value: object) -> str:
+    """ValueError for what is no text."""
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is no text of places")  # noqa: TRY004  # as for any other that is none
+    return value
