@@ -36,7 +36,7 @@ Direction = Literal[EntityType.request, EntityType.response]
 API_KEYS = (
     *(0, 1, 2, 3),
     *range(8, 52),
-    *(55, 57, 60, 61, 64, 65, 66, 68, 69, 71, 72, 74, 75),
+    *(55, 57, 59, 60, 61, 62, 63, 64, 65, 66, 68, 69, 71, 72, 74, 75),
 )
 
 # Fields whose value changes what the message means: a version that cannot carry them must not silently drop a value
@@ -239,7 +239,7 @@ def load_field(struct: str, source: dataclasses.Field[object], hint: object, ver
         if wire.startswith(("timedelta", "datetime")):
             name += "_ms"
         kind = KAFKA_TYPES.get(wire, wire)
-        if wire in ("uuid", "datetime_i64"):
+        if wire in ("uuid", "datetime_i64") and not is_array:
             nullable = False  # kio's None is the zero UUID, or -1
     tag = source.metadata.get("tag")
     return Field(
@@ -266,7 +266,7 @@ def default_literal(struct: str, source: dataclasses.Field[object], kind: str, *
             return "struct"
         return ZERO_UUID if kind == "uuid" else ZERO[PYTHON_TYPES.get(kind, "int")]
     if value is None:
-        if kind == "uuid":
+        if kind == "uuid" and not is_array:
             return ZERO_UUID
         return "-1" if source.metadata.get("kafka_type") == "datetime_i64" else "None"
     if is_array:
