@@ -1,9 +1,9 @@
 """The composition root: builds every part, joins them, and knows the order of start and stop.
 
     start: descriptors ─▶ metrics and health ─▶ log directory (lock, recovery) ─▶ I/O pool ─▶ groups, transactions ─▶
-           listeners ─▶ workers ─▶ ZooKeeper, for the 0.7 listener ─▶ acceptor
-    stop:  ZooKeeper ─▶ acceptor ─▶ transactions, groups ─▶ workers (parked answers, then connections) ─▶ I/O pool ─▶
-           log directory (flush, marker) ─▶ metrics and health
+           listeners ─▶ in a cluster: its controllers ─▶ workers ─▶ ZooKeeper, for the 0.7 listener ─▶ acceptor
+    stop:  controllers, ZooKeeper ─▶ acceptor ─▶ transactions, groups ─▶ workers (parked answers, then connections) ─▶
+           I/O pool ─▶ log directory (flush, marker) ─▶ metrics and health
 
 Nothing else imports this module. A Broker is started once and stopped once, from any one thread.
 """
@@ -21,7 +21,7 @@ import socket
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, Self
 
 from kafkalite._native.serve.connection import Connection, WorkerResources
 from kafkalite._native.serve.counters import Turns
@@ -37,6 +37,7 @@ from kafkalite.dispatch import Dispatcher
 from kafkalite.errors import ConfigError
 from kafkalite.handlers.context import BrokerServices, ClusterView
 from kafkalite.handlers.table import find, native_apis
+from kafkalite.log.directory import is_used
 from kafkalite.log.manager import LogManager, open_segments_max
 from kafkalite.log.retention import named_policies
 from kafkalite.logging import fields
@@ -55,11 +56,15 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from kafkalite._native.classic.classic_connection import ClassicServer
+    from kafkalite._native.serve.connection import NativeApi
     from kafkalite._native.serve.quota import QuotaControl
     from kafkalite.clock import Clock
+    from kafkalite.cluster.member import Controllers, Member
     from kafkalite.families import Family
     from kafkalite.handlers.sign_in import SignIns
+    from kafkalite.handlers.table import Row
     from kafkalite.log.retention import RetentionPolicy
+    from kafkalite.metrics.errors import ErrorCounts
     from kafkalite.metrics.parts import Parts
     from kafkalite.metrics.server import MetricsServer
     from kafkalite.model import Endpoint
@@ -100,12 +105,17 @@ class Companion(Protocol):
 class Broker:
     """A Kafka broker inside this process.
 
+    With process.roles=broker it is one of a cluster whose controllers are Apache Kafka's (`kafkalite.cluster`).
+
     `Broker()` alone listens on a free port of 127.0.0.1 and keeps its data in a temporary directory that stop()
     removes. Settings come as a BrokerConfig, as a mapping of Kafka's names, or as keyword arguments with underscores:
     `Broker(num_partitions=3, log_dirs="/var/lib/kafkalite")`. `retention_policies` are asked, beside age and size and
     those of log.retention.policies, what may be deleted (`kafkalite.RetentionPolicy`); `companions` work beside it, as
     clients of it, while it serves. Usable as a context manager.
     """
+
+    _serves_in_cluster: ClassVar[bool] = False
+    """Whether a broker in a cluster asks to be given partitions: not before it can lead them."""
 
     def __init__(
         self,
@@ -150,6 +160,7 @@ class Broker:
         self._new_worker: Callable[[int, int], Worker]
         self._acceptor: Acceptor | None = None
         self._registration: BrokerRegistration | None = None
+        self._member: Member | None = None
         self._pool: IoPool | None = None
         self._logs: LogManager | None = None
         self._groups: GroupCoordinator | None = None
@@ -239,11 +250,13 @@ class Broker:
 
     def create_topic(self, name: str, partitions: int = 1, **settings: object) -> None:
         """Creates a topic; settings are Kafka's with underscores: `retention_ms=1000`. KafkaError when it cannot be."""
+        self._check_alone()
         overrides = {key_of(attribute): to_text(value) for attribute, value in settings.items()}
         self.logs.create_topic(name, partitions, overrides)
 
     def add_user(self, user: str, password: str) -> None:
         """Gives a user, who may be new, a password for SCRAM-SHA-256 and SCRAM-SHA-512; it holds from now on."""
+        self._check_alone()
         from kafkalite.log.journal import credential_change
         from kafkalite.security.scram import HASHES, new_credential
 
@@ -252,7 +265,12 @@ class Broker:
 
     def delete_topic(self, name: str) -> None:
         """Deletes a topic and everything in it."""
+        self._check_alone()
         self.logs.delete_topic(name)
+
+    def _check_alone(self) -> None:
+        if self.config.in_cluster:
+            raise RuntimeError("topics and users of a cluster are its controllers': use an admin client")
 
     def start(self) -> Self:
         """Serves clients when it returns; StartupError says in one sentence why it cannot."""
@@ -297,8 +315,8 @@ class Broker:
         for note in config.notes:
             logger.info("%s", note)
         self._start_metrics()
-        self._logs = logs = LogManager(config, self.clock, on_fatal=self._on_fatal, policies=self._policies)
-        logs.open()
+        controllers = self._find_controllers()
+        logs = self._open_logs(self._find_cluster_id(controllers))
         self._pool = pool = IoPool(logs.config.num_io_threads)
         self._groups = groups = GroupCoordinator(logs.config, logs, pool, self.clock)
         groups.start()
@@ -316,8 +334,11 @@ class Broker:
             self._listeners.append(self._bind(wanted))
         config = logs.config  # with what was changed while an earlier broker ran
         cluster = self._cluster_view(logs)
-        services = BrokerServices(config, logs, cluster, self.clock, pool, groups, transactions, quotas, authorizer)
-        dispatcher = Dispatcher(services, find if self._told is None else self._told.errors.find)
+        self._member = member = self._join(controllers, logs)
+        services = BrokerServices(
+            config, logs, cluster, self.clock, pool, groups, transactions, quotas, member, authorizer
+        )
+        dispatcher = Dispatcher(services, self._find_row())
         sessions = FetchSessionCache(
             slots_max=config.max_incremental_fetch_session_cache_slots,
             partitions_max=config.fetch_session_cache_max_partitions,
@@ -340,6 +361,8 @@ class Broker:
             worker.start()
         self._registration = self._register(logs)
         self._acceptor.start()
+        if member is not None:
+            member.enter()
         if self._told is not None:
             self._told.accepting = True
         for companion in self._companions:
@@ -361,16 +384,90 @@ class Broker:
         endpoints = {bound.name: bound.endpoint for bound in self._listeners if not bound.classic}
         return ClusterView(logs.cluster_id, self.config.node_id, self.config.broker_rack, endpoints)
 
+    def _open_logs(self, cluster_id: str) -> LogManager:
+        """The data directory, opened; a new one's cluster has this id, unless it is empty."""
+        self._logs = logs = LogManager(
+            self.config, self.clock, on_fatal=self._on_fatal, policies=self._policies, cluster_id=cluster_id
+        )
+        logs.open()
+        return logs
+
+    def _find_controllers(self) -> Controllers | None:
+        """Where the cluster's controllers are; None, and nothing is imported, for a broker that stands alone."""
+        config = self.config
+        if not config.in_cluster:
+            return None
+        from kafkalite.cluster.member import Controllers
+        from kafkalite.cluster.quorum import Address
+
+        return Controllers(
+            voters={number: Address(*server) for number, server in config.quorum_voters().items()},
+            servers=tuple(Address(*server) for server in config.quorum_servers()),
+            listener=config.controller_listener_names[0],
+        )
+
+    def _find_cluster_id(self, controllers: Controllers | None) -> str:
+        """The cluster's id where the data directory does not tell it; empty for a broker that stands alone."""
+        if controllers is None or is_used(str(self.config.data_directory)):
+            return ""
+        from kafkalite.cluster.member import find_cluster_id
+
+        config = self.config
+        timeout_s = config.initial_broker_registration_timeout_ms / 1000
+        return find_cluster_id(controllers, f"broker-{config.node_id}", timeout_s, self.clock)
+
+    def _join(self, controllers: Controllers | None, logs: LogManager) -> Member | None:
+        """The membership in the cluster, registered and caught up; None for a broker that stands alone."""
+        if controllers is None:
+            return None
+        from kafkalite.cluster.joining import join
+
+        endpoints = {
+            listener.name: (self.endpoints[listener.name], listener.protocol)
+            for listener in self.config.bound_listeners
+        }
+        serves = self._serves_in_cluster
+        member = join(controllers, self.config, logs, endpoints, self.clock, serves=serves, on_fatal=self._on_fatal)
+        self._member = member
+        member.start()
+        member.wait_caught_up()
+        logs.broker_epoch = member.epoch
+        return member
+
+    def _find_row(self) -> Callable[[int], Row | None]:
+        if self._told is not None:
+            return self._told.errors.find
+        if self._member is None:
+            return find
+        from kafkalite.handlers import cluster_table
+
+        return cluster_table.find
+
+    def _native_apis(self) -> tuple[NativeApi, NativeApi]:
+        if self._member is None:
+            return native_apis()
+        from kafkalite.handlers import cluster_table
+
+        return cluster_table.native_apis()
+
+    def _new_error_counts(self) -> ErrorCounts:
+        from kafkalite.metrics.errors import ErrorCounts
+
+        if not self.config.in_cluster:
+            return ErrorCounts()
+        from kafkalite.handlers import cluster_table
+
+        return ErrorCounts(cluster_table.ROWS)
+
     def _start_metrics(self) -> None:
         """Serves metrics and health from now on, where that is asked for; else nothing is imported."""
         if not self.config.metrics_listeners and not self.config.request_slow_log_ms:
             return
-        from kafkalite.metrics.errors import ErrorCounts
         from kafkalite.metrics.parts import Parts
         from kafkalite.metrics.slow import SlowLog
 
         slow = SlowLog() if self.config.request_slow_log_ms else None
-        self._told = Parts(config=self.config, clock=self.clock, errors=ErrorCounts(), slow=slow)
+        self._told = Parts(config=self.config, clock=self.clock, errors=self._new_error_counts(), slow=slow)
         if not self.config.metrics_listeners:
             return
         from kafkalite.metrics.server import MetricsServer
@@ -586,7 +683,7 @@ class Broker:
                 dispatcher,
                 on_interest,
                 on_close,
-                native_apis(),
+                self._native_apis(),
                 request_size_max=config.socket_request_max_bytes,
                 output_bytes_max=config.connection_output_buffer_max_bytes,
                 in_flight_max=config.connection_max_in_flight_requests,
@@ -694,6 +791,9 @@ class Broker:
             self._told.stopping = True
         for companion in self._companions:
             companion.stop()
+        if self._member is not None:
+            self._member.stop(controlled=self.config.controlled_shutdown_enable and not crash)
+            self._member = None
         if self._registration is not None:
             self._registration.stop()
             self._registration = None

@@ -86,7 +86,7 @@ def _made(arguments: argparse.Namespace) -> tuple[Broker, BrokerConfig]:
     logging.configure(level=arguments.log_level, json_lines=arguments.log_format == "json")
     overrides = overrides_from(arguments)
     config = BrokerConfig.load(arguments.config, overrides)
-    if "listeners" not in config.static_texts and not config.zookeeper_connect:
+    if "listeners" not in config.static_texts and not config.zookeeper_connect and not config.in_cluster:
         config = BrokerConfig.load(arguments.config, {**overrides, "listeners": LISTENERS})
     from kafkalite.broker import Broker
 

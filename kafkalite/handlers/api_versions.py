@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from kafkalite.handlers.context import RequestContext
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-_SOFTWARE_SINCE: Final = 3
-_SUPPORTED_SINCE: Final = 4
+SOFTWARE_SINCE: Final = 3
+SUPPORTED_SINCE: Final = 4
 _LIBRDKAFKA: Final = "librdkafka"
 _LIBRDKAFKA_OWN: Final = re.compile(r"v?(\d+)\.(\d+)")
 _LIBRDKAFKA_INSIDE: Final = re.compile(r"librdkafka-v?(\d+)\.(\d+)")
@@ -51,7 +51,7 @@ _SUPPORTED: Final = [
 _KEYS: Final = {True: _ALL_KEYS, False: [row for row in _ALL_KEYS if row.api_key not in _TELEMETRY]}
 """By whether there is somebody to push metrics to: clients push to whoever tells of these APIs (KIP-714)."""
 _PLAIN: Final = {telemetry: ApiVersionsResponse(api_keys=keys) for telemetry, keys in _KEYS.items()}
-_INVALID: Final = ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+INVALID: Final = ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
 
 
 def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
@@ -65,21 +65,27 @@ def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsR
 
 def answer(version: int, request: ApiVersionsRequest, features: Features, *, telemetry: bool) -> ApiVersionsResponse:
     """The same for everybody, whoever it is that asks."""
-    if version < _SOFTWARE_SINCE:
+    if version < SOFTWARE_SINCE:
         return _PLAIN[telemetry]
-    name, release = request.client_software_name, request.client_software_version
-    if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(release)):
-        return _INVALID
-    if reads_tags_wrongly(name, release):
+    if not names_software(request):
+        return INVALID
+    if reads_tags_wrongly(request.client_software_name, request.client_software_version):
         return _PLAIN[telemetry]
     return _with_features(features, version, telemetry)
+
+
+def names_software(request: ApiVersionsRequest) -> bool:
+    """Whether the client's name and version look like names (KIP-511)."""
+    return bool(
+        _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
+    )
 
 
 @lru_cache(maxsize=8)
 def _with_features(features: Features, version: int, telemetry: bool) -> ApiVersionsResponse:
     return ApiVersionsResponse(
         api_keys=_KEYS[telemetry],
-        supported_features=[row for row in _SUPPORTED if version >= _SUPPORTED_SINCE or row.min_version > 0],
+        supported_features=[row for row in _SUPPORTED if version >= SUPPORTED_SINCE or row.min_version > 0],
         finalized_features_epoch=features.epoch,
         finalized_features=[
             FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)

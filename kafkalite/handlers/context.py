@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kafkalite._native.serve.connection import Connection
     from kafkalite._native.serve.quota import Meter
     from kafkalite.clock import Clock
+    from kafkalite.cluster.member import Member
     from kafkalite.coordinator.groups import GroupCoordinator
     from kafkalite.coordinator.transactions import TransactionCoordinator
     from kafkalite.families import Source
@@ -55,6 +56,8 @@ class BrokerServices:
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     quotas: Quotas
+    member: Member | None = None
+    """In a cluster with controllers of Apache Kafka's: who knows it; None: the broker stands alone."""
     authorizer: Authorizer | None = None
     """Who may do what; None: everybody everything."""
     client_metrics: ClientMetrics | None = None

@@ -3,8 +3,9 @@
 `.lock` keeps out a second broker inside this process, other processes and Apache Kafka (see `disk.hold`): kill -9
 leaves nothing stale.
 
-`meta.properties` is Kafka's (version, cluster.id, node.id, directory.id) with one line of ours, `kafkalite.format`,
-which says that a journal belongs here: without it the file may be Kafka's and its partitions are adopted.
+`meta.properties` is Kafka's (version, cluster.id, node.id, directory.id) with lines of ours: `kafkalite.format` says
+that a journal belongs here, without it the file may be Kafka's and its partitions are adopted; `kafkalite.cluster` that
+the broker is in a cluster with controllers of Kafka's, whose topics are theirs: no other is started on it.
 
 What is made in a data directory is for its owner alone: records, settings, and what clients prove who they are with.
 
@@ -14,6 +15,7 @@ Everything here blocks; the manager's thread alone uses it.
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import stat
@@ -24,15 +26,17 @@ from kafkalite._native.base import file_ops
 from kafkalite.errors import StartupError
 from kafkalite.log import checkpoints, disk, files
 from kafkalite.logging import fields
-from kafkalite.model import new_uuid, uuid_text
+from kafkalite.model import new_uuid, uuid_bytes, uuid_text
 
 logger = logging.getLogger(__name__)
 
 FORMAT_KEY: Final = "kafkalite.format"
 FORMAT_VERSION: Final = 1
 KAFKA_VERSION: Final = "1"
-CLEAN_SHUTDOWN_CONTENT: Final = b'{"version":0,"brokerEpoch":-1}'
-"""What Kafka 4 writes into the marker of a clean stop; ours has no broker epoch."""
+CLUSTER_KEY: Final = "kafkalite.cluster"
+CLUSTER_KIND: Final = "kraft"
+NO_BROKER_EPOCH: Final = -1
+"""Of a broker that stands alone, and of one that did not stop cleanly."""
 
 
 class DirectoryLock:
@@ -62,6 +66,8 @@ class Identity:
     cluster_id: str
     node_id: int
     ours: bool
+    in_cluster: bool
+    """Whether its topics are those of a cluster's controllers."""
 
 
 def prepare(directory: str) -> None:
@@ -114,7 +120,7 @@ def read_identity(directory: str, node_id: int) -> Identity | None:
     stored = values.get("node.id", values.get("broker.id", ""))
     if stored.lstrip("-").isdigit() and int(stored) != node_id:
         raise StartupError(f"node.id: {directory} belongs to node {stored}, the configuration says {node_id}")
-    return Identity(values["cluster.id"], node_id, ours is not None)
+    return Identity(values["cluster.id"], node_id, ours is not None, CLUSTER_KEY in values)
 
 
 def check_finished(directory: str) -> None:
@@ -128,7 +134,29 @@ def is_used(directory: str) -> bool:
     return disk.exists(f"{directory}/{files.META_PROPERTIES_NAME}")
 
 
-def write_identity(directory: str, cluster_id: str, node_id: int) -> None:
+def check_kind(directory: str, identity: Identity, *, in_cluster: bool) -> None:
+    """StartupError for a directory whose topics are kept by somebody else than this broker takes them from."""
+    if identity.ours and identity.in_cluster != in_cluster:
+        raise StartupError(
+            f"process.roles: {directory} belongs to a broker "
+            + ("in a cluster" if identity.in_cluster else "that stands alone, whose topics no controller knows")
+        )
+    if in_cluster and not identity.ours and partition_directories(directory)[0]:
+        raise StartupError(
+            f"log.dirs: {directory} has partitions of a broker of Apache Kafka's, which this release does not take over"
+        )
+
+
+def directory_id(directory: str) -> bytes:
+    """The id of a directory that has an identity, as the controllers know it; StartupError where it has none."""
+    path = f"{directory}/{files.META_PROPERTIES_NAME}"
+    try:
+        return uuid_bytes((checkpoints.read_properties(path) or {}).get("directory.id", ""))
+    except ValueError:
+        raise StartupError(f"{path} has no directory.id, which the controllers ask for") from None
+
+
+def write_identity(directory: str, cluster_id: str, node_id: int, *, in_cluster: bool = False) -> None:
     """Writes meta.properties, keeping lines of Kafka's that we do not know."""
     path = f"{directory}/{files.META_PROPERTIES_NAME}"
     values = checkpoints.read_properties(path) or {"directory.id": uuid_text(new_uuid())}
@@ -138,6 +166,7 @@ def write_identity(directory: str, cluster_id: str, node_id: int) -> None:
         "cluster.id": cluster_id,
         "node.id": str(node_id),
         FORMAT_KEY: str(FORMAT_VERSION),
+        **({CLUSTER_KEY: CLUSTER_KIND} if in_cluster else {}),
     }
     if wanted != values:
         checkpoints.write_properties(path, wanted)
@@ -153,9 +182,19 @@ def take_clean_marker(directory: str) -> bool:
     return True
 
 
-def leave_clean_marker(directory: str) -> None:
-    """The last act of a clean stop."""
-    files.write_atomically(f"{directory}/{files.CLEAN_SHUTDOWN_NAME}", CLEAN_SHUTDOWN_CONTENT, durable=True)
+def clean_broker_epoch(directory: str) -> int:
+    """The epoch in which a broker stopped cleanly here, NO_BROKER_EPOCH where none did; before the marker is taken."""
+    try:
+        text = files.read_bytes(f"{directory}/{files.CLEAN_SHUTDOWN_NAME}")
+        return NO_BROKER_EPOCH if text is None else int(json.loads(text)["brokerEpoch"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return NO_BROKER_EPOCH
+
+
+def leave_clean_marker(directory: str, broker_epoch: int = NO_BROKER_EPOCH) -> None:
+    """The last act of a clean stop; the form is Kafka 4's."""
+    content = b'{"version":0,"brokerEpoch":%d}' % broker_epoch
+    files.write_atomically(f"{directory}/{files.CLEAN_SHUTDOWN_NAME}", content, durable=True)
 
 
 def partition_directories(directory: str) -> tuple[dict[tuple[str, int], str], list[str]]:

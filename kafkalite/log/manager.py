@@ -91,7 +91,9 @@ class LogManager:
         on_fatal: Callable[[BaseException], None],
         policies: Iterable[RetentionPolicy] = (),
         executors: Executors = THREADS,
+        cluster_id: str = "",
     ) -> None:
+        """`cluster_id` is that of a cluster with controllers; one that stands alone draws its own."""
         self.config = config
         self.clock = clock
         self.executors = executors
@@ -102,7 +104,9 @@ class LogManager:
         self.topics_by_id: dict[bytes, Topic] = {}
         self.group_configs: dict[str, GroupConfig] = {}  # of groups with settings of their own; replaced as a whole
         self.client_metrics: dict[str, ClientMetricsConfig] = {}  # subscriptions by name; replaced as a whole
-        self.cluster_id = ""
+        self.cluster_id = cluster_id
+        self.broker_epoch = self.previous_broker_epoch = directory.NO_BROKER_EPOCH
+        """In a cluster: what the controllers gave this broker, and the one in which an earlier one stopped cleanly."""
         self.clean_start = True
         self.dirty_logs: set[PartitionLog] = set()
         self.flusher = Flusher(on_fatal, executors)
@@ -171,6 +175,9 @@ class LogManager:
     def _open_locked(self) -> None:
         directory.check_finished(self.directory)
         identity = directory.read_identity(self.directory, self.config.node_id)
+        in_cluster = self.config.in_cluster
+        if identity is not None:
+            directory.check_kind(self.directory, identity, in_cluster=in_cluster)
         found = Journal.open(self.directory)
         if found is None and identity is not None and identity.ours:
             raise StartupError(
@@ -178,14 +185,17 @@ class LogManager:
             )
         used_before = found is not None or identity is not None
         if found is None:
-            found = Journal.create(self.directory, identity.cluster_id if identity else uuid_text(new_uuid()))
+            drawn = self.cluster_id or uuid_text(new_uuid())
+            found = Journal.create(self.directory, identity.cluster_id if identity else drawn)
         self._journal = found
         self.cluster_id = found.state.cluster_id
         if identity is not None and identity.cluster_id != self.cluster_id:
             raise StartupError(
                 f"{self.directory}: {files.META_PROPERTIES_NAME} and {files.JOURNAL_NAME} name different clusters"
             )
-        directory.write_identity(self.directory, self.cluster_id, self.config.node_id)
+        directory.write_identity(self.directory, self.cluster_id, self.config.node_id, in_cluster=in_cluster)
+        if in_cluster:
+            self.previous_broker_epoch = directory.clean_broker_epoch(self.directory)
         self.clean_start = directory.take_clean_marker(self.directory) or not used_before
         if not self.clean_start:
             found.record({"op": "unclean", "count": found.state.unclean_count + 1})
@@ -350,7 +360,7 @@ class LogManager:
                 self.write_recovery_points()
                 self.write_log_starts()
                 if clean:
-                    directory.leave_clean_marker(self.directory)
+                    directory.leave_clean_marker(self.directory, self.broker_epoch)
             except OSError as error:
                 clean = False
                 reason = fields(reason=str(error))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kafkalite.handlers import table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 DEPTH_MAX: Final = 3
 """Lists in lists, to where answers are searched for error codes: topics, their partitions."""
@@ -18,10 +18,10 @@ DEPTH_MAX: Final = 3
 class ErrorCounts:
     """Errors in the answers of the APIs that Python serves. Any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, rows: Iterable[table.Row] = table.ROWS) -> None:
         self._lock = threading.Lock()
         self._counts: Counter[tuple[int, int]] = Counter()
-        self._rows = {row.key: CountedRow(row, self.note) for row in table.ROWS}
+        self._rows = {row.key: CountedRow(row, self.note) for row in rows}
 
     def find(self, key: int) -> table.Row | None:
         """As table.find: a row whose answers are counted."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Self
 from kafkalite.errors import ConfigError
 from kafkalite.settings.areas.classic import ClassicRows, named_as_given, parse_map, translate
 from kafkalite.settings.areas.cleaner import CleanerRows
+from kafkalite.settings.areas.cluster import KEYS, ClusterRows, check_alone, check_in_cluster
 from kafkalite.settings.areas.connections import ConnectionRows, limits_of_listeners
 from kafkalite.settings.areas.groups import GroupRows
 from kafkalite.settings.areas.logs import LogRows
@@ -28,7 +29,14 @@ from kafkalite.settings.areas.tls import TlsRows, TlsSettings
 from kafkalite.settings.areas.transactions import TransactionRows
 from kafkalite.settings.foreign import foreign_note, known_dynamic, refuse_foreign
 from kafkalite.settings.listener_keys import RELOADABLE, listener_key, row_of
-from kafkalite.settings.listeners import Listener, parse_advertised, parse_limits, parse_listeners
+from kafkalite.settings.listeners import (
+    Listener,
+    parse_advertised,
+    parse_limits,
+    parse_listeners,
+    parse_names,
+    protocol_of,
+)
 from kafkalite.settings.properties import read_properties
 from kafkalite.settings.providers import resolve
 from kafkalite.settings.rows import (
@@ -56,6 +64,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, init=False, repr=False)
 class BrokerConfig(
     ServerRows,
+    ClusterRows,
     ConnectionRows,
     QuotaRows,
     LogRows,
@@ -116,6 +125,8 @@ class BrokerConfig(
             values = parse_all(BROKER_SETTINGS, known)
         config = cls(**values, static_texts=known, notes=tuple(notes))
         config.check()
+        if not config.in_cluster:
+            notes += [f"{key} is accepted, and has no effect: this broker stands alone" for key in KEYS if key in known]
         return replace(config, notes=(*notes, *_later_notes(known)))
 
     def changes(self, *, cluster: bool) -> Mapping[str, str]:
@@ -164,10 +175,31 @@ class BrokerConfig(
             self.tls_of(listener.name)
             if listener.sasl:
                 self.sasl_of(listener.name)
+        self._check_roles()
         self.connections_per_ip_overrides()
         self.connections_per_listener()
         self.connection_rates_of_listeners()
         _ = self.asks_rules, self.super_user_names
+
+    def _check_roles(self) -> None:
+        if not self.process_roles:
+            return
+        if not self.in_cluster:
+            names = {name.upper() for name in self.controller_listener_names}
+            ports = frozenset(item.port for item in parse_names(self.listeners) if item.name in names)
+            check_alone(self, self.node_id, ports)
+            return
+        if any(listener.classic for listener in self.bound_listeners):
+            raise ConfigError("listeners", "a broker in a cluster has no listener for Kafka 0.7 (kafka07://)")
+        if self.zookeeper_connect:
+            raise ConfigError("zookeeper.connect", "a broker in a cluster has no classic topics to register")
+        names = {name.upper() for name in self.controller_listener_names}
+        if any(item.name in names for item in parse_names(self.listeners)):
+            raise ConfigError("listeners", "names a controllers' listener, which a broker in a cluster does not bind")
+        controller = next(iter(self.controller_listener_names), None)
+        protocol = None if controller is None else protocol_of(controller, self.listener_security_protocol_map)
+        listeners = {listener.name: listener.protocol for listener in self.bound_listeners}
+        check_in_cluster(self, self.node_id, listeners, protocol, asks_rules=self.asks_rules)
 
     @property
     def bound_listeners(self) -> tuple[Listener, ...]:

@@ -89,6 +89,17 @@ def parse_listeners(text: str, protocol_map: str, controller_names: Iterable[str
     return tuple(found)
 
 
+def parse_names(text: str) -> list[Listener]:
+    """All that `listeners` names, controllers' listeners too, each with no protocol of its own; ConfigError."""
+    return _parse(KEY, text)
+
+
+def protocol_of(controller: str, protocol_map: str) -> str:
+    """What a controllers' listener speaks: by the map, else its own name, else PLAINTEXT, as in Kafka."""
+    name = controller.upper()
+    return _parse_protocol_map(protocol_map).get(name, name if name in PROTOCOLS else "PLAINTEXT")
+
+
 def parse_advertised(text: str | None, listeners: Iterable[Listener]) -> dict[str, Listener]:
     """Listener name → what it advertises; names that are not bound (a controller's) are left out."""
     if not text:

@@ -97,7 +97,7 @@ def test_kafka_4_server_properties_is_taken_as_it_is(tmp_path: Path) -> None:
     assert str(config.advertised_endpoint(config.bound_listeners[0], 9092)) == "localhost:9092"
     assert (config.num_network_threads, config.num_io_threads) == (3, 8)
     assert config.data_directory == Path("/tmp/kraft-combined-logs")
-    assert any(note.startswith("process.roles is accepted and ignored") for note in config.notes)
+    assert not config.in_cluster
 
 
 def test_zookeeper_era_server_properties_is_taken_as_it_is(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import base64
 import contextlib
 import shutil
 import signal
+import socket
 import subprocess
 import time
 import uuid
@@ -92,9 +93,11 @@ class ApacheKafka:
     settings: dict[str, str] = field(default_factory=dict)
     port: int = field(default_factory=free_port)
     controller_port: int = field(default_factory=free_port)
+    cluster_id: str = field(default_factory=lambda: topic_id_text(uuid.uuid4().bytes))
     process: subprocess.Popen[bytes] | None = None
     java_options: Sequence[str] = (HEAP, "-XX:TieredStopAtLevel=1")
     """For a quick start, unless it is to be measured."""
+    format_options: Sequence[str] = ()
 
     @property
     def data_dir(self) -> Path:
@@ -115,7 +118,22 @@ class ApacheKafka:
     def prepare(self) -> None:
         """Writes the configuration and formats the data directory."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        settings = {
+        settings = {**self.defaults(), **self.settings}
+        self._config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        (self.directory / "log4j2.yaml").write_text(LOG4J)
+        # An id may begin with "-", which would be taken for an option.
+        run_tool(
+            "kafka.tools.StorageTool",
+            "format",
+            f"--cluster-id={self.cluster_id}",
+            "-c",
+            str(self._config),
+            *self.format_options,
+        )
+
+    def defaults(self) -> dict[str, str]:
+        """What is configured unless `settings` say otherwise."""
+        return {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@127.0.0.1:{self.controller_port}",
@@ -128,13 +146,7 @@ class ApacheKafka:
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",
-            **self.settings,
         }
-        self._config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        (self.directory / "log4j2.yaml").write_text(LOG4J)
-        cluster_id = topic_id_text(uuid.uuid4().bytes)
-        # An id may begin with "-", which would be taken for an option.
-        run_tool("kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "-c", str(self._config))
 
     def start(self, timeout_s: float = 90) -> Self:
         if not self._config.exists():
@@ -182,6 +194,73 @@ class ApacheKafka:
                 if admin.list_topics(timeout=2).brokers:
                     return
         raise NotAvailable(f"Kafka was not ready within {timeout_s} s:\n{self.log()[-3000:]}")
+
+
+SMALL_HEAP = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+@dataclass
+class KafkaController(ApacheKafka):
+    """One controller alone, on `controller_port`; its quorum is dynamic, unless `voters` is set."""
+
+    java_options: Sequence[str] = SMALL_HEAP
+    voters: bool = False
+
+    @property
+    def address(self) -> str:
+        """host:port of the controller."""
+        return f"127.0.0.1:{self.controller_port}"
+
+    def defaults(self) -> dict[str, str]:
+        quorum = (
+            {"controller.quorum.voters": f"3000@{self.address}"}
+            if self.voters
+            else {"controller.quorum.bootstrap.servers": self.address}
+        )
+        return {
+            "process.roles": "controller",
+            "node.id": "3000",
+            **quorum,
+            "listeners": f"CONTROLLER://{self.address}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,KAFKA:PLAINTEXT",
+            "log.dirs": str(self.data_dir),
+            "broker.session.timeout.ms": "3000",
+        }
+
+    def prepare(self) -> None:
+        if not self.voters:
+            self.format_options = (*self.format_options, "--standalone")
+        super().prepare()
+
+    def _wait_ready(self, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            if not self.alive:
+                raise NotAvailable(f"the controller ended at start:\n{self.log()[-3000:]}")
+            with contextlib.suppress(OSError):
+                socket.create_connection(("127.0.0.1", self.controller_port), timeout=2).close()
+                return
+            time.sleep(0.1)
+        raise NotAvailable(f"the controller was not ready within {timeout_s} s:\n{self.log()[-3000:]}")
+
+
+@dataclass
+class KafkaBroker(ApacheKafka):
+    """A broker alone, of a controller's cluster: give it the controller's `controller_port` and `cluster_id`."""
+
+    node_id: int = 1
+
+    def defaults(self) -> dict[str, str]:
+        alone = super().defaults()
+        del alone["controller.quorum.voters"]
+        return {
+            **alone,
+            "process.roles": "broker",
+            "node.id": str(self.node_id),
+            "controller.quorum.bootstrap.servers": f"127.0.0.1:{self.controller_port}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+        }
 
 
 def _silent_logger():

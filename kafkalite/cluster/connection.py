@@ -1,0 +1,129 @@
+"""A connection to a controller: one request at a time, in the newest version that both sides know.
+
+It may be aborted from any thread, which ends a request that waits; everything else is one thread's. Answers of any size
+are read, as the controllers are the cluster's own, but never more than was announced and is there.
+
+Only listeners without TLS and SASL yet: `kafkalite.cluster.member` refuses others at the start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite import protocol
+from kafkalite.protocol import header
+from kafkalite.protocol.api import API_VERSIONS, APIS
+from kafkalite.protocol.messages.api_versions import ApiVersionsRequest
+from kafkalite.version import VERSION
+
+if TYPE_CHECKING:
+    from kafkalite.cluster.quorum import Address
+
+CONNECT_TIMEOUT_S: Final = 10.0
+NEGOTIATED_IN: Final = 3
+"""The version of ApiVersions that every release since Kafka 2.4 knows."""
+RESPONSE_SIZE_MAX: Final = 1 << 30
+_SIZE: Final = struct.Struct(">i")
+_PIECE: Final = 1 << 20
+
+
+class ConnectionFailed(OSError):
+    """No answer came, or one that is none; the message is one sentence. The connection is closed."""
+
+
+class ControllerConnection:
+    """See the module. Use `connect` to get one."""
+
+    def __init__(self, address: Address, sock: socket.socket, client_id: str) -> None:
+        self.address = address
+        self.closed = False
+        self._socket = sock
+        self._client_id = client_id
+        self._correlation_id = 0
+        self._versions: dict[int, tuple[int, int]] = {}
+
+    @classmethod
+    def connect(cls, address: Address, client_id: str, timeout_s: float = CONNECT_TIMEOUT_S) -> ControllerConnection:
+        """One that is ready for use. ConnectionFailed."""
+        try:
+            sock = socket.create_connection(address, timeout=timeout_s)
+        except OSError as error:
+            raise ConnectionFailed(
+                f"cannot connect to the controller at {address}: {error.strerror or error}"
+            ) from error
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = cls(address, sock, client_id)
+        asked = ApiVersionsRequest(client_software_name="kafkalite", client_software_version=VERSION)
+        answer = connection._exchange(API_VERSIONS, NEGOTIATED_IN, asked, timeout_s)
+        if answer.error_code:
+            connection.close()
+            raise ConnectionFailed(f"the controller at {address} refused ApiVersions with error {answer.error_code}")
+        connection._versions = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
+        return connection
+
+    def version(self, api_key: int, oldest: int = 0, newest: int = 32767) -> int:
+        """The newest version of an API that both sides know, within these. ConnectionFailed where there is none."""
+        known = APIS[api_key]
+        served = self._versions.get(api_key, (0, -1))
+        chosen = min(newest, known.newest, served[1])
+        if chosen < max(oldest, known.oldest, served[0]):
+            self.close()
+            raise ConnectionFailed(f"the node at {self.address} does not serve {known.name} as a controller would")
+        return chosen
+
+    def request(self, api_key: int, version: int, message: object, timeout_s: float) -> Any:
+        """The answer to a request. ConnectionFailed."""
+        return self._exchange(api_key, version, message, timeout_s)
+
+    def abort(self) -> None:
+        """Ends what waits for an answer, now. Any thread."""
+        self.closed = True
+        with contextlib.suppress(OSError):  # it is closed already
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Idempotent."""
+        self.closed = True
+        self._socket.close()
+
+    def _exchange(self, api_key: int, version: int, message: object, timeout_s: float) -> Any:
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        frame = protocol.encode_request_frame(api_key, version, self._correlation_id, self._client_id, message)
+        name = APIS[api_key].name
+        try:
+            self._socket.settimeout(timeout_s)
+            self._socket.sendall(frame)
+            data = self._receive_frame()
+            correlation_id, position = header.decode_response_header(api_key, version, data)
+            if correlation_id == self._correlation_id:
+                return protocol.decode_response(api_key, version, memoryview(data)[position:])
+        except protocol.CodecError as error:
+            self.close()
+            raise ConnectionFailed(f"the controller at {self.address} sent no {name} answer: {error}") from error
+        except ConnectionFailed:
+            self.close()
+            raise
+        except OSError as error:
+            self.close()
+            why = "in time" if isinstance(error, TimeoutError) else f"({error.strerror or error})"
+            raise ConnectionFailed(f"the controller at {self.address} did not answer {name} {why}") from error
+        self.close()
+        raise ConnectionFailed(f"the controller at {self.address} answered another request than {name}")
+
+    def _receive_frame(self) -> bytearray:
+        (size,) = _SIZE.unpack(self._receive(_SIZE.size))
+        if not _SIZE.size <= size <= RESPONSE_SIZE_MAX:
+            raise ConnectionFailed(f"the controller at {self.address} announced an answer of {size} bytes")
+        return self._receive(size)
+
+    def _receive(self, size: int) -> bytearray:
+        data = bytearray()
+        while len(data) < size:
+            piece = self._socket.recv(min(size - len(data), _PIECE))
+            if not piece:
+                raise ConnectionFailed(f"the controller at {self.address} closed the connection")
+            data += piece
+        return data

@@ -1,0 +1,53 @@
+"""From settings and a data directory to a member of a cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.cluster.image import Address
+from kafkalite.cluster.lifecycle import Node, Times
+from kafkalite.cluster.member import Controllers, Member
+from kafkalite.log.directory import directory_id
+from kafkalite.model import new_uuid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kafkalite.clock import Clock
+    from kafkalite.log.manager import LogManager
+    from kafkalite.model import Endpoint
+    from kafkalite.settings.broker import BrokerConfig
+
+PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+"""Kafka's SecurityProtocol."""
+
+
+def join(
+    controllers: Controllers,
+    config: BrokerConfig,
+    logs: LogManager,
+    listeners: Mapping[str, tuple[Endpoint, str]],
+    clock: Clock,
+    *,
+    serves: bool,
+    on_fatal: Callable[[BaseException], None],
+) -> Member:
+    """A member that is not started. `listeners` are where clients are told to connect, with the protocol."""
+    node = Node(
+        node_id=config.node_id,
+        cluster_id=logs.cluster_id,
+        incarnation=new_uuid(),
+        addresses=tuple(
+            Address(name, endpoint.host, endpoint.port, PROTOCOLS[protocol])
+            for name, (endpoint, protocol) in listeners.items()
+        ),
+        rack=config.broker_rack,
+        directory_id=directory_id(logs.directory),
+        previous_epoch=logs.previous_broker_epoch,
+    )
+    times = Times(
+        registration_max=config.initial_broker_registration_timeout_ms / 1000,
+        beat=config.broker_heartbeat_interval_ms / 1000,
+        session=config.broker_session_timeout_ms / 1000,
+    )
+    return Member(node, controllers, times, clock, serves=serves, on_fatal=on_fatal)

@@ -1,0 +1,269 @@
+"""A broker's life in a cluster, as the controllers have it: registered, beating, in service, taken out, gone.
+
+    REGISTERING ─▶ STARTING ─▶ IN_SERVICE ─▶ STOPPING ─▶ STOPPED
+         └────────────┴────────────┴────────────┴─────▶ FAILED
+
+Registration gives the broker its epoch. Until the controllers say that its metadata has caught up it asks to stay
+fenced and beats in quick turn; then, once it is ready to serve, it asks to be let in. A beat carries the offset of the
+metadata that is applied. Without beats for broker.session.timeout.ms, by the controllers' setting, they fence it; it
+goes on beating, and comes back. To stop, it says so in its beats, and keeps serving until it leads nothing more.
+
+Only one process may live under a node id: one whose registration was replaced fails.
+
+Source: BrokerLifecycleManager of Kafka 4.1. Events in, requests out; no I/O and no clock. One thread's.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.errors import ErrorCode
+from kafkalite.protocol import api
+from kafkalite.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from kafkalite.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kafkalite.cluster.image import Address, Image
+    from kafkalite.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
+    from kafkalite.protocol.messages.broker_registration import BrokerRegistrationResponse
+
+CATCH_UP_S: Final = 0.01
+"""Between beats while the metadata is caught up with."""
+HAND_OVER_S: Final = 0.05
+"""Between the first two beats of a controlled shutdown."""
+LOOK_AGAIN_S: Final = 0.1
+"""Before a request that went to no controller is sent again."""
+SHUTDOWN_S_MAX: Final = 300.0
+UNKNOWN_EPOCH: Final = -1
+
+FEATURES: Final = {
+    "metadata.version": (7, 29),
+    "kraft.version": (0, 1),
+    "transaction.version": (0, 2),
+    "group.version": (0, 1),
+    "eligible.leader.replicas.version": (0, 1),
+}
+"""What this release can do in a cluster: name → oldest and newest level. 7 is 3.3-IV3, 29 is 4.2-IV1."""
+
+_NOT_NOW: Final = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.BROKER_ID_NOT_REGISTERED})
+
+
+class Phase(enum.Enum):
+    """Where a broker is in its life."""
+
+    REGISTERING = "registering"
+    STARTING = "starting"
+    IN_SERVICE = "in service"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """Who registers."""
+
+    node_id: int
+    cluster_id: str
+    incarnation: bytes
+    """Of this process; another one's is another."""
+    addresses: tuple[Address, ...]
+    rack: str | None
+    directory_id: bytes
+    previous_epoch: int = UNKNOWN_EPOCH
+    """The epoch in which an earlier process stopped cleanly."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """Seconds, from the settings."""
+
+    registration_max: float
+    beat: float
+    session: float
+
+
+class Lifecycle:
+    """See the module. Times are seconds of one monotonic clock. `serves`: whether it is ever to be let in."""
+
+    def __init__(self, node: Node, times: Times, now: float, *, serves: bool) -> None:
+        self.node = node
+        self.times = times
+        self.phase = Phase.REGISTERING
+        self.epoch = UNKNOWN_EPOCH
+        self.fenced = True
+        self.caught_up = False
+        self.failure = ""
+        """Why it FAILED, in one sentence."""
+        self._serves = serves
+        self._ready = False
+        self._register_by = now + times.registration_max
+        self._next = now
+        self._last_beat = now  # that was answered
+        self._stop_by = 0.0
+        self._handing_over = 0
+        self._last_error = "no controller answered"
+
+    @property
+    def ended(self) -> bool:
+        """Whether there is nothing more to be sent."""
+        return self.phase in (Phase.STOPPED, Phase.FAILED)
+
+    @property
+    def api_key(self) -> int:
+        """What is sent next: BrokerRegistration, or BrokerHeartbeat."""
+        return api.BROKER_REGISTRATION if self.phase is Phase.REGISTERING else api.BROKER_HEARTBEAT
+
+    def wait(self, now: float) -> float:
+        """Seconds until the next request is due; 0 when it is."""
+        return max(0.0, self._next - now)
+
+    def ready(self, now: float) -> None:
+        """All parts of the broker run: it may be let in."""
+        self._ready = True
+        if self.phase is Phase.STARTING:
+            self._next = now
+
+    def stop(self, now: float) -> None:
+        """Begins a controlled shutdown. One that was never let in has nothing to hand over, and stops at once."""
+        if self.ended or self.phase is Phase.STOPPING:
+            return
+        if self.phase is Phase.IN_SERVICE:
+            self.phase, self._next, self._stop_by = Phase.STOPPING, now, now + SHUTDOWN_S_MAX
+        else:
+            self.phase = Phase.STOPPED
+
+    def saw(self, image: Image) -> None:
+        """New metadata: fails if another process has taken this node id."""
+        present = image.brokers.get(self.node.node_id)
+        if self.epoch == UNKNOWN_EPOCH or present is None or self.ended:
+            return
+        if present.epoch > self.epoch and present.incarnation != self.node.incarnation:
+            self._fail(f"another broker has registered with node.id={self.node.node_id}: one of the two must go")
+
+    def request(self, applied_offset: int) -> BrokerRegistrationRequest | BrokerHeartbeatRequest:
+        """What to send now; `applied_offset` is the last record's of the published metadata, -1 of none."""
+        if self.phase is Phase.REGISTERING:
+            return self._registration()
+        return BrokerHeartbeatRequest(
+            broker_id=self.node.node_id,
+            broker_epoch=self.epoch,
+            current_metadata_offset=applied_offset,
+            want_fence=not self._wants_in,
+            want_shut_down=self.phase is Phase.STOPPING,
+        )
+
+    @property
+    def _wants_in(self) -> bool:
+        return self._serves and self._ready and self.caught_up
+
+    def _registration(self) -> BrokerRegistrationRequest:
+        node = self.node
+        return BrokerRegistrationRequest(
+            broker_id=node.node_id,
+            cluster_id=node.cluster_id,
+            incarnation_id=node.incarnation,
+            listeners=[
+                Listener(name=each.name, host=each.host, port=each.port, security_protocol=each.protocol)
+                for each in node.addresses
+            ],
+            features=[
+                Feature(name=name, min_supported_version=oldest, max_supported_version=newest)
+                for name, (oldest, newest) in FEATURES.items()
+            ],
+            rack=node.rack,
+            log_dirs=[node.directory_id],
+            previous_broker_epoch=node.previous_epoch,
+        )
+
+    def registered(self, response: BrokerRegistrationResponse, now: float, levels: Mapping[str, int]) -> None:
+        """The answer to a registration; `levels` are the cluster's features, where they are known."""
+        if self.phase is not Phase.REGISTERING:
+            return
+        code = response.error_code
+        if code == ErrorCode.NONE:
+            self.epoch, self.phase, self._next, self._last_beat = response.broker_epoch, Phase.STARTING, now, now
+            return
+        if code == ErrorCode.INCONSISTENT_CLUSTER_ID:
+            self._fail(f"the controllers are of another cluster than {self.node.cluster_id}, the data directory's")
+        elif code == ErrorCode.INVALID_REGISTRATION:
+            self._fail("the controllers refuse this broker's registration: see their log for the reason")
+        elif code == ErrorCode.UNSUPPORTED_VERSION:
+            self._fail(unsupported_features(levels))
+        else:
+            self._last_error = _in_words(code)
+            self._again(now, LOOK_AGAIN_S if code in _NOT_NOW else self.times.beat)
+
+    def beaten(self, response: BrokerHeartbeatResponse, now: float) -> None:
+        """The answer to a beat."""
+        if self.ended or self.phase is Phase.REGISTERING:
+            return
+        if response.error_code:
+            self._last_error = _in_words(response.error_code)
+            self._again(now, LOOK_AGAIN_S if response.error_code == ErrorCode.NOT_CONTROLLER else self.times.beat)
+            return
+        self._last_beat = now
+        self.fenced = response.is_fenced
+        if self.phase is Phase.STOPPING:
+            self._hand_over(now, done=response.should_shut_down)
+            return
+        caught_up, self.caught_up = self.caught_up, self.caught_up or response.is_caught_up
+        if self.phase is Phase.STARTING and not self.fenced:
+            self.phase = Phase.IN_SERVICE
+        if not self.caught_up:
+            self._next = now + CATCH_UP_S
+        elif not caught_up and self._wants_in:
+            self._next = now
+        else:
+            self._next = now + self.times.beat
+
+    def unanswered(self, now: float, why: str, *, no_controller: bool = False) -> None:
+        """A request got no answer, or there was nobody to send it to."""
+        self._last_error = why
+        self._again(now, LOOK_AGAIN_S if no_controller else self.times.beat)
+
+    def _hand_over(self, now: float, *, done: bool) -> None:
+        self._handing_over += 1
+        if done or now >= self._stop_by:
+            self.phase = Phase.STOPPED
+        else:
+            self._next = now + (HAND_OVER_S if self._handing_over == 1 else self.times.beat)
+
+    def _again(self, now: float, delay_s: float) -> None:
+        self._next = now + delay_s
+        if self.phase is Phase.REGISTERING and now >= self._register_by:
+            self._fail(
+                f"no controller took the registration within {self.times.registration_max:g} s: {self._last_error}"
+            )
+        if self.phase is Phase.STOPPING and now >= min(self._stop_by, self._last_beat + self.times.session):
+            self.phase = Phase.STOPPED  # they have fenced it by now, or are gone
+
+    def _fail(self, why: str) -> None:
+        self.phase, self.failure = Phase.FAILED, why
+
+
+def unsupported_features(levels: Mapping[str, int]) -> str:
+    """Why a cluster with these features refuses this broker, in one sentence."""
+    for name, level in sorted(levels.items()):
+        oldest, newest = FEATURES.get(name, (0, 0))
+        if oldest <= level <= newest:
+            continue
+        if name in FEATURES:
+            return f"the cluster has {name}={level}, and this release does {oldest} to {newest}"
+        return (
+            f"the cluster has {name}={level}, which this release does not do: switch it off (kafka-features.sh"
+            f" downgrade --feature {name}=0), or leave it out when the controllers are formatted (--feature {name}=0)"
+        )
+    return "the cluster has features that this release does not do"
+
+
+def _in_words(code: int) -> str:
+    try:
+        known = ErrorCode(code)
+    except ValueError:
+        return f"error {code}"
+    return f"{known.name} ({known.text})"

@@ -1,0 +1,325 @@
+"""A broker's membership in a cluster whose controllers are Apache Kafka's: two threads round two cores without I/O.
+
+    kafkalite-metadata    asks the quorum's leader for its log (`Observer`), publishes images
+    kafkalite-heartbeat   registers and beats (`Lifecycle`), on a connection of its own, so that nothing holds up a beat
+
+Whoever wants to know of new metadata is in `listeners`: called on the metadata thread with the image before and the
+new one, in order, before a beat reports it as applied. What cannot be gone on with (metadata that is not understood, or
+another broker under the same id) is told to `on_fatal`, once; before it has started it is a StartupError instead.
+
+    start ─▶ wait_caught_up ─▶ whatever else the broker starts ─▶ enter ─▶ … ─▶ stop
+
+`image` may be read by any thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from kafkalite.cluster.connection import ConnectionFailed, ControllerConnection
+from kafkalite.cluster.image import EMPTY, Image
+from kafkalite.cluster.lifecycle import Lifecycle, Phase
+from kafkalite.cluster.observer import FETCH_OLDEST, Observer
+from kafkalite.cluster.quorum import Address, Quorum
+from kafkalite.cluster.records import MetadataFault
+from kafkalite.errors import ErrorCode, StartupError
+from kafkalite.executors import THREADS
+from kafkalite.logging import fields
+from kafkalite.protocol import api
+from kafkalite.protocol.messages.describe_cluster import DescribeClusterRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kafkalite.clock import Clock
+    from kafkalite.cluster.lifecycle import Node, Times
+    from kafkalite.executors import Event, Executors
+
+logger = logging.getLogger("kafkalite.cluster")
+
+FETCH_TIMEOUT_S: Final = 2.0 + 0.5
+"""Kafka's quorum.request.timeout.ms, and what the leader may wait for records."""
+NO_CONTROLLER_WAIT_S: Final = 0.5
+REGISTRATION_OLDEST: Final = 4
+"""The version that may claim a feature from level 0 on; every controller of Kafka 4 serves it."""
+_CONTROLLERS: Final = 2
+_ENDPOINT_TYPE_SINCE: Final = 1
+
+
+class Connect(Protocol):
+    """How a connection to a controller is made: ConnectionFailed when it cannot be."""
+
+    def __call__(self, address: Address, client_id: str, timeout_s: float) -> ControllerConnection: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Controllers:
+    """Where to begin looking for the quorum's leader."""
+
+    voters: Mapping[int, Address]
+    servers: tuple[Address, ...]
+    listener: str
+
+    def quorum(self) -> Quorum:
+        """Of which nothing is known yet."""
+        return Quorum(self.voters, self.servers, self.listener)
+
+
+class Member:
+    """See the module. `serves`: whether it is ever to be let in, and given partitions."""
+
+    def __init__(
+        self,
+        node: Node,
+        controllers: Controllers,
+        times: Times,
+        clock: Clock,
+        *,
+        serves: bool,
+        on_fatal: Callable[[BaseException], None],
+        executors: Executors = THREADS,
+        connect: Connect = ControllerConnection.connect,
+    ) -> None:
+        self.image: Image = EMPTY
+        self.listeners: list[Callable[[Image, Image], None]] = []
+        self._node = node
+        self._times = times
+        self._clock = clock
+        self._on_fatal = on_fatal
+        self._connect = connect
+        self._client_id = f"broker-{node.node_id}"
+        self._observer = Observer(node.node_id, node.cluster_id, node.directory_id, controllers.quorum())
+        self._lifecycle = Lifecycle(node, times, clock.monotonic(), serves=serves)  # guarded by _beating.lock
+        self._following = executors.worker("kafkalite-metadata", self._follow)
+        self._beating = executors.worker("kafkalite-heartbeat", self._beat)
+        self._log_connection: ControllerConnection | None = None  # replaced by its thread alone, as the next
+        self._beat_connection: ControllerConnection | None = None
+        self._serves = serves
+        self._stopping = False
+        self._applied_offset = -1  # of the last image that every listener was called with
+        self._fault: BaseException | None = None
+        self._begun = False  # whether faults are told to on_fatal
+        self._caught_up = executors.event()  # or it failed, as the next
+        self._entered = executors.event()
+        self._ended = executors.event()
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begins to follow and to register."""
+        self._following.start()
+        self._beating.start()
+
+    def wait_caught_up(self) -> None:
+        """Returns when the broker is registered and its metadata caught up; StartupError when that failed."""
+        self._wait(self._caught_up, "its metadata has not caught up")
+
+    def enter(self) -> None:
+        """All parts of the broker run: if it serves, returns when it was let in. StartupError."""
+        if self._serves:
+            with self._beating.lock:
+                self._lifecycle.ready(self._clock.monotonic())
+                self._beating.call_locked()
+            self._wait(self._entered, "the controllers have not let it in")
+        self._begun = True
+
+    def _wait(self, event: Event, otherwise: str) -> None:
+        done = event.wait(2 * self._times.registration_max)  # the first half is that of the registration
+        if self._fault is not None:
+            raise StartupError(str(self._fault)) from self._fault
+        if not done:
+            raise StartupError(f"the broker is registered with the controllers, but {otherwise}")
+
+    @property
+    def phase(self) -> Phase:
+        """Where it is in its life."""
+        return self._lifecycle.phase
+
+    @property
+    def fenced(self) -> bool:
+        """Whether the controllers keep it out of service."""
+        return self._lifecycle.fenced
+
+    @property
+    def epoch(self) -> int:
+        """What its registration was given; -1 before."""
+        return self._lifecycle.epoch
+
+    def stop(self, *, controlled: bool = True) -> None:
+        """Leaves: asks the controllers to move away what it leads, and waits until they have or are out of reach."""
+        if controlled:
+            with self._beating.lock:
+                self._lifecycle.stop(self._clock.monotonic())
+                self._beating.call_locked()
+            self._ended.wait()
+        self._stopping = True
+        for connection in (self._log_connection, self._beat_connection):
+            if connection is not None:
+                connection.abort()
+        self._following.stop()
+        self._beating.stop()
+        for connection in (self._log_connection, self._beat_connection):
+            if connection is not None:
+                connection.close()
+
+    # --- metadata, on its thread --------------------------------------------------------------------------------------
+
+    def _follow(self) -> float | None:
+        """One request for the log, or for a snapshot; the seconds until the next."""
+        if self._stopping or self._fault is not None:
+            return None
+        observer = self._observer
+        try:
+            connection = self._log_connection = self._opened(self._log_connection, observer.quorum.address)
+            key = observer.api_key
+            version = connection.version(key, FETCH_OLDEST if key == api.FETCH else 0)
+            response = connection.request(key, version, observer.request(version), FETCH_TIMEOUT_S)
+        except ConnectionFailed as error:
+            delay_s = observer.failed()
+            logger.debug("%s", error)
+            return delay_s
+        try:
+            image, delay_s = observer.fetched(response) if key == api.FETCH else observer.snapshot(response)
+            if image is not None:
+                self._publish(image)
+        except MetadataFault as error:
+            self._fail(error)
+            return None
+        return delay_s
+
+    def _publish(self, image: Image) -> None:
+        before, self.image = self.image, image
+        for listener in self.listeners:
+            try:
+                listener(before, image)
+            except Exception:
+                logger.exception("metadata up to offset %d could not be carried out everywhere", image.offset)
+        self._applied_offset = image.offset
+        with self._beating.lock:
+            self._lifecycle.saw(image)
+            failed = self._lifecycle.phase is Phase.FAILED
+        if failed:
+            self._call_beat()
+
+    # --- registration and beats, on their thread ----------------------------------------------------------------------
+
+    def _beat(self) -> float | None:
+        """One registration or beat; the seconds until the next."""
+        with self._beating.lock:
+            lifecycle = self._lifecycle
+            now = self._clock.monotonic()
+            wait_s, ended = lifecycle.wait(now), lifecycle.ended or self._stopping
+            key, request = lifecycle.api_key, lifecycle.request(self._applied_offset)
+        if ended:
+            self._end()
+            return None
+        if wait_s > 0:
+            return wait_s
+        answer, why = self._ask_leader(key, request)
+        with self._beating.lock:
+            now, fenced = self._clock.monotonic(), lifecycle.fenced
+            if answer is None:
+                lifecycle.unanswered(now, why, no_controller=self._observer.quorum.leader is None)
+            elif key == api.BROKER_REGISTRATION:
+                lifecycle.registered(answer, now, self.image.features)
+            else:
+                lifecycle.beaten(answer, now)
+            wait_s, ended = lifecycle.wait(now), lifecycle.ended
+        if lifecycle.fenced != fenced:
+            logger.info("the controllers %s this broker", "fence" if lifecycle.fenced else "let in")
+        if lifecycle.caught_up:
+            self._caught_up.set()
+        if lifecycle.phase is Phase.IN_SERVICE:
+            self._entered.set()
+        if ended:
+            self._end()
+            return None
+        return wait_s
+
+    def _ask_leader(self, key: int, request: object) -> tuple[Any, str]:
+        """The leader's answer, else None and why there is none."""
+        leader = self._observer.quorum.leader
+        if leader is None:
+            return None, "no controller is known to lead"
+        try:
+            connection = self._beat_connection = self._opened(self._beat_connection, leader)
+            version = connection.version(key, REGISTRATION_OLDEST if key == api.BROKER_REGISTRATION else 0)
+            answer = connection.request(key, version, request, self._times.beat)
+        except ConnectionFailed as error:
+            return None, str(error)
+        if answer.error_code:
+            logger.info(
+                "the controller refused this broker's %s", api.APIS[key].name, extra=fields(code=answer.error_code)
+            )
+            if answer.error_code == ErrorCode.NOT_CONTROLLER:
+                connection.close()
+        return answer, ""
+
+    def _end(self) -> None:
+        """Nothing more is to be sent."""
+        if self._lifecycle.phase is Phase.FAILED:
+            self._fail(StartupError(self._lifecycle.failure))
+        self._ended.set()
+
+    # --- both ---------------------------------------------------------------------------------------------------------
+
+    def _opened(self, connection: ControllerConnection | None, address: Address) -> ControllerConnection:
+        """The connection, if it is one to this address; else a new one."""
+        if connection is not None:
+            if connection.address == address and not connection.closed:
+                return connection
+            connection.close()
+        opened = self._connect(address, self._client_id, self._times.beat)
+        if self._stopping:
+            opened.close()
+            raise ConnectionFailed("the broker stops")
+        return opened
+
+    def _call_beat(self) -> None:
+        with self._beating.lock:
+            self._beating.call_locked()
+
+    def _fail(self, error: BaseException) -> None:
+        if self._fault is not None:
+            return
+        self._fault = error
+        self._caught_up.set()
+        self._entered.set()
+        if self._begun:
+            self._on_fatal(error)
+
+
+def find_cluster_id(controllers: Controllers, client_id: str, timeout_s: float, clock: Clock) -> str:
+    """The id of the cluster, from whichever controller answers first. StartupError when none does in this time."""
+    give_up_at = clock.monotonic() + timeout_s
+    waiting = THREADS.event()
+    while True:
+        found, reasons = _ask_cluster_id(controllers, client_id)
+        if found:
+            return found
+        if clock.monotonic() + NO_CONTROLLER_WAIT_S >= give_up_at:
+            raise StartupError(f"no controller tells the cluster's id: {'; '.join(reasons)}")
+        waiting.wait(NO_CONTROLLER_WAIT_S)
+
+
+def _ask_cluster_id(controllers: Controllers, client_id: str) -> tuple[str, list[str]]:
+    """The id, else why each controller did not tell it."""
+    reasons = []
+    for address in dict.fromkeys((*controllers.servers, *controllers.voters.values())):
+        try:
+            connection = ControllerConnection.connect(address, client_id, FETCH_TIMEOUT_S)
+            try:
+                version = connection.version(api.DESCRIBE_CLUSTER, _ENDPOINT_TYPE_SINCE)
+                request = DescribeClusterRequest(endpoint_type=_CONTROLLERS)
+                answer = connection.request(api.DESCRIBE_CLUSTER, version, request, FETCH_TIMEOUT_S)
+            finally:
+                connection.close()
+        except ConnectionFailed as error:
+            reasons.append(str(error))
+            continue
+        if not answer.error_code and answer.cluster_id:
+            return str(answer.cluster_id), []
+        reasons.append(f"the node at {address} is no controller")
+    return "", reasons

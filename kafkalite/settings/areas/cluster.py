@@ -1,0 +1,148 @@
+"""Rows of the broker's settings table about the cluster it belongs to, and what they mean together.
+
+    process.roles                    where                                                 the process is
+    nothing, or broker,controller    the only voter is itself                              a broker that stands alone
+    broker                           controllers of Apache Kafka's are named               a broker of their cluster
+
+kafkalite is no controller: a file that makes it one of a quorum's is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.errors import ConfigError
+from kafkalite.settings.rows import BOOLEAN, INT, LIST, STRING, setting
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+BROKER: Final = "broker"
+CONTROLLER: Final = "controller"
+VOTERS_KEY: Final = "controller.quorum.voters"
+SERVERS_KEY: Final = "controller.quorum.bootstrap.servers"
+_SERVER: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+(?:%\w+)?)\]|([A-Za-z0-9._-]+)):([0-9]{1,5})")
+KEYS: Final = (
+    SERVERS_KEY,
+    VOTERS_KEY,
+    "inter.broker.listener.name",
+    "initial.broker.registration.timeout.ms",
+    "broker.heartbeat.interval.ms",
+    "broker.session.timeout.ms",
+    "controlled.shutdown.enable",
+)
+"""Settings that a broker which stands alone has no use for."""
+_NO_CONTROLLER: Final = (
+    "kafkalite is no controller: with process.roles=broker it joins the cluster of the controllers of Apache Kafka"
+    f" that {SERVERS_KEY} or {VOTERS_KEY} names"
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)
+class ClusterRows:
+    """The cluster, where it has controllers of Apache Kafka's."""
+
+    __slots__ = ()
+
+    process_roles: tuple[str, ...] = setting(
+        LIST,
+        (),
+        "`broker`: this process is a broker in a cluster whose controllers are Apache Kafka's. Unset, or"
+        " `broker,controller` in a file whose only voter is this process: it stands alone.",
+        choices=(BROKER, CONTROLLER),
+    )
+    controller_quorum_bootstrap_servers: tuple[str, ...] = setting(
+        LIST, (), "Where controllers are, `host:port`; any of them tells who leads. Of a broker in a cluster."
+    )
+    controller_quorum_voters: tuple[str, ...] = setting(
+        LIST, (), "The controllers of a quorum that is fixed, `id@host:port`. Of a broker in a cluster."
+    )
+    inter_broker_listener_name: str | None = setting(
+        STRING, None, "The listener that other brokers of the cluster use; unset: the first one."
+    )
+    initial_broker_registration_timeout_ms: int = setting(
+        INT, 60_000, "How long a start in a cluster tries to register with the controllers.", unit="ms", low=1
+    )
+    broker_heartbeat_interval_ms: int = setting(
+        INT, 2000, "Between two heartbeats to the controllers.", unit="ms", low=1
+    )
+    broker_session_timeout_ms: int = setting(
+        INT,
+        9000,
+        "How long a stop in a cluster goes on asking controllers that do not answer. When a broker without heartbeats"
+        " is fenced is said by their own setting of this name.",
+        unit="ms",
+        low=1,
+    )
+    controlled_shutdown_enable: bool = setting(
+        BOOLEAN, True, "Whether a stop in a cluster has the controllers move leadership away first."
+    )
+
+    @property
+    def in_cluster(self) -> bool:
+        """Whether the process is a broker in a cluster of Apache Kafka's controllers."""
+        return self.process_roles == (BROKER,)
+
+    def quorum_voters(self) -> dict[int, tuple[str, int]]:
+        """controller.quorum.voters as id → (host, port); ConfigError."""
+        voters = {}
+        for item in self.controller_quorum_voters:
+            number, separator, server = item.partition("@")
+            if not separator or not number.isascii() or not number.isdigit():
+                raise ConfigError(VOTERS_KEY, f"must be id@host:port, not {item[:80]!r}")
+            voters[int(number)] = parse_server(VOTERS_KEY, server)
+        return voters
+
+    def quorum_servers(self) -> tuple[tuple[str, int], ...]:
+        """controller.quorum.bootstrap.servers as (host, port); ConfigError."""
+        return tuple(parse_server(SERVERS_KEY, item) for item in self.controller_quorum_bootstrap_servers)
+
+
+def parse_server(key: str, text: str) -> tuple[str, int]:
+    """host:port, an IPv6 host in brackets; ConfigError."""
+    match = _SERVER.fullmatch(text.strip())
+    if match is None or not 0 < int(match[3]) <= 65535:
+        raise ConfigError(key, f"must be host:port, not {text[:80]!r}")
+    return match[1] or match[2], int(match[3])
+
+
+def check_alone(rows: ClusterRows, node_id: int, controller_ports: frozenset[int]) -> None:
+    """ConfigError for a controller of more than itself; `controller_ports` are those that its listeners would bind."""
+    if CONTROLLER not in rows.process_roles:
+        return
+    if BROKER not in rows.process_roles:
+        raise ConfigError("process.roles", _NO_CONTROLLER)
+    voters, servers = rows.quorum_voters(), rows.quorum_servers()
+    others = voters.keys() - {node_id}
+    if others or len(servers) > 1 or any(port not in controller_ports for _, port in servers):
+        raise ConfigError("process.roles", f"there are other voters, and {_NO_CONTROLLER}")
+
+
+def check_in_cluster(
+    rows: ClusterRows, node_id: int, listeners: Mapping[str, str], controller: str | None, *, asks_rules: bool
+) -> None:
+    """ConfigError for what a broker in a cluster cannot do or be.
+
+    `listeners` are the bound ones, name → protocol; `controller` is the protocol of the controllers' listener.
+    """
+    voters, servers = rows.quorum_voters(), rows.quorum_servers()
+    if not voters and not servers:
+        raise ConfigError("process.roles", f"a broker in a cluster needs {SERVERS_KEY} or {VOTERS_KEY}")
+    if node_id in voters:
+        raise ConfigError("node.id", f"{node_id} is a controller's, by {VOTERS_KEY}")
+    if controller is None:
+        raise ConfigError("controller.listener.names", "names none, and a broker in a cluster needs the controllers'")
+    if controller != "PLAINTEXT":
+        raise ConfigError(
+            "controller.listener.names", f"controllers behind {controller} are not reached by this release"
+        )
+    signed_in = [name for name, protocol in listeners.items() if protocol.startswith("SASL")]
+    if signed_in:
+        raise ConfigError("listeners", f"{signed_in[0]}: this release does not know the users of a cluster (SASL)")
+    if asks_rules:
+        raise ConfigError("authorizer.class.name", "this release does not know the rules of a cluster (ACLs)")
+    inner = (rows.inter_broker_listener_name or next(iter(listeners))).upper()
+    if inner not in listeners:
+        raise ConfigError("inter.broker.listener.name", f"{inner} is none of the listeners {', '.join(listeners)}")

@@ -1,0 +1,400 @@
+"""A broker in a cluster of Apache Kafka's controllers: what Kafka's tools see of it, what it knows of the cluster."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+import random
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkalite.acls import Acl, AclFilter, AclOperation, AclPermission, PatternType, ResourceType
+from kafkalite.broker import Broker
+from kafkalite.client import Client
+from kafkalite.client.connection import Connection
+from kafkalite.clock import SystemClock
+from kafkalite.cluster.image import Address as ListenerAddress
+from kafkalite.cluster.image import Image
+from kafkalite.cluster.lifecycle import Node, Phase, Times
+from kafkalite.cluster.member import Controllers, Member
+from kafkalite.cluster.quorum import Address
+from kafkalite.cluster.records import CONTROL_TYPES, RECORD_TYPES, encode_value, read_batches
+from kafkalite.errors import KafkaError, StartupError
+from kafkalite.protocol import api
+from kafkalite.protocol.messages.metadata import MetadataRequest
+from tests.kit.processes.apache_kafka import (
+    ApacheKafka,
+    KafkaController,
+    run_tool,
+    topic_id_text,
+)
+from tests.kit.processes.broker import running, wait_until
+from tools.generate_metadata_records import generate
+
+pytestmark = pytest.mark.slow
+
+WAIT_S = 120
+SESSION_MS = "3000"
+QUICK_SNAPSHOTS = {"metadata.log.max.record.bytes.between.snapshots": "1500"}
+SEED = 20261122
+STORM_STEPS = 250
+
+
+class ServingBroker(Broker):
+    """One that asks to be let in, though it leads nothing."""
+
+    _serves_in_cluster = True
+
+
+def settings(controller: KafkaController, directory: Path, **more: object) -> dict[str, object]:
+    return {
+        "process.roles": "broker",
+        "node.id": 7,
+        "broker.rack": "here",
+        "controller.quorum.bootstrap.servers": controller.address,
+        "controller.listener.names": "CONTROLLER",
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "log.dirs": str(directory),
+        **{key.replace("_", "."): value for key, value in more.items()},
+    }
+
+
+@pytest.fixture
+def controller(kafka_jars: Path, tmp_path: Path) -> Iterator[KafkaController]:
+    assert kafka_jars
+    with KafkaController(tmp_path / "controller") as running_controller:
+        yield running_controller
+
+
+def test_generated_records_are_those_of_the_jars(kafka_jars: Path) -> None:
+    for path, text in generate(kafka_jars).items():
+        assert path.read_text() == text
+
+
+@pytest.mark.parametrize("voters", [False, True], ids=["dynamic", "static"])
+def test_kafkas_tools_see_a_broker(kafka_jars: Path, tmp_path: Path, voters: bool) -> None:
+    assert kafka_jars
+    with KafkaController(tmp_path / "controller", voters=voters) as controller:
+        quorum = {"controller.quorum.voters": f"3000@{controller.address}"} if voters else {}
+        given = settings(controller, tmp_path / "broker") | quorum
+        with ServingBroker(given) as broker:
+            replicas = run_tool(
+                "org.apache.kafka.tools.MetadataQuorumCommand",
+                "--bootstrap-controller",
+                controller.address,
+                *("describe", "--replication"),
+            )
+            (own,) = [line.split() for line in replicas.splitlines() if line.split()[:1] == ["7"]]
+            assert own[1] in (tmp_path / "broker" / "meta.properties").read_text()
+            assert own[-1] == "Observer"
+            assert int(own[3]) <= 2  # what it has not fetched yet: the controller writes twice a second
+            known = run_tool(
+                "org.apache.kafka.tools.ClusterTool", "list-endpoints", "--bootstrap-server", broker.bootstrap_servers
+            )
+            (line,) = [line.split() for line in known.splitlines() if line.split()[:1] == ["7"]]
+            assert line == ["7", "127.0.0.1", str(broker.port), "here", "unfenced", "broker"]
+            versions = run_tool(
+                "org.apache.kafka.tools.BrokerApiVersionsCommand", "--bootstrap-server", broker.bootstrap_servers
+            )
+            assert f"127.0.0.1:{broker.port} (id: 7 rack: here isFenced: false)" in versions
+            assert "Metadata(3): 0 to 13" in versions
+            features = run_tool(
+                "org.apache.kafka.tools.FeatureCommand", "--bootstrap-controller", controller.address, "describe"
+            )
+            connection = Connection.connect("127.0.0.1", broker.port, client_id="test")
+            finalized = connection.features
+            connection.close()
+        told = {line.split("\t")[0].split()[1]: line for line in features.splitlines() if line.startswith("Feature:")}
+        assert finalized["metadata.version"] == 27
+        assert "FinalizedVersionLevel: 4.1-IV1" in told["metadata.version"]
+        for name in finalized.keys() - {"metadata.version"}:
+            assert f"FinalizedVersionLevel: {finalized[name]}\t" in told[name]
+
+
+def test_broker_outlives_its_controllers_restart(controller: KafkaController, tmp_path: Path) -> None:
+    with ServingBroker(settings(controller, tmp_path / "broker")) as broker:
+        member = member_of(broker)
+        epoch = member.epoch
+        before = member.image
+        controller.stop()
+        controller.start()
+        wait_until(lambda: member.image.epoch > before.epoch, WAIT_S, "metadata of the new quorum epoch")
+        wait_until(lambda: not member.image.brokers[7].fenced and not member.fenced, WAIT_S, "let in again")
+        assert (member.epoch, member.phase) == (epoch, Phase.IN_SERVICE)
+        controller.close()  # kill -9
+        controller.start()
+        later = member.image
+        wait_until(lambda: member.image.epoch > later.epoch, WAIT_S, "metadata after a kill")
+        wait_until(lambda: not member.image.brokers[7].fenced and not member.fenced, WAIT_S, "let in again")
+
+
+def member_of(broker: Broker) -> Member:
+    assert broker._member is not None
+    return broker._member
+
+
+def test_killed_broker_waits_for_its_old_session_to_end(controller: KafkaController, tmp_path: Path) -> None:
+    with running(tmp_path / "broker", settings=settings(controller, tmp_path / "unused")) as process:
+        process.kill()
+        process.start()
+        assert process.log().count("refused this broker's BrokerRegistration") >= 1
+        process.stop()
+
+
+def test_cluster_that_a_broker_cannot_be_in_is_refused_by_name(kafka_jars: Path, tmp_path: Path) -> None:
+    assert kafka_jars
+    share = ("--feature", "share.version=1")
+    with KafkaController(tmp_path / "controller", format_options=share) as controller:
+        given = settings(controller, tmp_path / "broker", initial_broker_registration_timeout_ms=WAIT_S * 1000)
+        with pytest.raises(StartupError, match=r"--feature share\.version=0"):
+            Broker(given).start()
+
+
+# --- the whole of the metadata ----------------------------------------------------------------------------------------
+
+
+class Storm:
+    """Random changes of a cluster by its admin APIs."""
+
+    def __init__(self, client: Client, seed: int) -> None:
+        self.client = client
+        self.rng = random.Random(seed)
+        self.topics: dict[str, int] = {}
+        self.rules: list[Acl] = []
+        self.done: Counter[str] = Counter()
+
+    def run(self, steps: int) -> None:
+        moves = [
+            *[self.create] * 4,
+            *(self.delete, self.grow, self.set_topic, self.set_broker),
+            *(self.add_rule, self.remove_rule, self.set_user, self.remove_user, self.set_quota, self.clear_quota),
+        ]
+        for _ in range(steps):
+            move = self.rng.choice(moves)
+            try:
+                move()
+            except KafkaError as error:
+                self.done[f"refused {error.code.name}"] += 1
+            else:
+                self.done[move.__name__] += 1
+
+    def any_topic(self) -> str:
+        return self.rng.choice(sorted(self.topics)) if self.topics else "none"
+
+    def create(self) -> None:
+        name = f"t{self.rng.randrange(40)}"
+        count = self.rng.randrange(1, 5)
+        values = {"retention.ms": str(self.rng.randrange(1000, 100_000))} if self.rng.random() < 0.5 else {}
+        self.client.admin.create_topic(name, partitions=count, configs=values)
+        self.topics[name] = count
+
+    def delete(self) -> None:
+        name = self.any_topic()
+        self.client.admin.delete_topic(name)
+        del self.topics[name]
+
+    def grow(self) -> None:
+        name = self.any_topic()
+        self.client.admin.add_partitions(name, self.topics.get(name, 0) + 1)
+        self.topics[name] += 1
+
+    def set_topic(self) -> None:
+        key = self.rng.choice(["retention.ms", "max.message.bytes"])
+        value = self.rng.choice([None, "50000", "60000"])
+        self.client.admin.alter_topic_configs(self.any_topic(), {key: value})
+
+    def set_broker(self) -> None:
+        self.client.admin.alter_broker_configs(1, {"log.cleaner.threads": self.rng.choice([None, "1", "2"])})
+
+    def add_rule(self) -> None:
+        rule = Acl(
+            ResourceType.TOPIC,
+            f"t{self.rng.randrange(5)}",
+            self.rng.choice([PatternType.LITERAL, PatternType.PREFIXED]),
+            f"User:u{self.rng.randrange(5)}",
+            "*",
+            self.rng.choice([AclOperation.READ, AclOperation.WRITE]),
+            self.rng.choice([AclPermission.ALLOW, AclPermission.DENY]),
+        )
+        self.client.acls.create([rule])
+        self.rules.append(rule)
+
+    def remove_rule(self) -> None:
+        if self.rules:
+            rule = self.rules.pop(self.rng.randrange(len(self.rules)))
+            self.client.acls.delete([AclFilter(*rule)])
+
+    def set_user(self) -> None:
+        mechanism = self.rng.choice(["SCRAM-SHA-256", "SCRAM-SHA-512"])
+        self.client.users.set_password(f"u{self.rng.randrange(5)}", "secret", mechanism, 4096)
+
+    def remove_user(self) -> None:
+        self.client.users.delete(f"u{self.rng.randrange(5)}", self.rng.choice(["SCRAM-SHA-256", "SCRAM-SHA-512"]))
+
+    def entity(self) -> tuple[tuple[str, str | None], ...]:
+        user = ("user", self.rng.choice([None, "u1", "u2"]))
+        client = ("client-id", self.rng.choice([None, "c1"]))
+        return self.rng.choice([(user,), (client,), (client, user), (("ip", "10.0.0.1"),)])
+
+    def key_of(self, entity: tuple[tuple[str, str | None], ...]) -> str:
+        if entity[0][0] == "ip":
+            return "connection_creation_rate"
+        return self.rng.choice(["producer_byte_rate", "consumer_byte_rate", "request_percentage"])
+
+    def set_quota(self) -> None:
+        entity = self.entity()
+        self.client.quotas.alter(entity, {self.key_of(entity): float(self.rng.randrange(10, 1000))})
+
+    def clear_quota(self) -> None:
+        entity = self.entity()
+        self.client.quotas.alter(entity, {self.key_of(entity): None})
+
+
+def observer(kafka: ApacheKafka, node_id: int) -> Member:
+    """A member that follows, and asks for nothing."""
+    node = Node(
+        node_id=node_id,
+        cluster_id=kafka.cluster_id,
+        incarnation=uuid.uuid4().bytes,
+        addresses=(ListenerAddress("PLAINTEXT", "127.0.0.1", 1),),
+        rack=None,
+        directory_id=uuid.uuid4().bytes,
+    )
+    controllers = Controllers(voters={}, servers=(Address("127.0.0.1", kafka.controller_port),), listener="CONTROLLER")
+    times = Times(registration_max=WAIT_S, beat=1.0, session=9.0)
+    member = Member(node, controllers, times, SystemClock(), serves=False, on_fatal=lambda _error: None)
+    member.start()
+    member.wait_caught_up()
+    return member
+
+
+def contents(image: Image) -> dict[str, Any]:
+    """All sections, offset and epoch left out; brokers without those that only observe."""
+    sections = {each.name: getattr(image, each.name) for each in dataclasses.fields(image)}
+    sections["topics"] = {key: (each.name, each.partitions) for key, each in image.topics.items()}
+    sections["brokers"] = {key: each for key, each in image.brokers.items() if key == 1}
+    return {name: value for name, value in sections.items() if name not in ("offset", "epoch")}
+
+
+def test_image_is_what_a_java_broker_knows_after_a_storm(kafka_jars: Path, tmp_path: Path) -> None:
+    assert kafka_jars
+    authorizer = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    with ApacheKafka(tmp_path / "kafka", settings=QUICK_SNAPSHOTS | authorizer) as kafka:
+        follower = observer(kafka, 7)
+        snapshots_at_start = snapshots(kafka)
+        with Client(kafka.bootstrap) as client:
+            storm = Storm(client, SEED)
+            storm.run(STORM_STEPS)
+            assert len(storm.done) >= 12, storm.done
+            assert len(snapshots(kafka) - snapshots_at_start) >= 3
+            late = observer(kafka, 8)  # by a snapshot, and what stands behind it
+            assert late.image.topics
+            wait_until(
+                lambda: contents(follower.image) == contents(late.image), WAIT_S, "two that followed see the same"
+            )
+            held_against_java(kafka, client, late.image)
+        for member in (follower, late):
+            member.stop()
+        kafka.stop()
+    compare_with_dump(kafka)
+
+
+def snapshots(kafka: ApacheKafka) -> set[str]:
+    return {path.name for path in (kafka.data_dir / "__cluster_metadata-0").glob("*.checkpoint")}
+
+
+def held_against_java(kafka: ApacheKafka, client: Client, image: Image) -> None:
+    connection = Connection.connect("127.0.0.1", kafka.port, client_id="test")
+    answer = connection.request(api.METADATA, MetadataRequest(topics=None))
+    connection.close()
+    told = {
+        (topic.name, topic.topic_id): {
+            each.partition_index: (each.leader_id, each.leader_epoch, each.replica_nodes, each.isr_nodes)
+            for each in topic.partitions
+        }
+        for topic in answer.topics
+    }
+    assert told == {
+        (topic.name, topic.id): {
+            index: (each.leader, each.leader_epoch, list(each.replicas), list(each.isr))
+            for index, each in topic.partitions.items()
+        }
+        for topic in image.topics.values()
+    }
+    for topic in image.topics.values():
+        entries = client.admin.describe_topic_configs(topic.name)
+        own = {each.name: each.value for each in entries if each.source == "topic"}
+        assert own == image.configs.get((2, topic.name), {})
+    assert set(client.acls.find()) == {Acl(*each) for each in image.acls.values()}
+    mechanisms = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+    users: dict[str, dict[str, int]] = {}
+    for (mechanism, user), credential in image.credentials.items():
+        users.setdefault(user, {})[mechanisms[mechanism]] = credential.iterations
+    assert client.users.list_all() == users
+    assert client.quotas.list_all() == image.quotas
+
+
+def compare_with_dump(kafka: ApacheKafka) -> None:
+    """Every record that the controller wrote, in log and snapshots, is read as Kafka's own tool reads it, and written
+    back byte by byte."""
+    directory = kafka.data_dir / "__cluster_metadata-0"
+    kinds: Counter[str] = Counter()
+    for path in [*sorted(directory.glob("*.log")), max(directory.glob("*.checkpoint"))]:
+        data = path.read_bytes()
+        ours = [(offset, record) for batch in read_batches(data) for offset, record in batch.records]
+        dumped = run_tool(
+            "kafka.tools.DumpLogSegments", "--cluster-metadata-decoder", "--skip-record-metadata", "--files", str(path)
+        )
+        theirs = [json.loads(line[line.index("{") :]) for line in dumped.splitlines() if '"type":"' in line]
+        metadata = [record for _, record in ours if type(record) in KEYS]
+        assert [type(record).__name__ for record in metadata] == [spelled(each["type"]) for each in theirs]
+        for record, each in zip(metadata, theirs, strict=True):
+            assert encode_value(record, each["version"]) in data
+            assert_equal(record, each["data"])
+            kinds[each["type"]] += 1
+    assert len(kinds) >= 14, kinds
+
+
+KEYS = {row[0] for row in RECORD_TYPES.values()}
+assert not KEYS & {row[0] for row in CONTROL_TYPES.values()}
+
+
+def spelled(name: str) -> str:
+    """REGISTER_BROKER_RECORD is RegisterBrokerRecord."""
+    words = "".join(word.capitalize() for word in name.split("_"))
+    known = {each.__name__.lower(): each.__name__ for each in KEYS}
+    return known[words.lower()]
+
+
+def assert_equal(record: Any, told: dict[str, Any]) -> None:
+    """A record and what Kafka's tool has of it; fields that are not told have their defaults."""
+    fields = {name.replace("_", "").lower(): value for name, value in told.items()}
+    for name, kind, *_ in record.FIELDS:
+        key = name.replace("_", "")
+        value = getattr(record, name)
+        if key not in fields:
+            assert value == getattr(type(record)(), name), (record, name)
+        elif kind.startswith("[]") and kind[2].isupper():
+            for inner, other in zip(value, fields[key], strict=True):
+                assert_equal(inner, other)
+        else:
+            assert as_told(value, kind) == fields[key], (record, name)
+
+
+def as_told(value: Any, kind: str) -> Any:
+    if kind == "bytes":
+        return base64.b64encode(value).decode()
+    if kind == "uuid":
+        return topic_id_text(value)
+    if kind == "[]uuid" and value is not None:
+        return [topic_id_text(each) for each in value]
+    return value

@@ -1,0 +1,305 @@
+"""A broker in a cluster whose controller does as the test says: joining, faults, leaving.
+
+Kafka's own controllers are in test_cluster_on_apache_kafka.py.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kafkalite.broker import Broker
+from kafkalite.client.connection import Connection
+from kafkalite.cluster import metadata_types as types
+from kafkalite.errors import ErrorCode, StartupError
+from kafkalite.model import uuid_bytes
+from kafkalite.protocol import api
+from kafkalite.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
+from kafkalite.protocol.messages.broker_registration import BrokerRegistrationResponse
+from kafkalite.protocol.messages.describe_cluster import DescribeClusterRequest
+from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.kit.fakes.controller import ScriptedController, snapshot_of
+from tests.kit.processes.broker import BrokerDidNotStart, running, wait_until
+
+CLUSTER = "aaaaaaaaaaaaaaaaaaaaaQ"
+TOPIC_ID = bytes(range(16))
+WAIT_S = 60
+
+
+class ServingBroker(Broker):
+    """One that asks to be let in, though it leads nothing."""
+
+    _serves_in_cluster = True
+
+
+@pytest.fixture
+def controller() -> Iterator[ScriptedController]:
+    with ScriptedController(CLUSTER) as scripted:
+        scripted.append(types.FeatureLevelRecord(name="metadata.version", feature_level=27))
+        yield scripted
+
+
+def settings(controller: ScriptedController, directory: Path, **more: object) -> dict[str, object]:
+    return {
+        "process.roles": "broker",
+        "node.id": 7,
+        "controller.quorum.bootstrap.servers": controller.address,
+        "controller.listener.names": "CONTROLLER",
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "log.dirs": str(directory),
+        "broker.heartbeat.interval.ms": 100,
+        "initial.broker.registration.timeout.ms": 60_000,
+        "broker.session.timeout.ms": 1000,
+        **{key.replace("_", "."): value for key, value in more.items()},
+    }
+
+
+def properties(directory: Path) -> dict[str, str]:
+    lines = (directory / "meta.properties").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if "=" in line)
+
+
+def test_broker_joins_is_let_in_and_leaves(controller: ScriptedController, tmp_path: Path) -> None:
+    with ServingBroker(settings(controller, tmp_path)) as broker:
+        (registration,) = controller.requests(api.BROKER_REGISTRATION)
+        assert registration.cluster_id == CLUSTER
+        (listener,) = registration.listeners
+        assert (listener.name, listener.port) == ("PLAINTEXT", broker.port)
+        written = properties(tmp_path)
+        assert (written["cluster.id"], written["node.id"], written["version"]) == (CLUSTER, "7", "1")
+        assert registration.log_dirs == [uuid_bytes(written["directory.id"])]
+        assert registration.previous_broker_epoch == -1
+        epoch = controller.registered[7][0]
+        assert controller.registered[7] == (epoch, False)
+        beats = controller.requests(api.BROKER_HEARTBEAT)
+        assert [each.want_fence for each in beats if each.current_metadata_offset < epoch].count(False) == 0
+    last = controller.requests(api.BROKER_HEARTBEAT)[-1]
+    assert last.want_shut_down
+    marker = json.loads((tmp_path / ".kafka_cleanshutdown").read_text())
+    assert marker == {"version": 0, "brokerEpoch": epoch}
+    with ServingBroker(settings(controller, tmp_path)):
+        first, second = controller.requests(api.BROKER_REGISTRATION)
+        assert second.previous_broker_epoch == epoch
+        assert second.incarnation_id != first.incarnation_id
+        assert second.log_dirs == first.log_dirs
+
+
+def test_broker_that_cannot_lead_yet_stays_fenced(controller: ScriptedController, tmp_path: Path) -> None:
+    with Broker(settings(controller, tmp_path)):
+        controller.wait_for(lambda: any(each.current_metadata_offset for each in _beats(controller)))
+        assert all(each.want_fence for each in _beats(controller))
+        assert controller.registered[7][1]
+
+
+def _beats(controller: ScriptedController) -> list:
+    return [request for key, _, request in controller.seen if key == api.BROKER_HEARTBEAT]
+
+
+def test_clients_are_told_of_the_cluster(controller: ScriptedController, tmp_path: Path) -> None:
+    controller.append(
+        types.RegisterBrokerRecord(
+            broker_id=1,
+            broker_epoch=1,
+            end_points=[types.BrokerEndpoint(name="PLAINTEXT", host="elsewhere", port=9092)],
+            rack="r",
+            fenced=False,
+        ),
+        types.RegisterBrokerRecord(broker_id=2, broker_epoch=2),
+        types.TopicRecord(name="orders", topic_id=TOPIC_ID),
+        types.PartitionRecord(
+            partition_id=0, topic_id=TOPIC_ID, replicas=[1, 2], isr=[1], leader=1, leader_epoch=3, partition_epoch=4
+        ),
+        types.PartitionRecord(
+            partition_id=1, topic_id=TOPIC_ID, replicas=[2], isr=[2], leader=2, leader_epoch=5, partition_epoch=6
+        ),
+    )
+    with Broker(settings(controller, tmp_path)) as broker:
+        connection = Connection.connect("127.0.0.1", broker.port, client_id="test")
+        response = connection.request(api.METADATA, MetadataRequest(topics=None))
+        assert [(each.node_id, each.host, each.port, each.rack) for each in response.brokers] == [
+            (1, "elsewhere", 9092, "r")
+        ]
+        assert (response.cluster_id, response.controller_id) == (CLUSTER, 1)
+        (topic,) = response.topics
+        assert (topic.name, topic.topic_id, topic.error_code) == ("orders", TOPIC_ID, 0)
+        assert [
+            (each.error_code, each.leader_id, each.leader_epoch, each.replica_nodes, each.offline_replicas)
+            for each in topic.partitions
+        ] == [(0, 1, 3, [1, 2], [2]), (ErrorCode.LISTENER_NOT_FOUND, -1, 5, [2], [2])]
+        asked = [MetadataRequestTopic(name="nothing"), MetadataRequestTopic(name="a/b")]
+        asked += [MetadataRequestTopic(name=None, topic_id=bytes(15) + b"x"), MetadataRequestTopic(name="orders")]
+        response = connection.request(api.METADATA, MetadataRequest(topics=asked))
+        assert [each.error_code for each in response.topics] == [
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            ErrorCode.UNKNOWN_TOPIC_ID,
+            ErrorCode.NONE,
+        ]
+        response = connection.request(api.METADATA, MetadataRequest(topics=asked[3:]), version_max=0)
+        assert [(each.error_code, each.replica_nodes) for each in response.topics[0].partitions] == [
+            (ErrorCode.REPLICA_NOT_AVAILABLE, [1]),
+            (ErrorCode.LEADER_NOT_AVAILABLE, []),
+        ]
+        known = connection.request(api.DESCRIBE_CLUSTER, DescribeClusterRequest(include_fenced_brokers=True))
+        assert [(each.broker_id, each.is_fenced) for each in known.brokers] == [(1, False), (7, True)]
+        refused = connection.request(api.DESCRIBE_CLUSTER, DescribeClusterRequest(endpoint_type=2))
+        assert refused.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
+        assert connection.features["metadata.version"] == 27
+        assert not connection.supports(api.PRODUCE)
+        connection.close()
+
+
+def test_broker_finds_the_leader_that_another_controller_names(tmp_path: Path) -> None:
+    with ScriptedController(CLUSTER, 3000) as former, ScriptedController(CLUSTER, 3001) as leader:
+        leader.epoch = 4
+        leader.append(types.FeatureLevelRecord(name="metadata.version", feature_level=27))
+        for _ in range(50):
+            refusal = former.refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, 3001, 4, (3001, "127.0.0.1", leader.port))
+            former.answers[api.FETCH].append(lambda _request, refusal=refusal: refusal)
+        with ServingBroker(settings(former, tmp_path)):
+            assert leader.registered[7][1] is False
+        assert former.requests(api.BROKER_REGISTRATION) == []
+
+
+def test_beats_go_on_when_connections_are_lost_and_controllers_say_no(
+    controller: ScriptedController, tmp_path: Path
+) -> None:
+    with ServingBroker(settings(controller, tmp_path)):
+        with controller.change():
+            for answer in (None, BrokerHeartbeatResponse(error_code=ErrorCode.NOT_CONTROLLER)):
+                controller.answers[api.BROKER_HEARTBEAT].append(lambda _request, answer=answer: answer)
+        controller.wait_for(lambda: not controller.answers[api.BROKER_HEARTBEAT])
+        controller.drop_connections()
+        count = len(_beats(controller))
+        controller.wait_for(lambda: len(_beats(controller)) > count + 2)
+        assert controller.registered[7][1] is False
+
+
+def test_broker_begins_with_a_snapshot(controller: ScriptedController, tmp_path: Path) -> None:
+    controller.log.clear()
+    data = snapshot_of(1, types.FeatureLevelRecord(name="metadata.version", feature_level=27))
+    controller.snapshot, controller.piece_size = (40, 1, data), 50
+    with ServingBroker(settings(controller, tmp_path)):
+        assert len(controller.requests(api.FETCH_SNAPSHOT)) == -(-len(data) // 50)
+        assert controller.registered[7] == (40, False)
+
+
+def test_metadata_that_is_not_understood_stops_the_broker_in_good_order(
+    controller: ScriptedController, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ServingBroker(settings(controller, tmp_path)) as broker:
+        controller.append(types.RemoveTopicRecord(topic_id=TOPIC_ID))
+        assert broker.failed.wait(WAIT_S)
+        assert "removes topic" in caplog.text
+        assert controller.registered[7][1] is False
+    assert _beats(controller)[-1].want_shut_down
+
+
+def test_broker_whose_id_was_taken_stops(controller: ScriptedController, tmp_path: Path) -> None:
+    with ServingBroker(settings(controller, tmp_path)) as broker:
+        with controller.change():
+            controller.append(
+                types.RegisterBrokerRecord(broker_id=7, broker_epoch=controller.end_offset, incarnation_id=TOPIC_ID)
+            )
+        assert broker.failed.wait(WAIT_S)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (ErrorCode.UNSUPPORTED_VERSION, "--feature share.version=0"),
+        (ErrorCode.INCONSISTENT_CLUSTER_ID, "another cluster"),
+        (ErrorCode.INVALID_REGISTRATION, "refuse"),
+    ],
+)
+def test_refused_registration_ends_the_start_in_words(
+    controller: ScriptedController, tmp_path: Path, code: int, words: str
+) -> None:
+    controller.append(types.FeatureLevelRecord(name="share.version", feature_level=1))
+
+    def refuse(_request: object) -> BrokerRegistrationResponse:
+        return BrokerRegistrationResponse(error_code=code)
+
+    controller.answers[api.BROKER_REGISTRATION].append(refuse)
+    with pytest.raises(StartupError, match=words):
+        Broker(settings(controller, tmp_path)).start()
+    with Broker(settings(controller, tmp_path)):
+        pass
+
+
+def test_directories_stay_what_they_are(controller: ScriptedController, tmp_path: Path) -> None:
+    alone, member = tmp_path / "alone", tmp_path / "member"
+    with Broker({"log.dirs": str(alone), "node.id": 7}):
+        pass
+    with pytest.raises(StartupError, match="that stands alone"):
+        Broker(settings(controller, alone)).start()
+    with Broker(settings(controller, member)) as broker:
+        with pytest.raises(RuntimeError, match="admin client"):
+            broker.create_topic("a")
+        with pytest.raises(RuntimeError, match="admin client"):
+            broker.delete_topic("a")
+        with pytest.raises(RuntimeError, match="admin client"):
+            broker.add_user("a", "b")
+    with pytest.raises(StartupError, match="in a cluster"):
+        Broker({"log.dirs": str(member), "node.id": 7}).start()
+
+
+def test_directory_of_another_cluster_is_refused(controller: ScriptedController, tmp_path: Path) -> None:
+    with Broker(settings(controller, tmp_path)):
+        pass
+    controller.cluster_id = "bbbbbbbbbbbbbbbbbbbbbQ"
+    with pytest.raises(StartupError, match="another cluster"):
+        Broker(settings(controller, tmp_path)).start()
+
+
+def test_directory_with_a_java_brokers_partitions_is_not_taken(controller: ScriptedController, tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text(
+        f"version=1\ncluster.id={CLUSTER}\nnode.id=7\ndirectory.id=AAAAAAAAAAAAAAAAAAABVQ\n"
+    )
+    with Broker(settings(controller, tmp_path)):
+        assert controller.requests(api.BROKER_REGISTRATION)[0].log_dirs == [uuid_bytes("AAAAAAAAAAAAAAAAAAABVQ")]
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "meta.properties").write_text(
+        f"version=1\ncluster.id={CLUSTER}\nnode.id=7\ndirectory.id=AAAAAAAAAAAAAAAAAAABVQ\n"
+    )
+    (other / "orders-0").mkdir()
+    with pytest.raises(StartupError, match="does not take over"):
+        Broker(settings(controller, other)).start()
+
+
+def test_process_without_controllers_ends_with_one_sentence(tmp_path: Path) -> None:
+    with ScriptedController(CLUSTER) as gone:
+        pass
+    with (
+        pytest.raises(BrokerDidNotStart) as ended,
+        running(tmp_path, settings=settings(gone, tmp_path / "data", initial_broker_registration_timeout_ms=200)),
+    ):
+        pass
+    assert ended.value.status == 2
+    (line,) = [line for line in ended.value.log.splitlines() if "no controller tells" in line]
+    assert gone.address in line
+
+
+def test_killed_broker_comes_back_as_one_that_did_not_stop(controller: ScriptedController, tmp_path: Path) -> None:
+    given = {**settings(controller, tmp_path / "data"), "listeners": "PLAINTEXT://127.0.0.1:0"}
+    with running(tmp_path, settings=given) as process:
+        process.kill()
+        process.start()
+        first, second = controller.requests(api.BROKER_REGISTRATION)
+        assert (first.previous_broker_epoch, second.previous_broker_epoch) == (-1, -1)
+        wait_until(lambda: process.alive, WAIT_S, "it runs")
+
+
+def test_broker_that_stands_alone_loads_none_of_it() -> None:
+    program = (
+        "import sys; from kafkalite.broker import Broker; broker = Broker().start(); broker.stop();"
+        "print([name for name in sys.modules if 'cluster' in name.split('.')[1:2] or 'in_cluster' in name])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=WAIT_S)
+    assert done.stdout == "[]\n"

@@ -1,0 +1,100 @@
+"""process.roles and what goes with it: who stands alone, who is in a cluster, and what is refused in words."""
+
+import pytest
+
+from kafkalite.errors import ConfigError
+from kafkalite.settings.broker import BrokerConfig
+
+IN_CLUSTER = {
+    "process.roles": "broker",
+    "node.id": "7",
+    "controller.quorum.bootstrap.servers": "one:9093, [::1]:9094",
+    "controller.listener.names": "CONTROLLER",
+    "listeners": "PLAINTEXT://:9092",
+}
+BOTH = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+    "controller.listener.names": "CONTROLLER",
+}
+
+
+def load(*layers: dict[str, str]) -> BrokerConfig:
+    merged = {key: value for layer in layers for key, value in layer.items()}
+    return BrokerConfig.load(None, {key: value for key, value in merged.items() if value != "none"})
+
+
+def test_broker_in_a_cluster_knows_where_controllers_are() -> None:
+    config = load(IN_CLUSTER, {"controller.quorum.voters": "1@one:9093,2@two:9095"})
+    assert config.in_cluster
+    assert config.quorum_servers() == (("one", 9093), ("::1", 9094))
+    assert config.quorum_voters() == {1: ("one", 9093), 2: ("two", 9095)}
+    assert not any("stands alone" in note for note in config.notes)
+
+
+@pytest.mark.parametrize(
+    "quorum",
+    [
+        {},
+        {"controller.quorum.bootstrap.servers": "localhost:9093"},
+        {"controller.quorum.voters": "1@localhost:9093"},
+    ],
+    ids=["nothing", "servers", "voters"],
+)
+def test_both_roles_stand_alone_where_the_only_voter_is_itself(quorum: dict[str, str]) -> None:
+    config = load(BOTH, quorum)
+    assert not config.in_cluster
+    assert [listener.name for listener in config.bound_listeners] == ["PLAINTEXT"]
+    assert [note for note in config.notes if "stands alone" in note] == [
+        f"{key} is accepted, and has no effect: this broker stands alone" for key in quorum
+    ]
+
+
+def test_settings_of_a_cluster_mean_nothing_without_a_role() -> None:
+    config = load({"controller.quorum.bootstrap.servers": "one:9093"})
+    assert not config.in_cluster
+
+
+@pytest.mark.parametrize(
+    ("given", "key", "words"),
+    [
+        ({**BOTH, "controller.quorum.voters": "1@a:9093,2@b:9093"}, "process.roles", "other voters"),
+        ({**BOTH, "controller.quorum.voters": "2@b:9093"}, "process.roles", "other voters"),
+        ({**BOTH, "controller.quorum.bootstrap.servers": "a:9093,b:9093"}, "process.roles", "other voters"),
+        ({**BOTH, "controller.quorum.bootstrap.servers": "a:9999"}, "process.roles", "other voters"),
+        ({**BOTH, "process.roles": "controller"}, "process.roles", "is no controller"),
+        ({"process.roles": "broker,master"}, "process.roles", "broker, controller"),
+        ({**IN_CLUSTER, "controller.quorum.bootstrap.servers": "none"}, "process.roles", "needs controller.quorum"),
+        ({**IN_CLUSTER, "controller.quorum.bootstrap.servers": "one"}, "controller.quorum.bootstrap", "host:port"),
+        ({**IN_CLUSTER, "controller.quorum.bootstrap.servers": "one:0"}, "controller.quorum.bootstrap", "host:port"),
+        ({**IN_CLUSTER, "controller.quorum.voters": "one:9093"}, "controller.quorum.voters", "id@host:port"),
+        ({**IN_CLUSTER, "controller.quorum.voters": "7@one:9093"}, "node.id", "a controller's"),
+        ({**IN_CLUSTER, "controller.listener.names": "none"}, "controller.listener.names", "names none"),
+        ({**IN_CLUSTER, "controller.listener.names": "SSL"}, "controller.listener.names", "behind SSL"),
+        (
+            {**IN_CLUSTER, "listener.security.protocol.map": "CONTROLLER:SASL_SSL,PLAINTEXT:PLAINTEXT"},
+            "controller.listener.names",
+            "behind SASL_SSL",
+        ),
+        ({**IN_CLUSTER, "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093"}, "listeners", "does not bind"),
+        ({**IN_CLUSTER, "listeners": "PLAINTEXT://:9092,kafka07://:9072"}, "listeners", "Kafka 0.7"),
+        ({**IN_CLUSTER, "zookeeper.connect": "z:2181"}, "zookeeper.connect", "classic"),
+        ({**IN_CLUSTER, "inter.broker.listener.name": "INSIDE"}, "inter.broker.listener.name", "INSIDE is none"),
+        (
+            {**IN_CLUSTER, "listeners": "SASL_PLAINTEXT://:9092", "sasl.enabled.mechanisms": "PLAIN"},
+            "listeners",
+            "users of a cluster",
+        ),
+        (
+            {**IN_CLUSTER, "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"},
+            "authorizer.class.name",
+            "rules of a cluster",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_sentence(given: dict[str, str], key: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as refused:
+        load(given)
+    assert str(refused.value).startswith(key)
+    assert "\n" not in str(refused.value)
