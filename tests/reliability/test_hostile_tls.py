@@ -204,6 +204,14 @@ def test_older_versions_and_weak_suites_are_refused(tls: TlsBroker) -> None:
             pass
 
 
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_aes_of_128_bits_is_taken_where_a_client_leaves_the_choice(tls: TlsBroker, version: ssl.TLSVersion) -> None:
+    """It takes less of the processor, and is as good: RFC 8446 demands it, and no other, of everybody."""
+    with tls.secure(tls.context(minimum_version=version, maximum_version=version)) as sock:
+        name, _, bits = sock.cipher()
+        assert (bits, "GCM_SHA256" in name or "GCM-SHA256" in name) == (128, True)
+
+
 def weak_suites(context: ssl.SSLContext) -> list[str]:
     """Those up to TLS 1.2 that a client could offer and that are without AEAD or without ephemeral keys."""
     context.set_ciphers("ALL:@SECLEVEL=0")
