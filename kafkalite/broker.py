@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from kafkalite._native.classic.classic_connection import ClassicServer
-    from kafkalite._native.serve.connection import NativeApi
     from kafkalite._native.serve.quota import QuotaControl
+    from kafkalite._native.serve.worker_parts import NativeApi
     from kafkalite.clock import Clock
     from kafkalite.cluster.member import Controllers, Member
     from kafkalite.families import Family

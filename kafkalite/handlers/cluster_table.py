@@ -12,7 +12,7 @@ from kafkalite.handlers.table import LazyFunction, Row
 from kafkalite.protocol import api
 
 if TYPE_CHECKING:
-    from kafkalite._native.serve.connection import NativeApi
+    from kafkalite._native.serve.worker_parts import NativeApi
 
 ROWS: Final[tuple[Row, ...]] = (
     Row(api.METADATA, 0, 13, LazyFunction("in_cluster:metadata")),

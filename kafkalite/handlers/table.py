@@ -22,7 +22,7 @@ from kafkalite.protocol import api
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kafkalite._native.serve.connection import NativeApi
+    from kafkalite._native.serve.worker_parts import NativeApi
     from kafkalite.handlers.context import RequestContext
 
 API_VERSIONS_KEY: Final = api.API_VERSIONS
