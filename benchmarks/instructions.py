@@ -120,14 +120,14 @@ class Counted:
         subprocess.run(["callgrind_control", what, str(self.broker.pid)], check=True, capture_output=True)
 
 
-def write_rules(data_dir: Path, count: int) -> None:
-    """Rules in a data directory that is not used yet: of the client's topics, and of others'."""
+def write_rules(data_dir: Path, count: int, asker: str = ANONYMOUS, topics: str = "counted-") -> None:
+    """Rules in a data directory that is not used yet: of the asker's topics, which begin so, and of others'."""
 
     def rule(name: str, who: str, operation: AclOperation, pattern: PatternType = PatternType.LITERAL) -> Acl:
         return Acl(ResourceType.TOPIC, name, pattern, who, "*", operation, AclPermission.ALLOW)
 
-    asker = (AclOperation.WRITE, AclOperation.READ, AclOperation.CREATE)
-    acls = [rule("counted-", ANONYMOUS, operation, PatternType.PREFIXED) for operation in asker]
+    needed = (AclOperation.WRITE, AclOperation.READ, AclOperation.CREATE)
+    acls = [rule(topics, asker, operation, PatternType.PREFIXED) for operation in needed]
     acls += [rule(f"topic-{i}", f"User:u{i % 10}", AclOperation.READ) for i in range(count - len(acls))]
     with open_journal(str(data_dir)) as journal:
         journal.record(acls_change(acls, []))

@@ -1,13 +1,14 @@
 /* Produce or Fetch requests over bare sockets, for what librdkafka would hide: one message a request, large requests.
  *
  *   raw_bench produce --port P --topic T --count REQUESTS [--size S] [--records R] [--in-flight K] [--acks A]
- *                     [--connections C] [--partitions N]
- *   raw_bench fetch   --port P --topic T --count BYTES [--max-bytes M]
+ *                     [--connections C] [--partitions N] [--user U --password W]
+ *   raw_bench fetch   --port P --topic T --count BYTES [--max-bytes M] [--user U --password W]
  *
  * produce: Produce v7, each request one batch of R records of S bytes, K requests outstanding on each of C connections
  * (connection i writes partition i % N), all driven by one thread. Time from the send() of a request to the recv() that
  * completed its answer; prints rate, p50, p99, p99.9, largest. fetch: Fetch v11 of partition 0 from offset 0, one in
- * flight, until BYTES of records came; batch headers are walked to find the next offset.
+ * flight, until BYTES of records came; batch headers are walked to find the next offset. --user: each connection signs in
+ * by PLAIN first.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -30,7 +31,7 @@
 enum { IN_FLIGHT_MAX = 1024, CONNECTION_COUNT_MAX = 256, ANSWER_SIZE_MAX = 64 << 10, WARM_UP_COUNT = 1000 };
 
 typedef struct {
-    const char *topic;
+    const char *topic, *user, *password;
     int port, size, record_count, in_flight, acks, connection_count, partition_count, max_bytes;
     int64_t count;
 } Options;
@@ -144,15 +145,6 @@ static void build_produce(Connection *c, const Options *o, int32_t partition) {
     put32(c->request, (int64_t)c->request_size - 4);
 }
 
-static int open_socket(int port) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    int fd = socket(AF_INET, SOCK_STREAM, 0), one = 1;
-    if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address)) die("connect");
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    return fd;
-}
-
 static void send_all(int fd, const unsigned char *p, size_t size) {
     while (size) {
         ssize_t n = send(fd, p, size, MSG_NOSIGNAL);
@@ -171,6 +163,46 @@ static void receive_all(int fd, unsigned char *p, size_t size) {
         p += n;
         size -= (size_t)n;
     }
+}
+
+/* Reads an answer whose error code comes first; true when that is 0. */
+static bool is_taken(int fd) {
+    unsigned char head[4], answer[4096];
+    receive_all(fd, head, 4);
+    if (load32(head) > (int32_t)sizeof answer) return false;
+    receive_all(fd, answer, (size_t)load32(head));
+    return !answer[4] && !answer[5];
+}
+
+/* SaslHandshake 1 and SaslAuthenticate 0 by PLAIN. */
+static void sign_in(int fd, const Options *o) {
+    unsigned char frame[1024], *p = put_string(put_header(frame, 17, 1), "PLAIN");
+    size_t user = strlen(o->user), password = strlen(o->password);
+    put32(frame, p - frame - 4);
+    send_all(fd, frame, (size_t)(p - frame));
+    bool taken = is_taken(fd);
+    p = put32(put_header(frame, 36, 0), (int64_t)(user + password + 2));
+    *p++ = 0;
+    memcpy(p, o->user, user + 1);
+    p += user + 1;
+    memcpy(p, o->password, password);
+    p += password;
+    put32(frame, p - frame - 4);
+    send_all(fd, frame, (size_t)(p - frame));
+    if (!taken || !is_taken(fd)) {
+        fprintf(stderr, "raw_bench: signing in was refused\n");
+        exit(1);
+    }
+}
+
+static int open_socket(const Options *o) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)o->port)};
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int fd = socket(AF_INET, SOCK_STREAM, 0), one = 1;
+    if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address)) die("connect");
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    if (o->user) sign_in(fd, o);
+    return fd;
 }
 
 static void send_request(Connection *c) {
@@ -235,12 +267,12 @@ static void run_requests(Connection *connections, const Options *o, int64_t coun
     }
 }
 
-static void create_topic(int port, const char *topic) {
+static void create_topic(const Options *o) {
     unsigned char frame[1024], *p = put_header(frame, 3, 4);
-    p = put_string(put32(p, 1), topic);
+    p = put_string(put32(p, 1), o->topic);
     *p++ = 1;
     put32(frame, p - frame - 4);
-    int fd = open_socket(port);
+    int fd = open_socket(o);
     send_all(fd, frame, (size_t)(p - frame));
     unsigned char size[4];
     receive_all(fd, size, 4);
@@ -254,7 +286,7 @@ static void produce(const Options *o) {
     Connection *connections = calloc((size_t)o->connection_count, sizeof *connections);
     uint32_t *times = malloc(sizeof *times * (size_t)(o->count > WARM_UP_COUNT ? o->count : WARM_UP_COUNT));
     for (int i = 0; i < o->connection_count; i++) {
-        connections[i].fd = open_socket(o->port);
+        connections[i].fd = open_socket(o);
         build_produce(&connections[i], o, i % o->partition_count);
     }
     int64_t warm_up = o->record_count == 1 ? WARM_UP_COUNT : o->connection_count;
@@ -298,7 +330,7 @@ static size_t build_fetch(unsigned char *frame, const Options *o, int64_t offset
 }
 
 static void fetch(const Options *o) {
-    int fd = open_socket(o->port);
+    int fd = open_socket(o);
     size_t capacity = (size_t)o->max_bytes + (2u << 20);
     unsigned char frame[1024], *answer = malloc(capacity);
     int64_t offset = 0, bytes = 0, requests = 0;
@@ -335,7 +367,8 @@ int main(int argc, char **argv) {
         {"count", required_argument, 0, 'n'},       {"size", required_argument, 0, 's'},
         {"records", required_argument, 0, 'r'},     {"in-flight", required_argument, 0, 'i'},
         {"acks", required_argument, 0, 'a'},        {"connections", required_argument, 0, 'c'},
-        {"partitions", required_argument, 0, 'k'},  {"max-bytes", required_argument, 0, 'm'}, {0}};
+        {"partitions", required_argument, 0, 'k'},  {"max-bytes", required_argument, 0, 'm'},
+        {"user", required_argument, 0, 'u'},        {"password", required_argument, 0, 'w'},  {0}};
     for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         if (option == 'p') o.port = atoi(optarg);
         else if (option == 't') o.topic = optarg;
@@ -347,15 +380,18 @@ int main(int argc, char **argv) {
         else if (option == 'c') o.connection_count = atoi(optarg);
         else if (option == 'k') o.partition_count = atoi(optarg);
         else if (option == 'm') o.max_bytes = atoi(optarg);
+        else if (option == 'u') o.user = optarg;
+        else if (option == 'w') o.password = optarg;
         else return 2;
     }
+    if (!o.user != !o.password || (o.user && strlen(o.user) + strlen(o.password) > 512)) return 2;
     if (optind >= argc || !o.topic || !o.port || o.count <= 0 || o.in_flight < 1 || o.in_flight > IN_FLIGHT_MAX ||
         o.connection_count < 1 || o.connection_count > CONNECTION_COUNT_MAX) {
         fprintf(stderr, "usage: raw_bench produce|fetch --port P --topic T --count N [options]\n");
         return 2;
     }
     crc32c_prepare();
-    create_topic(o.port, o.topic);
+    create_topic(&o);
     if (!strcmp(argv[optind], "produce")) produce(&o);
     else if (!strcmp(argv[optind], "fetch")) fetch(&o);
     else return 2;
