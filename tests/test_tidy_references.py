@@ -120,3 +120,12 @@ class TestTheChecksThemselves:
         assert list(missing_sections("[x](../docs/a.md#title)", "tests/README.md", texts)) == []
         assert list(missing_sections("Source: a.md section 6.", "x.py", texts)) == ["a.md section 6"]
         assert list(missing_sections("Source: a.md section 3.", "x.py", texts)) == []
+
+
+def test_attacks_name_tests_that_there_are() -> None:
+    texts = dict(text_files())
+    written = next(text for path, text in texts.items() if name_of(path) == "tests/reliability/ATTACKS.md")
+    tests = {name for path, text in texts.items() for name in re.findall(r"^def (test_\w+)\(", text, re.MULTILINE)}
+    named = set(re.findall(r"`(test_\w+)`", written))
+    assert len(named) > 70
+    assert not named - tests

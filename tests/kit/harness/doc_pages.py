@@ -21,8 +21,8 @@ from typing import Final, NamedTuple, Self
 from tests.kit.processes.broker import REPOSITORY, free_port
 
 DOCS: Final = REPOSITORY / "docs"
-PORTS: Final = (9092, 9072, 9093, 8081, 9644)
-"""Ports that pages name: the broker's, that of Kafka 0.7, one with TLS, a schema registry's, that of metrics."""
+PORTS: Final = (9092, 9072, 9093, 9094, 9095, 8081, 9644)
+"""Ports that pages name: the broker's, that of Kafka 0.7, three with TLS, a schema registry's, that of metrics."""
 BLOCK: Final = re.compile(r"(?:^<!-- not run: ([^\n]*) -->\n)?^```(python|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BLOCK_TIMEOUT_S: Final = 180.0
 
