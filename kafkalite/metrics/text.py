@@ -1,7 +1,7 @@
 """Families to text: Prometheus's format 0.0.4, or OpenMetrics 1.0 where the asker takes that.
 
-The text comes in pieces of some thousand lines, and between two of them the GIL is given away: a network worker waits
-for one piece at most. Any thread.
+The text comes in pieces of some thousand lines. Between two of them, and after each family, the GIL is given away: a
+network worker waits for one piece, or one family, at most. Any thread.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 PIECE_LINES: Final = 1000
+BREATH_S: Final = 0.00005
+"""Long enough for who waits to wake up: after a sleep of 0 this thread would have the GIL again before."""
 GZIP_LEVEL: Final = 1
 _GZIP_BITS: Final = 31
 """zlib's own number for deflate in gzip's wrapping."""
@@ -27,7 +29,7 @@ _GZIP_BITS: Final = 31
 
 def breathe() -> None:
     """Lets others have the GIL, who may have waited for it."""
-    time.sleep(0)
+    time.sleep(BREATH_S)
 
 
 def wants_openmetrics(accept: str) -> bool:
@@ -75,6 +77,7 @@ def number(value: float) -> str:
 def _joined(families: Iterable[Family]) -> Mapping[str, Family]:
     found: dict[str, Family] = {}
     for family in families:
+        breathe()
         there = found.get(family.name)
         found[family.name] = family if there is None else there._replace(rows=chain(there.rows, family.rows))
     return found

@@ -2,12 +2,14 @@
 
 import gzip
 import math
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalite.families import Family, labels
+from kafkalite.metrics import text as text_module
 from kafkalite.metrics.text import PIECE_LINES, compressed, render, wants_openmetrics
 from tests.kit.harness.scrape import Scrape
 
@@ -63,6 +65,31 @@ def test_two_parts_that_tell_of_one_name_are_told_together() -> None:
 
 def test_a_name_without_samples_is_not_told() -> None:
     assert rendered(Family("x", "gauge", "X.", [])) == ""
+
+
+def test_others_get_a_turn_after_each_family_and_each_thousand_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = [0]  # since the last breath, in families and lines
+    most = []
+
+    def breathe() -> None:
+        most.append(done[0])
+        done[0] = 0
+
+    def families() -> Iterator[Family]:
+        for at in range(5):
+            done[0] += PIECE_LINES
+            yield Family(f"x{at}", "gauge", "X.", rows())
+
+    def rows() -> Iterator[tuple[str, int]]:
+        for at in range(2 * PIECE_LINES + 1):
+            done[0] += 1
+            yield labels(at=at), at
+
+    monkeypatch.setattr(text_module, "breathe", breathe)
+    for _ in render(families(), openmetrics=False):
+        pass
+    assert max(most) == PIECE_LINES
+    assert done == [0]
 
 
 def test_a_long_text_comes_in_pieces_and_compressed_is_the_same() -> None:
