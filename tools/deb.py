@@ -18,6 +18,12 @@ from tools.wheel_check import DEBIAN_ARCHS, NAME
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PACKAGING: Final = ROOT / "packaging"
+UNITS: Final = (
+    "kafkalite.service",
+    "kafkalite-mirror@.service",
+    "kafkalite-registry.service",
+    "kafkalite-load@.service",
+)
 COMMAND: Final = """#!/bin/sh
 PYTHONPATH=/opt/kafkalite/lib exec /usr/bin/python{python} -P -m kafkalite "$@"
 """
@@ -44,7 +50,7 @@ if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
 """
 STOPPED: Final = """#!/bin/sh
 set -e
-if [ -d /run/systemd/system ] && [ "$1" = remove ]; then systemctl stop kafkalite.service; fi
+if [ -d /run/systemd/system ] && [ "$1" = remove ]; then systemctl stop 'kafkalite*.service'; fi
 """
 
 
@@ -67,7 +73,7 @@ def fill(root: Path, wheel: Path, number: str, arch: str) -> None:
     (root / "usr/bin").mkdir(parents=True)
     (root / "usr/bin/kafkalite").symlink_to("/opt/kafkalite/bin/kafkalite")
     for source, target in (
-        ("kafkalite.service", "lib/systemd/system/kafkalite.service"),
+        *((unit, f"lib/systemd/system/{unit}") for unit in UNITS),
         ("kafkalite.sysusers", "usr/lib/sysusers.d/kafkalite.conf"),
         ("server.properties", "etc/kafkalite/server.properties"),
     ):

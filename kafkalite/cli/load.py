@@ -34,6 +34,7 @@ from kafkalite.cli.common import (
     seconds,
 )
 from kafkalite.cli.ending import ended_at_once, on_ending
+from kafkalite.cli.metrics_page import add_metrics_arguments, metrics_page
 from kafkalite.cli.times import moment
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--master", default="local[*]", help="of Spark (default: local[*])")
     parser.add_argument("--conf", metavar="KEY=VALUE", action="append", default=[], help="a setting of Spark's")
+    add_metrics_arguments(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
 
 
@@ -189,7 +191,8 @@ def run_load(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--avro decodes one topic, and {len(topics)} match")
     settings = {"spark.ui.enabled": "false", "spark.log.level": "ERROR"} | assignments("--conf", arguments.conf)
     runs = LoadRuns(arguments)
-    with ended_at_once(runs.finish):  # what is published stays, and what is not is nobody's
+    page = metrics_page(arguments, [runs.status.families], ready=runs.status.not_ready)
+    with page, ended_at_once(runs.finish):  # what is published stays, and what is not is nobody's
         try:
             spark = runs.spark = session("kafkalite-load", master=arguments.master, settings=settings)
         except (ImportError, RuntimeError) as error:
@@ -222,7 +225,9 @@ class LoadRuns:
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         from kafkalite.load.manifest import Target
+        from kafkalite.load.status import LoadStatus
 
+        self.status = LoadStatus(arguments.follow)
         self._arguments = arguments
         self.spark: SparkSession | None = None
         self._target = Target(arguments.target)
@@ -249,20 +254,25 @@ class LoadRuns:
             "kafka.default.api.timeout.ms": str(round(given.timeout * 1000)),
             "kafka.isolation.level": "read_committed" if given.read_committed else "read_uncommitted",
         }
-        self._last = load(
-            self.spark,
-            self._target,
-            bootstrap_servers=given.bootstrap_server,
-            topics=topics,
-            starting=given.starting,
-            options=options,
-            transform=None if given.avro is None else decoding(given, topics[0]),
-            on_data_loss=given.on_data_loss,
-            codec=given.codec,
-            file_size=given.file_size,
-            commit_size=given.commit_size,
-            on_commit=self._count,
-        )
+        try:
+            self._last = load(
+                self.spark,
+                self._target,
+                bootstrap_servers=given.bootstrap_server,
+                topics=topics,
+                starting=given.starting,
+                options=options,
+                transform=None if given.avro is None else decoding(given, topics[0]),
+                on_data_loss=given.on_data_loss,
+                codec=given.codec,
+                file_size=given.file_size,
+                commit_size=given.commit_size,
+                on_commit=self._count,
+            )
+        except Exception as error:
+            self.status.failed(error)
+            raise
+        self.status.finished(self._last.lag)
         for loss in self._last.losses:
             self._losses.append(loss)
             print(f"kafkalite: {loss}; what is left is loaded", file=sys.stderr)
@@ -272,6 +282,7 @@ class LoadRuns:
         self._size += published.size
         self._files += len(published.files)
         self._commits += 1
+        self.status.published(published.rows, published.size, len(published.files))
         self._progress.update(self._rows, self._size)
 
     def finish(self) -> None:

@@ -13,7 +13,8 @@ not carry; with --list-users also which users need a password there, since no cl
 
 Each transaction in the target holds records and the progress that they mean, so that a mirror that is killed at any
 moment, and started again under its name, has neither lost nor doubled a record for those who read committed data. A
-second mirror of the same name stops the first. Without -e it goes on until Ctrl-C or SIGTERM.
+second mirror of the same name stops the first. Without -e it goes on until Ctrl-C or SIGTERM; --metrics HOST:PORT then
+serves its lag and rate, and whether it copies, for Prometheus and whoever supervises it.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from kafkalite.cli.common import (
     seconds,
 )
 from kafkalite.cli.ending import on_ending
+from kafkalite.cli.metrics_page import add_metrics_arguments, metrics_page
 
 if TYPE_CHECKING:
     import argparse
@@ -75,6 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--timeout", metavar="S", type=seconds, default=30.0, help="for one answer (default: 30)")
     add_sync_arguments(parser)
+    add_metrics_arguments(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
 
@@ -122,7 +125,7 @@ def sync_options(arguments: argparse.Namespace) -> SyncOptions:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from kafkalite.mirror import CONFIG_EXCLUDE, Mirror, TopicFilter
+    from kafkalite.mirror import CONFIG_EXCLUDE, Mirror, MirrorStatus, TopicFilter
 
     try:
         topics = TopicFilter(arguments.topics, arguments.exclude)
@@ -131,7 +134,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(str(error)) from error
     stop = threading.Event()
     progress = Progress("copied", shown=False if arguments.quiet else None)
+    status = MirrorStatus(arguments.name, arguments.source)
     with (
+        metrics_page(arguments, [status.families], ready=status.not_ready),
         open_client(arguments, "--from", arguments.source, config=arguments.from_config, client_id=CLIENT_ID) as source,
         open_client(arguments, "--to", arguments.target, config=arguments.to_config, client_id=CLIENT_ID) as target,
     ):
@@ -151,6 +156,7 @@ def run(arguments: argparse.Namespace) -> int:
             )
         except ValueError as error:
             raise UsageError(str(error)) from error
+        status.follows(mirror)
         try:
             with on_ending(stop.set):
                 mirror.run(stop, to_end=arguments.exit)

@@ -10,7 +10,8 @@ line on stdout says that it serves and where; the log goes to stderr. A second s
 (`pip install 'kafkalite[registry]'`).
 
 HTTPS takes its certificate from Kafka's settings in the file of --tls-config (ssl.keystore.location, …), and reads it
-again on SIGHUP and when it changes. `kafkalite web` keeps the file of --users.
+again on SIGHUP and when it changes. `kafkalite web` keeps the file of --users. --metrics HOST:PORT serves metrics and
+health for Prometheus and whoever supervises it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalite.cli import UsageError
 from kafkalite.cli.common import add_client_arguments, count, security_from
+from kafkalite.cli.metrics_page import add_metrics_arguments, metrics_page
 from kafkalite.cli.serving import Ready, add_serving_arguments, serve
 from kafkalite.web.guard import tell_open
 from kafkalite.web.server import Address, parse_address
@@ -62,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--connections-max", metavar="N", type=count, default=CONNECTIONS_DEFAULT, help="sockets at a time (500)"
     )
+    add_metrics_arguments(parser)
     add_serving_arguments(parser)
 
 
@@ -101,7 +104,8 @@ def run(arguments: argparse.Namespace) -> int:
         line = f"kafkalite registry is ready: {where}, schemas in the topic {arguments.topic}"
         return Ready(server.addresses[0].authority, line)
 
-    return serve(server, ready, arguments.ready_file, reload=None if tls is None else tls.reload)
+    with metrics_page(arguments, [server.status.families], ready=server.status.not_ready):
+        return serve(server, ready, arguments.ready_file, reload=None if tls is None else tls.reload)
 
 
 def _address(text: str) -> Address:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kafkalite.mirror.mirror import Copied as Copied
     from kafkalite.mirror.mirror import Mirror as Mirror
     from kafkalite.mirror.progress import Progress as Progress
+    from kafkalite.mirror.status import MirrorStatus as MirrorStatus
     from kafkalite.mirror.sync import SyncOptions as SyncOptions
     from kafkalite.mirror.topics import CONFIG_EXCLUDE as CONFIG_EXCLUDE
     from kafkalite.mirror.topics import TopicFilter as TopicFilter
@@ -33,6 +34,7 @@ _WHERE: Final = {
     "Copied": "kafkalite.mirror.mirror",
     "GroupFilter": "kafkalite.mirror.groups",
     "Mirror": "kafkalite.mirror.mirror",
+    "MirrorStatus": "kafkalite.mirror.status",
     "Progress": "kafkalite.mirror.progress",
     "SyncOptions": "kafkalite.mirror.sync",
     "TopicFilter": "kafkalite.mirror.topics",

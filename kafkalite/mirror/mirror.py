@@ -263,6 +263,8 @@ class Mirror:
         self._pending_sizes: dict[str, int] = {}
         self._began = 0.0
         self._open = False
+        self._aborted: TransactionAborted | None = None
+        """Why the last transaction could not be committed; None when it could."""
         self.last_success: float | None = None
         """When, by time.monotonic(), the last transaction was committed or there was nothing to copy. Any thread may
         read it."""
@@ -285,8 +287,8 @@ class Mirror:
 
     @property
     def failing(self) -> Exception | None:
-        """Why the source cannot be read now; None when it can. Any thread."""
-        return self._reader.failing
+        """Why it does not go on now: the source cannot be read, or no transaction be committed. Any thread."""
+        return self._aborted or self._reader.failing
 
     def lags(self) -> dict[str, int]:
         """Offsets that are to be copied yet, by topic, as of the source's last answers. Any thread."""
@@ -357,7 +359,8 @@ class Mirror:
                     synced = time.monotonic()
                     self._commit()
                     self._synchronise()
-            except TransactionAborted:
+            except TransactionAborted as error:
+                self._aborted = error
                 if self.copied.transactions != done:
                     done, failing_since = self.copied.transactions, time.monotonic()
                 if time.monotonic() - failing_since > GIVE_UP_S:
@@ -503,6 +506,7 @@ class Mirror:
                 return False
         self._producer.commit_transaction()
         self._open = False
+        self._aborted = None
         self.last_success = time.monotonic()
         if self._offsets is not None:
             self._offsets.settle()

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
+import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from urllib.parse import parse_qs
 
@@ -45,6 +47,7 @@ REASONS: Final = {
     422: "Unprocessable Entity",
     500: "Internal Server Error",
 }
+METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE"})
 BODY_SIZE_MAX: Final = 2 * 1024 * 1024
 REFERENCE_COUNT_MAX: Final = 1000
 DIGITS_MAX: Final = 20
@@ -136,11 +139,25 @@ class Application:
         self.registry = registry
         self.cluster_id = cluster_id
         self.refresh = refresh
+        self._counting = threading.Lock()
+        self._counts: dict[tuple[str, int], int] = {}
+        self._seconds: dict[tuple[str, int], float] = {}
+
+    def counts(self) -> tuple[dict[tuple[str, int], int], dict[tuple[str, int], float]]:
+        """Requests answered, and the seconds that they took, by method and status."""
+        with self._counting:
+            return dict(self._counts), dict(self._seconds)
+
+    def _count(self, method: str, status: int, began: float) -> None:
+        key = (method if method in METHODS else "other", status)
+        with self._counting:
+            self._counts[key] = self._counts.get(key, 0) + 1
+            self._seconds[key] = self._seconds.get(key, 0.0) + time.monotonic() - began
 
     def __call__(
         self, environ: dict[str, Any], start_response: Callable[[str, list[tuple[str, str]]], object]
     ) -> list[bytes]:
-        kind = CONTENT_TYPE
+        kind, began = CONTENT_TYPE, time.monotonic()
         try:
             kind = answer_type(environ.get("HTTP_ACCEPT", ""))
             status, answer = 200, self._answer(environ)
@@ -152,6 +169,7 @@ class Application:
         text = answer.text if isinstance(answer, Text) else dumps(answer)
         raw = text.encode("utf-8", "replace")
         headers = [("Content-Type", kind), ("Content-Length", str(len(raw))), ("Vary", "Accept")]
+        self._count(environ["REQUEST_METHOD"], status, began)
         start_response(f"{status} {REASONS[status]}", headers)
         return [b"" if environ["REQUEST_METHOD"] == "HEAD" else raw]
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Self
 from kafkalite.client import Client
 from kafkalite.schema_registry.registry import Registry
 from kafkalite.schema_registry.rest import BODY_SIZE_MAX, Application
+from kafkalite.schema_registry.status import RegistryStatus
 from kafkalite.schema_registry.topic import TOPIC, TopicStore
 from kafkalite.web.guard import Guard, known_names
 from kafkalite.web.server import Address, Limits, WebServer
@@ -66,6 +67,8 @@ class RegistryServer:
         )
         self.store = TopicStore(self._client, topic, timeout_s=timeout_s)
         self._application = Application(Registry(self.store), refresh=self.store.refresh)
+        self.status = RegistryStatus(self.store, self._application)
+        """What it tells of itself."""
         addresses = list(addresses) or [Address("http", host, port)]
         certificate_name = None if tls is None else tls.name_of
         guard = Guard(

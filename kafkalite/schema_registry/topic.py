@@ -92,6 +92,10 @@ class TopicStore:
         self._stopping = threading.Event()
         self.failed = threading.Event()
         """Set when the topic cannot be followed any more: what is in memory is not to be trusted."""
+        self.followed_at = time.monotonic()
+        """When the topic could be read last, by time.monotonic()."""
+        self.follow_error = ""
+        """Why it cannot be read now; empty when it can."""
         self._follower = threading.Thread(target=self._follow, name="schemas-follower", daemon=True)
 
     def __enter__(self) -> Self:
@@ -129,6 +133,11 @@ class TopicStore:
         """What `look` sees; it must be quick and change nothing."""
         with self._lock:
             return look(self._state)
+
+    @property
+    def position(self) -> int:
+        """Up to which offset the topic is read."""
+        return self._position
 
     def refresh(self) -> None:
         """Waits until everything is seen that any registry has acknowledged before this call. RegistryError."""
@@ -215,6 +224,7 @@ class TopicStore:
                     return
                 except (KafkaError, ClientError) as error:
                     logger.warning("cannot follow the topic, trying again", extra=fields(error=str(error)))
+                    self.follow_error = str(error)
                     self._stopping.wait(RETRY_PAUSE_S)
         except BaseException:
             self.failed.set()
@@ -226,6 +236,10 @@ class TopicStore:
         with self._follow_client.reader({self._key: self._position}, isolation=READ_COMMITTED) as reader:
             while not self._stopping.is_set():
                 self._take(reader, reader.poll(POLL_S))
+                failure = reader.failing
+                self.follow_error = "" if failure is None else str(failure)
+                if failure is None:
+                    self.followed_at = time.monotonic()
 
     def _take(self, reader: Reader, chunks: Sequence[Chunk]) -> None:
         changes = []

@@ -19,6 +19,10 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from kafkalite import Broker
+from kafkalite.errors import KafkaError
+from kafkalite.load.status import LoadStatus
+from kafkalite.mirror import MirrorStatus
+from kafkalite.schema_registry.server import RegistryServer
 from tests.kit.harness import wire
 from tests.kit.harness.certificates import Authority
 from tests.kit.harness.quotas import set_quotas
@@ -78,9 +82,20 @@ def test_every_metric_that_is_named_is_in_a_scrape(broker: Broker) -> None:
     named = set(METRIC.findall(asked))
     with wire.Connection(broker.port) as client:
         client.produce("a", 0, wire.batch_of([wire.Record(None, b"x")]))  # so that there is a connection
-        told = {name for name, _ in Scrape.of(broker.metrics_urls[0]).samples}
+        told = {name for name, _ in Scrape.of(broker.metrics_urls[0]).samples} | told_by_commands(broker)
     assert len(named) > 30
     assert named - told == set()
+
+
+def told_by_commands(broker: Broker) -> set[str]:
+    """Names of a mirror's, a registry's and a load's metrics, errors among them."""
+    mirror, load = MirrorStatus("m", "live:9092"), LoadStatus(2.0)
+    mirror.lost(KafkaError("away"))
+    load.failed("away")
+    with RegistryServer(broker.bootstrap_servers, port=0) as registry:
+        registry.store.follow_error = "away"
+        sources = (mirror.families, load.families, registry.status.families)
+        return {family.name for source in sources for family in source()}
 
 
 def test_the_dashboard_can_be_imported_anywhere() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import shutil
@@ -16,13 +17,15 @@ from pathlib import Path
 import pytest
 
 from kafkalite.broker import Broker
-from kafkalite.cli import service_manager
+from kafkalite.cli import Parser, service_manager
 from kafkalite.cli.service_manager import ServiceManager, watchdog_seconds
 from tests.kit.processes.broker import REPOSITORY, wait_until
+from tools import deb
 
 pytestmark = pytest.mark.integration
 
-UNIT = REPOSITORY / "packaging" / "kafkalite.service"
+UNITS = sorted((REPOSITORY / "packaging").glob("*.service"))
+UNIT_NAMES = [unit.name for unit in UNITS]
 EXPOSURE_MAX = 1.5
 PATIENCE_S = 60.0
 
@@ -200,19 +203,40 @@ analyze = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="ne
 
 
 @analyze
-def test_the_unit_is_right(tmp_path: Path) -> None:
+@pytest.mark.parametrize("unit", UNITS, ids=UNIT_NAMES)
+def test_the_unit_is_right(tmp_path: Path, unit: Path) -> None:
     """But for the command, which is not installed here."""
-    unit = tmp_path / UNIT.name
-    unit.write_text(UNIT.read_text().replace("/opt/kafkalite/bin/kafkalite", "/bin/true"))
-    done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True)
+    copy = tmp_path / unit.name
+    copy.write_text(unit.read_text().replace("/opt/kafkalite/bin/kafkalite", "/bin/true"))
+    done = subprocess.run(["systemd-analyze", "verify", str(copy)], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @analyze
-def test_the_unit_is_closed_in() -> None:
+@pytest.mark.parametrize("unit", UNITS, ids=UNIT_NAMES)
+def test_the_unit_is_closed_in(unit: Path) -> None:
     done = subprocess.run(
-        ["systemd-analyze", "security", "--offline=true", "--no-pager", str(UNIT)], capture_output=True, text=True
+        ["systemd-analyze", "security", "--offline=true", "--no-pager", str(unit)], capture_output=True, text=True
     )
-    found = re.search(r"Overall exposure level for kafkalite.service: ([0-9.]+)", done.stdout)
+    found = re.search(r"Overall exposure level for kafkalite[a-z@-]*.service: ([0-9.]+)", done.stdout)
     assert found, done.stdout + done.stderr
     assert float(found[1]) <= EXPOSURE_MAX
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=UNIT_NAMES)
+def test_the_command_of_a_unit_is_one(unit: Path) -> None:
+    """With the options that its first lines show, as far as the parser sees."""
+    told = dict(re.findall(r"^#   ([A-Z]+)=(.*)$", unit.read_text(), re.MULTILINE))
+    (command,) = re.findall(r"^ExecStart=/opt/kafkalite/bin/kafkalite (.*)$", unit.read_text(), re.MULTILINE)
+    words = []
+    for word in command.replace("%i", "x").split():
+        name = word.strip("${}")
+        words += [told[name]] if word.startswith("${") else told[name].split() if word.startswith("$") else [word]
+    module = importlib.import_module(f"kafkalite.cli.{words[0]}")
+    parser = Parser()
+    module.add_arguments(parser)
+    parser.parse_args(words[1:])
+
+
+def test_all_units_are_in_the_package() -> None:
+    assert sorted(deb.UNITS) == UNIT_NAMES

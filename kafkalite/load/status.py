@@ -1,0 +1,80 @@
+"""What a load that goes on tells of itself: what it has published, what it is behind, and what goes wrong.
+
+Threads: the load's writes; `families` and `not_ready` are anybody's.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.families import Family, labels
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROUNDS_MISSED: Final = 3
+STALE_S_MIN: Final = 60.0
+"""A load is not ready once so many rounds, and so long, went by without a success."""
+
+
+class LoadStatus:
+    """See the module. `every_s` is how often a load is begun; None where there is one alone."""
+
+    def __init__(self, every_s: float | None) -> None:
+        self._stale_s = max(STALE_S_MIN, ROUNDS_MISSED * (every_s or 0.0))
+        self._succeeded = time.monotonic()
+        self._begun = False
+        self._records = self._size = self._files = self._commits = self._rounds = 0
+        self._lag = 0
+        self._error = ""
+
+    def published(self, records: int, size: int, files: int) -> None:
+        """Files and the offsets that they mean are there."""
+        self._records += records
+        self._size += size
+        self._files += files
+        self._commits += 1
+        self._succeeded = time.monotonic()
+
+    def finished(self, lag: int) -> None:
+        """A round came to its end; so many offsets were to be loaded yet."""
+        self._rounds += 1
+        self._begun, self._lag, self._error = True, lag, ""
+        self._succeeded = time.monotonic()
+
+    def failed(self, error: object) -> None:
+        """A round did not."""
+        self._error = str(error)
+
+    def not_ready(self) -> list[str]:
+        """Reasons, none when it loads."""
+        silent_s = time.monotonic() - self._succeeded
+        if not self._begun and not self._commits:
+            return [f"nothing is loaded yet{f': {self._error}' if self._error else ''}"]
+        return [f"nothing was loaded for {silent_s:.0f} s: {self._error or 'busy'}"] if silent_s > self._stale_s else []
+
+    def families(self) -> Iterator[Family]:
+        """A source of metrics."""
+        for name, value, text in (
+            ("records", self._records, "Records published in files."),
+            ("bytes", self._size, "Bytes of files published."),
+            ("files", self._files, "Files published."),
+            ("commits", self._commits, "Times that files were published."),
+            ("rounds", self._rounds, "Times that all there was was loaded."),
+        ):
+            yield Family(f"kafkalite_load_{name}", "counter", text, [("", value)])
+        for name, gauge, text in (
+            ("lag", self._lag, "Offsets that came while the last round went on."),
+            (
+                "last_success_seconds_ago",
+                time.monotonic() - self._succeeded,
+                "Since files were published, or none were due.",
+            ),
+            ("up", int(not self.not_ready()), "1 while it loads."),
+        ):
+            yield Family(f"kafkalite_load_{name}", "gauge", text, [("", gauge)])
+        if self._error:
+            yield Family(
+                "kafkalite_load_error_info", "gauge", "1, and what goes wrong.", [(labels(error=self._error), 1)]
+            )

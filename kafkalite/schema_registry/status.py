@@ -1,0 +1,66 @@
+"""What a registry tells of itself: requests by answer, what it holds, and whether it follows its topic. Any thread."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.families import Family, labels
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kafkalite.schema_registry.rest import Application
+    from kafkalite.schema_registry.state import RegistryState
+    from kafkalite.schema_registry.topic import TopicStore
+
+STALE_S: Final = 60.0
+"""With a topic that could not be read for so long a registry is not ready: others may have written meanwhile."""
+
+
+class RegistryStatus:
+    """See the module."""
+
+    def __init__(self, store: TopicStore, application: Application) -> None:
+        self._store = store
+        self._application = application
+
+    def not_ready(self) -> list[str]:
+        """Reasons, none when it serves what is in the topic."""
+        store = self._store
+        if store.failed.is_set():
+            return ["the topic cannot be followed any more: what is held is not to be trusted"]
+        silent_s = time.monotonic() - store.followed_at
+        return [f"the topic could not be read for {silent_s:.0f} s: {store.follow_error}"] if silent_s > STALE_S else []
+
+    def families(self) -> Iterator[Family]:
+        """A source of metrics."""
+        counts, seconds = self._application.counts()
+        rows = {key: labels(method=key[0], status=key[1]) for key in counts}
+        text = "Requests answered, by method and status."
+        yield Family("kafkalite_registry_requests", "counter", text, [(rows[key], n) for key, n in counts.items()])
+        text = "Time that answers took."
+        yield Family(
+            "kafkalite_registry_request_seconds", "counter", text, [(rows[key], s) for key, s in seconds.items()]
+        )
+        subjects, versions, id_max = self._store.read(_sizes)
+        for name, value, what in (
+            ("subjects", subjects, "Subjects that have a version."),
+            ("schema_versions", versions, "Versions of all subjects."),
+            ("schema_id_max", id_max, "The highest id that was given."),
+            ("topic_offset", self._store.position, "Up to which offset the topic is read."),
+            (
+                "last_success_seconds_ago",
+                time.monotonic() - self._store.followed_at,
+                "Since the topic could be read.",
+            ),
+            ("up", int(not self.not_ready()), "1 while it serves what is in the topic."),
+        ):
+            yield Family(f"kafkalite_registry_{name}", "gauge", what, [("", value)])
+        if error := self._store.follow_error:
+            rows_of_error = [(labels(error=error), 1)]
+            yield Family("kafkalite_registry_error_info", "gauge", "1, and what goes wrong.", rows_of_error)
+
+
+def _sizes(state: RegistryState) -> tuple[int, int, int]:
+    return len(state.subjects), sum(map(len, state.subjects.values())), state.id_max
