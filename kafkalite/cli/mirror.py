@@ -195,7 +195,7 @@ def report(mirror: Mirror, sync: SyncOptions, *, as_json: bool) -> None:
 
 def carried_of(mirror: Mirror, sync: SyncOptions) -> dict[str, Any]:
     """What was carried beside records, of what was asked for; as JSON has it."""
-    from kafkalite.quotas.entities import entity_text
+    from kafkalite.cli.acls import FIELDS
 
     parts, found = mirror.carried, dict[str, Any]()
     if sync.topic_configs:
@@ -206,9 +206,11 @@ def carried_of(mirror: Mirror, sync: SyncOptions) -> dict[str, Any]:
             for group, positions in sorted(parts.groups.carried.items())
         }
     if parts.rules is not None:
-        found["acls"] = [str(acl) for acl in sorted(parts.rules.carried)]
+        found["acls"] = [dict(zip(FIELDS, acl.texts(), strict=True)) for acl in sorted(parts.rules.carried)]
     if parts.quotas is not None:
-        found["quotas"] = sorted(f"{entity_text(entity)} {key}" for entity, key in parts.quotas.carried)
+        found["quotas"] = [
+            {"entity": dict(entity), "key": key} for entity, key in sorted(parts.quotas.carried, key=str)
+        ]
     if parts.users is not None:
         found["users_missing"] = parts.users.missing
     return {"created": mirror.created_topics, **found} if found else {}

@@ -4,6 +4,7 @@ kafkalite users add alice --data-dir data
 kafkalite users add alice -b localhost:9093 --command-config admin.properties
 kafkalite users list
 kafkalite users delete alice
+kafkalite users copy --from-dir /var/lib/kafka/data --data-dir data
 
 With --data-dir the data directory of a broker that does not run is changed, or one that is yet to be used: so the first
 user comes to be. Otherwise a running broker is asked. A password is asked for at the terminal, or read from the first
@@ -43,6 +44,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--mechanism", choices=MECHANISMS, action="append", default=[], help="may be repeated; default: both"
         )
     listing = actions.add_parser("list", help="who there is, and for which mechanisms")
+    copy = actions.add_parser("copy", help="take users with their passwords from another broker's files")
+    copy.add_argument(
+        "--from-dir", metavar="DIR", required=True, help="of another broker: log.dirs, data directory, backup"
+    )
+    copy.add_argument("--data-dir", metavar="DIR", required=True, help="of a broker that does not run")
+    copy.add_argument("--json", action="store_true", help="print JSON")
     for action in (add, delete, listing):
         action.add_argument("--data-dir", metavar="DIR", help="of a broker that does not run, in place of -b")
         add_client_arguments(action)
@@ -58,6 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
         if not arguments.user or "\0" in arguments.user:
             raise UsageError("a user needs a name")
         add_user(arguments, mechanisms, read_password(arguments.password_file))
+    elif arguments.action == "copy":
+        copy_users(arguments)
     else:
         delete_user(arguments, mechanisms)
     return 0
@@ -95,6 +104,27 @@ def delete_user(arguments: argparse.Namespace, mechanisms: Sequence[str]) -> Non
         present = [mechanism for mechanism, user in journal.state.credentials if user == arguments.user]
         found = having(present, mechanisms, arguments.user)
         journal.record(credentials_change([credential_deletion(mechanism, arguments.user) for mechanism in found]))
+
+
+def copy_users(arguments: argparse.Namespace) -> None:
+    """Those that the target lacks; nothing is changed there for the others."""
+    from kafkalite.cluster.foreign_users import credentials_of
+    from kafkalite.log.journal import credential_change
+    from kafkalite.log.offline_journal import open_journal
+
+    found = credentials_of(arguments.from_dir)
+    with open_journal(arguments.data_dir) as journal:
+        there = journal.state.credentials
+        taken = {key: kept for key, kept in sorted(found.items()) if key not in there and key[0] in MECHANISMS}
+        left = sorted(found.keys() - taken.keys())
+        journal.record(*(credential_change(*key, kept) for key, kept in taken.items()))
+    if arguments.json:
+        named = [[{"user": user, "mechanism": mechanism} for mechanism, user in keys] for keys in (taken, left)]
+        print_json({"copied": named[0], "kept": named[1]})
+        return
+    rows = [(user, mechanism, "copied") for mechanism, user in taken]
+    rows += [(user, mechanism, "stays as it is") for mechanism, user in left]
+    print_table(("user", "mechanism", ""), sorted(rows))
 
 
 def having(present: Sequence[str] | dict[str, int], mechanisms: Sequence[str], user: str) -> list[str]:

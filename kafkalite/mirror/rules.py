@@ -125,5 +125,5 @@ class UsersMissing:
         for user, mechanisms in self.missing.items():
             self._note(
                 f"user {user} ({', '.join(mechanisms)}) is not in the target: no cluster gives passwords out, so it"
-                " needs one there (kafkalite users add)"
+                " needs one there (kafkalite users add, or users copy)"
             )

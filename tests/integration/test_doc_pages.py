@@ -28,7 +28,10 @@ QUICK = (
 )
 WITH_SPARK = ("load.md", "spark.md", "streams.md")
 """Run by tests/spark/test_docs_examples.py."""
-ELSEWHERE = {"testing.md": "tests/integration/test_testing_docs.py"}
+ELSEWHERE = {
+    "moving.md": "tests/integration/test_moving_from_kafka.py",
+    "testing.md": "tests/integration/test_testing_docs.py",
+}
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # a reader leaves closing a client to the interpreter
