@@ -337,6 +337,7 @@ AT_IMPORT = {
     "failures/adapters/aio.py": {"aiokafka"},
     "failures/adapters/confluent.py": {"confluent_kafka"},
     "failures/adapters/kafka_python.py": {"kafka"},
+    "load/arrow_files.py": {"pyarrow"},
     "spark/": {"pyspark"},
     "testing/": {"pytest"},
     "web/channels.py": {"waitress"},

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from kafkalite.failures.headers import ERROR, OFFSET, PARTITION, TEXT_MAX, TOPIC
 from kafkalite.model import TopicPartition
 from kafkalite.record.columns import BytesColumn, HeaderColumns, RecordColumns
 
@@ -24,13 +25,7 @@ if TYPE_CHECKING:
 
     Headers = list[tuple[bytes, bytes | None]]
 
-TOPIC: Final = "dlq.topic"
-PARTITION: Final = "dlq.partition"
-OFFSET: Final = "dlq.offset"
-ERROR: Final = "dlq.error"
 ADDED: Final = (TOPIC, PARTITION, OFFSET, ERROR)
-ERROR_LENGTH_MAX: Final = 1000
-"""Characters of a reason that go into a header."""
 
 
 class Origin(NamedTuple):
@@ -46,7 +41,7 @@ def dead_letters(columns: RecordColumns, decoded: Decoded, source: TopicPartitio
     rows = decoded.failed.tolist()
     added: list[Headers] = []
     for row, reason in zip(rows, decoded.reasons, strict=True):
-        texts = (source.topic, str(source.partition), str(int(columns.offsets[row])), reason[:ERROR_LENGTH_MAX])
+        texts = (source.topic, str(source.partition), str(int(columns.offsets[row])), reason[:TEXT_MAX])
         added.append([(name.encode(), text.encode()) for name, text in zip(ADDED, texts, strict=True)])
     headers = [headers_of(columns, row) + more for row, more in zip(rows, added, strict=True)]
     return _chosen(columns, rows, headers)

@@ -46,9 +46,9 @@ NO_HEADER: Final = "it does not begin with 0x00 and a schema id"
 class DecodeError(ValueError):
     """A message that cannot be decoded. `row` is its place in the batch, `schema_id` -1 without a header."""
 
-    def __init__(self, row: int, schema_id: int, reason: str) -> None:
+    def __init__(self, row: int, schema_id: int, reason: str, place: str | None = None) -> None:
         about = f"schema id {schema_id}: " if schema_id >= 0 else ""
-        super().__init__(f"row {row}: {about}{reason}")
+        super().__init__(f"{place or f'row {row}'}: {about}{reason}")
         self.row = row
         self.schema_id = schema_id
         self.reason = reason

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 SIZE_MORE: Final = 64 * 1024
 """Bytes by which letters may be larger than their records."""
 SIZE_DEFAULT: Final = 1024 * 1024 + 12
+LETTER_SETTINGS: Final = {"cleanup.policy": "delete", "message.timestamp.type": "LogAppendTime"}
+DEAD_LETTER_SETTINGS: Final = {**LETTER_SETTINGS, "retention.ms": "-1", "retention.bytes": "-1"}
 LEDGER_SETTINGS: Final = {
     "cleanup.policy": "compact",
     "segment.ms": "3600000",
@@ -44,16 +46,14 @@ def needs(policy: Policy, client: Client) -> list[Need]:
     for topic in policy.topics:
         count = len(client.topic(topic).partitions)
         size = str(size_max(client, topic) + SIZE_MORE)
-        plain = {"cleanup.policy": "delete", "message.timestamp.type": "LogAppendTime", "max.message.bytes": size}
+        plain = {**LETTER_SETTINGS, "max.message.bytes": size}
         if policy.uses_topics or policy.writes_letters:
             delays = {policy.layout.retry(topic, delay): delay for delay in policy.layout.delays_ms}
             for name in policy.layout.retries(topic):
                 keep = policy.retention_ms(max(policy.layout.delays_ms) if policy.layout.by_key else delays[name])
                 found.append(Need(name, count, {**plain, "retention.ms": str(keep)}))
         if policy.writes_letters:
-            found.append(
-                Need(policy.layout.dead(topic), count, {**plain, "retention.ms": "-1", "retention.bytes": "-1"})
-            )
+            found.append(Need(policy.layout.dead(topic), count, {**plain, **DEAD_LETTER_SETTINGS}))
     if policy.keeps_ledger:
         found.append(Need(policy.layout.ledger, 1, LEDGER_SETTINGS))
     return found

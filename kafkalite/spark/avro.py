@@ -16,10 +16,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.avro.client import RegistryClient
-from kafkalite.avro.dead_letters import ADDED, ERROR_LENGTH_MAX
-from kafkalite.avro.decoder import MODES, AvroDecoder
+from kafkalite.avro.dead_letters import ADDED
+from kafkalite.avro.decoder import MODES, AvroDecoder, DecodeError
 from kafkalite.avro.encoder import AvroEncoder
 from kafkalite.avro.schema import parse
+from kafkalite.failures.headers import TEXT_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -61,11 +62,13 @@ def decode_avro(
         schema = registry.latest(subject).schema if subject is not None else parse(reader_schema or "")
         text = schema.standalone()
         made = spark_type(AvroDecoder(registry, text).arrow_type)
-    inner = "failfast" if mode == "failfast" else "permissive"
 
     def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            decoded = decoder_of(registry_url, text, inner).decode(batch.column(column))
+            decoded = decoder_of(registry_url, text).decode(batch.column(column))
+            if mode == "failfast" and len(decoded.failed):
+                row = int(decoded.failed[0])
+                raise DecodeError(row, int(decoded.schema_ids[row]), decoded.reasons[0], place_of(batch, row))
             ids = pa.array(decoded.schema_ids, pa.int64(), mask=decoded.schema_ids < 0)
             columns = [*batch.columns, as_spark(decoded.values, made), ids, decoded.errors()]
             yield pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, DECODED, SCHEMA_ID, ERROR])
@@ -124,7 +127,7 @@ def dead_letters(frame: DataFrame, topic: str) -> DataFrame:
         sql.col("topic"),
         sql.col("partition").cast("string"),
         sql.col("offset").cast("string"),
-        sql.substring(sql.col(ERROR), 1, ERROR_LENGTH_MAX),
+        sql.substring(sql.col(ERROR), 1, TEXT_MAX),
     ]
     added = sql.array(
         *(
@@ -153,14 +156,22 @@ class _Known:
         return self.schema_id
 
 
-def decoder_of(registry_url: str, schema: str, mode: str) -> AvroDecoder:
+def place_of(batch: Any, row: int) -> str | None:
+    """Where a record of a batch stands, as far as the batch says so."""
+    if not {"topic", "partition", "offset"} <= set(batch.schema.names):
+        return None
+    topic, partition, offset = (batch.column(name)[row].as_py() for name in ("topic", "partition", "offset"))
+    return f"offset {offset} of {topic}-{partition} cannot be decoded"
+
+
+def decoder_of(registry_url: str, schema: str) -> AvroDecoder:
     """This worker's decoder; made with its first batch."""
-    key = (f"{mode} {registry_url}", schema)
+    key = (registry_url, schema)
     found = _decoders.get(key)
     if found is None:
         if len(_decoders) >= DECODER_COUNT_MAX:
             _decoders.clear()
-        found = _decoders[key] = AvroDecoder(RegistryClient(registry_url), schema, mode=mode)
+        found = _decoders[key] = AvroDecoder(RegistryClient(registry_url), schema, mode="permissive")
     return found
 
 
