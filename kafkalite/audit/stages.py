@@ -22,7 +22,8 @@ from kafkalite.client import READ_COMMITTED, Reader
 from kafkalite.client.columns.arrow import bytes_column, headers_of
 from kafkalite.errors import UnknownTopicOrPartition
 from kafkalite.load.manifest import Target
-from kafkalite.load.storage import LoadError, storage_of
+from kafkalite.load.places import storage_of
+from kafkalite.load.storage import LoadError
 from kafkalite.mirror import Progress
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, ZERO_UUID, TopicPartition
 

@@ -222,7 +222,8 @@ def by_topic(flag: str, texts: Sequence[str]) -> dict[str | None, str]:
 
 def loaded_stages(texts: Sequence[str]) -> dict[str, str]:
     """Directory by stage. UsageError for a name that another stage has, and for a URL."""
-    from kafkalite.load.storage import LoadError, refuse_url
+    from kafkalite.load.places import refuse_url
+    from kafkalite.load.storage import LoadError
 
     found: dict[str, str] = {}
     for text in texts:

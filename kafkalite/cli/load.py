@@ -143,7 +143,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def check(arguments: argparse.Namespace) -> None:
     """UsageError for flags that do not go together."""
-    from kafkalite.load.storage import LoadError, refuse_url
+    from kafkalite.load.places import refuse_url
+    from kafkalite.load.storage import LoadError
     from kafkalite.mirror.topics import compiled
 
     try:

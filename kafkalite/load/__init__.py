@@ -1,8 +1,10 @@
 """Parquet files by topic and hour, and the manifests that publish them: all of a load that needs no Spark.
 
+storage     where a target is: local_disk, webhdfs; places says which a path means, arrow_files reads them as pyarrow
 manifest    what is loaded: files and offsets, changed together by one rename
 parquet     rows into files
 compaction  few large files in place of many small ones
 contents    files, positions and datasets of a directory, by its manifests
+letters     records that could not be used, to a topic of dead letters
 positions   positions as JSON
 """

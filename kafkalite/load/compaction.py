@@ -40,7 +40,7 @@ class Compacted:
 
 
 def compact(
-    path: str | os.PathLike[str], *, file_size: int = FILE_SIZE, grace_s: float = 0.0, codec: str = "zstd"
+    path: str | os.PathLike[str] | Storage, *, file_size: int = FILE_SIZE, grace_s: float = 0.0, codec: str = "zstd"
 ) -> Compacted:
     """See the module. LoadError where nothing was loaded, and when another writer does not end."""
     began = time.monotonic()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kafkalite.load.manifest import DataFile, LoadState, Target
-from kafkalite.load.storage import LoadError, storage_of
+from kafkalite.load.places import storage_of
+from kafkalite.load.storage import LoadError
 
 if TYPE_CHECKING:
     import os

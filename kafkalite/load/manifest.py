@@ -3,16 +3,18 @@
     target/
       _manifests/00000000000000000007.json            what the 8th change added, removed, and how far offsets are
       _manifests/00000000000000000049.snapshot.json   all changes up to it in one
-      _manifests/pending.json                         a change on its way: its files may be in their places already
-      _manifests/lock                                 one writer at a time (flock)
+      _manifests/pending-ID.json                      a change on its way: its files may be in their places already
+      _manifests/lock                                 one writer at a time
       _staging/ID/...                                 files that are being written
       topic=clicks/date=2026-11-21/hour=19/part-00000007-....parquet
 
-A change is: write pending.json, move the files to their places, rename pending.json to the next number. Whoever goes by
-manifests sees all of it or nothing. After a crash the next writer undoes what pending.json says, and empties _staging.
+A change is: write pending-ID.json, move the files to their places, rename it to the next number. Whoever goes by
+manifests sees all of it or nothing. After a crash the next writer takes what is pending, by giving it another ID,
+undoes what it says, and empties _staging. One whose turn was lost without its knowing, as can be in HDFS, finds its
+pending change gone, or the number taken: what it has written is nobody's.
 Names that begin with "_" are left out by Spark, pyarrow and Hive, so they see data alone.
 
-Needs a file system with rename and flock: local, NFS 4 and the like, and no object store.
+Where that is, `kafkalite.load.storage` says; an object store has no rename.
 
 Thread rule: an object belongs to one thread at a time; several, in as many processes, take turns by the lock.
 """
@@ -26,8 +28,9 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kafkalite.load.places import storage_of
 from kafkalite.load.positions import from_json, to_json
-from kafkalite.load.storage import LoadError, Storage, storage_of
+from kafkalite.load.storage import LoadError, Storage
 
 if TYPE_CHECKING:
     import os
@@ -36,12 +39,13 @@ if TYPE_CHECKING:
     from kafkalite.model import TopicPartition
 
 FORMAT: Final = 1
-MANIFESTS, STAGING, PENDING, LOCK = "_manifests", "_staging", "pending.json", "lock"
+MANIFESTS, STAGING, PENDING, LOCK = "_manifests", "_staging", "pending", "lock"
 SNAPSHOT: Final = ".snapshot.json"
 SNAPSHOT_EVERY: Final = 50
 """Changes between snapshots, which is also how many a reader has to look at, at most; twice as many are kept."""
 READ_ATTEMPTS: Final = 20
 """Of a reader whose manifests were cleared away while it read them."""
+OVERTAKEN: Final = "another load took the turn in {}, and nothing of this one was published: run it again"
 LOCK_TIMEOUT_S: Final = 600.0
 """How long a writer waits for another one."""
 
@@ -94,6 +98,8 @@ class Change:
     """A streaming query's id and the number of its batch."""
     keep_until_ms: int = 0
     """Until then the removed files stay, for those who read them now."""
+    letters: str = ""
+    """The folder of letters about records that this change passes over (kafkalite.load.letters)."""
 
     def to_json(self, number: int) -> dict[str, Any]:
         """The manifest of this number."""
@@ -108,6 +114,7 @@ class Change:
             "topic_ids": dict(sorted(self.topic_ids.items())),
             "stream": None if self.stream is None else list(self.stream),
             "keep_until_ms": self.keep_until_ms,
+            "letters": self.letters,
         }
 
 
@@ -258,29 +265,56 @@ class Target:
 
     def _recover(self) -> None:
         """Undoes a change that was not completed, and removes what nobody needs. Under the lock."""
+        names = self.storage.names(MANIFESTS)
+        taken = [self._take(name) for name in names if is_pending(name)]
         self.storage.remove_folder(STAGING)
         state = self.refresh()
-        for name in self.storage.names(MANIFESTS):
-            if name == PENDING:
-                for row in self._read(PENDING)["add"]:
-                    assert row["path"] not in state.files, "a change that is complete has no pending.json"
-                    self.storage.remove(row["path"])
-                self.storage.remove(f"{MANIFESTS}/{PENDING}")
-            elif name.endswith(".tmp"):
+        for name in filter(None, taken):
+            value = self._read(name)
+            for row in value["add"]:
+                assert row["path"] not in state.files, "a change that is complete is not pending"
+                self.storage.remove(row["path"])
+            if value.get("letters"):
+                self.storage.remove_folder(value["letters"])
+            self.storage.remove(f"{MANIFESTS}/{name}")
+        for name in names:
+            if name.endswith(".tmp"):
                 self.storage.remove(f"{MANIFESTS}/{name}")
         self._remove_doomed()
 
-    def commit(self, change: Change, staged: Mapping[str, str]) -> int:
-        """Publishes a change, whose files are at these places by their paths; returns its number. Under the lock."""
+    def _take(self, name: str) -> str | None:
+        """Somebody's pending change, under a name that he does not know; None when he was faster."""
+        mine = f"{PENDING}-{uuid.uuid4().hex}.json"
+        try:
+            self.storage.move(f"{MANIFESTS}/{name}", f"{MANIFESTS}/{mine}")
+        except FileNotFoundError:
+            return None
+        return mine
+
+    def commit(self, change: Change, staged: Mapping[str, str], letters: Mapping[str, str] | None = None) -> int:
+        """Publishes a change, whose files are at these places by their paths; returns its number. Under the lock.
+
+        `letters` are the places of files by their names in the change's folder of letters.
+        """
         number = self.state.number + 1
-        value = change.to_json(number)
-        self._put(PENDING, value)
-        folders = set()
-        for file in change.added:
-            folders |= self.storage.make_folder(file.path.rpartition("/")[0])
-            self.storage.move(staged[file.path], file.path)
-        self.storage.sync(folders)
-        self.storage.move(f"{MANIFESTS}/{PENDING}", f"{MANIFESTS}/{number:020d}.json")
+        pending = f"{PENDING}-{uuid.uuid4().hex}.json"
+        value = {**change.to_json(number), "pending": pending}
+        self._put(pending, value)
+        try:
+            folders = set()
+            for file in change.added:
+                folders |= self.storage.make_folder(file.path.rpartition("/")[0])
+                self.storage.move(staged[file.path], file.path)
+            for name, written in (letters or {}).items():
+                self.storage.move(written, name)
+            self.storage.sync({*folders, change.letters} if letters else folders)
+            self.storage.move(f"{MANIFESTS}/{pending}", f"{MANIFESTS}/{number:020d}.json")
+        except (FileExistsError, FileNotFoundError) as error:
+            if self.storage.keeps_turns:
+                raise
+            raise LoadError(OVERTAKEN.format(self.location)) from error
+        if not self.storage.keeps_turns and self._read(f"{number:020d}.json").get("pending") != pending:
+            raise LoadError(OVERTAKEN.format(self.location))  # the rename was asked for again, its answer being lost
         self.storage.sync([MANIFESTS])
         self.state.apply(value)
         self._remove_doomed()
@@ -312,6 +346,11 @@ class Target:
 def is_change(name: str) -> bool:
     """Whether a file of _manifests is a manifest."""
     return name.endswith(".json") and name.removesuffix(".json").isdigit()
+
+
+def is_pending(name: str) -> bool:
+    """Whether a file of _manifests is a change on its way."""
+    return name.startswith(PENDING) and name.endswith(".json")
 
 
 def now_ms() -> int:

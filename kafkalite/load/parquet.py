@@ -20,13 +20,18 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from kafkalite.load.letters import BadRows
 from kafkalite.load.manifest import DataFile, PartitionShare
-from kafkalite.load.storage import LoadError, storage_of
+from kafkalite.load.places import storage_of
+from kafkalite.load.storage import LoadError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from kafkalite.load.storage import Storage
+
+    Reached = dict[tuple[str, int], tuple[int, int]]
+    """(topic, partition) → the offset behind its last bad row, and how many there were."""
 
 CODECS: Final = ("zstd", "snappy", "gzip", "lz4", "none")
 FILE_SIZE: Final = 128 * 1024 * 1024
@@ -46,7 +51,8 @@ NO_HOUR: Final = np.iinfo(np.int64).min
 NO_PLACE: Final = "__HIVE_DEFAULT_PARTITION__"
 """Hive's name for a value that is not there."""
 RESULT: Final = "file string"
-"""The schema of what tasks tell the driver: a DataFile as JSON, its path being where it was written."""
+"""The schema of what tasks tell the driver: a DataFile as JSON, its path being where it was written; or of a file of
+letters the place, and for each topic and partition the offset behind the last one, and how many."""
 
 
 class Writing(NamedTuple):
@@ -62,6 +68,8 @@ class Writing(NamedTuple):
     """(topic, partition) → the offset up to which all is loaded; only what is to be looked at."""
     skips: bool
     """Whether records below that are left out, or an error."""
+    aside: Mapping[str, str] = {}
+    """Column → exception: rows that have it are no data but letters (kafkalite.load.letters)."""
 
 
 class FilePart(NamedTuple):
@@ -74,19 +82,30 @@ class FilePart(NamedTuple):
 
 
 def write(writing: Writing, batches: Iterator[Any]) -> Iterator[Any]:
-    """For mapInArrow: files, and a row for each."""
+    """For mapInArrow: files, and a row for each. LoadError, also for a file that cannot be written."""
     import pyarrow as pa
 
     files = FileSet(writing)
+    bad = BadRows(storage_of(writing.staging))
+    reached: Reached = {}
     try:
         for batch in batches:
             for part in parts_of(batch):
-                files.add(kept(part, writing))
+                files.add(set_aside(kept(part, writing), writing, bad, reached))
         written = files.close()
+        letters = bad.close()
+    except OSError as error:
+        files.abandon()
+        bad.abandon()
+        raise LoadError(f"{writing.staging} cannot be written: {error.strerror or error}") from error
     except BaseException:
         files.abandon()
+        bad.abandon()
         raise
     rows = [json.dumps(file.to_json()) for file in written]
+    if letters is not None:
+        ends = [[*key, end, count] for key, (end, count) in reached.items()]
+        rows.append(json.dumps({"letters": letters, "ends": ends}))
     yield pa.RecordBatch.from_arrays([pa.array(rows, pa.string())], names=["file"])
 
 
@@ -135,6 +154,25 @@ def kept(part: FilePart, writing: Writing) -> FilePart:
             'the checkpoint or the topic is another one now (on_overlap="skip" leaves such records out)'
         )
     return part._replace(batch=part.batch.take(np.flatnonzero(~old)))
+
+
+def set_aside(
+    part: FilePart, writing: Writing, bad: BadRows, reached: dict[tuple[str, int], tuple[int, int]]
+) -> FilePart:
+    """A part without its bad rows, which go to `bad`."""
+    import pyarrow.compute as pc
+
+    for column, exception in writing.aside.items():
+        wrong = pc.is_valid(part.batch.column(column))
+        rows = part.batch.filter(wrong)
+        if rows.num_rows:
+            bad.add(rows, exception, column)
+            last = int(rows.column("offset").to_numpy().max()) + 1
+            key = (part.topic, part.partition)
+            end, count = reached.get(key, (0, 0))
+            reached[key] = (max(end, last), count + rows.num_rows)
+            part = part._replace(batch=part.batch.filter(pc.invert(wrong)))
+    return part
 
 
 class OpenFile:

@@ -3,6 +3,7 @@
     format    format("kafkalite"): what PySpark finds, over source/ (reading) and sink/ (writing)
     options   the options of Spark's own Kafka connector, parsed
     avro      decode_avro, encode_avro, dead_letters: Avro columns of DataFrames
+    json_values    decode_json: JSON columns of DataFrames
     load/     loads into Parquet by topic and hour, each record once; batches and streams (files: `kafkalite.load`)
     streams   counts in windows, joins with tables and of streams
     session   a Spark session that works out of the box

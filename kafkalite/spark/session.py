@@ -9,13 +9,19 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import sys
+import urllib.parse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.spark.sentences import any_sentence_of, is_sparks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+CONNECT_PORT: Final = 15002
+CONNECT_TIMEOUT_S: Final = 10.0
 DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -24,9 +30,16 @@ DEFAULTS: Final = {
 
 
 def session(
-    app_name: str = "kafkalite", *, master: str | None = None, settings: Mapping[str, str] | None = None
+    app_name: str = "kafkalite",
+    *,
+    master: str | None = None,
+    remote: str | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> Any:
     """The SparkSession, made if there is none. `settings` are Spark's own, and go before the defaults here.
+
+    With `remote`, as "sc://host:15002", it is one of a Spark Connect server, whose Python workers are its own affair:
+    kafkalite has to be installed there too.
 
     RuntimeError when Java is missing, ImportError when PySpark is: each says what to install.
     """
@@ -34,6 +47,8 @@ def session(
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise ImportError("this needs PySpark: pip install 'kafkalite[spark]'") from error
+    if remote is not None:
+        return connected(remote, settings or {})
     require_java()
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         os.environ.setdefault(name, sys.executable)
@@ -43,6 +58,39 @@ def session(
     for name, value in {**DEFAULTS, **(settings or {})}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def connected(remote: str, settings: Mapping[str, str]) -> Any:
+    """A session of a Spark Connect server. ImportError without the packages of its client; RuntimeError."""
+    from pyspark.sql import SparkSession
+
+    require_listening(remote)
+    try:
+        spark = SparkSession.builder.remote(remote).getOrCreate()
+    except ImportError as error:
+        raise ImportError("Spark Connect needs grpcio: pip install 'kafkalite[connect]'") from error
+    except Exception as error:
+        if not is_sparks(error):
+            raise
+        raise RuntimeError(f"{remote} is no Spark Connect server that answers: {any_sentence_of(error)}") from error
+    for name, value in {**DEFAULTS, **settings}.items():
+        spark.conf.set(name, value)
+    return spark
+
+
+def require_listening(remote: str) -> None:
+    """RuntimeError where nothing listens: Spark's client would try for ten minutes."""
+    parts = urllib.parse.urlsplit(remote)
+    try:
+        host, port = parts.hostname, parts.port or CONNECT_PORT
+    except ValueError:
+        host = None
+    if parts.scheme != "sc" or not host:
+        raise RuntimeError(f"{remote} is no Spark Connect server: write sc://HOST:{CONNECT_PORT}")
+    try:
+        socket.create_connection((host, port), CONNECT_TIMEOUT_S).close()
+    except OSError as error:
+        raise RuntimeError(f"no Spark Connect server listens at {remote}: {error.strerror or error}") from error
 
 
 def require_java() -> None:

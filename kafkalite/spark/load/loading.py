@@ -10,18 +10,23 @@ import functools
 import json
 import math
 import os
-import re
 import time
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
 
 from kafkalite.load.contents import paths
+from kafkalite.load.letters import LetterTopic, deliver, prepare, publish_with
 from kafkalite.load.manifest import Change, DataFile, Target
 from kafkalite.load.parquet import CODECS, FILE_SIZE, NEEDED, RESULT, Writing, folder_of, write
-from kafkalite.load.storage import LoadError, storage_of
+from kafkalite.load.places import storage_of
+from kafkalite.load.storage import LoadError
 from kafkalite.model import TopicPartition
 from kafkalite.spark.load.plan import LoadPlan, starting_at
 from kafkalite.spark.options import SourceOptions
+from kafkalite.spark.sentences import sentence_of
+from kafkalite.spark.source.plan import client_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -29,18 +34,20 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+    from kafkalite.client import Client
     from kafkalite.spark.load.plan import LoadRound
 
 COMMIT_SIZE: Final = 1024 * 1024 * 1024
 """Bytes on the wire, about, that a load publishes at a time."""
 OWN_OPTIONS: Final = ("subscribe", "assign", "starting", "ending", "failondataloss", "kafka.bootstrap.servers")
 """How options of the source begin that a load sets itself."""
+RANGE: Final = 10_000
 TRIGGER_S: Final = 2.0
 CHECKPOINT: Final = "_checkpoint"
 OVERLAPS: Final = ("error", "skip")
 LOSSES: Final = ("fail", "skip")
-REASON: Final = re.compile(r"^kafkalite\.[\w.]+: (.*)$", re.MULTILINE)
-"""In the traceback of a task or a plan: a failure of ours, which needs no traceback."""
+BAD: Final = {"avro_error": "kafkalite.avro.DecodeError", "json_error": "json.JSONDecodeError"}
+"""Columns that say why a row is bad → what a letter says of it."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,8 @@ class Published:
     number: int
     files: Sequence[DataFile]
     positions: Mapping[TopicPartition, int]
+    letters: Mapping[str, int] = field(default_factory=dict)
+    """Topic → records of it that went to the topic of dead letters."""
 
     @property
     def rows(self) -> int:
@@ -73,6 +82,10 @@ class Summary:
     commits: int = 0
     seconds: float = 0.0
     lag: int = 0
+    lags: dict[str, int] = field(default_factory=dict)
+    """The same by topic."""
+    letters: int = 0
+    """Records that went to the topic of dead letters."""
     losses: list[str] = field(default_factory=list)
     """What was skipped (on_data_loss="skip"), a sentence each."""
 
@@ -82,6 +95,11 @@ class Summary:
         self.size += published.size
         self.files += len(published.files)
         self.commits += 1
+        self.letters += sum(published.letters.values())
+
+
+_cores: WeakKeyDictionary[SparkSession, int] = WeakKeyDictionary()
+"""Of servers of Spark Connect, by session."""
 
 
 # --- loading ----------------------------------------------------------------------------------------------------------
@@ -102,6 +120,7 @@ def load(
     file_size: int = FILE_SIZE,
     commit_size: int = COMMIT_SIZE,
     on_commit: Callable[[Published], None] | None = None,
+    dead_letters: str | LetterTopic | None = None,
 ) -> Summary:
     """Loads what the topics hold now and `path` does not.
 
@@ -109,7 +128,8 @@ def load(
     `starting` ("earliest", "latest", offsets as in startingOffsets, or a number: the first record that is not older
     than so many ms since 1970, or after the last). `options` are further ones of the source.
     `transform` may change the frame (decode Avro, leave out rows or columns), but not topic, partition, offset and
-    timestamp. About `commit_size` bytes are published at a time.
+    timestamp. About `commit_size` bytes are published at a time. With `dead_letters`, a topic, rows that `decode_avro`
+    (mode dlq) or `decode_json` found bad go there, each once, in place of the files.
 
     LoadError when it cannot go on, with `on_data_loss="skip"` not for records that are gone; OptionError, KafkaError.
     """
@@ -122,8 +142,12 @@ def load(
     plan = LoadPlan(starting_at(parsed, given, starting), commit_size=commit_size)
     target = path if isinstance(path, Target) else Target(path)
     summary = Summary(plan.topics, losses=plan.losses)
+    topic = LetterTopic(dead_letters) if isinstance(dead_letters, str) else dead_letters
+    if topic is not None:
+        prepare(plan.client, topic)
     while True:
         with target.writing() as staging:
+            deliver(target.storage, plan.client)
             corrections = plan.corrections(target.state)
             if corrections is not None:
                 target.commit(corrections, {})
@@ -131,16 +155,16 @@ def load(
             if part is None:
                 break
             frame = frame_of(spark, given, part, file_size)
-            published = publish(
-                target,
-                frame if transform is None else transform(frame),
-                Writing(staging, prefix_of(target), codec, file_size, {}, skips=False),
-                Change("load", positions=part.ends),
-            )
+            if transform is not None:
+                frame = transform(frame)
+            writing = Writing(staging, prefix_of(target), codec, file_size, {}, False, aside_of(frame, topic))
+            change = Change("load", positions=part.ends)
+            published = publish(target, frame, writing, change, None if topic is None else (plan.client, topic))
         summary.add(published)
         if on_commit is not None:
             on_commit(published)
-    summary.lag = plan.lag(target.state.positions)
+    summary.lags = plan.lags(target.state.positions)
+    summary.lag = sum(summary.lags.values())
     summary.seconds = time.monotonic() - began
     return summary
 
@@ -170,17 +194,44 @@ def source_options(
 
 def frame_of(spark: SparkSession, given: Mapping[str, str], part: LoadRound, file_size: int) -> DataFrame:
     """The records of one round, in about as many tasks as are worth it: a task writes its own files."""
-    cores = spark.sparkContext.defaultParallelism
+    cores = parallelism(spark)
     named = {name: text for name, text in given.items() if not name.startswith("subscribe")}
     frame = spark.read.format("kafkalite").options(**named, **part.options()).load()
     return frame.coalesce(max(cores, math.ceil(part.size / file_size)))
 
 
-def publish(target: Target, frame: DataFrame, writing: Writing, change: Change) -> Published:
-    """Writes a frame's rows into files and commits the change with them. Under the target's lock."""
-    added, staged = [], {}
+def parallelism(spark: SparkSession) -> int:
+    """Tasks that Spark runs at a time. Spark Connect tells by how it divides a range."""
+    if not is_connected(spark):
+        return int(spark.sparkContext.defaultParallelism)
+    found = _cores.get(spark)
+    if found is None:
+        from pyspark.sql import functions as sql
+
+        found = _cores[spark] = spark.range(RANGE).select(sql.spark_partition_id()).distinct().count()
+    return found
+
+
+def is_connected(spark: SparkSession) -> bool:
+    """Whether a session is one of Spark Connect, which has no sparkContext."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def publish(
+    target: Target,
+    frame: DataFrame,
+    writing: Writing,
+    change: Change,
+    letters: tuple[Client, LetterTopic] | None = None,
+) -> Published:
+    """Writes a frame's rows into files, commits the change with them, sends letters. Under the target's lock."""
+    added, staged, bad = [], {}, []
     for row in written(frame, writing):
-        file = DataFile.from_json(json.loads(row))
+        value = json.loads(row)
+        if "letters" in value:
+            bad.append(value)
+            continue
+        file = DataFile.from_json(value)
         name = f"{folder_of(file.topic, file.date, file.hour)}/{file.path.rpartition('/')[2]}"
         staged[name] = file.path
         added.append(file._replace(path=name))
@@ -190,8 +241,29 @@ def publish(target: Target, frame: DataFrame, writing: Writing, change: Change) 
         for partition, share in file.partitions.items():
             key = TopicPartition(file.topic, partition)
             reached[key] = max(reached.get(key, 0), share.last + 1)
-    number = target.commit(replace(change, added=added, positions=reached), staged)
-    return Published(number, added, reached)
+    counts: Counter[str] = Counter()
+    for topic, partition, end, count in (row for value in bad for row in value["ends"]):
+        key = TopicPartition(topic, partition)
+        reached[key] = max(reached.get(key, 0), end)
+        counts[topic] += count
+    change = replace(change, added=added, positions=reached)
+    if not bad or letters is None:
+        return Published(target.commit(change, staged), added, reached)
+    client, where = letters
+    folder, files = publish_with(target.storage, client, where, [value["letters"] for value in bad])
+    number = target.commit(replace(change, letters=folder), staged, files)
+    deliver(target.storage, client, fresh=folder)
+    return Published(number, added, reached, counts)
+
+
+def aside_of(frame: DataFrame, topic: LetterTopic | None) -> dict[str, str]:
+    """The columns whose rows are letters. ValueError where there are letters to be, and nothing that finds them."""
+    if topic is None:
+        return {}
+    found = {name: BAD[name] for name in frame.columns if name in BAD}
+    if not found:
+        raise ValueError(f"dead_letters needs a transform that finds bad rows: a column {' or '.join(BAD)}")
+    return found
 
 
 def written(frame: DataFrame, writing: Writing) -> list[str]:
@@ -202,10 +274,10 @@ def written(frame: DataFrame, writing: Writing) -> list[str]:
     try:
         rows = frame.mapInArrow(functools.partial(write, writing), RESULT).collect()
     except Exception as error:
-        reason = REASON.search(str(error))
+        reason = sentence_of(error)
         if reason is None:
             raise
-        raise LoadError(reason[1]) from error
+        raise LoadError(reason) from error
     return [row.file for row in rows]
 
 
@@ -237,15 +309,27 @@ def stream_to(
     codec: str = "zstd",
     file_size: int = FILE_SIZE,
     on_commit: Callable[[Published], None] | None = None,
+    dead_letters: str | LetterTopic | None = None,
+    options: Mapping[str, str] | None = None,
 ) -> StreamingQuery:
     """Starts a query that loads a streaming frame, a change each batch; `available_now` ends it with what is there.
 
     The frame has topic, partition, offset and timestamp, and what else is wanted; its offsets of a partition rise. The
     checkpoint (default: in `path`) belongs to this query. `on_overlap` as for `publisher`.
     """
-    publish_batch = publisher(path, on_overlap=on_overlap, codec=codec, file_size=file_size, on_commit=on_commit)
+    checkpoint = checkpoint or storage_of(path).place(CHECKPOINT)
+    publish_batch = publisher(
+        path,
+        on_overlap=on_overlap,
+        codec=codec,
+        file_size=file_size,
+        on_commit=on_commit,
+        dead_letters=dead_letters,
+        options=options,
+        name=os.fspath(checkpoint),
+    )
     writer = frame.writeStream.foreachBatch(publish_batch)
-    writer = writer.option("checkpointLocation", os.fspath(checkpoint or storage_of(path).place(CHECKPOINT)))
+    writer = writer.option("checkpointLocation", os.fspath(checkpoint))
     if name is not None:
         writer = writer.queryName(name)
     if available_now:
@@ -260,28 +344,45 @@ def publisher(
     codec: str = "zstd",
     file_size: int = FILE_SIZE,
     on_commit: Callable[[Published], None] | None = None,
+    dead_letters: str | LetterTopic | None = None,
+    options: Mapping[str, str] | None = None,
+    name: str | None = None,
 ) -> Callable[[DataFrame, int], None]:
     """A function for foreachBatch that loads each batch once: one that is done again finds its number in the manifests.
 
     A record below what the manifests say is loaded comes when the checkpoint was lost, or when the topic is another
-    one; `on_overlap` is "error", or "skip" to leave such records out.
+    one; `on_overlap` is "error", or "skip" to leave such records out. `dead_letters` as for `load`, on the cluster of
+    `options` (kafka.bootstrap.servers, and what else the source takes of the client). With Spark Connect the function
+    runs on the server, which does not tell it which query it serves: `name` does.
     """
     require_settings(codec, file_size)
     if on_overlap not in OVERLAPS:
         raise ValueError(f"on_overlap is {on_overlap!r}; it may be {' or '.join(OVERLAPS)}")
+    topic = LetterTopic(dead_letters) if isinstance(dead_letters, str) else dead_letters
+    settings = None if topic is None else SourceOptions.parse({**(options or {}), "subscribe": topic.name}).client
     target = Target(path)
 
     def publish_batch(batch: DataFrame, number: int) -> None:
-        query = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        assert query, "foreachBatch runs in a streaming query"
+        spark = batch.sparkSession
+        known = None if is_connected(spark) else spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+        query = known or name
+        if query is None:
+            raise LoadError("Spark Connect tells a batch nothing of its query: give it a name")
         with target.writing() as staging:
+            letters = None if settings is None or topic is None else (client_for(settings), topic)
+            if letters is not None:
+                prepare(*letters)
+                deliver(target.storage, letters[0])
             state = target.state
-            if number <= state.streams.get(query, -1):
+            again = number <= state.streams.get(query, -1)
+            if again and known:
                 return  # published before the checkpoint knew
             loaded = {(key.topic, key.partition): offset for key, offset in state.positions.items()}
-            writing = Writing(staging, prefix_of(target), codec, file_size, loaded, skips=on_overlap == "skip")
-            frame = batch.coalesce(batch.sparkSession.sparkContext.defaultParallelism)
-            published = publish(target, frame, writing, Change("load", stream=(query, number)))
+            aside = aside_of(batch, topic)
+            skips = again or on_overlap == "skip"  # a name may be an older query's too; offsets tell
+            writing = Writing(staging, prefix_of(target), codec, file_size, loaded, skips, aside)
+            frame = batch.coalesce(parallelism(spark))
+            published = publish(target, frame, writing, Change("load", stream=(query, number)), letters)
         if on_commit is not None:
             on_commit(published)
 

@@ -62,14 +62,15 @@ class LoadPlan:
         self._options = options
         self._commit_size = commit_size
         self._isolation = ISOLATIONS[options.client.isolation_level]
-        topics = discover(self._client, options.subscription)
+        topics = discover(self.client, options.subscription)
         self._keys = partitions_of(options.subscription, topics)
         self._topic_ids = ids_of(topics)
         self._bounds = self._latest()
         self.losses: list[str] = []
 
     @property
-    def _client(self) -> Client:
+    def client(self) -> Client:
+        """The client of what is loaded."""
         return client_for(self._options.client)
 
     @property
@@ -78,11 +79,14 @@ class LoadPlan:
         return sorted({key.topic for key in self._keys})
 
     def _latest(self) -> dict[TopicPartition, int]:
-        return Offsets(self._client, self._isolation)(dict.fromkeys(self._keys, OFFSET_LATEST))
+        return Offsets(self.client, self._isolation)(dict.fromkeys(self._keys, OFFSET_LATEST))
 
-    def lag(self, positions: Mapping[TopicPartition, int]) -> int:
-        """Offsets between what is loaded and where the topics end now."""
-        return sum(max(0, end - positions.get(key, 0)) for key, end in self._latest().items())
+    def lags(self, positions: Mapping[TopicPartition, int]) -> dict[str, int]:
+        """By topic, the offsets between what is loaded and where it ends now."""
+        found = dict.fromkeys(self.topics, 0)
+        for key, end in self._latest().items():
+            found[key.topic] += max(0, end - positions.get(key, 0))
+        return found
 
     def following(self, state: LoadState) -> LoadRound | None:
         """What comes next; None when all is loaded. `state` has what `corrections` found."""
@@ -99,7 +103,7 @@ class LoadPlan:
 
         It is published by itself, so that partitions of which nothing is read now have it too.
         """
-        look_up = Offsets(self._client, self._isolation)
+        look_up = Offsets(self.client, self._isolation)
         known = [key for key in self._keys if key in state.positions]
         unknown = [key for key in self._keys if key not in state.positions]
         found = self._first(unknown, look_up) if unknown else {}
@@ -151,7 +155,7 @@ class LoadPlan:
         found = {}
         for key in sorted(ends):
             try:
-                found[key] = split_by_size(self._client, key, starts[key], ends[key], target)
+                found[key] = split_by_size(self.client, key, starts[key], ends[key], target)
             except OffsetOutOfRange as error:
                 message = f"offsets from {starts[key]} on of {key} aged out while they were planned; run it again"
                 raise LoadError(message) from error

@@ -7,13 +7,14 @@ import pyarrow as pa
 
 from kafkalite.load.manifest import Change, DataFile, Target
 from kafkalite.load.parquet import Writing, folder_of, write
+from kafkalite.load.storage import Storage
 from kafkalite.model import TopicPartition
 
 HOUR_US = 3_600_000_000
 
 
 def add(
-    path: str | Path,
+    path: str | Path | Storage,
     offsets: range,
     *,
     hour: int = 0,

@@ -1,0 +1,267 @@
+"""Records that a load cannot use, on their way to a topic of dead letters: each once, as the load itself.
+
+    task      bad rows ─▶ a file in staging ┐
+    driver                                  ├─▶ _letters/ID/…, published with the change by its rename
+              where the topic ends now ─────┘        │
+              then, one transaction a change: ───────▶ all its letters ─▶ committed ─▶ the files are removed
+
+So a letter is written for what the manifests have passed over, and for nothing else. Where a load dies behind the
+rename, the next one finds the files. It takes their transactional id, `kafkalite.load.ID`, by which what was open is
+aborted for good; then it looks whether the topic has the letters already, from where it ended when they were
+published: they came together or not at all. Readers of committed data see each once.
+
+Thread rule: one thread at a time, that of the Client, in the target's turn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+import uuid
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kafkalite.client import READ_COMMITTED, ClientError
+from kafkalite.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
+from kafkalite.failures.adapters.columnar import columns_of, messages_of
+from kafkalite.failures.events import Failure, FailureKind, Goal, Letter, Message, Put
+from kafkalite.failures.headers import FIRST, GROUP, REDRIVEN, letter_of, rendered
+from kafkalite.failures.topics import DEAD_LETTER_SETTINGS, size_max
+from kafkalite.load.storage import LoadError
+from kafkalite.model import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from kafkalite.client import Client
+    from kafkalite.load.storage import Storage
+
+LETTERS: Final = "_letters"
+"""The folder of letters that are published and perhaps not yet sent; a folder in it for each change."""
+ABOUT: Final = "about.json"
+"""Of these: the topic, where it ended, and the names of files."""
+GROUP_NAME: Final = "kafkalite-load"
+"""Whose letters they are, where nobody says."""
+TRANSACTION_TIMEOUT_S: Final = 60.0
+SEND_MAX: Final = 500
+"""Letters that are made at a time."""
+OVERHEAD: Final = 1024
+"""Bytes that a batch has around a record, at most."""
+
+
+class LetterTopic(NamedTuple):
+    """Where letters of a load go, and whose they are."""
+
+    name: str
+    group: str = GROUP_NAME
+
+
+def prepare(client: Client, topic: LetterTopic) -> None:
+    """Makes the topic, unless it is there: kept for ever, with the broker's time, as `kafkalite.failures` has them."""
+    try:
+        client.topic(topic.name)
+    except UnknownTopicOrPartition:
+        with contextlib.suppress(TopicAlreadyExists):
+            client.admin.create_topic(topic.name, 1, configs=DEAD_LETTER_SETTINGS)
+
+
+def publish_with(
+    storage: Storage, client: Client, topic: LetterTopic, files: Sequence[str]
+) -> tuple[str, dict[str, str]]:
+    """The folder of a change's letters and, by their names in it, the places where the files are now.
+
+    Its `about.json` comes with them, so a folder that was not published has none.
+    """
+    folder = f"{LETTERS}/{uuid.uuid4().hex}"
+    storage.make_folder(folder)
+    beside = files[0].rpartition("/")[0]
+    ends = {str(number): client.end_offset(topic.name, number) for number in client.partitions(topic.name)}
+    staged = {f"{folder}/{place.rpartition('/')[2]}": place for place in files}
+    about = {"topic": topic.name, "group": topic.group, "ends": ends, "files": sorted(staged)}
+    storage.put(f"{beside}/{ABOUT}", json.dumps(about).encode())
+    return folder, {**staged, f"{folder}/{ABOUT}": f"{beside}/{ABOUT}"}
+
+
+def deliver(storage: Storage, client: Client, fresh: str | None = None) -> int:
+    """Sends what is published and not sent yet; how many letters. `fresh` is a folder of which nothing was sent so far.
+
+    LoadError: they stay, and the next load sends them.
+    """
+    count = 0
+    for name in storage.names(LETTERS):
+        folder = f"{LETTERS}/{name}"
+        if ABOUT not in storage.names(folder):
+            storage.remove_folder(folder)
+            continue
+        about = json.loads(storage.read(f"{folder}/{ABOUT}"))
+        try:
+            count += _send(storage, client, name, about, fresh=folder == fresh)
+        except (KafkaError, ClientError, UnknownTopicOrPartition) as error:
+            raise LoadError(
+                f"the letters of {name} cannot be sent to {about['topic']} ({error}); the next load sends them"
+            ) from error
+        storage.remove(f"{folder}/{ABOUT}")
+        storage.remove_folder(folder)
+    return count
+
+
+def _send(storage: Storage, client: Client, name: str, about: Mapping[str, Any], *, fresh: bool) -> int:
+    """One transaction; 0 when it was committed before."""
+    topic = LetterTopic(about["topic"], about["group"])
+    prepare(client, topic)
+    numbers = client.partitions(topic.name)
+    room = size_max(client, topic.name) - OVERHEAD
+    count = 0
+    with client.producer(
+        transactional_id=f"kafkalite.load.{name}", transaction_timeout_s=TRANSACTION_TIMEOUT_S
+    ) as producer:
+        producer.init_transactions()
+        if not fresh and _was_sent(storage, client, about):
+            return 0
+        with producer.transaction():
+            for messages in _rendered(storage, about, topic, room):
+                for number in numbers:
+                    chosen = [each for each in messages if each.partition % len(numbers) == numbers.index(number)]
+                    if chosen:
+                        producer.send(topic.name, number, columns_of(chosen))
+                producer.flush()
+                count += len(messages)
+    return count
+
+
+def _was_sent(storage: Storage, client: Client, about: Mapping[str, Any]) -> bool:
+    """Whether the topic has the first of the letters, from where it ended when they were published."""
+    first = next(_bad_records(storage, about["files"]), None)
+    if first is None:
+        return True
+    message, _, _, failed_ms = first
+    for number in client.partitions(about["topic"]):
+        begin = max(int(about["ends"].get(str(number), 0)), client.start_offset(about["topic"], number))
+        if begin > client.end_offset(about["topic"], number):
+            begin = client.start_offset(about["topic"], number)  # the topic is another one
+        for chunk in client.read(about["topic"], number, begin, isolation=READ_COMMITTED):
+            for there in messages_of(chunk):
+                letter = letter_of(there.headers)
+                headers = dict(there.headers)
+                if (
+                    letter is not None
+                    and (letter.partition, letter.offset)
+                    == (TopicPartition(message.topic, message.partition), message.offset)
+                    and (headers.get(FIRST), headers.get(GROUP)) == (b"%d" % failed_ms, about["group"].encode())
+                ):
+                    return True
+    return False
+
+
+def _rendered(storage: Storage, about: Mapping[str, Any], topic: LetterTopic, room: int) -> Iterator[list[Message]]:
+    """The letters, some at a time."""
+    batch: list[Message] = []
+    for message, exception, error, failed_ms in _bad_records(storage, about["files"]):
+        rounds = dict(message.headers).get(REDRIVEN) or b"0"
+        letter = Letter(
+            "",
+            topic.group,
+            TopicPartition(message.topic, message.partition),
+            message.offset,
+            attempt=1,
+            first=failed_ms,
+            rounds=int(rounds) if rounds.isdigit() else 0,
+        )
+        failure = Failure(FailureKind.FATAL, exception, text=error)
+        put = Put(Goal.DEAD, topic.name, message.partition, message, letter, failure, failed_ms)
+        batch.append(rendered(put, room, ("spring",), None))
+        if len(batch) == SEND_MAX:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+# --- files of bad rows ------------------------------------------------------------------------------------------------
+
+
+class BadRows:
+    """The file of one task's bad rows, as Arrow's stream format; made with the first of them."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self.name = f"letters-{uuid.uuid4().hex[:16]}.arrows"
+        self._sink: Any = None
+        self._writer: Any = None
+
+    def add(self, batch: Any, exception: str, error_column: str) -> None:
+        """Rows with topic, partition, offset and why; key, value, timestamp and headers as far as there are."""
+        import pyarrow as pa
+
+        now_ms = time.time_ns() // 1_000_000
+        count = batch.num_rows
+        own = {name: _column(batch, name, kind) for name, kind in _schema_of(pa).items()}
+        own["exception"] = pa.array([exception] * count, pa.string())
+        own["error"] = batch.column(error_column).cast(pa.string())
+        own["failed_ms"] = pa.array([now_ms] * count, pa.int64())
+        made = pa.RecordBatch.from_arrays(list(own.values()), names=list(own))
+        if self._writer is None:
+            self._sink = self._storage.create(self.name)
+            self._writer = pa.ipc.new_stream(self._sink, made.schema)
+        self._writer.write_batch(made)
+
+    def close(self) -> str | None:
+        """The place of the file, which lasts; None where there were no bad rows."""
+        if self._writer is None:
+            return None
+        self._writer.close()
+        self._storage.finish(self._sink)
+        return self._storage.place(self.name)
+
+    def abandon(self) -> None:
+        """The task failed."""
+        if self._sink is not None:
+            self._sink.close()
+            self._storage.remove(self.name)
+
+
+def _schema_of(pa: Any) -> dict[str, Any]:
+    """What a letter is made of."""
+    header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+    return {
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "timestampType": pa.int32(),
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "headers": pa.list_(header),
+    }
+
+
+def _column(batch: Any, name: str, kind: Any) -> Any:
+    """A column of a batch in its type; nulls where it has none."""
+    import pyarrow as pa
+
+    if name not in batch.schema.names:
+        return pa.nulls(batch.num_rows, kind)
+    return batch.column(name).cast(kind)
+
+
+def _bad_records(storage: Storage, files: Sequence[str]) -> Iterator[tuple[Message, str, str, int]]:
+    """Record, exception, reason and time (ms) of what the tasks set aside."""
+    import pyarrow as pa
+
+    for name in files:
+        with storage.open(name) as file, pa.ipc.open_stream(file) as stream:
+            for batch in stream:
+                times = batch.column("timestamp").cast(pa.int64())
+                for row, time_us in zip(batch.drop_columns(["timestamp"]).to_pylist(), times.to_pylist(), strict=True):
+                    headers = tuple((each["key"], each["value"]) for each in row["headers"] or ())
+                    message = Message(
+                        row["topic"],
+                        row["partition"],
+                        row["offset"],
+                        -1 if time_us is None else time_us // 1000,
+                        row["key"],
+                        row["value"],
+                        headers,
+                        row["timestampType"] or 0,
+                    )
+                    yield message, row["exception"], row["error"], row["failed_ms"]

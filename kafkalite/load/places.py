@@ -1,0 +1,36 @@
+"""Which storage a path means. Pure functions; any thread."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.load.local_disk import LocalDisk
+from kafkalite.load.storage import LoadError
+from kafkalite.load.webhdfs import WebHdfs, is_webhdfs, parsed
+
+if TYPE_CHECKING:
+    from kafkalite.load.storage import Storage
+
+URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+
+
+def refuse_url(path: str | os.PathLike[str]) -> None:
+    """LoadError for s3://bucket and the like, also where a `Path` has made one slash of two."""
+    place = os.fspath(path)
+    if is_webhdfs(place):
+        parsed(place)
+    elif URL.match(place):
+        raise LoadError(
+            f"{place} is a URL; a load needs a file system with rename: a directory, or HDFS as "
+            "webhdfs://NAMENODE:9870/PATH"
+        )
+
+
+def storage_of(place: str | os.PathLike[str] | Storage) -> Storage:
+    """What a path says. LoadError for one that nothing here can write to."""
+    if not isinstance(place, str | os.PathLike):
+        return place
+    refuse_url(place)
+    return WebHdfs(os.fspath(place)) if is_webhdfs(os.fspath(place)) else LocalDisk(place)

@@ -1,0 +1,62 @@
+"""JSON columns of a DataFrame, by Spark's own parser: what cannot be decoded is said as `decode_avro` says it.
+
+    decode_json(df, "id BIGINT, name STRING")   every column of df, and: decoded struct │ error
+
+Thread rule: functions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.avro.decoder import MODES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+DECODED, ERROR = "decoded", "json_error"
+RAW: Final = "_kafkalite_not_decoded"
+WITNESS: Final = "_kafkalite_checked"
+NO_TEXT: Final = "it is no UTF-8"
+NO_JSON: Final = "it is no JSON of the schema"
+
+
+def decode_json(frame: DataFrame, schema: str, *, column: str = "value", mode: str = "failfast") -> DataFrame:
+    """The DataFrame with `decoded` and `json_error` after its columns.
+
+    `schema` is a struct as Spark writes one ("id BIGINT, name STRING"); fields that a value lacks are null, fields that
+    the schema lacks are left out. In modes permissive and dlq a bad value has null, and its reason in `json_error`; in
+    failfast the query fails and names the record. ParseException for a schema that is none.
+    """
+    from pyspark.sql import functions as sql
+
+    if mode not in MODES:
+        raise ValueError(f"mode is {mode!r}; it may be {', '.join(MODES)}")
+    whole = f"{schema}, {RAW} STRING"
+    text = sql.col(column).cast("string")
+    parsed = sql.from_json(text, whole, {"columnNameOfCorruptRecord": RAW, "mode": "PERMISSIVE"})
+    is_text = sql.expr(f"is_valid_utf8(cast(`{column}` as string))")
+    checked = frame.withColumn(WITNESS, parsed)
+    told = f"{NO_JSON} {schema}"[:500]
+    why = (
+        sql.when(sql.col(column).isNull(), sql.lit(None))
+        .when(~is_text, sql.lit(NO_TEXT))
+        .when(sql.col(WITNESS).isNull() | sql.col(f"{WITNESS}.{RAW}").isNotNull(), sql.lit(told))
+    )
+    good = sql.col(WITNESS).isNotNull() & why.isNull()
+    value = sql.when(good, sql.col(WITNESS).dropFields(RAW))
+    decoded = checked.withColumn(ERROR, why).withColumn(DECODED, value)
+    if mode == "failfast":
+        raised = sql.when(sql.col(ERROR).isNotNull(), sql.raise_error(place_of(frame, sql)))
+        decoded = decoded.withColumn(ERROR, raised.cast("string"))
+    return decoded.select(*frame.columns, DECODED, ERROR)
+
+
+def place_of(frame: DataFrame, sql: Any) -> Any:
+    """A column with the sentence about a bad record."""
+    reason = sql.col(ERROR)
+    if not {"topic", "partition", "offset"} <= set(frame.columns):
+        return sql.concat(sql.lit("a value cannot be decoded: "), reason)
+    place = sql.concat(sql.col("topic"), sql.lit("-"), sql.col("partition").cast("string"))
+    at = sql.concat(sql.lit("offset "), sql.col("offset").cast("string"), sql.lit(" of "), place)
+    return sql.concat(at, sql.lit(" cannot be decoded: "), reason)

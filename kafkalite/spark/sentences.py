@@ -1,0 +1,51 @@
+"""What failed, in one sentence, out of what Spark says: without the traces of Java and Python around it.
+
+Thread rule: pure functions.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+OURS: Final = re.compile(r"^(?:[\w.]+: )?kafkalite\.[\w.]+: (.*)$", re.MULTILINE)
+"""In the traceback of a task or a plan: a failure of ours, which is a sentence already."""
+RAISED: Final = re.compile(r"\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
+"""What a column's raise_error said."""
+CAUSE: Final = re.compile(r"^Caused by: (?:[\w.$]+: )?(.*)$", re.MULTILINE)
+PYTHON: Final = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Warning)): (.*)$", re.MULTILINE)
+CLASS: Final = re.compile(r"^(?:: )?(?:[a-z]\w*\.)+\w+(?:Exception|Error): ")
+CALLING: Final = "An error occurred while calling"
+SPARK: Final = ("pyspark", "py4j", "grpc")
+"""Packages whose errors carry traces."""
+
+
+def sentence_of(error: BaseException) -> str | None:
+    """A failure of ours inside an error of Spark's; None where it is another one."""
+    text = str(error)
+    found = OURS.search(text) or RAISED.search(text)
+    return None if found is None else found[1].strip()
+
+
+def is_sparks(error: BaseException) -> bool:
+    """Whether an error was raised by Spark."""
+    return type(error).__module__.partition(".")[0] in SPARK
+
+
+def any_sentence_of(error: BaseException) -> str:
+    """The most that can be said in a line: ours, the last cause, the last line of a Python trace, or the first line."""
+    ours = sentence_of(error)
+    if ours is not None:
+        return ours
+    text = str(error)
+    causes = [line for line in CAUSE.findall(text) if line.strip()]
+    raised = PYTHON.findall(text)
+    lines = [
+        line for line in text.splitlines() if line.strip() and not line.startswith("An error occurred while calling")
+    ]
+    if raised and not causes:
+        name, said = raised[-1]
+        line = f"{name}: {said}"
+    else:
+        line = causes[-1] if causes else (lines or [type(error).__name__])[0]
+    return CLASS.sub("", line.strip())
