@@ -1,28 +1,30 @@
 """Load topics into Parquet files by topic and hour, each record exactly once, from where the last load ended.
 
-  kafkalite load --topics 'clicks|orders' --to /data/loaded
-  kafkalite load --topics clicks --to /data/loaded --follow 2 --from -1d
-  kafkalite load --topics orders --to /data/loaded --avro http://127.0.0.1:8081
+  kafkalite load -t clicks -t orders --to /data/loaded
+  kafkalite load --topics 'clicks|orders' --to webhdfs://namenode:9870/data/loaded
+  kafkalite load -t clicks --to /data/loaded --follow 2 --from -1d
+  kafkalite load -t orders --to /data/loaded --avro http://127.0.0.1:8081 --dead-letters orders-bad
   kafkalite load --to /data/loaded --compact
 
 Files are at topic=T/date=YYYY-MM-DD/hour=HH below the target, by the records' timestamps in UTC. They and the offsets
 that they mean become visible together, so a load that is killed at any moment, and run again, has neither lost nor
 doubled a record. With --follow it goes on until Ctrl-C or SIGTERM, a batch every so many seconds. --compact puts small
-files together, and needs no Spark. A TIME is ISO 8601 (UTC unless it says), -1h (ms, s, m, h, d, w before now), or ms
-since 1970.
+files together, and needs no Spark. A topic that cannot be loaded does not stop the others; the status is 2 then. A TIME
+is ISO 8601 (UTC unless it says), -1h (ms, s, m, h, d, w before now), or ms since 1970.
 
 Needs PySpark and Java 17 (`pip install 'kafkalite[spark]'`), and works against kafkalite and Apache Kafka alike.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kafkalite.cli import CommandError, UsageError
+from kafkalite.cli import UsageError
 from kafkalite.cli.common import (
     Progress,
     add_client_arguments,
@@ -30,6 +32,7 @@ from kafkalite.cli.common import (
     count,
     open_client,
     print_json,
+    print_table,
     quantity,
     seconds,
 )
@@ -43,18 +46,30 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from kafkalite.spark.load import Published, Summary
+    from kafkalite.spark.load import Published
 
 FILE_SIZE_DEFAULT: Final = 128 * 1024 * 1024
 COMMIT_SIZE_DEFAULT: Final = 1024 * 1024 * 1024
-SPARK: Final = ("pyspark", "py4j")
-"""Packages of whose errors the first line says enough."""
-LINE_END: Final = "\n"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_client_arguments(parser)
-    parser.add_argument("--to", dest="target", metavar="DIR", required=True, help="where files are kept")
+    parser.add_argument(
+        "--to",
+        dest="target",
+        metavar="DIR",
+        required=True,
+        help="where files are kept; HDFS: webhdfs://NAMENODE:9870/DIR",
+    )
+    parser.add_argument(
+        "-t",
+        "--topic",
+        dest="names",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="a topic, as often as there are",
+    )
     parser.add_argument("--topics", metavar="REGEX", help="what a topic's whole name matches")
     parser.add_argument("--exclude", metavar="REGEX", help="topics to leave out of these")
     parser.add_argument(
@@ -85,12 +100,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--commit-size", metavar="BYTES", type=count, default=COMMIT_SIZE_DEFAULT, help="published at a time (1 GiB)"
     )
-    parser.add_argument("--avro", metavar="URL", help="decode values of one topic, with this schema registry")
+    parser.add_argument("--avro", metavar="URL", help="decode values of each topic, with this schema registry")
     parser.add_argument("--subject", help="whose latest schema readers see (default: TOPIC-value)")
+    parser.add_argument("--json-schema", metavar="COLUMNS", help="decode JSON, as 'id BIGINT, name STRING'")
     parser.add_argument(
-        "--avro-mode", choices=("failfast", "permissive"), default="failfast", help="what bad values do (failfast)"
+        "--bad", "--avro-mode", dest="mode", choices=("failfast", "permissive"), help="what bad values do (failfast)"
     )
-    parser.add_argument("--master", default="local[*]", help="of Spark (default: local[*])")
+    parser.add_argument("--dead-letters", metavar="TOPIC", help="where bad records go; `kafkalite letters` knows them")
+    parser.add_argument("--master", help="of Spark (default: local[*])")
+    parser.add_argument("--remote", metavar="URL", help="a Spark Connect server, as sc://HOST:15002")
     parser.add_argument("--conf", metavar="KEY=VALUE", action="append", default=[], help="a setting of Spark's")
     add_metrics_arguments(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
@@ -123,28 +141,42 @@ def duration(text: str) -> float:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from kafkalite.load.storage import LoadError
-    from kafkalite.spark.options import OptionError
-
     check(arguments)
     try:
         if arguments.compact:
             return run_compaction(arguments)
         return run_load(arguments)
-    except OptionError as error:
-        raise UsageError(str(error)) from error
-    except LoadError as error:
-        raise CommandError(str(error)) from error
     except Exception as error:
-        if type(error).__module__.partition(".")[0] not in SPARK:
+        sentence = told(error)
+        if sentence is None:
             raise
-        raise CommandError(f"Spark failed: {str(error).strip().partition(LINE_END)[0]}") from error
+        raise UsageError(sentence) from error
+
+
+def told(error: Exception) -> str | None:
+    """A failure of a load in one sentence, without the trace that Spark has around it; None for a fault of ours."""
+    from kafkalite.avro.client import RegistryRefused, RegistryUnreachable
+    from kafkalite.avro.schema import SchemaError
+    from kafkalite.client import ClientError
+    from kafkalite.errors import KafkaError
+    from kafkalite.load.storage import LoadError
+    from kafkalite.spark.options import OptionError
+    from kafkalite.spark.sentences import any_sentence_of, is_sparks
+
+    if isinstance(error, KafkaError):
+        return f"{error} ({error.name})"
+    if isinstance(error, RegistryRefused | RegistryUnreachable | SchemaError):
+        return f"the schema registry: {error}"
+    if isinstance(error, ClientError | LoadError | OptionError):
+        return str(error)
+    return any_sentence_of(error) if is_sparks(error) else None
 
 
 def check(arguments: argparse.Namespace) -> None:
     """UsageError for flags that do not go together."""
     from kafkalite.load.places import refuse_url
     from kafkalite.load.storage import LoadError
+    from kafkalite.load.webhdfs import is_webhdfs
     from kafkalite.mirror.topics import compiled
 
     try:
@@ -155,19 +187,34 @@ def check(arguments: argparse.Namespace) -> None:
         if arguments.follow is not None:
             raise UsageError("--compact loads nothing, so it cannot --follow")
         return
-    if arguments.topics is None:
-        raise UsageError("--topics says what to load")
+    if arguments.topics is None and not arguments.names:
+        raise UsageError("--topic or --topics says what to load")
+    check_decoding(arguments)
+    if arguments.master is not None and arguments.remote is not None:
+        raise UsageError("--remote is a server that has its master, so --master says nothing")
     for flag in ("topics", "exclude"):
         try:
             if getattr(arguments, flag) is not None:
                 compiled(getattr(arguments, flag))
         except ValueError as error:
             raise UsageError(f"--{flag}: {error}") from error
+    if not is_webhdfs(arguments.target) and Path(arguments.target).is_file():
+        raise UsageError(f"--to {arguments.target} is no directory")
+
+
+def check_decoding(arguments: argparse.Namespace) -> None:
+    """UsageError for flags about values that do not go together."""
+    decodes = arguments.avro is not None or arguments.json_schema is not None
+    if arguments.avro is not None and arguments.json_schema is not None:
+        raise UsageError("a value is Avro (--avro) or JSON (--json-schema), and not both")
     if arguments.subject is not None and arguments.avro is None:
         raise UsageError("--subject goes with --avro")
-    target = Path(arguments.target)
-    if target.exists() and not target.is_dir():
-        raise UsageError(f"--to {arguments.target} is no directory")
+    if arguments.dead_letters is not None and not decodes:
+        raise UsageError("--dead-letters goes with --avro or --json-schema, which find bad records")
+    if arguments.dead_letters is not None and arguments.mode is not None:
+        raise UsageError("--dead-letters says what bad records do, so --bad cannot")
+    if arguments.dead_letters in arguments.names:
+        raise UsageError(f"{arguments.dead_letters} would be loaded, and have the letters too")
 
 
 def run_compaction(arguments: argparse.Namespace) -> int:
@@ -188,14 +235,14 @@ def run_load(arguments: argparse.Namespace) -> int:
     topics = topics_of(arguments)
     if not topics and arguments.follow is None:
         raise UsageError(f"no topic matches {arguments.topics}")
-    if arguments.avro is not None and len(topics) != 1:
-        raise UsageError(f"--avro decodes one topic, and {len(topics)} match")
-    settings = {"spark.ui.enabled": "false", "spark.log.level": "ERROR"} | assignments("--conf", arguments.conf)
+    settings = {"spark.ui.enabled": "false", "spark.log.level": "ERROR"} if arguments.remote is None else {}
+    settings |= assignments("--conf", arguments.conf)
     runs = LoadRuns(arguments)
     page = metrics_page(arguments, [runs.status.families], ready=runs.status.not_ready)
     with page, ended_at_once(runs.finish):  # what is published stays, and what is not is nobody's
+        master = arguments.master or (None if arguments.remote else "local[*]")
         try:
-            spark = runs.spark = session("kafkalite-load", master=arguments.master, settings=settings)
+            spark = runs.spark = session("kafkalite-load", master=master, remote=arguments.remote, settings=settings)
         except (ImportError, RuntimeError) as error:
             raise UsageError(str(error)) from error
         try:
@@ -209,16 +256,49 @@ def run_load(arguments: argparse.Namespace) -> int:
     runs.report()
     if not runs.took_topics:
         print(f"kafkalite: no topic matched {arguments.topics}: nothing was loaded", file=sys.stderr)
-    return 0
+    return runs.exit_status()
 
 
 def topics_of(arguments: argparse.Namespace) -> list[str]:
-    """The topics that are there and match."""
+    """The topics that are named, and those that are there and match."""
     from kafkalite.mirror import TopicFilter
 
-    wanted = TopicFilter(arguments.topics, arguments.exclude)
-    with open_client(arguments) as client:
-        return sorted(name for name, topic in client.topics().items() if wanted.takes(topic))
+    found = set(arguments.names)
+    if arguments.topics is not None:
+        wanted = TopicFilter(arguments.topics, arguments.exclude)
+        with open_client(arguments) as client:
+            found |= {name for name, topic in client.topics().items() if wanted.takes(topic)}
+    return sorted(found - {arguments.dead_letters})
+
+
+def topic_named(sentence: str, topics: list[str]) -> str | None:
+    """The topic that a failure is about: the longest of these names that it has, by itself or with a partition."""
+    for topic in sorted(topics, key=len, reverse=True):
+        if re.search(rf"(?<![\w.-]){re.escape(topic)}(?:-[0-9]+)?(?![\w-]|[.][\w-])", sentence):
+            return topic
+    return None
+
+
+class TopicRun:
+    """What this command did with a topic. `error` is why it is not loaded whole, as of the last time; "" when it is."""
+
+    def __init__(self) -> None:
+        self.rows = self.size = self.files = self.letters = 0
+        self.lag: int | None = 0
+        """Offsets that came after its end; None where nobody looked."""
+        self.error = ""
+
+    def described(self) -> dict[str, object]:
+        """For --json."""
+        return {
+            "records": self.rows,
+            "bytes": self.size,
+            "files": self.files,
+            "letters": self.letters,
+            "lag": self.lag,
+            "status": "failed" if self.error else "loaded",
+            "error": self.error,
+        }
 
 
 class LoadRuns:
@@ -234,17 +314,67 @@ class LoadRuns:
         self._target = Target(arguments.target)
         self._progress = Progress("loaded", shown=False if arguments.quiet else None)
         self._began = time.monotonic()
-        self._last: Summary | None = None
+        self._topics: dict[str, TopicRun] = {}
         self._rows = self._size = self._files = self._commits = 0
         self._losses: list[str] = []
 
     @property
     def took_topics(self) -> bool:
         """Whether any load had a topic."""
-        return self._last is not None
+        return bool(self._topics)
 
     def load(self, topics: list[str]) -> None:
-        """All that these topics hold now."""
+        """All that these topics hold now. Those that cannot be loaded are left out, with a line about each.
+
+        LoadError, KafkaError, OptionError for a failure that is about none of them, and where none is left.
+        """
+        decodes = self._arguments.avro is not None or self._arguments.json_schema is not None
+        failing = [topic for topic in topics if self._topics.setdefault(topic, TopicRun()).error]
+        well = [topic for topic in topics if topic not in failing]
+        try:
+            for group in [[topic] for topic in topics] if decodes else [well, *([topic] for topic in failing)]:
+                self._load_group(group)
+        except Exception as error:
+            self.status.failed(error)
+            raise
+        errors = [self._topics[topic].error for topic in topics]
+        if any(errors):
+            self.status.failed("; ".join(filter(None, errors)))
+        else:
+            self.status.finished(sum(self._topics[topic].lag or 0 for topic in topics))
+        if len(topics) == 1 and errors[0]:
+            raise UsageError(errors[0])
+
+    def _load_group(self, topics: list[str]) -> None:
+        """Together, for as long as none of them fails."""
+        from kafkalite.avro.client import RegistryRefused
+        from kafkalite.avro.schema import SchemaError
+
+        left = list(topics)
+        while left:
+            try:
+                self._load(left)
+            except Exception as error:
+                sentence = told(error)
+                topic = None if sentence is None else topic_named(sentence, left)
+                if topic is None and isinstance(error, RegistryRefused | SchemaError):
+                    topic = left[0]  # whose subject it is: topics that are decoded are loaded one by one
+                if topic is None or sentence is None:
+                    raise
+                self._fail(topic, sentence)
+                left.remove(topic)
+            else:
+                return
+
+    def _fail(self, topic: str, sentence: str) -> None:
+        """Says so once, where others go on."""
+        run = self._topics[topic]
+        if run.error != sentence and len(self._topics) > 1:
+            print(f"kafkalite: {topic} is not loaded: {sentence}", file=sys.stderr)
+        run.error = sentence
+        run.lag = None
+
+    def _load(self, topics: list[str]) -> None:
         from kafkalite.spark.load import load
 
         assert self.spark is not None, "a load needs a session"
@@ -255,26 +385,25 @@ class LoadRuns:
             "kafka.default.api.timeout.ms": str(round(given.timeout * 1000)),
             "kafka.isolation.level": "read_committed" if given.read_committed else "read_uncommitted",
         }
-        try:
-            self._last = load(
-                self.spark,
-                self._target,
-                bootstrap_servers=given.bootstrap_server,
-                topics=topics,
-                starting=given.starting,
-                options=options,
-                transform=None if given.avro is None else decoding(given, topics[0]),
-                on_data_loss=given.on_data_loss,
-                codec=given.codec,
-                file_size=given.file_size,
-                commit_size=given.commit_size,
-                on_commit=self._count,
-            )
-        except Exception as error:
-            self.status.failed(error)
-            raise
-        self.status.finished(self._last.lag)
-        for loss in self._last.losses:
+        summary = load(
+            self.spark,
+            self._target,
+            bootstrap_servers=given.bootstrap_server,
+            topics=topics,
+            starting=given.starting,
+            options=options,
+            transform=decoding(given, topics[0]),
+            on_data_loss=given.on_data_loss,
+            codec=given.codec,
+            file_size=given.file_size,
+            commit_size=given.commit_size,
+            on_commit=self._count,
+            dead_letters=given.dead_letters,
+        )
+        for topic, lag in summary.lags.items():
+            self._topics[topic].lag = lag
+            self._topics[topic].error = ""
+        for loss in summary.losses:
             self._losses.append(loss)
             print(f"kafkalite: {loss}; what is left is loaded", file=sys.stderr)
 
@@ -284,33 +413,58 @@ class LoadRuns:
         self._files += len(published.files)
         self._commits += 1
         self.status.published(published.rows, published.size, len(published.files))
+        for file in published.files:
+            run = self._topics[file.topic]
+            run.rows += file.rows
+            run.size += file.size
+            run.files += 1
+        for topic, letters in published.letters.items():
+            self._topics[topic].letters += letters
         self._progress.update(self._rows, self._size)
 
     def finish(self) -> None:
         """The last line of progress."""
         self._progress.finish(self._rows, self._size)
 
+    def exit_status(self) -> int:
+        """The exit status, and the sentence that goes with it."""
+        failed = sorted(topic for topic, run in self._topics.items() if run.error)
+        if not failed:
+            return 0
+        raise UsageError(f"{len(failed)} of {len(self._topics)} topics are not loaded whole: {', '.join(failed)}")
+
     def report(self) -> None:
         """The summary."""
         elapsed = time.monotonic() - self._began
-        lag = 0 if self._last is None else self._last.lag
+        lag = sum(run.lag or 0 for run in self._topics.values())
+        letters = sum(run.letters for run in self._topics.values())
         if self._arguments.json:
             print_json(
                 {
-                    "topics": [] if self._last is None else self._last.topics,
+                    "topics": sorted(self._topics),
                     "records": self._rows,
+                    "letters": letters,
                     "bytes": self._size,
                     "files": self._files,
                     "commits": self._commits,
                     "seconds": round(elapsed, 3),
                     "lag": lag,
                     "losses": self._losses,
+                    "by_topic": {topic: run.described() for topic, run in sorted(self._topics.items())},
                 }
             )
             return
+        if len(self._topics) > 1:
+            titles = ("TOPIC", "RECORDS", "LETTERS", "LAG", "STATUS")
+            rows = [(topic, *run.described().values()) for topic, run in sorted(self._topics.items())]
+            shown = [
+                (name, rows, bad, "-" if lag is None else lag, status) for name, rows, _, _, bad, lag, status, _ in rows
+            ]
+            print_table(titles, shown)
+        bad = f"; {letters} bad records are in {self._arguments.dead_letters}" if letters else ""
         print(
             f"{self._rows} records in {self._files} files of {quantity(self._size, 'B')}, published in "
-            f"{self._commits} steps, in {elapsed:.1f} s; {lag} offsets came meanwhile"
+            f"{self._commits} steps, in {elapsed:.1f} s; {lag} offsets came meanwhile{bad}"
         )
 
 
@@ -321,22 +475,39 @@ def follow(arguments: argparse.Namespace, runs: LoadRuns) -> None:
         while not stop.is_set():
             due = time.monotonic() + arguments.follow
             topics = topics_of(arguments)
-            if arguments.avro is not None and len(topics) != 1:
-                raise CommandError(f"--avro decodes one topic, and {len(topics)} match now")
             if topics:
                 runs.load(topics)
             stop.wait(max(0.0, due - time.monotonic()))
 
 
-def decoding(arguments: argparse.Namespace, topic: str) -> Callable[[DataFrame], DataFrame]:
-    """Puts `decoded` and `schema_id` in the value's place; a bad value stays, with the reason in `avro_error`."""
+def decoding(arguments: argparse.Namespace, topic: str) -> Callable[[DataFrame], DataFrame] | None:
+    """Puts what a value decodes to in its place; a bad value stays, with the reason beside it. None: as they are."""
+    mode = "dlq" if arguments.dead_letters is not None else arguments.mode or "failfast"
+    if arguments.avro is not None:
+        return avro_decoding(arguments.avro, arguments.subject or f"{topic}-value", mode)
+    return None if arguments.json_schema is None else json_decoding(arguments.json_schema, mode)
+
+
+def avro_decoding(url: str, subject: str, mode: str) -> Callable[[DataFrame], DataFrame]:
     from kafkalite.spark.avro import ERROR, decode_avro
 
     def decode(frame: DataFrame) -> DataFrame:
-        from pyspark.sql import functions as sql
-
-        subject = arguments.subject or f"{topic}-value"
-        decoded = decode_avro(frame, arguments.avro, subject=subject, mode=arguments.avro_mode)
-        return decoded.withColumn("value", sql.when(sql.col(ERROR).isNotNull(), sql.col("value")))
+        return without_good_values(decode_avro(frame, url, subject=subject, mode=mode), ERROR)
 
     return decode
+
+
+def json_decoding(schema: str, mode: str) -> Callable[[DataFrame], DataFrame]:
+    from kafkalite.spark.json_values import ERROR, decode_json
+
+    def decode(frame: DataFrame) -> DataFrame:
+        return without_good_values(decode_json(frame, schema, mode=mode), ERROR)
+
+    return decode
+
+
+def without_good_values(frame: DataFrame, error: str) -> DataFrame:
+    """The bytes of bad values alone: the others are decoded."""
+    from pyspark.sql import functions as sql
+
+    return frame.withColumn("value", sql.when(sql.col(error).isNotNull(), sql.col("value")))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite.cli import EXIT_FAILURE, EXIT_USAGE, load, main
+from kafkalite.cli import EXIT_USAGE, load, main
 from kafkalite.load.manifest import Target
 from kafkalite.load.storage import LoadError
 from tests.kit.harness.load_target import add
@@ -27,10 +27,16 @@ def failed(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
     ("arguments", "message"),
     [
         ([], "--to"),
-        (["--to", "x"], "--topics says what to load"),
+        (["--to", "x"], "--topic or --topics says what to load"),
         (["--to", "x", "--topics", "("], "--topics: '(' is no regular expression"),
         (["--to", "x", "--topics", "t", "--exclude", "["], "--exclude: '[' is no regular expression"),
         (["--to", "x", "--topics", "t", "--subject", "s"], "--subject goes with --avro"),
+        (["--to", "x", "-t", "t", "--dead-letters", "d"], "--dead-letters goes with --avro or --json-schema"),
+        (["--to", "x", "-t", "t", "--json-schema", "a INT", "--avro", "http://x"], "and not both"),
+        (["--to", "x", "-t", "t", "--avro", "u", "--dead-letters", "t"], "t would be loaded, and have the letters too"),
+        (["--to", "x", "-t", "t", "--avro", "u", "--dead-letters", "d", "--bad", "permissive"], "so --bad cannot"),
+        (["--to", "x", "-t", "t", "--remote", "sc://x", "--master", "local[1]"], "so --master says nothing"),
+        (["--to", "webhdfs:///x", "-t", "t"], "is no place in HDFS"),
         (["--to", "x", "--compact", "--follow", "1"], "cannot --follow"),
         (["--to", "x", "--topics", "t", "--follow", "0"], "'0' is no number of seconds"),
         (["--to", "x", "--topics", "t", "--codec", "lzma"], "invalid choice: 'lzma'"),
@@ -46,6 +52,22 @@ def test_flags_that_cannot_be_meant(capsys: pytest.CaptureFixture[str], argument
     status, err = failed(capsys, *arguments)
     assert status == EXIT_USAGE
     assert message in err
+
+
+@pytest.mark.parametrize(
+    ("sentence", "topic"),
+    [
+        ("offset 3 of orders-0 cannot be decoded", "orders"),
+        ("offsets 1 to 2 of orders-eu-12 have aged out", "orders-eu"),
+        ("topic orders was deleted and made anew", "orders"),
+        ("orders.eu: it is not there.", "orders.eu"),
+        ("unknown topic 'orders'.", "orders"),
+        ("reorders-0 and orders-us-0 are others", None),
+        ("the disk is full", None),
+    ],
+)
+def test_which_topic_a_failure_is_about(sentence: str, topic: str | None) -> None:
+    assert load.topic_named(sentence, ["orders", "orders-eu", "orders.eu"]) == topic
 
 
 def test_a_path_made_of_a_url_is_no_target_either(tmp_path: Path) -> None:
@@ -64,7 +86,7 @@ def test_a_target_that_is_no_directory(capsys: pytest.CaptureFixture[str], tmp_p
 
 
 def test_compaction_from_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert failed(capsys, "--to", str(tmp_path), "--compact")[0] == EXIT_FAILURE
+    assert failed(capsys, "--to", str(tmp_path), "--compact")[0] == EXIT_USAGE
     for first in (0, 10):
         add(tmp_path, range(first, first + 10))
     assert main(["load", "--to", str(tmp_path), "--compact", "--json"]) == 0
