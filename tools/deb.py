@@ -20,6 +20,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 PACKAGING: Final = ROOT / "packaging"
 UNITS: Final = (
     "kafkalite.service",
+    "kafkalite-audit.service",
     "kafkalite-mirror@.service",
     "kafkalite-registry.service",
     "kafkalite-load@.service",

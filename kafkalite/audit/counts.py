@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 PAGE_BITS: Final = 16
 PAGE_SIZE: Final = 1 << PAGE_BITS
+FULL: Final = np.full(PAGE_SIZE // 8, 0xFF, np.uint8)
+"""The page of all whose messages are all there."""
 RANGES_MAX: Final = 20
 """Ranges of sequences that are named for a topic and run."""
 
@@ -112,7 +114,10 @@ class Count:
         places, bits = low >> 3, np.left_shift(1, low & 7).astype(np.uint8)
         fresh = (page[places] & bits) == 0
         fresh[1:] &= sequences[1:] != sequences[:-1]
-        np.bitwise_or.at(page, places, bits)
+        if page is not FULL:
+            np.bitwise_or.at(page, places, bits)
+            if page[0] == 0xFF and page.all() and np.array_equal(page, FULL):
+                self._pages[key] = FULL
         length = self.window_ms(run)
         starts = timestamps // length * length
         covered = self._reported.covers(topic, run, sequences)
@@ -123,6 +128,12 @@ class Count:
                 setattr(seen, kind, getattr(seen, kind) + count)
         if not fresh.all():
             self._remember_twice((topic, run), sequences[~fresh].tolist())
+        strange = fresh & ~covered
+        if strange.any():
+            self._note_unreported(topic, run, sequences[strange], starts[strange])
+
+    def _note_unreported(self, topic: str, run: int, sequences: NDArray[np.int64], starts: NDArray[np.int64]) -> None:
+        """Sequences of one page that no increment vouches for, each with the start of its window."""
 
     def _remember_twice(self, key: tuple[str, int], sequences: list[int]) -> None:
         """As many as may be named, and how often each came again."""
@@ -135,14 +146,16 @@ class Count:
         """Which messages came more than once, the first RANGES_MAX that were found, and how often again."""
         return dict(sorted(self._twice.get((topic, run), {}).items()))
 
-    def missing_ranges(self, topic: str, run: int) -> Iterator[tuple[int, int]]:
-        """[first, end) of sequences that are reported and were not seen, in order.
+    def missing_ranges(
+        self, topic: str, run: int, spans: list[tuple[int, int]] | None = None
+    ) -> Iterator[tuple[int, int]]:
+        """[first, end) of sequences that are reported, or of these spans, and were not seen, in order.
 
         With `since_ms` older ones are among them.
         """
         pages = sorted(page for of_topic, of_run, page in self._pages if (of_topic, of_run) == (topic, run))
         open_range: tuple[int, int] | None = None
-        for first, end in self._reported.spans(topic, run):
+        for first, end in self._reported.spans(topic, run) if spans is None else spans:
             for start, stop in self._gaps(topic, run, first, end, pages):
                 if open_range is not None and open_range[1] == start:
                     open_range = (open_range[0], stop)

@@ -114,15 +114,15 @@ class Reported:
         self._spans: dict[tuple[str, int], dict[int, int]] = {}
         self._sorted: dict[tuple[str, int], tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
 
-    def add(self, increment: Increment) -> None:
-        """Counts it, unless it is known. A run keeps the server and window of its first one."""
+    def add(self, increment: Increment) -> bool:
+        """Counts it, unless it is known; whether it did. A run keeps the server and window of its first one."""
         identity = (increment.run, increment.topic, increment.first, increment.part)
         if identity in self._known:
-            return
+            return False
         length = self.windows_ms.setdefault(increment.run, increment.window_ms)
         if length != increment.window_ms:
             self.unreadable += 1
-            return
+            return False
         self._known.add(identity)
         self.servers.setdefault(increment.run, increment.server)
         key = (increment.topic, increment.run)
@@ -132,6 +132,7 @@ class Reported:
         spans = self._spans.setdefault(key, {})
         spans[increment.first] = max(spans.get(increment.first, 0), increment.end)
         self._sorted.pop(key, None)
+        return True
 
     def add_message(self, value: bytes | None) -> None:
         """As `add`, with what is no increment counted."""

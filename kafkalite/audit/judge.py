@@ -77,39 +77,62 @@ class Selection(NamedTuple):
         )
 
 
-def judge(reported: Reported, stages: Mapping[str, Count], selection: Selection) -> Verdict:
-    """Every window that somebody counted or some stage has, in the order of stages, topics and windows."""
-    verdict = Verdict(topics=sorted(selection.topics))
-    expected = {
+class Judged(NamedTuple):
+    """What a stage has of the windows that are asked for."""
+
+    groups: dict[Group, list[int]]
+    """By topic, start, length and server: expected, missing, duplicated, unreported."""
+    closed: set[tuple[str, int, int]]
+    """Topic, start and length."""
+    still_open: set[tuple[str, int, int]]
+
+
+def judge_stage(reported: Reported, count: Count, selection: Selection) -> Judged:
+    """Every window that somebody counted or the stage has."""
+    judged = Judged({}, set(), set())
+    expected = expected_of(reported)
+    for window in expected.keys() | count.windows.keys():
+        length = count.window_ms(window.run)
+        end_ms = window.start_ms + length
+        if not selection.takes(window.topic, window.start_ms, end_ms):
+            continue
+        if count.topics is not None and window.topic not in count.topics:
+            continue
+        named = (window.topic, window.start_ms, length)
+        if end_ms > selection.closed_ms:
+            judged.still_open.add(named)
+            continue
+        judged.closed.add(named)
+        wanted = expected.get(window, 0)
+        seen = count.windows.get(window, SeenCounts())
+        row = judged.groups.setdefault((*named, count.servers[window.run]), [0, 0, 0, 0])
+        surplus = max(seen.distinct - wanted, 0)
+        found = (wanted, max(wanted - seen.distinct, 0), seen.duplicated, seen.unreported + surplus)
+        for index, value in enumerate(found):
+            row[index] += value
+    return judged
+
+
+def expected_of(reported: Reported) -> dict[Window, int]:
+    """Messages that increments vouch for."""
+    return {
         Window(topic, run, start): count
         for (topic, run), windows in reported.expected.items()
         for start, count in windows.items()
     }
+
+
+def judge(reported: Reported, stages: Mapping[str, Count], selection: Selection) -> Verdict:
+    """Every window that somebody counted or some stage has, in the order of stages, topics and windows."""
+    verdict = Verdict(topics=sorted(selection.topics))
     closed: set[tuple[str, int, int]] = set()
     still_open: set[tuple[str, int, int]] = set()
     for place, (stage, count) in enumerate(stages.items()):
-        groups: dict[Group, list[int]] = {}
-        for window in expected.keys() | count.windows.keys():
-            length = count.window_ms(window.run)
-            end_ms = window.start_ms + length
-            if not selection.takes(window.topic, window.start_ms, end_ms):
-                continue
-            if count.topics is not None and window.topic not in count.topics:
-                continue
-            named = (window.topic, window.start_ms, length)
-            if end_ms > selection.closed_ms:
-                still_open.add(named)
-                continue
-            closed.add(named)
-            wanted = expected.get(window, 0)
-            verdict.expected += wanted if place == 0 else 0
-            seen = count.windows.get(window, SeenCounts())
-            row = groups.setdefault((*named, count.servers[window.run]), [0, 0, 0, 0])
-            surplus = max(seen.distinct - wanted, 0)
-            found = (wanted, max(wanted - seen.distinct, 0), seen.duplicated, seen.unreported + surplus)
-            for index, value in enumerate(found):
-                row[index] += value
-        wrong = [(group, row) for group, row in sorted(groups.items()) if any(row[1:])]
+        judged = judge_stage(reported, count, selection)
+        closed |= judged.closed
+        still_open |= judged.still_open
+        verdict.expected += sum(row[0] for row in judged.groups.values()) if place == 0 else 0
+        wrong = [(group, row) for group, row in sorted(judged.groups.items()) if any(row[1:])]
         verdict.differences += [Difference(stage, *group, *row) for group, row in wrong]
     verdict.window_count, verdict.open_count = len(closed), len(still_open)
     return verdict

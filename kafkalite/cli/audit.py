@@ -3,6 +3,7 @@
   kafkalite audit --live live:9092
   kafkalite audit --live live:9092 --offline offline:9092 --mirror offline --loaded /data/loaded --since -1d
   kafkalite audit --live live:9092 --consumer billing --mark-field clicks=audit
+  kafkalite audit --live live:9092 --offline offline:9092 --follow --state audit.state --metrics 127.0.0.1:9645
 
 Producers of `kafkalite.audit` put a mark into a header of each message, and send counts to the topic kafkalite.audit,
 which is read from the live broker. Each stage that is named is compared with them, by topic, server, and window of the
@@ -15,34 +16,32 @@ objects, or of Avro records, with a registry or a schema.
 
 A TIME is ISO 8601 (UTC unless it says), -1h (ms, s, m, h, d, w before now), or ms since 1970.
 
+With --follow it goes on until SIGTERM or Ctrl-C: a line on stdout for each window that every stage has reached, for
+what is wrong in a stage as soon as it has, and for what changes later. Brokers may be away meanwhile. What was counted
+is kept in --state, so that a restart goes on where it was.
+
 Exit status 0: every stage has every message once; 1: there are differences; 2: nothing could be compared, because
-of what a broker refuses too, or no window was judged.
+of what a broker refuses too, or no window was judged. With --follow: 0 when it was told to end.
 """
 
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
-import importlib.util
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kafkalite.cli import EXIT_USAGE, CommandError, UsageError, sentence
-from kafkalite.cli.common import Progress, add_config_argument, print_json, print_table, seconds, security_from
+from kafkalite.cli import EXIT_USAGE, CommandError, UsageError
+from kafkalite.cli.audit_plan import grace, plan_of, refusals, spans, window_text
+from kafkalite.cli.common import Progress, add_config_argument, print_json, print_table, seconds
+from kafkalite.cli.metrics_page import add_metrics_arguments
 from kafkalite.cli.times import moment
-from kafkalite.client.errors import ClientError
-from kafkalite.errors import KafkaError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Mapping, Sequence
 
-    from kafkalite.audit.fields import MarkFields
     from kafkalite.audit.judge import Difference
-    from kafkalite.audit.run import Plan, Report
-    from kafkalite.client import Client
+    from kafkalite.audit.run import Report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,17 +88,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--grace", metavar="S", type=grace, default=60.0, help="how long a window is open after its end (default: 60)"
     )
     add_config_argument(parser, "--offline-config", " for --offline")
+    parser.add_argument(
+        "--follow", action="store_true", help="go on for ever, and tell of each window once it is closed"
+    )
+    parser.add_argument(
+        "--stage-grace",
+        metavar="STAGE=S",
+        action="append",
+        default=[],
+        help="with --follow: --grace for one stage, such as loaded=3600; may be repeated",
+    )
+    parser.add_argument(
+        "--interval", metavar="S", type=seconds, default=5.0, help="with --follow: between two rounds (default: 5)"
+    )
+    parser.add_argument(
+        "--keep",
+        metavar="S",
+        type=seconds,
+        default=3600.0,
+        help="with --follow: how long news of a window are taken in after its end (default: 3600)",
+    )
+    parser.add_argument("--state", metavar="FILE", type=Path, help="with --follow: where what was counted is kept")
+    add_metrics_arguments(parser)
     parser.add_argument("--timeout", metavar="S", type=seconds, default=30.0, help="for one answer (default: 30)")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def grace(text: str) -> float:
-    """Seconds from 0 on, for argparse."""
-    return 0.0 if text == "0" else seconds(text)
-
-
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.follow:
+        from kafkalite.cli.audit_follow import follow
+
+        return follow(arguments)
+    for flag in ("state", "metrics", "metrics_users", "stage_grace"):
+        if getattr(arguments, flag):
+            raise UsageError(f"--{flag.replace('_', '-')} needs --follow")
     from kafkalite.audit.run import run_audit
 
     shown = False if arguments.quiet else None
@@ -114,147 +137,6 @@ def run(arguments: argparse.Namespace) -> int:
     if not report.verdict.window_count:
         raise CommandError(nothing_judged(report), status=EXIT_USAGE)
     return 0 if report.verdict.complete else 1
-
-
-@contextlib.contextmanager
-def refusals() -> Iterator[None]:
-    """What keeps an audit from comparing is told in a sentence, with the status that says nothing is known."""
-    from kafkalite.audit.stages import NothingToCompare
-    from kafkalite.avro.client import RegistryRefused, RegistryUnreachable
-
-    try:
-        yield
-    except NothingToCompare as error:
-        raise UsageError(str(error)) from error
-    except KafkaError as error:  # of no stage is known what it lacks, so no status that says there are differences
-        raise CommandError(f"{error} ({error.name})", EXIT_USAGE) from error
-    except (ClientError, RegistryRefused, RegistryUnreachable) as error:
-        raise CommandError(str(error), EXIT_USAGE) from error
-    except OSError as error:
-        raise CommandError(sentence(error), EXIT_USAGE) from error
-
-
-def plan_of(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> Plan:
-    """What the flags ask for, its clients closed with `stack`. UsageError for what cannot be."""
-    from kafkalite.audit.events import AUDIT_TOPIC
-    from kafkalite.audit.run import Plan
-
-    try:
-        pattern = re.compile(arguments.topics)
-    except re.error as error:
-        raise UsageError(f"--topics: {error}") from error
-    if arguments.mirror is not None and arguments.offline is None:
-        raise UsageError("--mirror needs --offline, where a mirror keeps its progress")
-    loaded = loaded_stages(arguments.loaded)
-    fields = mark_fields(arguments, stack)
-    live = stack.enter_context(open_client("--live", arguments.live, arguments.live_config, arguments))
-    offline = None
-    if arguments.offline is not None:
-        offline = stack.enter_context(open_client("--offline", arguments.offline, arguments.offline_config, arguments))
-    return Plan(
-        live,
-        offline,
-        arguments.mirror,
-        loaded,
-        arguments.counts or AUDIT_TOPIC,
-        consumer_stages(arguments.consumer, loaded),
-        fields,
-        pattern,
-        arguments.since,
-        arguments.until,
-        arguments.grace,
-    )
-
-
-def consumer_stages(names: Sequence[str], loaded: Mapping[str, str]) -> tuple[str, ...]:
-    """Names of stages of consumers. UsageError for one that another stage has."""
-    for at, name in enumerate(names):
-        if name in {"", "live", "mirror", "offline", *loaded, *names[:at]}:
-            raise UsageError(f"--consumer {name}: there is a stage {name!r} already")
-    return tuple(names)
-
-
-def mark_fields(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> MarkFields | None:
-    """Where marks are in payloads, None when nowhere. UsageError for flags that contradict each other."""
-    fields = by_topic("--mark-field", arguments.mark_field)
-    files = by_topic("--mark-schema", arguments.mark_schema)
-    if not fields:
-        if files or arguments.registry is not None:
-            flag = "--registry" if arguments.registry is not None else "--mark-schema"
-            raise UsageError(f"{flag} needs --mark-field, which says where marks are")
-        return None
-    from kafkalite.audit.fields import MarkFields
-    from kafkalite.avro.client import RegistryClient
-    from kafkalite.avro.schema import SchemaError, parse
-
-    schemas = {}
-    for topic, file in files.items():
-        try:
-            schemas[topic] = parse(Path(file).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise UsageError(f"--mark-schema {file}: {sentence(error)}") from error
-        except (SchemaError, UnicodeDecodeError) as error:
-            raise UsageError(f"--mark-schema {file}: {error}") from error
-    registry = None
-    if arguments.registry is not None:
-        timeout_s = arguments.timeout
-        try:
-            client = RegistryClient(arguments.registry, timeout_s=min(timeout_s, 10.0), retry_timeout_s=timeout_s)
-        except ValueError as error:
-            raise UsageError(f"--registry: {error}") from error
-        registry = stack.enter_context(client)
-    if (schemas or registry is not None) and importlib.util.find_spec("pyarrow") is None:
-        raise UsageError("Avro needs pyarrow: pip install 'kafkalite[avro]'")
-    return MarkFields(fields, registry=registry, schemas=schemas)
-
-
-def by_topic(flag: str, texts: Sequence[str]) -> dict[str | None, str]:
-    """[TOPIC=]VALUE, repeated: by topic, None for all. UsageError."""
-    found: dict[str | None, str] = {}
-    for text in texts:
-        name, separator, value = text.partition("=")
-        topic, value = (name, value) if separator and "/" not in name else (None, text)
-        if not value or topic == "" or topic in found:
-            raise UsageError(f"{flag} {text}: expected [TOPIC=]VALUE, once a topic")
-        found[topic] = value
-    return found
-
-
-def loaded_stages(texts: Sequence[str]) -> dict[str, str]:
-    """Directory by stage. UsageError for a name that another stage has, and for a URL."""
-    from kafkalite.load.places import refuse_url
-    from kafkalite.load.storage import LoadError
-
-    found: dict[str, str] = {}
-    for text in texts:
-        name, separator, folder = text.partition("=")
-        if not separator or "/" in name:
-            name, folder = "loaded", text
-        if name in found or name in {"", "live", "mirror", "offline"}:
-            raise UsageError(f"--loaded {text}: there is a stage {name!r} already, so give another NAME=DIR")
-        try:
-            refuse_url(folder)
-        except LoadError as error:
-            raise UsageError(f"--loaded {error}") from error
-        found[name] = folder
-    return found
-
-
-def open_client(flag: str, servers: str, config: str | None, arguments: argparse.Namespace) -> Client:
-    """UsageError for addresses that are none."""
-    from kafkalite.client import Client
-
-    try:
-        return Client(
-            servers,
-            client_id="kafkalite-audit",
-            connect_timeout_s=min(arguments.timeout, 10.0),
-            request_timeout_s=arguments.timeout,
-            retry_timeout_s=arguments.timeout,
-            security=security_from(config),
-        )
-    except ValueError as error:
-        raise UsageError(f"{flag}: {error}") from error
 
 
 # --- what is printed --------------------------------------------------------------------------------------------------
@@ -313,20 +195,6 @@ def cells(row: Difference) -> tuple[object, ...]:
         row.duplicated,
         row.unreported,
     )
-
-
-def window_text(start_ms: int, length_ms: int) -> str:
-    """When a window begins, in UTC, and its length."""
-    try:
-        start = dt.datetime.fromtimestamp(start_ms / 1000, dt.UTC).isoformat(timespec="seconds").removesuffix("+00:00")
-    except (ValueError, OverflowError, OSError):
-        start = f"{start_ms} ms"
-    return f"{start} {length_ms / 1000:g} s"
-
-
-def spans(ranges: list[tuple[int, int]]) -> str:
-    """Numbers of messages: 17-23, 40."""
-    return ", ".join(str(first) if end == first + 1 else f"{first}-{end - 1}" for first, end in ranges)
 
 
 def document(report: Report) -> dict[str, object]:

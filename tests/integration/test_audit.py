@@ -5,7 +5,6 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -19,12 +18,11 @@ from kafkalite.audit.marks import HEADER, read_marks
 from kafkalite.audit.stages import loaded_files, read_reports
 from kafkalite.broker import Broker
 from kafkalite.cli import main
-from kafkalite.client import Client, ColumnReader
+from kafkalite.client import Client
 from kafkalite.load.compaction import compact
-from kafkalite.load.manifest import Change, DataFile, Target
-from kafkalite.load.parquet import Writing
+from kafkalite.load.manifest import DataFile
 from kafkalite.record.columns import BytesColumn, Record, RecordColumns
-from kafkalite.spark.load.loading import publish
+from tests.kit.harness.audited_load import load_into
 from tests.kit.processes.broker import wait_until
 
 pytestmark = pytest.mark.integration
@@ -248,29 +246,6 @@ def test_a_full_queue_takes_no_number_and_counts_wait(live: Broker, client: Clie
     assert producer.flush(60) == 0
     expected = read_increments(client, "kafkalite.audit").expected
     assert sum(expected["full", producer.tally.run].values()) == 3
-
-
-class Rows:
-    """As much of a DataFrame as a load asks of one: batches, and a function over them."""
-
-    def __init__(self, batches: list[pa.RecordBatch]) -> None:
-        self._batches = batches
-        self.columns = batches[0].schema.names
-
-    def mapInArrow(self, function, schema: str):  # noqa: N802  # PySpark's name
-        assert schema == "file string"
-        rows = [text for batch in function(iter(self._batches)) for text in batch.column(0).to_pylist()]
-        return SimpleNamespace(collect=lambda: [SimpleNamespace(file=text) for text in rows])
-
-
-def load_into(folder: Path, client: Client, topic: str, rows: list[int], columns: list[str]) -> None:
-    """Loads these rows of partition 0, as `kafkalite load` publishes them."""
-    with ColumnReader(client, columns=columns) as reader:
-        table = pa.Table.from_batches(reader.read(topic, 0, 0, client.end_offset(topic, 0)), reader.schema)
-    target = Target(folder)
-    with target.writing() as staging:
-        writing = Writing(str(staging), "part", "zstd", 2**27, {}, skips=False)
-        publish(target, Rows(table.take(rows).to_batches()), writing, Change("load"))
 
 
 def test_loaded_files_are_stages_too(

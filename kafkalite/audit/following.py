@@ -1,0 +1,403 @@
+"""An audit that never sleeps: rounds over what is new, verdicts of windows once they are closed, what changes later.
+
+    round: counts ─▶ live, mirror, offline, consumers, loaded, each from where it was ─▶ verdicts ─▶ forget ─▶ save
+             │                    │
+             └── away? nothing is judged   └── away? it is judged when it is back
+
+A window is judged in a stage once its end and the stage's grace lie before the moment from which the counts and the
+stage were read last. What is wrong there is told then; a window that every stage has reached is told as a whole. News
+that come later, within `keep_s`, are told as changes.
+
+What was read and what was told are saved together (kafkalite.audit.saved), so that a restart counts nothing twice.
+
+Thread rule: `run` belongs to one thread; `families`, `not_alive` and `not_ready` may be called from any.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kafkalite.audit.counts import RANGES_MAX
+from kafkalite.audit.events import classic_topic, increment_of
+from kafkalite.audit.following_stages import BrokerStage, ConsumerStage, LoadedStage, MirrorStage, Stage
+from kafkalite.audit.judge import Difference, Selection, judge_stage
+from kafkalite.audit.lasting import AHEAD_MS, LastingReported
+from kafkalite.audit.stages import NothingToCompare, committed, present
+from kafkalite.audit.taken import Taken
+from kafkalite.client.errors import ClientError
+from kafkalite.errors import KafkaError
+from kafkalite.families import Family, labels
+from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from threading import Event
+
+    from kafkalite.audit.run import Plan
+    from kafkalite.client import Client
+
+    Told = Callable[["Event_"], None]
+
+INTERVAL_S: Final = 5.0
+KEEP_S: Final = 3600.0
+STUCK_S: Final = 300.0
+"""A round that has not gone on for so long is stuck."""
+AWAY: Final = (KafkaError, ClientError, OSError, NothingToCompare)
+"""What says that a stage cannot be read now."""
+SAVE_S: Final = 10.0
+
+
+class WindowName(NamedTuple):
+    """Messages of a topic in a window."""
+
+    topic: str
+    start_ms: int
+    length_ms: int
+
+
+class Wrong(NamedTuple):
+    """Something is wrong in a stage, or is not any more: `before` is what was told of it, None when nothing was."""
+
+    difference: Difference
+    before: tuple[int, int, int] | None
+    """Missing, duplicated, unreported."""
+    missing: list[tuple[int, int]]
+    """Numbers, [first, end), of spans that reach into the window; RANGES_MAX of them at most."""
+    duplicated: list[int]
+
+
+class Closed(NamedTuple):
+    """Every stage has reached a window, or a change makes it complete or incomplete."""
+
+    window: WindowName
+    expected: int
+    stages: list[str]
+    """Those that have all of it, once."""
+    wrong: list[str]
+
+
+class Away(NamedTuple):
+    """A stage, or the counts, cannot be read any more; or, without a reason, they can again."""
+
+    stage: str
+    reason: str | None
+
+
+Event_ = Wrong | Closed | Away
+COUNTS: Final = "counts"
+
+
+@dataclass(slots=True)
+class Numbers:
+    """What the page of metrics shows, made by each round as a whole."""
+
+    up: dict[str, bool] = field(default_factory=dict)
+    read_at_ms: dict[str, int] = field(default_factory=dict)
+    records: dict[str, int] = field(default_factory=dict)
+    late: dict[str, int] = field(default_factory=dict)
+    untracked: dict[str, int] = field(default_factory=dict)
+    unmarked: dict[str, int] = field(default_factory=dict)
+    wrong: dict[tuple[str, str], tuple[int, int, int]] = field(default_factory=dict)
+    """(stage, topic) → missing, duplicated, unreported in windows that are kept."""
+    open_count: int = 0
+    kept_count: int = 0
+    rounds: int = 0
+
+
+class Follower:
+    """See the module.
+
+    `plan`        what is compared; its times are not used, and its grace is for stages that have none of their own
+    `tell`        is given each event, in order
+    `graces_s`    by the name of a stage
+    `interval_s`  between rounds
+    `keep_s`      how long windows are kept after their end
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        tell: Told,
+        *,
+        graces_s: Mapping[str, float] | None = None,
+        interval_s: float = INTERVAL_S,
+        keep_s: float = KEEP_S,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._plan = plan
+        self._tell = tell
+        self._interval_s = interval_s
+        self._keep_ms = round(keep_s * 1000)
+        self._now_ms = now_ms
+        self.horizon_ms = now_ms() - self._keep_ms
+        self.first_ms = self.horizon_ms
+        """Windows that begin before are not judged: not all of them was read."""
+        self.reported = LastingReported()
+        self.taken = Taken(plan.consumers)
+        self.positions: dict[str, dict[TopicPartition, int]] = {}
+        """Next offsets of topics of counts, by whose they are."""
+        self.stages: dict[str, Stage] = {stage.name: stage for stage in stages_of(plan, self)}
+        graces = graces_s or {}
+        self._graces_ms = {name: round(1000 * graces.get(name, plan.grace_s)) for name in self.stages}
+        self.told: dict[tuple[str, WindowName, str], tuple[int, int, int]] = {}
+        """(stage, window, server) → what is wrong there, as it was told."""
+        self.closed: dict[WindowName, bool] = {}
+        """Windows that were told as a whole → whether they were complete."""
+        self.totals = {"complete": 0, "different": 0}
+        self._counts_read_ms = 0
+        self._away: dict[str, str] = {}
+        self._beat = time.monotonic()
+        self._numbers = Numbers()
+        self.changed = False
+        """Whether something was told since this was set to False."""
+
+    # --- rounds -------------------------------------------------------------------------------------------------------
+
+    def run(self, stop: Event, save: Callable[[], object] | None = None) -> None:
+        """Rounds until `stop`. `save` is called between them: when something was told, every SAVE_S, and at the end."""
+        saved_at = float("-inf")
+        while not stop.is_set():
+            self.round(stop)
+            if save is not None and not stop.is_set() and (self.changed or time.monotonic() - saved_at > SAVE_S):
+                save()
+                self.changed, saved_at = False, time.monotonic()
+            stop.wait(self._interval_s)
+        if save is not None:
+            save()
+
+    def round(self, stop: Event) -> None:
+        """Reads what is new and tells what follows. What is interrupted by `stop` goes on with the next one."""
+        self.beat()
+        if self._try(COUNTS, self._read_counts, stop):
+            topics = sorted(topic for topic in self.reported.topics if self._plan.topics.fullmatch(topic))
+            for name, stage in self.stages.items():
+                began = self._now_ms()
+                stage.count.look_ahead(began)
+                if self._try(name, lambda stage=stage: stage.read(topics, stop), stop):
+                    stage.read_at_ms = min(began, self._counts_read_ms)
+            if not stop.is_set():
+                self._judge(topics)
+                self._forget()
+        self._note()
+
+    def beat(self) -> None:
+        """The round goes on."""
+        self._beat = time.monotonic()
+
+    def _try(self, name: str, attempt: Callable[..., object], stop: Event) -> bool:
+        """Whether it worked to its end; who is away is told once."""
+        try:
+            attempt()
+        except AWAY as error:
+            reason = f"{error} ({error.name})" if isinstance(error, KafkaError) else str(error)
+            if name not in self._away and not stop.is_set():
+                self._emit(Away(name, reason))
+            self._away[name] = reason
+            return False
+        if self._away.pop(name, None) is not None:
+            self._emit(Away(name, None))
+        return not stop.is_set()
+
+    def _emit(self, event: Event_) -> None:
+        self.changed = True
+        self._tell(event)
+
+    def _read_counts(self) -> None:
+        plan = self._plan
+        began = self._now_ms()
+        topics = [plan.counts, classic_topic(plan.counts)]
+        if not self._read_reports("live", plan.live, topics):
+            raise NothingToCompare(f"there is no topic {plan.counts}, where producers' counts would be")
+        if plan.offline is not None and plan.consumers:
+            self._read_reports("offline", plan.offline, topics[:1])
+        self._counts_read_ms = began
+
+    def _read_reports(self, whose: str, client: Client, names: list[str]) -> bool:
+        """Whether any of these topics is there."""
+        there = present(client, names)
+        known = self.positions.setdefault(whose, {})
+        keys = [TopicPartition(name, partition) for name in there for partition in client.partitions(name)]
+        starts = client.list_offsets(dict.fromkeys(keys, OFFSET_EARLIEST), isolation=1)
+        ends = client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST), isolation=1)
+        ranges = {}
+        for key in keys:
+            end = ends[key].offset
+            start = max(starts[key].offset, known.get(key, 0)) if known.get(key, 0) <= end else starts[key].offset
+            known[key] = start
+            if start < end:
+                ranges[key] = (start, end)
+        if ranges:
+            with committed(client, ranges, ["values"]) as reader:
+                for chunk in reader:
+                    self.beat()
+                    for value in chunk.columns.values:
+                        if not self.taken.add_message(value, client.cluster_id) and whose == "live":
+                            self._take(value)
+                    known[chunk.partition] = chunk.next_offset
+        return bool(there)
+
+    def _take(self, value: bytes | None) -> None:
+        try:
+            increment = increment_of(value)
+        except ValueError:
+            self.reported.unreadable += 1
+            return
+        if self.reported.take(increment, self.horizon_ms, self._now_ms() + AHEAD_MS):
+            for stage in self.stages.values():
+                stage.count.claim([increment])
+
+    # --- verdicts -----------------------------------------------------------------------------------------------------
+
+    def _judge(self, topics: list[str]) -> None:
+        wrong: dict[tuple[str, str], list[int]] = {}
+        reached: dict[WindowName, list[str]] = {}
+        expected: dict[WindowName, int] = {}
+        waiting: set[WindowName] = set()
+        bad: dict[WindowName, set[str]] = {}
+        for name, stage in self.stages.items():
+            closed_ms = stage.read_at_ms - self._graces_ms[name]
+            stage.count.settle(closed_ms)
+            judged = judge_stage(
+                self.reported, stage.count, Selection(frozenset(topics), closed_ms, since_ms=self.first_ms)
+            )
+            waiting |= {WindowName(*row) for row in judged.still_open}
+            for row in judged.closed:
+                reached.setdefault(WindowName(*row), []).append(name)
+            sums: dict[WindowName, int] = {}
+            for (topic, start, length, server), (wanted, *rest) in sorted(judged.groups.items()):
+                window = WindowName(topic, start, length)
+                sums[window] = sums.get(window, 0) + wanted
+                found = (rest[0], rest[1], rest[2])
+                self._tell_wrong(name, window, server, wanted, found)
+                if any(found):
+                    bad.setdefault(window, set()).add(name)
+                    total = wrong.setdefault((name, topic), [0, 0, 0])
+                    for at, value in enumerate(found):
+                        total[at] += value
+            expected = sums | expected
+        for window in sorted(reached.keys() - waiting, key=lambda one: (one.start_ms, one)):
+            self._tell_closed(window, expected.get(window, 0), reached[window], bad.get(window, set()))
+        numbers = self._numbers = Numbers(rounds=self._numbers.rounds + 1)
+        numbers.wrong = {key: (row[0], row[1], row[2]) for key, row in wrong.items()}
+        numbers.open_count, numbers.kept_count = len(waiting), len(reached.keys() - waiting)
+
+    def _tell_wrong(
+        self, stage: str, window: WindowName, server: str, wanted: int, found: tuple[int, int, int]
+    ) -> None:
+        key = (stage, window, server)
+        before = self.told.get(key)
+        if found == (before or (0, 0, 0)):
+            return
+        self.told[key] = found
+        missing, duplicated = self._numbers_of(stage, window, server, found)
+        self._emit(Wrong(Difference(stage, *window, server, wanted, *found), before, missing, duplicated))
+
+    def _numbers_of(
+        self, stage: str, window: WindowName, server: str, found: tuple[int, int, int]
+    ) -> tuple[list[tuple[int, int]], list[int]]:
+        """What is missing and what is doubled, by numbers, in spans that reach into the window."""
+        count = self.stages[stage].count
+        missing: list[tuple[int, int]] = []
+        duplicated: list[int] = []
+        for topic, run in self.reported.expected:
+            if topic != window.topic or self.reported.servers.get(run) != server:
+                continue
+            spans = self.reported.spans_of(topic, run, window.start_ms)
+            if found[0]:
+                for gap in count.missing_ranges(topic, run, spans):
+                    if len(missing) == RANGES_MAX:
+                        break
+                    missing.append(gap)
+            if found[1]:
+                twice = count.duplicated_sequences(topic, run)
+                duplicated += [one for one in twice if any(first <= one < end for first, end in spans)]
+        return missing, duplicated[:RANGES_MAX]
+
+    def _tell_closed(self, window: WindowName, expected: int, stages: list[str], bad: set[str]) -> None:
+        complete = not bad
+        if self.closed.get(window) is complete:
+            return
+        if window in self.closed:
+            self.totals["different" if complete else "complete"] -= 1
+        self.totals["complete" if complete else "different"] += 1
+        self.closed[window] = complete
+        whole = [name for name in stages if name not in bad]
+        self._emit(Closed(window, expected, whole, [name for name in stages if name in bad]))
+
+    def _forget(self) -> None:
+        self.horizon_ms = max(self.horizon_ms, self._now_ms() - self._keep_ms)
+        self.reported.forget(self.horizon_ms)
+        for stage in self.stages.values():
+            stage.count.forget(self.horizon_ms)
+        for key in [key for key in self.told if key[1].start_ms + key[1].length_ms <= self.horizon_ms]:
+            del self.told[key]
+        for window in [one for one in self.closed if one.start_ms + one.length_ms <= self.horizon_ms]:
+            del self.closed[window]
+
+    # --- what others ask ----------------------------------------------------------------------------------------------
+
+    def _note(self) -> None:
+        """What the page of metrics shows from now on."""
+        numbers, stages = self._numbers, self.stages
+        numbers.up = {COUNTS: COUNTS not in self._away, **{name: name not in self._away for name in stages}}
+        numbers.read_at_ms = {name: stage.read_at_ms for name, stage in stages.items()}
+        numbers.records = {name: stage.count.record_count for name, stage in stages.items()}
+        numbers.late = {name: stage.count.late for name, stage in stages.items()}
+        numbers.untracked = {name: stage.count.untracked for name, stage in stages.items()}
+        numbers.unmarked = {name: sum(stage.count.unmarked.values()) for name, stage in stages.items()}
+
+    def not_alive(self) -> list[str]:
+        """Reasons."""
+        stuck_s = time.monotonic() - self._beat
+        return (
+            [f"the round has not gone on for {stuck_s:.0f} s"] if stuck_s > max(STUCK_S, 3 * self._interval_s) else []
+        )
+
+    def not_ready(self) -> list[str]:
+        """Reasons: what cannot be read, and what has not been read yet."""
+        away = [f"{name}: {reason}" for name, reason in sorted(self._away.copy().items())]
+        return away or [f"{name} was not read yet" for name, stage in self.stages.items() if not stage.read_at_ms]
+
+    def families(self) -> Iterator[Family]:
+        """A source of metrics."""
+        numbers = self._numbers
+
+        def by_stage(name: str, kind: Any, text: str, values: Mapping[str, float]) -> Family:
+            return Family(f"kafkalite_audit_{name}", kind, text, [(labels(stage=key), v) for key, v in values.items()])
+
+        up = {name: int(value) for name, value in numbers.up.items()}
+        yield by_stage("stage_up", "gauge", "1 when a stage could be read in the last round.", up)
+        read_at = {name: moment / 1000 for name, moment in numbers.read_at_ms.items()}
+        yield by_stage("stage_read_seconds", "gauge", "Up to when a stage was read, since 1970.", read_at)
+        yield by_stage("records", "counter", "Records read of a stage.", numbers.records)
+        yield by_stage("unmarked_records", "counter", "Records without a mark.", numbers.unmarked)
+        yield by_stage("late_records", "counter", "Records of windows that are forgotten already.", numbers.late)
+        yield by_stage(
+            "untracked_records", "counter", "Records that had no room, or no time to believe.", numbers.untracked
+        )
+        for at, name in enumerate(("missing", "duplicated", "unreported")):
+            rows = [(labels(stage=stage, topic=topic), row[at]) for (stage, topic), row in numbers.wrong.items()]
+            yield Family(
+                f"kafkalite_audit_{name}_messages", "gauge", f"Messages {name} in windows that are kept.", rows
+            )
+        verdicts: Iterable[tuple[str, float]] = [(labels(verdict=name), n) for name, n in self.totals.items()]
+        yield Family("kafkalite_audit_windows", "gauge", "Windows that every stage has reached, by verdict.", verdicts)
+        yield Family(
+            "kafkalite_audit_open_windows", "gauge", "Windows not judged everywhere.", [("", numbers.open_count)]
+        )
+        yield Family("kafkalite_audit_rounds", "counter", "Rounds that judged.", [("", numbers.rounds)])
+
+
+def stages_of(plan: Plan, follower: Follower) -> list[Stage]:
+    """In the order in which they are read and told."""
+    make: dict[str, Any] = {"reported": follower.reported, "horizon_ms": follower.horizon_ms, "beat": follower.beat}
+    found: list[Stage] = [BrokerStage("live", plan.live, fields=plan.fields, **make)]
+    if plan.offline is not None and plan.mirror is not None:
+        found.append(MirrorStage("mirror", plan.live, plan.offline, plan.mirror, fields=plan.fields, **make))
+    clients = [plan.live] if plan.offline is None else [plan.live, plan.offline]
+    found += [ConsumerStage(name, clients, follower.taken, fields=plan.fields, **make) for name in plan.consumers]
+    if plan.offline is not None:
+        found.append(BrokerStage("offline", plan.offline, fields=plan.fields, **make))
+    return found + [LoadedStage(name, folder, fields=plan.fields, **make) for name, folder in plan.loaded.items()]

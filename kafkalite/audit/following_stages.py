@@ -1,0 +1,293 @@
+"""Stages of an audit that goes on: each knows how far it was read, and reads on from there.
+
+    BrokerStage     a broker's records, up to what is committed
+    MirrorStage     the live broker's, up to where a mirror says it has copied
+    ConsumerStage   those that consumers have reported and that were not counted yet, wherever they stand
+    LoadedStage     files that were published since; of a file that compaction made, the rows that were not counted yet
+
+Positions move with the counts, a chunk or a file at a time, so that a round may end anywhere.
+
+Thread rule: one thread at a time.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from kafkalite.audit.lasting import LastingCount
+from kafkalite.audit.stages import (
+    CHUNK_COUNT,
+    NothingToCompare,
+    View,
+    add_chunk,
+    by_columns,
+    committed,
+    count_loaded,
+    everything,
+    loaded_files,
+    mirror_progress,
+    present,
+    taken_in,
+)
+from kafkalite.audit.taken import Spans
+from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from threading import Event
+
+    from numpy.typing import NDArray
+
+    from kafkalite.audit.fields import MarkFields
+    from kafkalite.audit.lasting import LastingReported
+    from kafkalite.audit.taken import Taken
+    from kafkalite.client import Client
+    from kafkalite.load.manifest import DataFile
+
+
+class Stage(abc.ABC):
+    """What all have; see the module. `read` takes in what is new of some topics, and raises when it cannot."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        reported: LastingReported,
+        horizon_ms: int,
+        beat: Callable[[], object],
+        fields: MarkFields | None = None,
+    ) -> None:
+        self.name = name
+        self.count = LastingCount(reported, horizon_ms)
+        self.read_at_ms = 0
+        """Everything that was there at this time was read."""
+        self._horizon_ms = horizon_ms
+        self._beat = beat
+        self._fields = fields
+
+    @abc.abstractmethod
+    def read(self, topics: list[str], stop: Event) -> None:
+        """KafkaError, ClientError, OSError, NothingToCompare; what was taken in by then is counted."""
+
+    @abc.abstractmethod
+    def saved(self) -> dict[str, Any]:
+        """Where it stands, as JSON."""
+
+    @abc.abstractmethod
+    def restore(self, value: dict[str, Any]) -> None:
+        """What `saved` gave."""
+
+
+class BrokerStage(Stage):
+    """See the module."""
+
+    def __init__(self, name: str, client: Client, **options: Any) -> None:
+        super().__init__(name, **options)
+        self.client = client
+        self.positions: dict[TopicPartition, int] = {}
+        self._topic_ids: dict[str, str] = {}
+
+    def limits(self) -> Mapping[TopicPartition, int] | None:
+        """Offsets up to which partitions are read; None: as far as they are committed."""
+        return None
+
+    def read(self, topics: list[str], stop: Event) -> None:
+        limits = self.limits()
+        there = present(self.client, topics)
+        self._forget_recreated(there)
+        keys = [TopicPartition(name, partition) for name in there for partition in self.client.partitions(name)]
+        fresh = dict.fromkeys((key for key in keys if key not in self.positions), self._horizon_ms)
+        starts = self.client.list_offsets(dict.fromkeys(keys, OFFSET_EARLIEST) | fresh, isolation=1)
+        ends = self.client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST), isolation=1)
+        ranges = {}
+        for key in keys:
+            end = ends[key].offset if limits is None else min(ends[key].offset, limits.get(key, 0))
+            first = starts[key].offset if starts[key].offset >= 0 else end  # no record is so young
+            start = max(first, self.positions.get(key, 0))
+            if start < end:
+                self.positions[key] = start
+                ranges[key] = (start, end)
+        for part, columns in by_columns(ranges, self._fields):
+            with committed(self.client, part, columns, chunk_count=CHUNK_COUNT) as reader:
+                for chunk in reader:
+                    self._beat()
+                    add_chunk([View(self.count, everything)], chunk, self._fields)
+                    self.positions[chunk.partition] = chunk.next_offset
+                    if stop.is_set():
+                        return
+
+    def _forget_recreated(self, topics: Sequence[str]) -> None:
+        """A topic of the same name that is another one is read from its beginning."""
+        for name in topics:
+            topic_id = bytes(self.client.topic(name).topic_id).hex()
+            if self._topic_ids.setdefault(name, topic_id) != topic_id:
+                self._topic_ids[name] = topic_id
+                for key in [key for key in self.positions if key.topic == name]:
+                    self.positions[key] = 0
+
+    def saved(self) -> dict[str, Any]:
+        return {"positions": [[*key, at] for key, at in self.positions.items()], "topic_ids": self._topic_ids}
+
+    def restore(self, value: dict[str, Any]) -> None:
+        self.positions = {TopicPartition(topic, partition): at for topic, partition, at in value["positions"]}
+        self._topic_ids = dict(value["topic_ids"])
+
+
+class MirrorStage(BrokerStage):
+    """See the module."""
+
+    def __init__(self, name: str, live: Client, offline: Client, mirror: str, **options: Any) -> None:
+        super().__init__(name, live, **options)
+        self._offline = offline
+        self._mirror = mirror
+
+    def limits(self) -> Mapping[TopicPartition, int]:
+        return mirror_progress(self.client, self._offline, self._mirror)
+
+
+class ConsumerStage(Stage):
+    """See the module. The first of `clients` whose cluster was reported is the one that they read from."""
+
+    def __init__(self, name: str, clients: list[Client], taken: Taken, **options: Any) -> None:
+        super().__init__(name, **options)
+        self._clients = clients
+        self._taken = taken
+        self._counted: dict[TopicPartition, Spans] = {}
+
+    def read(self, topics: list[str], stop: Event) -> None:
+        found = [(client, spans) for client in self._clients if (spans := self._taken.of(self.name, client.cluster_id))]
+        if not found:
+            raise NothingToCompare(f"no consumer called {self.name} has ever reported what it took")
+        client, reported = found[0]
+        self.count.topics = frozenset(key.topic for key in reported)
+        there = set(present(client, [name for name in topics if name in self.count.topics]))
+        keys = [key for key in reported if key.topic in there]
+        starts = client.list_offsets(dict.fromkeys(keys, OFFSET_EARLIEST))
+        for key in keys:
+            counted = self._counted.setdefault(key, Spans())
+            for known in (reported[key], counted):
+                known.drop_below(starts[key].offset)
+            fresh = without(reported[key].all(), counted.all())
+            if fresh:
+                self._read_partition(client, key, Spans(fresh), counted, stop)
+            if stop.is_set():
+                return
+
+    def _read_partition(self, client: Client, key: TopicPartition, fresh: Spans, counted: Spans, stop: Event) -> None:
+        first, end = fresh.all()[0][0], fresh.all()[-1][1]
+        view = View(self.count, taken_in({key: fresh}))
+        for part, columns in by_columns({key: (first, end)}, self._fields):
+            with committed(client, part, columns, chunk_count=CHUNK_COUNT) as reader:
+                for chunk in reader:
+                    self._beat()
+                    add_chunk([view], chunk, self._fields)
+                    for span in fresh.below(chunk.next_offset):
+                        counted.add(*span)
+                    if stop.is_set():
+                        return
+        for span in fresh.all():
+            counted.add(*span)
+
+    def saved(self) -> dict[str, Any]:
+        return {"counted": [[*key, spans.all()] for key, spans in self._counted.items()]}
+
+    def restore(self, value: dict[str, Any]) -> None:
+        self._counted = {
+            TopicPartition(topic, partition): Spans((first, end) for first, end in rows)
+            for topic, partition, rows in value["counted"]
+        }
+
+
+class CountedFile(NamedTuple):
+    """A loaded file that was counted: where it stands, and first and last offset of each partition."""
+
+    place: tuple[str, str | None, int | None]
+    shares: dict[int, tuple[int, int]]
+
+
+class LoadedStage(Stage):
+    """See the module."""
+
+    def __init__(self, name: str, folder: str, **options: Any) -> None:
+        super().__init__(name, **options)
+        self._folder = folder
+        self._counted: dict[str, CountedFile] = {}
+
+    def read(self, topics: list[str], stop: Event) -> None:
+        now = {file.path: file for file in loaded_files(self._folder)}
+        gone = [self._counted[path] for path in self._counted if path not in now]
+        for file in [file for path, file in now.items() if path not in self._counted and file.topic in topics]:
+            replaced = [one for one in gone if one.place == place_of(file)]
+            try:
+                count_loaded(
+                    self._folder,
+                    [file],
+                    topics,
+                    self.count,
+                    fields=self._fields,
+                    skips=rows_of(replaced) if replaced else None,
+                    on_progress=self._go_on,
+                )
+            except FileNotFoundError:
+                return  # compaction was here; the next round sees what it made
+            shares = {number: (share.first, share.last) for number, share in file.partitions.items()}
+            self._counted[file.path] = CountedFile(place_of(file), shares)
+            if stop.is_set():
+                return
+        for path in [path for path in self._counted if path not in now]:
+            del self._counted[path]
+
+    def _go_on(self, _rows: int) -> None:
+        self._beat()
+
+    def saved(self) -> dict[str, Any]:
+        return {"files": [[path, list(one.place), list(one.shares.items())] for path, one in self._counted.items()]}
+
+    def restore(self, value: dict[str, Any]) -> None:
+        for path, (topic, date, hour), shares in value["files"]:
+            rows = {number: (first, last) for number, (first, last) in shares}
+            self._counted[path] = CountedFile((topic, date, hour), rows)
+
+
+def place_of(file: DataFile) -> tuple[str, str | None, int | None]:
+    """The topic and hour of a file."""
+    return (file.topic, file.date, file.hour)
+
+
+def rows_of(files: Sequence[CountedFile]) -> Callable[[DataFile, Any], NDArray[np.bool_]]:
+    """Which rows of a batch were in files that were counted and are replaced."""
+    spans: dict[int, Spans] = {}
+    for file in files:
+        for number, (first, last) in file.shares.items():
+            spans.setdefault(number, Spans()).add(first, last + 1)
+
+    def skips(_file: DataFile, batch: Any) -> NDArray[np.bool_]:
+        partitions = batch.column("partition").to_numpy(zero_copy_only=False)
+        offsets = batch.column("offset").to_numpy(zero_copy_only=False)
+        found = np.zeros(batch.num_rows, np.bool_)
+        for number, own in spans.items():
+            found |= (partitions == number) & own.has(offsets)
+        return found
+
+    return skips
+
+
+def without(ranges: Sequence[tuple[int, int]], taken: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The parts of some ranges that lie in none of others; both in order, touching none of their own."""
+    found, at = [], 0
+    for first, end in ranges:
+        reached = first
+        while at < len(taken) and taken[at][1] <= first:
+            at += 1
+        place = at
+        while place < len(taken) and taken[place][0] < end:
+            if taken[place][0] > reached:
+                found.append((reached, taken[place][0]))
+            reached = max(reached, taken[place][1])
+            place += 1
+        if reached < end:
+            found.append((reached, end))
+    return found

@@ -1,0 +1,196 @@
+"""`kafkalite audit --follow`: rounds until a signal, a line for each event, metrics, and a file that survives restarts.
+
+Text, one event a line:
+
+    offline  logs  2026-11-21T18:05:00 60 s  web1: 7 missing, 3 duplicated of 600 (missing 700-706; duplicated 650, 651)
+    offline  logs  2026-11-21T18:05:00 60 s  web1: all of 600, once (before: 7 missing)
+    complete  logs  2026-11-21T18:06:00 60 s  6000 messages, each once in live, mirror, offline
+    incomplete  logs  2026-11-21T18:05:00 60 s  6000 messages: not as sent in offline
+
+What cannot be read goes to stderr. With --json each event is one JSON object.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.cli import EXIT_FAILURE, CommandError, UsageError, sentence
+from kafkalite.cli.audit_plan import grace, plan_of, refusals, spans, window_text
+from kafkalite.cli.common import print_json
+from kafkalite.cli.ending import on_ending
+from kafkalite.cli.metrics_page import metrics_page
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterator
+
+    from kafkalite.audit.following import Closed, Event_, Follower, Wrong
+    from kafkalite.audit.run import Plan
+
+RETRY_S: Final = 5.0
+"""How long a broker that is away holds up a round, at most, and with it the end."""
+KINDS: Final = ("missing", "duplicated", "unreported")
+
+
+def follow(arguments: argparse.Namespace) -> int:
+    """Runs until it is told to end."""
+    from kafkalite.audit.following import Follower
+
+    if arguments.since is not None or arguments.until is not None:
+        raise UsageError("--follow looks at what comes, and back as far as --keep: it has no --since and --until")
+    arguments.timeout = min(arguments.timeout, RETRY_S)
+    with contextlib.ExitStack() as stack:
+        with refusals():
+            plan = plan_of(arguments, stack)
+        follower = Follower(
+            plan,
+            told(as_json=arguments.json),
+            graces_s=stage_graces(arguments.stage_grace, plan),
+            interval_s=arguments.interval,
+            keep_s=arguments.keep,
+        )
+        save = None
+        if arguments.state is not None:
+            save = stack.enter_context(kept(follower, arguments))
+        stack.enter_context(
+            metrics_page(arguments, [follower.families], alive=follower.not_alive, ready=follower.not_ready)
+        )
+        stop = threading.Event()
+        with on_ending(stop.set):
+            follower.run(stop, save)
+    return 0
+
+
+@contextlib.contextmanager
+def kept(follower: Follower, arguments: argparse.Namespace) -> Iterator[Callable[[], None]]:
+    """Takes up the state, and gives what saves it. UsageError for a file that cannot be; one audit at a time has it."""
+    import fcntl
+
+    from kafkalite.audit.saved import StateError, load, save
+
+    about = {
+        "live": arguments.live,
+        "offline": arguments.offline,
+        "mirror": arguments.mirror,
+        "topics": arguments.topics,
+        "counts": arguments.counts,
+        "stages": list(follower.stages),
+    }
+
+    def write() -> None:
+        try:
+            save(follower, arguments.state, about)
+        except OSError as error:
+            raise CommandError(f"--state {arguments.state}: {sentence(error)}", EXIT_FAILURE) from error
+
+    with contextlib.ExitStack() as stack:
+        try:
+            lock = stack.enter_context(arguments.state.with_name(f"{arguments.state.name}.lock").open("ab"))
+            fcntl.flock(lock.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            load(follower, arguments.state, about)
+        except BlockingIOError as error:
+            raise UsageError(f"--state {arguments.state}: another audit has it") from error
+        except StateError as error:
+            raise UsageError(f"--state: {error}") from error
+        except OSError as error:
+            raise UsageError(f"--state {arguments.state}: {sentence(error)}") from error
+        yield write
+
+
+def stage_graces(texts: list[str], plan: Plan) -> dict[str, float]:
+    """STAGE=S, repeated. UsageError for what is no stage here."""
+    import argparse
+
+    names = {"live", *plan.consumers, *plan.loaded}
+    names |= {"mirror"} if plan.mirror is not None else set()
+    names |= {"offline"} if plan.offline is not None else set()
+    found = {}
+    for text in texts:
+        name, _, value = text.rpartition("=")
+        if name not in names:
+            raise UsageError(f"--stage-grace {text}: there is no stage {name!r}, only {', '.join(sorted(names))}")
+        try:
+            found[name] = grace(value)
+        except argparse.ArgumentTypeError as error:
+            raise UsageError(f"--stage-grace {text}: {error}") from error
+    return found
+
+
+# --- what is printed --------------------------------------------------------------------------------------------------
+
+
+def told(*, as_json: bool) -> Any:
+    """What prints an event."""
+    from kafkalite.audit.following import Away, Wrong
+
+    def tell(event: Event_) -> None:
+        if isinstance(event, Away):
+            reason = "can be read again" if event.reason is None else f"cannot be read: {event.reason}"
+            print(f"kafkalite: {event.stage} {reason}", file=sys.stderr, flush=True)
+            if as_json:
+                print_json({"event": "away", "stage": event.stage, "reason": event.reason})
+        elif as_json:
+            print_json(wrong_document(event) if isinstance(event, Wrong) else closed_document(event))
+        else:
+            print(wrong_line(event) if isinstance(event, Wrong) else closed_line(event))
+        sys.stdout.flush()
+
+    return tell
+
+
+def wrong_line(event: Wrong) -> str:
+    """What is wrong in a stage, or is right by now."""
+    row = event.difference
+    found = amounts((row.missing, row.duplicated, row.unreported))
+    text = f"{found} of {row.expected}" if found else f"all of {row.expected}, once"
+    numbers = [f"missing {spans(event.missing)}"] if event.missing else []
+    numbers += [f"duplicated {spans([(one, one + 1) for one in event.duplicated])}"] if event.duplicated else []
+    more = f" ({'; '.join(numbers)})" if numbers else ""
+    if event.before is not None:
+        more += f" (before: {amounts(event.before) or 'nothing wrong'})"
+    return f"{row.stage}  {row.topic}  {window_text(row.window_ms, row.length_ms)}  {row.server}: {text}{more}"
+
+
+def amounts(found: tuple[int, int, int]) -> str:
+    """7 missing, 3 duplicated."""
+    return ", ".join(f"{count} {kind}" for count, kind in zip(found, KINDS, strict=True) if count)
+
+
+def closed_line(event: Closed) -> str:
+    """A window that every stage has reached."""
+    window = event.window
+    head = f"{window.topic}  {window_text(window.start_ms, window.length_ms)}  {event.expected} messages"
+    if event.wrong:
+        return f"incomplete  {head}: not as sent in {', '.join(event.wrong)}"
+    return f"complete  {head}, each once in {', '.join(event.stages)}"
+
+
+def wrong_document(event: Wrong) -> dict[str, object]:
+    """The same as JSON."""
+    row = event.difference
+    return {
+        "event": "wrong" if any((row.missing, row.duplicated, row.unreported)) else "right",
+        **row._asdict(),
+        "window": window_text(row.window_ms, row.length_ms),
+        "before": None if event.before is None else dict(zip(KINDS, event.before, strict=True)),
+        "missing_numbers": [[first, end - 1] for first, end in event.missing],
+        "duplicated_numbers": event.duplicated,
+    }
+
+
+def closed_document(event: Closed) -> dict[str, object]:
+    """The same as JSON."""
+    window = event.window
+    return {
+        "event": "incomplete" if event.wrong else "complete",
+        "topic": window.topic,
+        "window_ms": window.start_ms,
+        "length_ms": window.length_ms,
+        "window": window_text(window.start_ms, window.length_ms),
+        "expected": event.expected,
+        "complete_in": event.stages,
+        "wrong_in": event.wrong,
+    }

@@ -1,0 +1,183 @@
+"""What `kafkalite audit` compares, from its flags, and how windows and numbers are printed: once, or with --follow."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import importlib.util
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kafkalite.cli import EXIT_USAGE, CommandError, UsageError, sentence
+from kafkalite.cli.common import seconds, security_from
+from kafkalite.client.errors import ClientError
+from kafkalite.errors import KafkaError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from kafkalite.audit.fields import MarkFields
+    from kafkalite.audit.run import Plan
+    from kafkalite.client import Client
+
+
+def grace(text: str) -> float:
+    """Seconds from 0 on, for argparse."""
+    return 0.0 if text == "0" else seconds(text)
+
+
+@contextlib.contextmanager
+def refusals() -> Iterator[None]:
+    """What keeps an audit from comparing is told in a sentence, with the status that says nothing is known."""
+    from kafkalite.audit.stages import NothingToCompare
+    from kafkalite.avro.client import RegistryRefused, RegistryUnreachable
+
+    try:
+        yield
+    except NothingToCompare as error:
+        raise UsageError(str(error)) from error
+    except KafkaError as error:  # of no stage is known what it lacks, so no status that says there are differences
+        raise CommandError(f"{error} ({error.name})", EXIT_USAGE) from error
+    except (ClientError, RegistryRefused, RegistryUnreachable) as error:
+        raise CommandError(str(error), EXIT_USAGE) from error
+    except OSError as error:
+        raise CommandError(sentence(error), EXIT_USAGE) from error
+
+
+def plan_of(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> Plan:
+    """What the flags ask for, its clients closed with `stack`. UsageError for what cannot be."""
+    from kafkalite.audit.events import AUDIT_TOPIC
+    from kafkalite.audit.run import Plan
+
+    try:
+        pattern = re.compile(arguments.topics)
+    except re.error as error:
+        raise UsageError(f"--topics: {error}") from error
+    if arguments.mirror is not None and arguments.offline is None:
+        raise UsageError("--mirror needs --offline, where a mirror keeps its progress")
+    loaded = loaded_stages(arguments.loaded)
+    fields = mark_fields(arguments, stack)
+    live = stack.enter_context(open_client("--live", arguments.live, arguments.live_config, arguments))
+    offline = None
+    if arguments.offline is not None:
+        offline = stack.enter_context(open_client("--offline", arguments.offline, arguments.offline_config, arguments))
+    return Plan(
+        live,
+        offline,
+        arguments.mirror,
+        loaded,
+        arguments.counts or AUDIT_TOPIC,
+        consumer_stages(arguments.consumer, loaded),
+        fields,
+        pattern,
+        arguments.since,
+        arguments.until,
+        arguments.grace,
+    )
+
+
+def consumer_stages(names: Sequence[str], loaded: Mapping[str, str]) -> tuple[str, ...]:
+    """Names of stages of consumers. UsageError for one that another stage has."""
+    for at, name in enumerate(names):
+        if name in {"", "live", "mirror", "offline", *loaded, *names[:at]}:
+            raise UsageError(f"--consumer {name}: there is a stage {name!r} already")
+    return tuple(names)
+
+
+def mark_fields(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> MarkFields | None:
+    """Where marks are in payloads, None when nowhere. UsageError for flags that contradict each other."""
+    fields = by_topic("--mark-field", arguments.mark_field)
+    files = by_topic("--mark-schema", arguments.mark_schema)
+    if not fields:
+        if files or arguments.registry is not None:
+            flag = "--registry" if arguments.registry is not None else "--mark-schema"
+            raise UsageError(f"{flag} needs --mark-field, which says where marks are")
+        return None
+    from kafkalite.audit.fields import MarkFields
+    from kafkalite.avro.client import RegistryClient
+    from kafkalite.avro.schema import SchemaError, parse
+
+    schemas = {}
+    for topic, file in files.items():
+        try:
+            schemas[topic] = parse(Path(file).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise UsageError(f"--mark-schema {file}: {sentence(error)}") from error
+        except (SchemaError, UnicodeDecodeError) as error:
+            raise UsageError(f"--mark-schema {file}: {error}") from error
+    registry = None
+    if arguments.registry is not None:
+        timeout_s = arguments.timeout
+        try:
+            client = RegistryClient(arguments.registry, timeout_s=min(timeout_s, 10.0), retry_timeout_s=timeout_s)
+        except ValueError as error:
+            raise UsageError(f"--registry: {error}") from error
+        registry = stack.enter_context(client)
+    if (schemas or registry is not None) and importlib.util.find_spec("pyarrow") is None:
+        raise UsageError("Avro needs pyarrow: pip install 'kafkalite[avro]'")
+    return MarkFields(fields, registry=registry, schemas=schemas)
+
+
+def by_topic(flag: str, texts: Sequence[str]) -> dict[str | None, str]:
+    """[TOPIC=]VALUE, repeated: by topic, None for all. UsageError."""
+    found: dict[str | None, str] = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        topic, value = (name, value) if separator and "/" not in name else (None, text)
+        if not value or topic == "" or topic in found:
+            raise UsageError(f"{flag} {text}: expected [TOPIC=]VALUE, once a topic")
+        found[topic] = value
+    return found
+
+
+def loaded_stages(texts: Sequence[str]) -> dict[str, str]:
+    """Directory by stage. UsageError for a name that another stage has, and for a URL."""
+    from kafkalite.load.places import refuse_url
+    from kafkalite.load.storage import LoadError
+
+    found: dict[str, str] = {}
+    for text in texts:
+        name, separator, folder = text.partition("=")
+        if not separator or "/" in name:
+            name, folder = "loaded", text
+        if name in found or name in {"", "live", "mirror", "offline"}:
+            raise UsageError(f"--loaded {text}: there is a stage {name!r} already, so give another NAME=DIR")
+        try:
+            refuse_url(folder)
+        except LoadError as error:
+            raise UsageError(f"--loaded {error}") from error
+        found[name] = folder
+    return found
+
+
+def open_client(flag: str, servers: str, config: str | None, arguments: argparse.Namespace) -> Client:
+    """UsageError for addresses that are none."""
+    from kafkalite.client import Client
+
+    try:
+        return Client(
+            servers,
+            client_id="kafkalite-audit",
+            connect_timeout_s=min(arguments.timeout, 10.0),
+            request_timeout_s=arguments.timeout,
+            retry_timeout_s=arguments.timeout,
+            security=security_from(config),
+        )
+    except ValueError as error:
+        raise UsageError(f"{flag}: {error}") from error
+
+
+def window_text(start_ms: int, length_ms: int) -> str:
+    """When a window begins, in UTC, and its length."""
+    try:
+        start = dt.datetime.fromtimestamp(start_ms / 1000, dt.UTC).isoformat(timespec="seconds").removesuffix("+00:00")
+    except (ValueError, OverflowError, OSError):
+        start = f"{start_ms} ms"
+    return f"{start} {length_ms / 1000:g} s"
+
+
+def spans(ranges: list[tuple[int, int]]) -> str:
+    """Numbers of messages: 17-23, 40."""
+    return ", ".join(str(first) if end == first + 1 else f"{first}-{end - 1}" for first, end in ranges)

@@ -1,0 +1,309 @@
+"""`kafkalite audit --follow`: all kinds of stages, verdicts once windows are closed, changes later, its own death."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pytest
+
+from kafkalite.audit import AuditedGroupReader, AuditedProducer
+from kafkalite.audit.following import Away, Closed, Follower, Wrong
+from kafkalite.audit.run import Plan
+from kafkalite.audit.saved import StateError, load, save
+from kafkalite.broker import Broker
+from kafkalite.cli import main
+from kafkalite.client import Client
+from kafkalite.load.compaction import compact
+from kafkalite.mirror import Mirror, TopicFilter
+from kafkalite.record.columns import Record
+from tests.kit.harness.audited_load import load_into
+from tests.kit.harness.scrape import Scrape, ask
+from tests.kit.processes.broker import BrokerProcess, wait_until
+
+pytestmark = pytest.mark.integration
+
+MINUTE = 60_000
+STAMP = 1_700_000_040_000
+"""A minute begins."""
+COLUMNS = ["topic", "partition", "offset", "timestamp", "headers"]
+ABOUT: dict[str, Any] = {"live": "here"}
+
+
+@pytest.fixture
+def live() -> Iterator[Broker]:
+    with Broker({"flush.on.acks.all": False, "transaction.state.log.num.partitions": 1}) as running:
+        yield running
+
+
+@pytest.fixture
+def offline() -> Iterator[Broker]:
+    with Broker({"flush.on.acks.all": False, "transaction.state.log.num.partitions": 1}) as running:
+        yield running
+
+
+def records(first: int, end: int) -> list[Record]:
+    """Ten a second."""
+    return [Record(-1, STAMP + 100 * at, None, b"v%d" % at) for at in range(first, end)]
+
+
+def copy(source: Client, target: Client, topic: str) -> None:
+    mirror = Mirror(source, target, name="all", topics=TopicFilter(topic))
+    mirror.run(threading.Event(), to_end=True)
+    mirror.close()
+    wait_until(lambda: target.end_offset(topic, 0, isolation=1) == target.end_offset(topic, 0), 60, "it is committed")
+
+
+def read_all(client: Client, group: str, topic: str, count: int) -> None:
+    with AuditedGroupReader(client, group, topic, reset="earliest") as reader:
+        taken = 0
+        while taken < count:
+            taken += sum(len(chunk.columns) for chunk in reader.poll(1.0))
+        reader.commit()
+
+
+class Following:
+    """A follower whose clock the test moves, and what it told."""
+
+    def __init__(self, plan: Plan, now_ms: int) -> None:
+        self.now_ms = now_ms
+        self.events: list[Any] = []
+        self.follower = Follower(plan, self.events.append, now_ms=lambda: self.now_ms)
+
+    def round(self, now_ms: int | None = None) -> list[Any]:
+        """The events of one round."""
+        self.now_ms = self.now_ms if now_ms is None else now_ms
+        self.events.clear()
+        self.follower.round(threading.Event())
+        return list(self.events)
+
+
+def test_all_stages_at_once_are_complete_and_one_lost_message_is_named_and_comes_late(
+    live: Broker, offline: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loaded, state = tmp_path / "loaded", tmp_path / "state"
+    with Client(live.bootstrap_servers) as source, Client(offline.bootstrap_servers) as target:
+        source.admin.create_topic("logs", 1)
+        plan = Plan(source, target, "all", {"loaded": str(loaded)}, consumers=("billing",))
+        following = Following(plan, STAMP)
+        with AuditedProducer(source, server="web1") as producer:
+            producer.send("logs", 0, records(0, 600))
+            first = following.round()
+            assert {event.stage for event in first if isinstance(event, Away)} >= {"counts"}
+            producer.flush()
+            copy(source, target, "logs")
+            read_all(source, "billing", "logs", 600)
+            load_into(loaded, target, "logs", None, COLUMNS)
+            assert [type(event) for event in following.round(STAMP + MINUTE)] == [Away]  # the counts are there
+            (closed,) = following.round(STAMP + 3 * MINUTE)
+            assert (closed.expected, closed.wrong) == (600, [])
+            assert closed.stages == ["live", "mirror", "billing", "offline", "loaded"]
+            brokers = ["--live", live.bootstrap_servers, "--offline", offline.bootstrap_servers, "--mirror", "all"]
+            stages = ["--loaded", str(loaded), "--consumer", "billing", "--grace", "0"]
+            assert main(["audit", *brokers, *stages, "--json", "-q"]) == 0
+            assert list(json.loads(capsys.readouterr().out)["stages"]) == closed.stages
+            # The second minute: the mirror's copy loses one, which comes an hour before the window is forgotten.
+            producer.send("logs", 0, records(600, 1200))
+            producer.flush()
+        (chunk,) = list(source.read("logs", 0, 600))
+        target.produce("logs", 0, chunk.columns.chosen(np.delete(np.arange(600), 77)))
+        events = following.round(STAMP + 4 * MINUTE)
+        wrong = {event.difference.stage: event for event in events if isinstance(event, Wrong)}
+        assert {stage: event.difference.missing for stage, event in wrong.items()} == {
+            "mirror": 600,  # it has not copied these itself
+            "billing": 600,
+            "offline": 1,
+            "loaded": 600,
+        }
+        assert wrong["offline"].missing == [(677, 678)]
+        assert [event.wrong for event in events if isinstance(event, Closed)] == [
+            ["mirror", "billing", "offline", "loaded"]
+        ]
+        assert following.round() == []
+        save(following.follower, state, ABOUT)
+        again = Following(plan, STAMP + 4 * MINUTE)
+        assert load(again.follower, state, ABOUT)
+        assert again.round() == []  # nothing is counted, or told, twice
+        assert again.follower.stages["live"].count.record_count == 1200
+        target.produce("logs", 0, chunk.columns.chosen(np.array([77])))
+        read_all(source, "billing", "logs", 600)
+        load_into(loaded, target, "logs", list(range(600, 1200)), COLUMNS)
+        compact(loaded)
+        events = again.round(STAMP + 5 * MINUTE)
+        right = {event.difference.stage: event for event in events if isinstance(event, Wrong)}
+        assert {stage: (row.difference.missing, row.before) for stage, row in right.items()} == {
+            "billing": (0, (600, 0, 0)),
+            "offline": (0, (1, 0, 0)),
+            "loaded": (0, (600, 0, 0)),
+        }
+        assert again.follower.stages["loaded"].count.record_count == 1200  # compacted rows were counted once
+        target.produce("logs", 0, chunk.columns.chosen(np.array([3])))
+        (event,) = [one for one in again.round() if isinstance(one, Wrong)]
+        assert (event.difference.duplicated, event.duplicated) == (1, [603])
+        with pytest.raises(StateError, match="of another audit: its live is here, not there"):
+            load(Following(plan, STAMP).follower, state, {"live": "there"})
+        for raw in (b"", state.read_bytes()[:-100], b"PK\x03\x04" + bytes(100)):
+            state.write_bytes(raw)
+            with pytest.raises(StateError, match="is damaged"):
+                load(Following(plan, STAMP).follower, state, ABOUT)
+
+
+def test_memory_is_what_is_kept_however_long_it_goes_on(live: Broker) -> None:
+    with Client(live.bootstrap_servers) as client:
+        client.admin.create_topic("long", 1)
+        following = Following(Plan(client), STAMP)
+        sizes = []
+        for minute in range(0, 200, 10):
+            with AuditedProducer(client, server="web1") as producer:
+                producer.send("long", 0, records(600 * minute, 600 * (minute + 10)))
+            events = following.round(STAMP + (minute + 12) * MINUTE)
+            assert [event.wrong for event in events if isinstance(event, Closed)] == [[]] * len(events)
+            count, reported = following.follower.stages["live"].count, following.follower.reported
+            sizes.append((len(count.windows), len(count._pages), len(reported._known), len(following.follower.closed)))
+        assert max(sizes[8:]) == max(sizes[12:])
+        assert sizes[-1][0] <= 72
+        assert following.follower.totals == {"complete": 200, "different": 0}
+
+
+# --- as a process -----------------------------------------------------------------------------------------------------
+
+
+class Auditing:
+    """`kafkalite audit --follow` in a process of its own."""
+
+    def __init__(self, folder: Path, live: str, *options: str) -> None:
+        self.out, self.err = folder / "out", folder / "err"
+        words = ["--live", live, "--follow", "--json", "--interval", "0.1", "--grace", "0", *options]
+        with self.out.open("ab") as out, self.err.open("wb") as err:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "kafkalite", "audit", *words], stdout=out, stderr=err, env={**os.environ}
+            )
+
+    def events(self, kind: str) -> list[Any]:
+        """Of whole lines."""
+        lines = self.out.read_text().splitlines(keepends=True)
+        found = [json.loads(line) for line in lines if line.endswith("\n")]
+        return [event for event in found if event["event"] == kind]
+
+    def url(self) -> str | None:
+        lines = [line for line in self.err.read_text().splitlines() if "metrics at " in line]
+        return lines[-1].rpartition(" ")[2].removesuffix("/metrics") if lines else None
+
+    def end(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(60)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+def rounds(auditing: Auditing) -> float:
+    """How often it has judged."""
+    url = auditing.url()
+    return Scrape.of(url)("kafkalite_audit_rounds_total") if url is not None else 0
+
+
+def send(broker: BrokerProcess, count: int) -> None:
+    """So many messages of now, in windows of a tenth of a second."""
+    with Client(broker.bootstrap) as client, AuditedProducer(client, server="web1", window_s=0.1) as producer:
+        with contextlib.suppress(Exception):
+            client.admin.create_topic("logs", 1)
+        producer.send("logs", 0, [b"v"] * count)
+
+
+def test_it_outlives_brokers_that_are_away_and_its_own_death_and_counts_nothing_twice(tmp_path: Path) -> None:
+    pytest.importorskip("waitress")
+    state = tmp_path / "state"
+    options = ["--state", str(state), "--metrics", "127.0.0.1:0"]
+
+    def total(auditing: Auditing) -> Callable[[], int]:
+        """Messages of windows that were told as complete; a line that came twice is the same window."""
+        return lambda: sum({row["window_ms"]: row["expected"] for row in auditing.events("complete")}.values())
+
+    with BrokerProcess(tmp_path / "live", {"flush.on.acks.all": "false"}) as broker:
+        send(broker, 100)
+        with Auditing(tmp_path, broker.bootstrap, *options) as auditing:
+            wait_until(lambda: total(auditing)() == 100, 120, "the first hundred")
+            url = wait_until(auditing.url, 60, "the page of metrics")
+            assert ask(url, "/health/ready").status == 200
+            seen = Scrape.of(url)
+            assert seen("kafkalite_audit_records_total", stage="live") == 100
+            assert seen("kafkalite_audit_windows", verdict="complete") >= 1
+            assert seen("kafkalite_audit_stage_up", stage="live") == 1
+            broker.kill()
+            wait_until(lambda: auditing.events("away"), 120, "it says that the broker is away")
+            assert ask(url, "/health/ready").status == 503
+            assert ask(url, "/health/live").status == 200
+            broker.start()
+            send(broker, 50)
+            wait_until(lambda: total(auditing)() == 150, 120, "the broker is back")
+            wait_until(lambda: ask(url, "/health/ready").status == 200, 60, "it is ready again")
+            auditing.process.kill()
+            auditing.process.wait()
+        send(broker, 25)
+        with Auditing(tmp_path, broker.bootstrap, *options) as auditing:
+            wait_until(lambda: total(auditing)() == 175, 120, "what came meanwhile")
+            url = wait_until(auditing.url, 60, "the page of metrics")
+            wait_until(lambda: Scrape.of(url)("kafkalite_audit_records_total", stage="live") == 175, 60, "each once")
+            assert auditing.events("wrong") == []
+            began = time.monotonic()
+            assert auditing.end() == 0
+            assert time.monotonic() - began < 60
+        told = len(auditing.events("complete"))
+        with Auditing(tmp_path, broker.bootstrap, *options) as auditing:
+            wait_until(lambda: rounds(auditing) >= 3, 60, "three rounds")
+            assert auditing.end() == 0
+        assert len(auditing.events("complete")) == told  # a clean end told and saved all
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--since", "-1h"], "it has no --since and --until"),
+        (["--stage-grace", "loaded=5"], "there is no stage 'loaded', only live"),
+        (["--stage-grace", "live=x"], "no number of seconds"),
+        (["--state", "/no/such/folder/state"], "No such file"),
+        (["--metrics", "0.0.0.0:0"], "open to other machines"),
+        (["--metrics-users", "x"], "needs --metrics"),
+    ],
+)
+def test_flags_that_cannot_be(options: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", "--live", "127.0.0.1:1", "--follow", *options]) == 2
+    assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("options", [["--state", "x"], ["--metrics", "127.0.0.1:0"], ["--stage-grace", "live=1"]])
+def test_flags_of_following_alone(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", "--live", "127.0.0.1:1", *options]) == 2
+    assert "needs --follow" in capsys.readouterr().err
+
+
+def test_two_audits_do_not_share_a_state(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "live") as broker:
+        state = ["--state", str(tmp_path / "state")]
+        with Auditing(tmp_path, broker.bootstrap, *state) as auditing:
+            wait_until(lambda: auditing.events("away"), 60, "it runs")
+            second = subprocess.run(
+                [sys.executable, "-m", "kafkalite", "audit", "--live", broker.bootstrap, "--follow", *state],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert second.returncode == 2
+            assert "another audit has it" in second.stderr
+            assert auditing.end() == 0
