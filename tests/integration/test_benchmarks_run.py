@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.path.__main__ import NAMES
-from tests.kit.processes.broker import REPOSITORY
+from tests.kit.processes.broker import REPOSITORY, wait_until
 
 pytestmark = pytest.mark.bench_smoke
 
@@ -32,3 +34,34 @@ def test_path_benchmark_runs(name: str, tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     assert list(tmp_path.glob("*.json")), "no result written"
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_a_day_is_stopped_taken_up_again_and_complete(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks.day", "--folder", str(tmp_path), "--minutes", "10"]
+    command += ["--count", "200000", "--rate", "20000", "--window", "1", "--grace", "1", "--keep", str(64 * 2**20)]
+    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as first:
+        try:
+            wait_until(lambda: sent(tmp_path) >= 40_000, 120, "messages are sent")
+        finally:
+            first.send_signal(signal.SIGINT)
+            out, _ = first.communicate(timeout=300)
+    assert first.returncode == 1, out  # not complete
+    before = json.loads((tmp_path / "state.json").read_text())["sent"]
+    assert 40_000 <= before < 200_000
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{before:,} messages" in done.stdout.splitlines()[0]
+    found = json.loads((tmp_path / "day.json").read_text())
+    assert (found["sent"], found["complete"], found["runs"]) == (200_000, True, 2)
+    assert found["audit"]["messages_of_complete_windows"] == 200_000
+
+
+def sent(folder: Path) -> int:
+    """Messages that a day's producer has told of."""
+    try:
+        found: int = json.loads((folder / "sent.json").read_text())["sent"]
+    except FileNotFoundError:
+        return 0
+    return found
