@@ -1,10 +1,13 @@
 """List, show, redrive and resolve dead letters, ours and those that Spring, Connect, Streams and share groups write.
 
 kafkalite letters list billing --exception ValueError
+kafkalite letters count billing
 kafkalite letters show billing orders-3-1842
 kafkalite letters redrive billing --day 2026-11-22 --yes
 kafkalite letters redrive connect-sink --topic dlq-of-the-sink --yes
+kafkalite letters redrive billing --patch mended.json --yes
 kafkalite letters resolve billing 2026-11-22
+kafkalite letters skip billing orders-3-1842
 kafkalite letters tombstone orders-3-1842
 kafkalite letters check --policy billing.toml
 
@@ -42,18 +45,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
     listing = actions.add_parser("list", help="letters that are not resolved")
     listing.add_argument("--all", action="store_true", help="redriven, processed and resolved ones too")
+    counting = actions.add_parser("count", help="letters that are not resolved, by exception and day")
     show = actions.add_parser("show", help="one letter: why, and what it holds")
     redrive = actions.add_parser("redrive", help="send letters back")
     redrive.add_argument("--yes", action="store_true", help="do it; without, they are counted")
     redrive.add_argument("--to", choices=("retry", "main"), default="retry", help="main: every group sees them again")
     redrive.add_argument("--edit", action="store_true", help="open each value in $EDITOR first")
+    redrive.add_argument("--patch", metavar="FILE", type=Path, help="a JSON Patch (RFC 6902) for each value")
+    redrive.add_argument(
+        "--edit-with", metavar="MODULE:FUNCTION", help="a function of each record that gives its value, or a record"
+    )
     redrive.add_argument("--rate", metavar="N", type=seconds, help="letters a second at most")
     redrive.add_argument("--rounds", metavar="N", type=count, default=3, help="at most so often (default: 3)")
     resolve = actions.add_parser("resolve", help="letters of a day, or of a record, are done with")
-    for action in (listing, show, redrive, resolve):
+    skip = actions.add_parser("skip", help="have the group step over a record, which it may not have handled yet")
+    skip.add_argument("--reason", metavar="TEXT", default="", help="for the ledger")
+    skip.add_argument("--yes", action="store_true", help="do it; without, it is looked at")
+    for action in (listing, counting, show, redrive, resolve):
         action.add_argument("group", metavar="GROUP")
         action.add_argument("-t", "--topic", metavar="TOPIC", help="of letters (default: all of the group)")
-    for action in (listing, redrive):
+    skip.add_argument("group", metavar="GROUP")
+    skip.add_argument("record", metavar="RECORD", help="TOPIC-PARTITION-OFFSET of the record")
+    for action in (listing, counting, redrive):
         action.add_argument("--exception", metavar="NAME", help="whose class has this name, with or without module")
         action.add_argument("--day", metavar="DATE", help="of that UTC day, as 2026-11-22")
         action.add_argument("--key", metavar="KEY", help="with this key")
@@ -67,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     bury.add_argument("--yes", action="store_true", help="do it; without, it is looked at")
     check = actions.add_parser("check", help="hold a policy against the cluster; changes nothing")
     check.add_argument("--policy", metavar="FILE", type=Path, required=True)
-    for action in (listing, show, redrive, resolve, bury, check):
+    for action in (listing, counting, show, redrive, resolve, skip, bury, check):
         add_client_arguments(action)
 
 
@@ -135,6 +148,17 @@ def list_action(client: Client, arguments: argparse.Namespace) -> int:
     return 0
 
 
+def count_action(client: Client, arguments: argparse.Namespace) -> int:
+    entries = box_of(client, arguments).entries(chosen(arguments))
+    counts = Counter((entry.found.reason.exception, entry.day) for entry in entries)
+    if arguments.json:
+        for (exception, day), number in sorted(counts.items()):
+            print_json({"exception": exception, "day": day, "letters": number})
+        return 0
+    print_table(("EXCEPTION", "DAY", "LETTERS"), [(*about, number) for about, number in sorted(counts.items())])
+    return 0
+
+
 def show_action(client: Client, arguments: argparse.Namespace) -> int:
     box = box_of(client, arguments)
     entries = [entry for entry in box.entries() if entry.origin == arguments.record]
@@ -158,6 +182,9 @@ def show_action(client: Client, arguments: argparse.Namespace) -> int:
 
 
 def redrive_action(client: Client, arguments: argparse.Namespace) -> int:
+    from kafkalite.failures.edits import NotEdited
+
+    edit = edit_of(arguments)
     box = box_of(client, arguments)
     keep = chosen(arguments)
     if not arguments.yes:
@@ -172,19 +199,38 @@ def redrive_action(client: Client, arguments: argparse.Namespace) -> int:
         print(
             f"kafkalite: every group that reads the topics of {arguments.group} sees the records again", file=sys.stderr
         )
-    done = box.redrive(
-        keep,
-        to_main=arguments.to == "main",
-        edit=edited if arguments.edit else None,
-        rounds_max=arguments.rounds,
-        rate=arguments.rate,
-    )
+    try:
+        done = box.redrive(
+            keep, to_main=arguments.to == "main", edit=edit, rounds_max=arguments.rounds, rate=arguments.rate
+        )
+    except NotEdited as error:
+        raise CommandError(str(error)) from error
     if arguments.json:
         print_json(done._asdict())
     else:
         often = f"; {done.too_often} were redriven {arguments.rounds} times already, and stay" if done.too_often else ""
         print(f"{done.sent} letters were sent{often}")
     return 0
+
+
+def edit_of(arguments: argparse.Namespace) -> Callable[[Message], Message] | None:
+    """What is done to each record on its way back."""
+    from kafkalite.failures.edits import function_edit, parse_patch, patch_edit
+    from kafkalite.failures.policy_file import named
+
+    if sum((arguments.edit, arguments.patch is not None, arguments.edit_with is not None)) > 1:
+        raise UsageError("--edit, --patch and --edit-with exclude each other")
+    try:
+        if arguments.patch is not None:
+            return patch_edit(parse_patch(arguments.patch.read_bytes()))
+        if arguments.edit_with is not None:
+            sys.path.insert(0, str(Path.cwd()))
+            return function_edit(named(arguments.edit_with))
+    except OSError as error:
+        raise UsageError(f"{arguments.patch}: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    return edited if arguments.edit else None
 
 
 def edited(message: Message) -> Message:
@@ -219,6 +265,25 @@ def resolve_action(client: Client, arguments: argparse.Namespace) -> int:
         print_json({str(place): offset for place, offset in starts.items()})
     else:
         print_table(("PARTITION", "BEGINS AT"), starts.items())
+    return 0
+
+
+def skip_action(client: Client, arguments: argparse.Namespace) -> int:
+    from kafkalite.failures.letters import may_skip, skip
+    from kafkalite.failures.names import parse_origin
+
+    try:
+        where, offset = parse_origin(arguments.record)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    why_not, state = may_skip(client, arguments.group, where, offset)
+    if why_not:
+        raise CommandError(why_not)
+    if not arguments.yes:
+        print(f"{arguments.group} would step over {arguments.record}, which is {state}; --yes says so in its ledger")
+        return 0
+    skip(client, arguments.group, where, offset, arguments.reason or f"by {getpass.getuser()}")
+    print(f"{arguments.group} steps over {arguments.record} from its next start on")
     return 0
 
 

@@ -2,6 +2,7 @@
 
     adapters/     clients that read and write for the runner
     runner.py     carries out what the core decides; handlers run in its workers
+    letters.py, edits.py    dead letters and the ways out; changes to them on their way back
     ledger.py, topics.py, headers.py    the ledger, read; the topics there must be; what a letter says of itself
     session.py    THE core: events in, actions out. No I/O, no clock, no threads
     events.py, lanes.py, breaker.py, windows.py    what the core speaks of, and what it is made of

@@ -24,9 +24,10 @@ from kafkalite.failures.adapters.columnar import columns_of, messages_of
 from kafkalite.failures.events import Goal, Message, Put
 from kafkalite.failures.headers import EDITED, REDRIVEN, found_letter, rendered
 from kafkalite.failures.ledger import Ledger
-from kafkalite.failures.names import DEAD, RETRY, origin_text
-from kafkalite.failures.rows import Row, State, encode_row
+from kafkalite.failures.names import DEAD, RETRY, ledger_name, origin_text
+from kafkalite.failures.rows import GIVEN_UP, Row, State, encode_row
 from kafkalite.model import TopicPartition
+from kafkalite.record.columns import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -276,6 +277,40 @@ class LetterBox:
 def ledger_row(key: str, row: LedgerRow | None) -> Message:
     """A row as it is written."""
     return Message("", 0, -1, -1, key.encode(), None if row is None else encode_row(row))
+
+
+# --- skip -------------------------------------------------------------------------------------------------------------
+
+
+def may_skip(client: Client, group: str, where: TopicPartition, offset: int) -> tuple[str, str]:
+    """Why a group cannot be told to step over a record ("": it can), and what it says of the record now.
+
+    A member reads the ledger when a partition comes to it, so nobody may be in the group; and a record that was
+    processed plainly cannot be taken back.
+    """
+    ledger = Ledger(client, group)
+    ledger.refresh()
+    if not ledger.exists:
+        return f"group {group} has no ledger", ""
+    if client.groups.describe(group).members:
+        return f"group {group} has members, who would not hear of it: end them first", ""
+    row = ledger.rows.get(where, {}).get(offset)
+    if row is not None:
+        given_up = f"{origin_text(where, offset)} is {row.state.value} already"
+        return (given_up if row.state in GIVEN_UP else ""), row.state.value
+    committed = client.groups.committed(group, require_stable=True).get(where)
+    if committed is not None and committed.offset > offset:
+        return f"{origin_text(where, offset)} is processed", ""
+    if offset >= client.end_offset(*where):
+        return f"{origin_text(where, offset)} is not there", ""
+    return "", "not handled yet"
+
+
+def skip(client: Client, group: str, where: TopicPartition, offset: int, reason: str) -> None:
+    """Writes it down. A letter of the record that waits in a retry topic is dead by that, and its key goes on."""
+    row = Row(State.SKIPPED, reason=reason, last=time.time_ns() // 1_000_000)
+    record = ledger_row(origin_text(where, offset), row)
+    client.produce(ledger_name(group), 0, [Record(-1, -1, record.key, record.value)])
 
 
 class Tombstone(NamedTuple):

@@ -321,6 +321,9 @@ class Runner:
     `member`     a name that is the same when this member is started again, and no other's; default: drawn
     `workers`    threads for handlers
     `on_alarm`   called with each Alarm, from the thread of `run`; without it they are log lines
+    `on_failed`  called with the Message and the Failure of each try that fails
+    `on_moved`   called with each Message that was written elsewhere, its goal ("retry", "parked", "dead") and its
+                 topic, when the transaction is committed. What these two raise is logged
     `create_topics`   whether missing topics are made; otherwise the start fails and names them
     """
 
@@ -334,6 +337,8 @@ class Runner:
         member: str | None = None,
         workers: int = 1,
         on_alarm: Callable[[Alarm], None] | None = None,
+        on_failed: Callable[[Message, Failure], object] | None = None,
+        on_moved: Callable[[Message, str, str], object] | None = None,
         create_topics: bool = True,
     ) -> None:
         drawn = f"{random.getrandbits(48):012x}"
@@ -344,6 +349,8 @@ class Runner:
         self._caller = Caller(policy, handler)
         self._worker_count = workers
         self._on_alarm = on_alarm
+        self._on_failed = on_failed
+        self._on_moved = on_moved
         self._create_topics = create_topics
         self.session = Session(
             policy,
@@ -460,7 +467,9 @@ class Runner:
         waiting = list(events)
         while waiting:
             for event in waiting:
-                if isinstance(event, RunEnded):
+                if isinstance(event, Finished) and event.outcome.failure is not None:
+                    self._tell_of_failure(event, event.outcome.failure)
+                elif isinstance(event, RunEnded):
                     self._workers.ended(event)
             actions = self.session.on_all(waiting, now())
             waiting = []
@@ -500,6 +509,13 @@ class Runner:
             logger.warning("group %s: %s: %s", self.policy.group, alarm.kind, alarm.text)
         else:
             self._on_alarm(alarm)
+
+    def _tell_of_failure(self, event: Finished, failure: Failure) -> None:
+        assert self._workers is not None, "running"
+        run = self._workers.running.get(event.partition)
+        if self._on_failed is not None and run is not None:
+            message = next(one for one in run.messages if one.offset == event.offset)
+            call_hook(self._on_failed, message, failure)
 
     # --- partitions ---------------------------------------------------------------------------------------------------
 
@@ -566,6 +582,9 @@ class Runner:
             if error.too_large and largest is None:
                 raise
             return TransactionEnded(action.number, failed=True, too_large=largest if error.too_large else None)
+        for put in action.puts if self._on_moved is not None else ():
+            if put.goal is not Goal.OUTPUT:
+                call_hook(self._on_moved, put.message, put.goal.value, put.topic)
         return TransactionEnded(action.number)
 
     def _size_max(self, topic: str) -> int:
@@ -610,6 +629,15 @@ class Runner:
 def now() -> Moment:
     """By both clocks."""
     return Moment(time.time_ns() // 1_000_000, time.monotonic() * 1000)
+
+
+def call_hook(hook: Callable[..., object] | None, *arguments: object) -> None:
+    """Tells somebody who looks on; a fault of theirs is a log line."""
+    try:
+        if hook is not None:
+            hook(*arguments)
+    except Exception:
+        logger.exception("a hook failed")
 
 
 def ledger_message(key: str, value: bytes | None) -> Message:

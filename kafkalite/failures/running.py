@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from kafkalite.client.security import Security
-    from kafkalite.failures.events import Alarm
+    from kafkalite.failures.events import Alarm, Failure, Message
     from kafkalite.failures.policy import Policy
 
 SESSION_TIMEOUT_S: Final = 15.0
@@ -33,6 +33,8 @@ def run(
     workers: int = 1,
     security: Security | None = None,
     on_alarm: Callable[[Alarm], None] | None = None,
+    on_failed: Callable[[Message, Failure], object] | None = None,
+    on_moved: Callable[[Message, str, str], object] | None = None,
     create_topics: bool = True,
     on_start: Callable[[Runner], None] | None = None,
     **options: Any,
@@ -57,6 +59,8 @@ def run(
             member=name,
             workers=workers,
             on_alarm=on_alarm,
+            on_failed=on_failed,
+            on_moved=on_moved,
             create_topics=create_topics,
         )
         if on_start is not None:

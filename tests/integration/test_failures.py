@@ -17,6 +17,7 @@ from kafkalite.broker import Broker
 from kafkalite.client import READ_COMMITTED, Client
 from kafkalite.errors import KafkaError, StartupError
 from kafkalite.failures import Failed, Ignore, Ledger, Message, Policy, RetryForever, RetryHere, RetryTopics, run
+from kafkalite.failures.events import Failure
 from kafkalite.failures.rows import State
 from kafkalite.failures.topics import faults
 from kafkalite.model import TopicPartition
@@ -67,11 +68,20 @@ def is_done(client: Client, group: str, ends: dict[TopicPartition, int], waiting
     return done and not (waiting and {State.RETRYING, State.PARKED, State.TRYING} & states(client, group).keys())
 
 
-def play(client: Client, broker: Broker, policy: Policy, handler: Callable[[Message], None], count: int) -> None:
+def play(
+    client: Client,
+    broker: Broker,
+    policy: Policy,
+    handler: Callable[[Message], None],
+    count: int,
+    **options: object,
+) -> None:
     """Runs one member until all is done."""
     stop = threading.Event()
     ends = dict.fromkeys([TopicPartition(policy.topics[0], 0)], count)
-    member = threading.Thread(target=run, args=(policy, handler, broker.bootstrap_servers), kwargs={"stop": stop})
+    member = threading.Thread(
+        target=run, args=(policy, handler, broker.bootstrap_servers), kwargs={"stop": stop, **options}
+    )
     member.start()
     try:
         wait_until(lambda: is_done(client, policy.group, ends), TIMEOUT_S, "all is handled", 0.1)
@@ -92,7 +102,24 @@ def test_a_failing_record_goes_through_its_topics_and_dies_with_all_that_is_know
             raise RuntimeError("no such customer") from KeyError("customer")
 
     policy = Policy(group=f"g-{topic}", topics=[topic], strategy=RetryTopics(["1 s", "2 s"], jitter=0.0))
-    play(client, broker, policy, handle, 20)
+    told: list[tuple[object, ...]] = []
+
+    def failed(message: Message, failure: Failure) -> None:
+        told.append((message.value, failure.name, message.attempt))
+        raise AssertionError("what a hook raises ends nobody")
+
+    def moved(message: Message, goal: str, where: str) -> None:
+        told.append((message.value, goal, where.rpartition(".")[2]))
+
+    play(client, broker, policy, handle, 20, on_failed=failed, on_moved=moved)
+    assert told == [
+        (b"3", "RuntimeError", 0),
+        (b"3", "retry", "1s"),
+        (b"3", "RuntimeError", 1),
+        (b"3", "retry", "2s"),
+        (b"3", "RuntimeError", 2),
+        (b"3", "dead", topic),
+    ]
     mine = [(name.rpartition(".")[2], at) for name, number, at in calls if number == 3]
     assert [name for name, _ in mine] == [topic, "1s", "2s"]
     assert [

@@ -220,6 +220,68 @@ def test_an_edited_letter_goes_back_with_the_hash_of_what_it_was(
     assert b"17" not in found
 
 
+def test_letters_are_patched_on_their_way_back(
+    client: Client, broker: Broker, place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_letters(client, broker, place, capsys, 40)
+    at = ("-b", broker.bootstrap_servers)
+    counted = said(capsys, "letters", "count", "billing", *at)
+    assert [(row["exception"], row["letters"]) for row in counted] == [("ValueError", 40)]
+    (place / "patch.json").write_text(
+        '[{"op": "test", "path": "", "value": 7}, {"op": "replace", "path": "", "value": 8}]'
+    )
+    words = ("letters", "redrive", "billing", "--yes", *at, "--patch", str(place / "patch.json"))
+    assert main([*words]) == 1  # the first letter is not 7: nothing is sent
+    assert "'' is not 7" in capsys.readouterr().err
+    assert records(client, "retry.billing.orders.0s") == []
+    (place / "patch.json").write_text('[{"op": "replace", "path": "", "value": {"mended": true}}]')
+    assert said(capsys, *words, "--first", "1") == [{"sent": 1, "too_often": 0}]
+    (place / "mend.py").write_text("def mend(record):\n    return record.value + b'!'\n")
+    monkeypatch.chdir(place)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    words = ("letters", "redrive", "billing", "--yes", *at, "--edit-with", "mend:mend")
+    assert said(capsys, *words, "--first", "1") == [{"sent": 1, "too_often": 0}]
+    found = [record.value for record in records(client, "retry.billing.orders.0s")]
+    assert found == [b'{"mended":true}', b"1!"]
+    assert main([*words, "--edit"]) == 2
+    assert "exclude each other" in capsys.readouterr().err
+
+
+def test_a_record_is_stepped_over_when_somebody_says_so(
+    client: Client, broker: Broker, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = POLICY.replace('"RetryTopics"', '"RetryForever"').replace('delays = ["1 s"]', 'backoff = "100 ms"')
+    (place / "billing.toml").write_text(text.replace('"ValueError"', '"LookupError"'))
+    (place / "mended").touch()
+    (place / "shop.py").write_text(
+        HANDLER.replace("number == 13 and not", "number == 14 and not") + "    assert number != 13"
+    )
+    words = ("letters", "skip", "billing", "orders-0-13", "-b", broker.bootstrap_servers)
+
+    def committed() -> int:
+        return sum(row.offset for row in client.groups.committed("billing").values())
+
+    with Member(broker, place):
+        wait_until(lambda: committed() == 13, TIMEOUT_S, "record 13 is tried for ever", 0.1)
+        assert main([*words, "--yes"]) == 1
+        assert "has members" in capsys.readouterr().err
+
+    def is_empty() -> bool:
+        return not client.groups.describe("billing").members
+
+    wait_until(is_empty, TIMEOUT_S, "the member has left", 0.1)
+    assert main([*words]) == 0
+    assert "would step over orders-0-13, which is not handled yet" in capsys.readouterr().out
+    assert main([*words, "--yes"]) == 0
+    with Member(broker, place):
+        wait_until(lambda: committed() == 40, TIMEOUT_S, "all others are handled", 0.1)
+    assert done(client) == Counter(b"%d" % n for n in range(40) if n != 13)
+    wait_until(is_empty, TIMEOUT_S, "the member has left", 0.1)
+    for record, why in (("orders-0-13", "is skipped already"), ("orders-0-3", "is processed")):
+        assert main(["letters", "skip", "billing", record, *words[4:]]) == 1
+        assert why in capsys.readouterr().err
+
+
 def test_a_tombstone_is_refused_where_good_data_would_go_with_it(
     client: Client, broker: Broker, capsys: pytest.CaptureFixture[str]
 ) -> None:
