@@ -4,7 +4,6 @@
     compatibility.py   whether one schema can read what another wrote
     client.py          a registry's client
     decoder.py         messages to Arrow columns, and encoder.py back (both need pyarrow: the extra `avro`)
-    dead_letters.py    what could not be decoded, to a topic of its own, byte for byte
     layout.py, resolution.py, values.py    columns of a schema; resolution as a program for the native loop; defaults
 
     from kafkalite.avro import AvroDecoder, RegistryClient

@@ -2,6 +2,7 @@
 
     adapters/     clients that read and write for the runner
     runner.py     carries out what the core decides; handlers run in its workers
+    batches.py    letters of whoever reads in batches: Avro that cannot be decoded
     letters.py, edits.py    dead letters and the ways out; changes to them on their way back
     ledger.py, topics.py, headers.py    the ledger, read; the topics there must be; what a letter says of itself
     session.py    THE core: events in, actions out. No I/O, no clock, no threads
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 from kafkalite.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from kafkalite.failures.batches import BatchLetters as BatchLetters
     from kafkalite.failures.events import Message as Message
     from kafkalite.failures.ledger import Ledger as Ledger
     from kafkalite.failures.policy import Policy as Policy
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from kafkalite.failures.strategies import RetryTopics as RetryTopics
 
 _WHERE: Final = {
+    "BatchLetters": "kafkalite.failures.batches",
     "Exponential": "kafkalite.failures.strategies",
     "Failed": "kafkalite.failures.runner",
     "Ignore": "kafkalite.failures.strategies",

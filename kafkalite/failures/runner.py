@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
 import logging
 import queue
 import random
@@ -56,13 +55,11 @@ from kafkalite.failures.events import (
 from kafkalite.failures.headers import letter_of, rendered, up_to_date
 from kafkalite.failures.ledger import Ledger
 from kafkalite.failures.metrics import Late, exposition
-from kafkalite.failures.policy import summary
-from kafkalite.failures.rows import GIVEN_UP, POLICY_KEY, UNDECIDED, encode_row
+from kafkalite.failures.rows import GIVEN_UP, UNDECIDED, encode_row
 from kafkalite.failures.session import Session
 from kafkalite.failures.times import Moment, milliseconds
-from kafkalite.failures.topics import ensure, size_max
+from kafkalite.failures.topics import LEDGER_PARTITION, ensure, publish, size_max
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
-from kafkalite.record.columns import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -76,7 +73,6 @@ BUSY_POLL_S: Final = 0.02
 REVOKE_WAIT_S: Final = 10.0
 ASK_S_MIN: Final = 0.25
 ASK_S_MAX: Final = 2.0
-LEDGER_PARTITION: Final = 0
 
 logger = logging.getLogger(__name__)
 
@@ -403,9 +399,7 @@ class Runner:
                 raise StartupError("topics are missing and could not be made: " + "; ".join(missing))
         self._require_no_circle()
         if self.policy.keeps_ledger:
-            value = json.dumps(summary(self.policy), ensure_ascii=False).encode()
-            row = Record(-1, -1, POLICY_KEY.encode(), value)
-            self._client.produce(self.policy.layout.ledger, LEDGER_PARTITION, [row])
+            publish(self.policy, self._client)
 
     def _require_no_circle(self) -> None:
         """StartupError when a group that is waited for waits for this one, over others maybe."""

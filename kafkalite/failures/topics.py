@@ -8,10 +8,14 @@ Thread rule: one thread at a time, that of the Client.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.acls import AclOperation
 from kafkalite.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
+from kafkalite.failures.policy import summary
+from kafkalite.failures.rows import POLICY_KEY
+from kafkalite.record.columns import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,6 +34,9 @@ LEDGER_SETTINGS: Final = {
     "segment.bytes": "16777216",
     "min.cleanable.dirty.ratio": "0.1",
 }
+
+
+LEDGER_PARTITION: Final = 0
 
 
 class Need(NamedTuple):
@@ -89,6 +96,12 @@ def ensure(policy: Policy, client: Client) -> list[str]:
         except KafkaError as error:
             missing.append(f"{create_line(need)}    # {error.name}")
     return missing
+
+
+def publish(policy: Policy, client: Client) -> None:
+    """Writes the policy into the group's ledger, for people and tools."""
+    value = json.dumps(summary(policy), ensure_ascii=False).encode()
+    client.produce(policy.layout.ledger, LEDGER_PARTITION, [Record(-1, -1, POLICY_KEY.encode(), value)])
 
 
 def faults(policy: Policy, client: Client) -> Iterator[str]:

@@ -16,11 +16,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.avro.client import RegistryClient
-from kafkalite.avro.dead_letters import ADDED
 from kafkalite.avro.decoder import MODES, AvroDecoder, DecodeError
 from kafkalite.avro.encoder import AvroEncoder
 from kafkalite.avro.schema import parse
-from kafkalite.failures.headers import TEXT_MAX
+from kafkalite.failures.headers import ERROR as LETTER_ERROR
+from kafkalite.failures.headers import OFFSET, PARTITION, TEXT_MAX, TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -119,7 +119,7 @@ def dead_letters(frame: DataFrame, topic: str) -> DataFrame:
     """The bad messages that `decode_avro` left, as a Kafka sink takes them: topic, key, value, headers.
 
     Wants the source's columns key, value, topic, partition, offset, and headers where the source has them
-    (`includeHeaders`). Key, value and headers stay byte for byte; `kafkalite.avro.dead_letters` says what is added.
+    (`includeHeaders`). Key, value and headers stay byte for byte; `kafkalite.failures.headers` says what is added.
     """
     from pyspark.sql import functions as sql
 
@@ -132,7 +132,7 @@ def dead_letters(frame: DataFrame, topic: str) -> DataFrame:
     added = sql.array(
         *(
             sql.struct(sql.lit(name).alias("key"), source.cast("binary").alias("value"))
-            for name, source in zip(ADDED, sources, strict=True)
+            for name, source in zip((TOPIC, PARTITION, OFFSET, LETTER_ERROR), sources, strict=True)
         )
     )
     own = sql.col("headers") if "headers" in frame.columns else sql.lit(None).cast(frame_headers())

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 from kafkalite.avro import AvroDecoder, AvroEncoder, RegistryClient
-from kafkalite.avro.dead_letters import dead_letters, headers_of, restore
 from kafkalite.client import Client
+from kafkalite.failures import BatchLetters, Ledger
+from kafkalite.failures.adapters.columnar import message_of
+from kafkalite.failures.letters import LetterBox
+from kafkalite.failures.rows import State
 from kafkalite.model import TopicPartition
 from kafkalite.record.columns import BytesColumn, HeaderColumns, RecordColumns
 from kafkalite.schema_registry.server import RegistryServer
@@ -49,7 +52,7 @@ def encoded(registry: RegistryClient) -> list[bytes]:
 
 def test_every_good_record_is_decoded_and_every_bad_one_kept(kafka_broker, kafka_topic: str) -> None:
     dice = random.Random(7)
-    bootstrap, letters_topic = kafka_broker.bootstrap_servers, f"dlq-{kafka_topic}"[:249]
+    bootstrap, group = kafka_broker.bootstrap_servers, "readers"
     with (
         RegistryServer(bootstrap, port=0, topic=f"schemas-{kafka_topic}"[:249]) as server,
         RegistryClient(server.url) as registry,
@@ -63,12 +66,15 @@ def test_every_good_record_is_decoded_and_every_bad_one_kept(kafka_broker, kafka
         stamps = np.arange(COUNT, dtype=np.int64) + 1_700_000_000_000
         sent = RecordColumns(np.empty(0, np.int64), stamps, keys, BytesColumn.from_items(values), headers)
         client.produce(kafka_topic, 0, sent)
-        client.admin.create_topic(letters_topic, 1)
+        letters = BatchLetters(client, group, [kafka_topic])
         decoder = AvroDecoder.of_subject(registry, "r", mode="dlq")
         good: dict[int, object] = {}
+        producer = client.producer(transactional_id=group)
+        producer.init_transactions()
         for chunk in client.read(kafka_topic, 0):
             decoded = decoder.decode(chunk.columns.values)
-            client.produce(letters_topic, 0, dead_letters(chunk.columns, decoded, chunk.partition))
+            with producer.transaction():
+                assert letters.send(producer, chunk.columns, decoded, chunk.partition) == len(decoded.failed)
             rows = zip(chunk.columns.offsets.tolist(), decoded.values.to_pylist(), strict=True)
             good |= {offset: row for offset, row in rows if row is not None}
         assert good == {
@@ -76,21 +82,29 @@ def test_every_good_record_is_decoded_and_every_bad_one_kept(kafka_broker, kafka
             for row in range(COUNT)
             if row not in bad
         }
-        check_letters(client, letters_topic, TopicPartition(kafka_topic, 0), sent, sorted(bad))
+        producer.close()
+        check_letters(client, group, TopicPartition(kafka_topic, 0), sent, sorted(bad))
 
 
-def check_letters(client: Client, topic: str, source: TopicPartition, sent: RecordColumns, bad: list[int]) -> None:
-    found = []
-    for chunk in client.read(topic, 0):
-        columns, origins = restore(chunk.columns)
-        for row, origin in enumerate(origins):
-            assert origin.partition == source
-            assert origin.error
-            assert columns.values[row] == sent.values[origin.offset]
-            assert columns.keys[row] == sent.keys[origin.offset]
-            assert columns.timestamps[row] == sent.timestamps[origin.offset]
-            assert headers_of(columns, row) == headers_of(sent, origin.offset)
-            found.append(origin.offset)
-        with pytest.raises(ValueError, match="does not end in the headers of a dead letter"):
-            restore(columns)
+def check_letters(client: Client, group: str, source: TopicPartition, sent: RecordColumns, bad: list[int]) -> None:
+    box, found = LetterBox(client, group), []
+    for entry in box.entries():
+        letter, original = entry.found.letter, box.original(entry)
+        assert (entry.state, letter.partition, letter.group) == ("dead", source, group)
+        assert entry.found.reason.text
+        row = letter.offset
+        assert (original.key, original.value) == (sent.keys[row], sent.values[row])
+        assert dict(entry.message.headers)["dlq.timestamp"] == b"%d" % sent.timestamps[row]
+        assert original.headers == (("h", b"%d" % row), ("n", None))
+        found.append(row)
     assert found == bad
+    ledger = Ledger(client, group)
+    ledger.refresh()
+    assert {where: row.state for where, row in ledger.records()} == {f"{source}-{row}": State.DEAD for row in bad}
+    assert box.redrive(lambda entry: entry.found.letter.offset == bad[0]).sent == 1
+    (back,) = [
+        message_of(chunk.columns, chunk.partition, row)
+        for chunk in client.read(f"retry.{group}.{source.topic}.0s", source.partition)
+        for row in range(len(chunk.columns))
+    ]
+    assert (back.key, back.value) == (sent.keys[bad[0]], sent.values[bad[0]])

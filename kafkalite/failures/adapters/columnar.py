@@ -211,6 +211,26 @@ def messages_of(chunk: Chunk) -> list[Message]:
     ]
 
 
+def message_of(columns: RecordColumns, source: TopicPartition, row: int) -> Message:
+    """One record of a batch."""
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    if columns.headers is not None:
+        span = range(int(columns.headers.record_starts[row]), int(columns.headers.record_ends[row]))
+        headers = tuple(
+            ((columns.headers.keys[at] or b"").decode(errors="surrogateescape"), columns.headers.values[at])
+            for at in span
+        )
+    return Message(
+        *source,
+        int(columns.offsets[row]),
+        int(columns.timestamps[row]),
+        columns.keys[row],
+        columns.values[row],
+        headers,
+        0 if columns.timestamp_types is None else int(columns.timestamp_types[row]),
+    )
+
+
 def columns_of(messages: Sequence[Message]) -> RecordColumns:
     """The other way round, for a producer."""
     ends = np.cumsum([len(message.headers) for message in messages], dtype=np.int64)

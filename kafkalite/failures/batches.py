@@ -1,0 +1,116 @@
+"""Dead letters of whoever reads in batches, such as Avro in columns: what could not be decoded, with its ledger.
+
+    decoded = decoder.decode(chunk.columns.values)          # mode "dlq"
+    letters.send(producer, chunk.columns, decoded, chunk.partition)
+
+Letters and rows go into one transaction of the producer, with whatever else it writes. A letter done again has the same
+id, so that a reader of one without transactions can tell.
+
+Thread rule: one thread at a time, that of the Client and of the producer.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from kafkalite.errors import StartupError
+from kafkalite.failures.adapters.columnar import columns_of, message_of
+from kafkalite.failures.events import Failure, FailureKind, Goal, Letter, Message, Put
+from kafkalite.failures.headers import rendered
+from kafkalite.failures.names import origin_text
+from kafkalite.failures.policy import Policy
+from kafkalite.failures.rows import Row, State, encode_row
+from kafkalite.failures.strategies import RetryHere
+from kafkalite.failures.topics import LEDGER_PARTITION, ensure, publish, size_max
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from kafkalite.client import Client, Producer
+    from kafkalite.model import TopicPartition
+    from kafkalite.record.columns import RecordColumns
+
+NOT_DECODED: Final = "kafkalite.avro.DecodeError"
+
+
+class Undecoded(Protocol):
+    """What a decoder left: the places in the batch, and a reason for each. `kafkalite.avro.Decoded` is one."""
+
+    @property
+    def failed(self) -> NDArray[np.int64]: ...
+
+    @property
+    def reasons(self) -> Sequence[str]: ...
+
+
+class Batch(NamedTuple):
+    """Dead letters of a partition, in order, and the rows of the ledger that tell of them."""
+
+    letters: RecordColumns
+    rows: RecordColumns
+
+
+class BatchLetters:
+    """See the module. Makes the group's topics; StartupError where they are missing and cannot be made.
+
+    `compat`, `scrub`   as in Policy
+    `exception`         the class that letters name
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        group: str,
+        topics: Sequence[str],
+        *,
+        compat: Sequence[str] = ("spring",),
+        scrub: Callable[[str], str] | None = None,
+        exception: str = NOT_DECODED,
+    ) -> None:
+        self.policy = Policy(group=group, topics=topics, strategy=RetryHere(1), compat=compat, scrub=scrub)
+        missing = ensure(self.policy, client)
+        if missing:
+            raise StartupError("topics are missing and could not be made: " + "; ".join(missing))
+        publish(self.policy, client)
+        self._exception = exception
+        self._sizes = {topic: size_max(client, self.policy.layout.dead(topic)) for topic in topics}
+
+    def of(self, columns: RecordColumns, undecoded: Undecoded, source: TopicPartition) -> Batch:
+        """The letters of the records of this batch that failed. KeyError for a topic that was not named."""
+        size = self._sizes[source.topic]
+        letters: list[Message] = []
+        rows: list[Message] = []
+        for place, reason in zip(undecoded.failed.tolist(), undecoded.reasons, strict=True):
+            message = message_of(columns, source, place)
+            origin, now_ms = origin_text(source, message.offset), time.time_ns() // 1_000_000
+            letter = Letter(f"{origin}/0.1", self.policy.group, source, message.offset, 1, first=now_ms)
+            failure = Failure(FailureKind.FATAL, self._exception, text=reason)
+            topic = self.policy.layout.dead(source.topic)
+            put = Put(Goal.DEAD, topic, source.partition, message, letter, failure, now_ms)
+            letters.append(rendered(put, size, self.policy.compat, self.policy.scrub))
+            said = self.policy.scrub(reason) if self.policy.scrub else reason
+            row = Row(
+                State.DEAD,
+                letter.id,
+                topic,
+                source.partition,
+                1,
+                exception=self._exception,
+                reason=said[:200],
+                first=now_ms,
+                last=now_ms,
+            )
+            rows.append(Message("", 0, -1, now_ms, origin.encode(), encode_row(row)))
+        return Batch(columns_of(letters), columns_of(rows))
+
+    def send(self, producer: Producer, columns: RecordColumns, undecoded: Undecoded, source: TopicPartition) -> int:
+        """Gives both to the producer; how many letters there are."""
+        batch = self.of(columns, undecoded, source)
+        if len(batch.letters):
+            producer.send(self.policy.layout.dead(source.topic), source.partition, batch.letters)
+            producer.send(self.policy.layout.ledger, LEDGER_PARTITION, batch.rows)
+        return len(batch.letters)
