@@ -203,6 +203,17 @@ def forget_classic_messages(data: Path) -> str:
     return "classic: "
 
 
+def lose_letters(data: Path) -> str:
+    """A move of which the row and the offset are there, and the letter is not."""
+    log = biggest(data, "dlq.*-0/*.log")
+    content = log.read_bytes()
+    first = 12 + int.from_bytes(content[8:12], "big")
+    log.write_bytes(content[first:])
+    for file in (*log.parent.glob("*.index"), *log.parent.glob("*.timeindex"), *log.parent.glob("*.snapshot")):
+        file.unlink()
+    return "letters: "
+
+
 PLANTED = (
     cut_records,
     flip_records,
@@ -220,6 +231,7 @@ PLANTED = (
     delete_too_much,
     forget_the_newest_of_a_key,
     forget_classic_messages,
+    lose_letters,
 )
 
 

@@ -8,6 +8,7 @@ from tests.power.promises.classic import Classic
 from tests.power.promises.compaction import Compaction
 from tests.power.promises.configs import Configs
 from tests.power.promises.features import FeatureLevels
+from tests.power.promises.letters import Letters
 from tests.power.promises.offsets import Offsets
 from tests.power.promises.producer_ids import ProducerIdsOnce
 from tests.power.promises.purging import Purging
@@ -22,6 +23,7 @@ __all__ = ["PROMISES", "Past", "Promise"]
 PROMISES: tuple[Promise, ...] = (
     Topics(),
     Transactions(),
+    Letters(),
     Offsets(),
     Configs(),
     Users(),

@@ -1,0 +1,194 @@
+"""Moves of kafkalite.failures: letter, row of the ledger and the group's offset are there together or not at all.
+
+A member moves one record after the other: its letter, its row, the offset behind it, in one transaction. It goes on
+where the group stands, as a member does. So in the end the letters that can be read are those of all records below
+the group's offset, each once, and the ledger names the same ones.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from kafkalite.failures.events import Failure, FailureKind, Goal, Letter, Message, Put
+from kafkalite.failures.headers import rendered
+from kafkalite.failures.names import Layout, origin_text
+from kafkalite.failures.rows import Row, State, encode_row
+from kafkalite.model import TopicPartition
+from kafkalite.protocol import api
+from kafkalite.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from kafkalite.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from tests.kit.harness import wire
+from tests.power.look import READ_COMMITTED
+from tests.power.promises.base import Past, Promise, TopicPlan
+from tests.power.promises.offsets import fetch_offsets
+from tests.power.promises.records import send
+from tests.power.promises.transactions import FLAG, Producer
+from tests.power.world import value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from tests.power.look import Look
+    from tests.power.world import Actor, World
+
+GROUP = "movers"
+SOURCE = TopicPartition("orders", 0)
+LAYOUT = Layout(GROUP, [SOURCE.topic], [], by_key=False)
+DEAD, LEDGER = LAYOUT.dead(SOURCE.topic), LAYOUT.ledger
+
+
+class Letters(Promise):
+    """One member of a group whose records all fail."""
+
+    name = "letters"
+
+    def topics(self, world: World) -> dict[str, TopicPlan]:
+        size = str(world.history.settings["segment.bytes"])
+        return {
+            DEAD: (1, {"segment.bytes": size, "retention.ms": "-1"}),
+            LEDGER: (1, {"segment.bytes": size, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}),
+        }
+
+    def actors(self, world: World) -> Iterable[tuple[str, Callable[[Actor], None]]]:
+        del world
+        yield "mover", lambda actor: Mover(actor).run()
+
+    def check_after(self, past: Past, look: Look) -> Iterator[str]:
+        """Behind Transactions, which has brought what was open to its end."""
+        if not {DEAD, LEDGER} <= look.topics.keys():
+            return
+        logs = look.read([(DEAD, 0), (LEDGER, 0)], isolation=READ_COMMITTED)
+        for log in logs.values():
+            yield from log.faults
+        places = {
+            op.what["first"] + at: number
+            for op in past.ops("records")
+            for at, number in enumerate(op.what.get("moves", ()))
+        }
+        found = {
+            topic: Counter(places[token] for token in logs[topic, 0].visible if token in places)
+            for topic in (DEAD, LEDGER)
+        }
+        offset, error = fetch_offsets(look, [GROUP], stable=True)[GROUP].get((SOURCE.topic, 0), (-1, 0))
+        if error:
+            yield f"group {GROUP}: error {error}"
+            return
+        offset = max(offset, 0)
+        wanted = Counter(range(offset))
+        for topic, numbers in found.items():
+            for number in sorted((numbers - wanted) | (wanted - numbers)):
+                yield f"{topic} speaks {numbers[number]} times of record {number}, and the group stands at {offset}"
+        committed = {op.what["serial"] for op in past.ops("transactions") if op.what["commit"] and past.promised(op)}
+        stands = [op for op in past.ops("moved offsets") if op.what["serial"] in committed and past.promised(op)]
+        sure = max((op.what["offset"] for op in stands), default=0)
+        if offset < sure:
+            yield f"group {GROUP} stands at {offset}, and records below {sure} were moved"
+
+
+class Mover(Producer):
+    """See the module."""
+
+    def __init__(self, actor: Actor) -> None:
+        super().__init__(actor, newer=True)
+        self.group = GROUP
+
+    def _take_over(self) -> None:
+        """The group's offset is asked for behind the end of whatever was open."""
+        super()._take_over()
+        groups = [OffsetFetchRequestGroup(group_id=GROUP, topics=None)]
+        while True:
+            answer = self.actor.ask(api.OFFSET_FETCH, 8, OffsetFetchRequest(groups=groups, require_stable=True))
+            (own,) = answer.groups
+            parts = [part for topic in own.topics for part in topic.partitions]
+            if not own.error_code and not any(part.error_code for part in parts):
+                self.offset = max(0, *(part.committed_offset for part in parts), 0)
+                return
+            self.actor.come_again()
+
+    def _plan(self) -> None:
+        serial = self.actor.world.tokens(1)
+        numbers = list(range(self.offset, self.offset + self.actor.draw.randint(1, 4)))
+        self.waiting.append(self._move(serial, DEAD, numbers, self._letter))
+        self.waiting.append(self._move(serial, LEDGER, numbers, self._row))
+        self.waiting.append(self._stand(serial, numbers[-1] + 1))
+        commit = self.actor.draw.random() < 0.8
+        self.waiting.append(lambda: self._finish(serial, numbers[-1] + 1, commit=commit))
+
+    def _letter(self, number: int, token: int) -> wire.Record:
+        message = Message(*SOURCE, number, 1, b"k%d" % number, value(token, self.actor.draw), (("h", b"x"),))
+        letter = Letter(f"{origin_text(SOURCE, number)}/0.1", GROUP, SOURCE, number, 1, first=1)
+        failure = Failure(FailureKind.FATAL, "ValueError", text="no such customer")
+        put = Put(Goal.DEAD, DEAD, 0, message, letter, failure, 1)
+        written = rendered(put, 1 << 20, ("spring",), None)
+        headers = [(name.encode(), data) for name, data in written.headers]
+        return wire.Record(written.key, written.value, headers)
+
+    def _row(self, number: int, token: int) -> wire.Record:
+        origin = origin_text(SOURCE, number)
+        row = Row(State.DEAD, f"{origin}/0.1", DEAD, 0, 1, "ValueError", reason=f"q{token:08d}q")
+        return wire.Record(origin.encode(), encode_row(row))
+
+    def _move(
+        self, serial: int, topic: str, numbers: list[int], made: Callable[[int, int], wire.Record]
+    ) -> Callable[[], int]:
+        first = self.actor.world.tokens(len(numbers))
+        records = [made(number, first + at) for at, number in enumerate(numbers)]
+        what = {"first": first, "count": len(numbers), "txn": serial, "moves": numbers}
+        batches: list[bytes] = []
+
+        def write() -> int:
+            if not batches:
+                place = (DEAD, LEDGER).index(topic)
+                sequence = self.sequences.get(place, 0)
+                self.sequences[place] = sequence + len(numbers)
+                fields = {"producer_id": self.producer_id, "producer_epoch": self.epoch, "base_sequence": sequence}
+                batches.append(wire.batch_of(records, attributes=FLAG, **fields))
+            found = send(self.actor, topic, 0, batches[0], acks=-1, what=what, version=12, transactional_id=self.id)
+            return 0 if found is not None else self._refused()
+
+        return write
+
+    def _stand(self, serial: int, offset: int) -> Callable[[], int]:
+        token = self.actor.world.tokens(1)
+        part = TxnOffsetCommitRequestPartition(
+            partition_index=SOURCE.partition, committed_offset=offset, committed_metadata=f"q{token:08d}q"
+        )
+
+        def commit() -> int:
+            request = TxnOffsetCommitRequest(
+                transactional_id=self.id,
+                group_id=GROUP,
+                producer_id=self.producer_id,
+                producer_epoch=self.epoch,
+                topics=[TxnOffsetCommitRequestTopic(name=SOURCE.topic, partitions=[part])],
+            )
+            code = [0]
+
+            def succeeded(answer: Any) -> dict[str, Any] | None:
+                code[0] = int(answer.topics[0].partitions[0].error_code)
+                return None if code[0] else {}
+
+            self.actor.attempt(
+                "moved offsets",
+                {"serial": serial, "offset": offset},
+                api.TXN_OFFSET_COMMIT,
+                5,
+                request,
+                succeeded=succeeded,
+                token=token,
+                place="__consumer_offsets-",
+            )
+            return code[0]
+
+        return commit
+
+    def _finish(self, serial: int, offset: int, *, commit: bool) -> int:
+        code = self._end(serial, commit=commit)
+        if code == 0 and commit:
+            self.offset = offset
+        return code
