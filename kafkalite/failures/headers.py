@@ -11,6 +11,7 @@ Thread rule: functions are pure.
 from __future__ import annotations
 
 import struct
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.failures.events import Goal, Letter, Message
@@ -40,6 +41,8 @@ ID: Final = "dlq.id"
 REDRIVEN: Final = "dlq.redriven"
 EDITED: Final = "dlq.edited"
 TRUNCATED: Final = "dlq.truncated"
+KEY: Final = "dlq.key"
+"""The record's own key, where its letter has another."""
 SPRING: Final = "kafka_dlt-"
 SPRING_RETRY: Final = "kafka_"
 CONNECT: Final = "__connect.errors."
@@ -72,6 +75,9 @@ class FoundLetter(NamedTuple):
     headers: Headers
     last: int = 0
     truncated: bool = False
+    rekeyed: bool = False
+    key: bytes | None = None
+    """The record's key, where the letter has another (`rekeyed`)."""
 
 
 def own_headers(headers: Headers) -> Headers:
@@ -109,6 +115,16 @@ def rendered(put: Put, size_max: int, compat: Iterable[str], scrub: Callable[[st
         if shrink == 3 or (size <= size_max and (shrink == 2 or headers_size - own_size <= HEADERS_SIZE_MAX)):
             break
     return message
+
+
+def rekeyed(message: Message, put: Put, kind: str) -> Message:
+    """A dead letter whose key is the day of its last failure ("date"), or day and record ("compact"), so that a topic
+    that is compacted keeps each; the record's key is in a header."""
+    assert put.letter is not None, "only letters have other keys"
+    day = datetime.fromtimestamp(put.last / 1000, UTC).date().isoformat()
+    origin = f"{put.letter.partition}-{put.letter.offset}"
+    key = day if kind == "date" else f"{day}/{origin}"
+    return message._replace(key=key.encode(), headers=(*message.headers, (KEY, message.key)))
 
 
 def size_of(headers: Headers) -> int:
@@ -235,7 +251,8 @@ def found_letter(headers: Headers) -> FoundLetter | None:
         last = values.get(LAST, b"0").decode(errors="replace")
         last_ms = int(last) if last.isdecimal() else 0
         reason = Reason(exception, text, stack, cause, "kafkalite")
-        return FoundLetter(ours, reason, own_headers(headers), last_ms, TRUNCATED in values)
+        key = dict(headers).get(KEY)
+        return FoundLetter(ours, reason, own_headers(headers), last_ms, TRUNCATED in values, KEY in values, key)
     for family, prefix in (("connect", CONNECT), ("streams", STREAMS), ("share", SHARE)):
         if f"{prefix}topic" in values:
             return of_texts(family, prefix, values, headers)

@@ -303,7 +303,9 @@ class PartitionLane:
     def is_in_hand(self) -> bool:
         """Whether a noted record is about to run, or runs."""
         item = self.in_hand
-        return item is not None and item.noted and not self.waits_for and not self.leaving
+        if item is None or not item.noted or item.state is ItemState.DONE or self.waits_for or self.leaving:
+            return False
+        return item.state is not ItemState.MOVING or (item.verdict is not None and item.verdict.stays)
 
     @property
     def unfinished(self) -> int:

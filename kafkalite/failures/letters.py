@@ -58,6 +58,12 @@ class Entry(NamedTuple):
         return origin_text(self.found.letter.partition, self.found.letter.offset)
 
     @property
+    def own_key(self) -> str:
+        """The letter's key where no other letter has it: a tombstone under it speaks of this one alone."""
+        rekeyed = self.found.rekeyed and self.message.key is not None
+        return self.message.key.decode(errors="replace") if rekeyed and self.message.key is not None else ""
+
+    @property
     def day(self) -> str:
         """UTC day on which the broker took it."""
         return datetime.fromtimestamp(self.message.timestamp / 1000, UTC).date().isoformat()
@@ -111,7 +117,7 @@ class LetterBox:
         entries = [Entry(place, message, letter, self._state(letter)) for message, letter in found]
         return [
             entry._replace(state="resolved")
-            if max(markers.get(entry.day, -1), markers.get(entry.origin, -1)) > entry.message.offset
+            if max(markers.get(about, -1) for about in (entry.day, entry.origin, entry.own_key)) > entry.message.offset
             else entry
             for entry in entries
         ]
@@ -243,6 +249,8 @@ class LetterBox:
     def original(self, entry: Entry) -> Message:
         """The record as it was; that of a reference letter is read where it stands. UnknownTopicOrPartition."""
         message = entry.message._replace(headers=entry.found.headers)
+        if entry.found.rekeyed:
+            message = message._replace(key=entry.found.key)
         letter = entry.found.letter
         if not entry.found.truncated:
             return message
@@ -260,18 +268,47 @@ class LetterBox:
         before the first letter that is not resolved. The new start offsets."""
         starts: dict[TopicPartition, int] = {}
         for topic in self.topics:
-            numbers = self._client.partitions(topic)
-            with self._client.producer() as producer:
-                for number in numbers:
-                    marker = Message(topic, number, -1, -1, key.encode(), None, ((RESOLVED_BY, by.encode()),))
-                    producer.send(topic, number, columns_of([marker]))
-                producer.flush()
-            for number in numbers:
-                place = TopicPartition(topic, number)
-                open_ones = [e.message.offset for e in self._of_partition(place) if e.state != "resolved"]
-                end = self._client.end_offset(topic, number)
-                starts |= self._client.admin.delete_records({place: min(open_ones, default=end)})
+            if self._is_compacted(topic):
+                starts |= self._bury(topic, key, by)
+            else:
+                starts |= self._mark(topic, key, by)
         return starts
+
+    def _is_compacted(self, topic: str) -> bool:
+        (entry,) = self._client.admin.describe_topic_configs(topic, ["cleanup.policy"])
+        return "compact" in (entry.value or "")
+
+    def _mark(self, topic: str, key: str, by: str) -> dict[TopicPartition, int]:
+        starts: dict[TopicPartition, int] = {}
+        numbers = self._client.partitions(topic)
+        with self._client.producer() as producer:
+            for number in numbers:
+                marker = Message(topic, number, -1, -1, key.encode(), None, ((RESOLVED_BY, by.encode()),))
+                producer.send(topic, number, columns_of([marker]))
+            producer.flush()
+        for number in numbers:
+            place = TopicPartition(topic, number)
+            open_ones = [e.message.offset for e in self._of_partition(place) if e.state != "resolved"]
+            end = self._client.end_offset(topic, number)
+            starts |= self._client.admin.delete_records({place: min(open_ones, default=end)})
+        return starts
+
+    def _bury(self, topic: str, key: str, by: str) -> dict[TopicPartition, int]:
+        """A tombstone for each letter, all in one transaction: the broker gives the space back when it compacts."""
+        numbers = self._client.partitions(topic)
+        with self._client.producer(transactional_id=f"kafkalite-redrive-{self.group}") as producer:
+            producer.init_transactions()
+            with producer.transaction():
+                for number in numbers:
+                    entries = self._of_partition(TopicPartition(topic, number))
+                    keys = {entry.message.key for entry in entries if key in {entry.day, entry.origin}}
+                    graves = [
+                        Message(topic, number, -1, -1, each, None, ((RESOLVED_BY, by.encode()),))
+                        for each in sorted(filter(None, keys))
+                    ]
+                    if graves:
+                        producer.send(topic, number, columns_of(graves))
+        return {TopicPartition(topic, number): self._client.start_offset(topic, number) for number in numbers}
 
 
 def ledger_row(key: str, row: LedgerRow | None) -> Message:

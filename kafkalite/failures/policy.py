@@ -27,6 +27,8 @@ REPROCESS: Final = ("skip", "retry", "letters")
 ON_DEAD: Final = ("skip", "process", "wait")
 MOVES: Final = ("exactly once", "at least once")
 FAMILIES: Final = ("spring", "connect")
+LETTER_KEYS: Final = ("original", "date")
+CLEANUPS: Final = ("delete", "compact")
 AHEAD_MAX: Final = 500
 PARKED_MAX: Final = 100_000
 RETENTION_MS_MIN: Final = 7 * UNITS_MS["d"]
@@ -48,6 +50,9 @@ class Policy:
     `decode`            bytes of a value to what the handler gets; its errors are fatal
     `compat`            families of headers to write besides ours: "spring", "connect"
     `scrub`             is given each error text before it is written anywhere
+    `letter_key`        of dead letters: "original", or "date", the UTC day of the last failure
+    `cleanup`           of dead letters: "delete" keeps them until they are resolved; with "compact" each has a key of
+                        its own, day and record, and is resolved by a tombstone: the broker gives the space back
     `skip_tombstones`   records without value are not handled
     """
 
@@ -67,6 +72,8 @@ class Policy:
     decode: Callable[[bytes], Any] | None = None
     compat: Sequence[str] = ("spring",)
     scrub: Callable[[str], str] | None = None
+    letter_key: str = "original"
+    cleanup: str = "delete"
     skip_tombstones: bool = False
     ahead_max: int = AHEAD_MAX
     parked_max: int = PARKED_MAX
@@ -81,9 +88,13 @@ class Policy:
             ("reprocess", self.reprocess, REPROCESS),
             ("on_dead", self.on_dead, ON_DEAD),
             ("moves", self.moves, MOVES),
+            ("letter_key", self.letter_key, LETTER_KEYS),
+            ("cleanup", self.cleanup, CLEANUPS),
         ):
             if value not in known:
                 raise ValueError(f"{name} is {value!r}; it may be {', '.join(map(repr, known))}")
+        if self.letter_key == "date" and self.cleanup == "compact":
+            raise ValueError("a compacted topic would keep one letter a day: cleanup compact has keys of its own")
         if set(self.compat) - set(FAMILIES):
             raise ValueError(f"compat is {list(self.compat)}; there are {list(FAMILIES)}")
         if not 1 <= self.ahead_max <= self.parked_max:
@@ -107,6 +118,11 @@ class Policy:
         """The names of its topics."""
         delays = dict.fromkeys(delay for strategy in self.strategies for delay in strategy.delays())
         return Layout(self.group, self.topics, delays, by_key=self.order == "key")
+
+    @property
+    def letter_kind(self) -> str:
+        """What the key of a dead letter is: original, date or compact."""
+        return "compact" if self.cleanup == "compact" else self.letter_key
 
     @property
     def strategies(self) -> list[Strategy]:
@@ -159,6 +175,8 @@ def summary(policy: Policy) -> dict[str, Any]:
         "order": policy.order,
         "after": list(policy.after),
         "moves": policy.moves,
+        "letter_key": policy.letter_key,
+        "cleanup": policy.cleanup,
         "delays_ms": list(policy.layout.delays_ms),
         "processing_time_max_ms": milliseconds(policy.processing_time_max),
     }

@@ -52,7 +52,7 @@ from kafkalite.failures.events import (
     TransactionEnded,
     Withdraw,
 )
-from kafkalite.failures.headers import letter_of, rendered, up_to_date
+from kafkalite.failures.headers import letter_of, rekeyed, rendered, up_to_date
 from kafkalite.failures.ledger import Ledger
 from kafkalite.failures.metrics import Late, exposition
 from kafkalite.failures.rows import GIVEN_UP, UNDECIDED, encode_row
@@ -551,7 +551,10 @@ class Runner:
         records: list[Written] = []
         for put in action.puts:
             limit = 2**31 if put.goal is Goal.OUTPUT else self._size_max(put.topic)
-            records.append(Written(put.topic, put.partition, rendered(put, limit, policy.compat, policy.scrub)))
+            message = rendered(put, limit, policy.compat, policy.scrub)
+            if put.goal is Goal.DEAD and policy.letter_kind != "original":
+                message = rekeyed(message, put, policy.letter_kind)
+            records.append(Written(put.topic, put.partition, message))
         rows = [
             Written(
                 policy.layout.ledger, LEDGER_PARTITION, ledger_message(key, None if row is None else encode_row(row))

@@ -60,7 +60,8 @@ def needs(policy: Policy, client: Client) -> list[Need]:
                 keep = policy.retention_ms(max(policy.layout.delays_ms) if policy.layout.by_key else delays[name])
                 found.append(Need(name, count, {**plain, "retention.ms": str(keep)}))
         if policy.writes_letters:
-            found.append(Need(policy.layout.dead(topic), count, {**plain, **DEAD_LETTER_SETTINGS}))
+            kept = {**plain, **DEAD_LETTER_SETTINGS, "cleanup.policy": policy.cleanup}
+            found.append(Need(policy.layout.dead(topic), count, kept))
     if policy.keeps_ledger:
         found.append(Need(policy.layout.ledger, 1, LEDGER_SETTINGS))
     return found

@@ -207,7 +207,7 @@ def keyed(
                 except KafkaError:
                     return False
 
-            wait_until(done, TIMEOUT_S, "all is done", 0.5)
+            wait_until(done, 4 * TIMEOUT_S, "all is done", 0.5)
         finally:
             for member in members:
                 member.send_signal(signal.SIGTERM)

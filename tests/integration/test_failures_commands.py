@@ -171,6 +171,41 @@ def test_letters_are_resolved_by_record_and_by_day(
     assert client.start_offset("dlq.billing.orders", 0) == client.end_offset("dlq.billing.orders", 0)
 
 
+def test_letters_in_a_compacted_topic_are_kept_one_by_one_and_resolved_by_tombstones(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {"log_cleaner_backoff_ms": 50, "offsets_topic_num_partitions": 2}
+    topic = "dlq.billing.orders"
+    (place / "billing.toml").write_text('cleanup = "compact"\n' + POLICY)
+    with Broker(flush_on_acks_all="false", **settings) as broker, Client(broker.bootstrap_servers) as client:
+        for name in ("orders", "done"):
+            client.admin.create_topic(name, 1)
+        client.produce("orders", 0, [Record(-1, -1, b"k", b"%d" % n) for n in range(40)])
+        put_letters(client, broker, place, capsys, 60)
+        at = ("-b", broker.bootstrap_servers)
+        client.admin.alter_topic_configs(topic, {"min.cleanable.dirty.ratio": "0.0001", "segment.ms": "200"})
+        (row,) = said(capsys, "letters", "show", "billing", "orders-0-7", *at)
+        assert (row["key"], row["value"], row["state"]) == ("k", "7", "dead")
+        assert said(capsys, "letters", "resolve", "billing", "orders-0-7", *at) == [{f"{topic}-0": 0}]
+
+        def is_compacted() -> bool:
+            client.produce(topic, 0, [Record(-1, -1, b"another segment", b"")])
+            return b"7" not in {record.value for record in records(client, topic)}
+
+        assert b"7" in {record.value for record in records(client, topic)}
+        wait_until(is_compacted, TIMEOUT_S, "the topic is compacted", 0.2)
+        found = said(capsys, "letters", "list", "billing", *at)
+        assert len(found) == 59
+        assert said(capsys, "letters", "redrive", "billing", "--yes", "--first", "1", *at) == [
+            {"sent": 1, "too_often": 0}
+        ]
+        (back,) = records(client, "retry.billing.orders.0s")
+        assert (back.key, back.value) == (b"k", b"0")
+        for day in {str(row["day"]) for row in found}:
+            said(capsys, "letters", "resolve", "billing", day, *at)
+        assert said(capsys, "letters", "list", "billing", *at) == []
+
+
 @pytest.mark.parametrize(
     ("count", "kills"), [(1200, 5), pytest.param(10_000, 20, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
 )
