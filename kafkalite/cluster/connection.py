@@ -20,6 +20,8 @@ from kafkalite.protocol.messages.api_versions import ApiVersionsRequest
 from kafkalite.version import VERSION
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kafkalite.cluster.quorum import Address
 
 CONNECT_TIMEOUT_S: Final = 10.0
@@ -43,7 +45,8 @@ class ControllerConnection:
         self._socket = sock
         self._client_id = client_id
         self._correlation_id = 0
-        self._versions: dict[int, tuple[int, int]] = {}
+        self.versions: Mapping[int, tuple[int, int]] = {}
+        """API → oldest and newest version that the controller serves."""
 
     @classmethod
     def connect(cls, address: Address, client_id: str, timeout_s: float = CONNECT_TIMEOUT_S) -> ControllerConnection:
@@ -61,13 +64,13 @@ class ControllerConnection:
         if answer.error_code:
             connection.close()
             raise ConnectionFailed(f"the controller at {address} refused ApiVersions with error {answer.error_code}")
-        connection._versions = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
+        connection.versions = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
         return connection
 
     def version(self, api_key: int, oldest: int = 0, newest: int = 32767) -> int:
         """The newest version of an API that both sides know, within these. ConnectionFailed where there is none."""
         known = APIS[api_key]
-        served = self._versions.get(api_key, (0, -1))
+        served = self.versions.get(api_key, (0, -1))
         chosen = min(newest, known.newest, served[1])
         if chosen < max(oldest, known.oldest, served[0]):
             self.close()

@@ -1,6 +1,7 @@
-"""A broker's membership in a cluster whose controllers are Apache Kafka's: two threads round two cores without I/O.
+"""A broker's membership in a cluster whose controllers are Apache Kafka's: threads round cores without I/O.
 
     kafkalite-metadata    asks the quorum's leader for its log (`Observer`), publishes images
+    kafkalite-forwarder   passes clients' requests on to the leader (`Forwarder`)
     kafkalite-heartbeat   registers and beats (`Lifecycle`), on a connection of its own, so that nothing holds up a beat
 
 Whoever wants to know of new metadata is in `listeners`: called on the metadata thread with the image before and the
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kafkalite.cluster.connection import ConnectionFailed, ControllerConnection
+from kafkalite.cluster.forwarding import Forwarder
 from kafkalite.cluster.image import EMPTY, Image
 from kafkalite.cluster.lifecycle import Lifecycle, Phase
 from kafkalite.cluster.observer import FETCH_OLDEST, Observer
@@ -34,7 +36,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kafkalite.clock import Clock
+    from kafkalite.cluster.forwarding import Outcome
     from kafkalite.cluster.lifecycle import Node, Times
+    from kafkalite.deferred import Deferred
     from kafkalite.executors import Event, Executors
 
 logger = logging.getLogger("kafkalite.cluster")
@@ -94,6 +98,9 @@ class Member:
         self._lifecycle = Lifecycle(node, times, clock.monotonic(), serves=serves)  # guarded by _beating.lock
         self._following = executors.worker("kafkalite-metadata", self._follow)
         self._beating = executors.worker("kafkalite-heartbeat", self._beat)
+        self._forwarder = Forwarder(lambda: self._observer.quorum.leader, self._opened, clock, executors)
+        self.controller_apis: Mapping[int, tuple[int, int]] = {}
+        """API → oldest and newest version that the controller serves."""
         self._log_connection: ControllerConnection | None = None  # replaced by its thread alone, as the next
         self._beat_connection: ControllerConnection | None = None
         self._serves = serves
@@ -111,6 +118,7 @@ class Member:
         """Begins to follow and to register."""
         self._following.start()
         self._beating.start()
+        self._forwarder.start()
 
     def wait_caught_up(self) -> None:
         """Returns when the broker is registered and its metadata caught up; StartupError when that failed."""
@@ -131,6 +139,10 @@ class Member:
             raise StartupError(str(self._fault)) from self._fault
         if not done:
             raise StartupError(f"the broker is registered with the controllers, but {otherwise}")
+
+    def forward(self, request: bytes, principal: str, host: str) -> Deferred[Outcome]:
+        """Passes a client's request on to the controller; see `Forwarder.forward`."""
+        return self._forwarder.forward(request, principal, host)
 
     @property
     def phase(self) -> Phase:
@@ -155,6 +167,7 @@ class Member:
                 self._beating.call_locked()
             self._ended.wait()
         self._stopping = True
+        self._forwarder.stop()
         for connection in (self._log_connection, self._beat_connection):
             if connection is not None:
                 connection.abort()
@@ -245,6 +258,7 @@ class Member:
             return None, "no controller is known to lead"
         try:
             connection = self._beat_connection = self._opened(self._beat_connection, leader)
+            self.controller_apis = connection.versions
             version = connection.version(key, REGISTRATION_OLDEST if key == api.BROKER_REGISTRATION else 0)
             answer = connection.request(key, version, request, self._times.beat)
         except ConnectionFailed as error:

@@ -1,6 +1,7 @@
 """What a broker serves in a cluster whose controllers are Apache Kafka's: rows as in `kafkalite.handlers.table`.
 
-A client that begins here learns of the cluster's brokers. This broker leads no partitions and coordinates no groups
+A client that begins here learns of the cluster's brokers, and what it asks of a controller is passed on to that; of
+those APIs a client is told the versions that both sides know. This broker leads no partitions and coordinates no groups
 yet, so that neither is advertised. Used by such a broker alone.
 """
 
@@ -8,16 +9,48 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kafkalite.handlers.forwarding import ForwardRow
 from kafkalite.handlers.table import LazyFunction, Row
 from kafkalite.protocol import api
 
 if TYPE_CHECKING:
     from kafkalite._native.serve.worker_parts import NativeApi
 
-ROWS: Final[tuple[Row, ...]] = (
-    Row(api.METADATA, 0, 13, LazyFunction("in_cluster:metadata")),
-    Row(api.API_VERSIONS, 0, 4, LazyFunction("in_cluster:api_versions")),
-    Row(api.DESCRIBE_CLUSTER, 0, 2, LazyFunction("in_cluster:describe_cluster")),
+_TO_CONTROLLER: Final = LazyFunction("forwarding:handle")
+FORWARDED: Final = (
+    api.CREATE_TOPICS,
+    api.DELETE_TOPICS,
+    api.CREATE_ACLS,
+    api.DELETE_ACLS,
+    api.ALTER_CONFIGS,
+    api.CREATE_PARTITIONS,
+    api.CREATE_DELEGATION_TOKEN,
+    api.RENEW_DELEGATION_TOKEN,
+    api.EXPIRE_DELEGATION_TOKEN,
+    api.ELECT_LEADERS,
+    api.INCREMENTAL_ALTER_CONFIGS,
+    api.ALTER_PARTITION_REASSIGNMENTS,
+    api.LIST_PARTITION_REASSIGNMENTS,
+    api.ALTER_CLIENT_QUOTAS,
+    api.ALTER_USER_SCRAM_CREDENTIALS,
+    api.DESCRIBE_QUORUM,
+    api.UPDATE_FEATURES,
+    api.UNREGISTER_BROKER,
+    api.ADD_RAFT_VOTER,
+    api.REMOVE_RAFT_VOTER,
+)
+"""What the controller answers."""
+
+ROWS: Final[tuple[Row, ...]] = tuple(
+    sorted(
+        (
+            Row(api.METADATA, 0, 13, LazyFunction("in_cluster:metadata")),
+            Row(api.API_VERSIONS, 0, 4, LazyFunction("in_cluster:api_versions")),
+            Row(api.DESCRIBE_CLUSTER, 0, 2, LazyFunction("in_cluster:describe_cluster")),
+            *(ForwardRow(key, api.APIS[key].oldest, api.APIS[key].newest, _TO_CONTROLLER) for key in FORWARDED),
+        ),
+        key=lambda row: row.key,
+    )
 )
 _BY_KEY: Final = {row.key: row for row in ROWS}
 

@@ -16,7 +16,7 @@ from kafkalite.acls import OPERATIONS_NOT_ASKED
 from kafkalite.cluster.lifecycle import FEATURES
 from kafkalite.errors import ErrorCode
 from kafkalite.handlers import api_versions as alone
-from kafkalite.handlers.cluster_table import ROWS
+from kafkalite.handlers.cluster_table import FORWARDED, ROWS
 from kafkalite.handlers.describe_cluster import BROKERS, CONTROLLERS
 from kafkalite.handlers.permissions import TOPIC, cluster_operations, operations
 from kafkalite.model import INTERNAL_TOPICS, ZERO_UUID, topic_name_error
@@ -52,9 +52,6 @@ _LISTENER_NOT_FOUND_SINCE: Final = 6
 _NULL_NAMES_SINCE: Final = 12
 _UNASSIGNED: Final = bytes(15) + b"\x01"
 _LOST: Final = bytes(15) + b"\x02"
-
-_KEYS: Final = [ApiVersion(api_key=row.key, min_version=row.advertised, max_version=row.newest) for row in ROWS]
-_PLAIN: Final = ApiVersionsResponse(api_keys=_KEYS)
 
 
 class View:
@@ -216,10 +213,10 @@ def api_versions(context: RequestContext, request: ApiVersionsRequest) -> ApiVer
             return alone.INVALID
         context.connection.software_name, context.connection.software_version = name, release
     if version < alone.SOFTWARE_SINCE or alone.reads_tags_wrongly(name, release):
-        return _PLAIN
+        return ApiVersionsResponse(api_keys=_api_keys(context))
     image = view_of(context).image
     return ApiVersionsResponse(
-        api_keys=_KEYS,
+        api_keys=_api_keys(context),
         supported_features=[
             SupportedFeatureKey(name=name, min_version=oldest, max_version=newest)
             for name, (oldest, newest) in FEATURES.items()
@@ -231,3 +228,16 @@ def api_versions(context: RequestContext, request: ApiVersionsRequest) -> ApiVer
             for name, level in sorted(image.features.items())
         ],
     )
+
+
+def _api_keys(context: RequestContext) -> list[ApiVersion]:
+    """What is served, and of what the controller answers the versions that it knows too."""
+    assert context.broker.member is not None, "served in a cluster alone"
+    controller = context.broker.member.controller_apis
+    keys = []
+    for row in ROWS:
+        low, high = controller.get(row.key, (0, -1)) if row.key in FORWARDED else (row.oldest, row.newest)
+        oldest, newest = max(row.oldest, low), min(row.newest, high)
+        if oldest <= newest:
+            keys.append(ApiVersion(api_key=row.key, min_version=oldest, max_version=newest))
+    return keys

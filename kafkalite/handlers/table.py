@@ -99,6 +99,10 @@ class Row:
         """The request; ValueError (DecodeError) if the bytes are not one, or name far more partitions than allowed."""
         return protocol.decode_request(self.key, version, body, objects_max=partitions_max * OBJECTS_PER_PARTITION)
 
+    def message(self, _version: int, response: object) -> object:
+        """The response as a message, whatever the handler gave."""
+        return response
+
     def encode(self, version: int, correlation_id: int, response: object) -> bytes:
         """The whole response frame."""
         return protocol.encode_response_frame(self.key, version, correlation_id, response)

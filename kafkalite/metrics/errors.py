@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.handlers import table
+from kafkalite.handlers.table import PARTITIONS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -42,15 +43,19 @@ class ErrorCounts:
 class CountedRow(table.Row):
     """A row that looks at the answers it encodes."""
 
-    __slots__ = ("_note",)
+    __slots__ = ("_note", "_row")
 
     def __init__(self, row: table.Row, note: Callable[[int, object], None]) -> None:
         super().__init__(row.key, row.oldest, row.newest, row.handler, row.blocks, advertised=row.advertised)
+        self._row = row
         self._note = note
 
+    def decode(self, version: int, body: bytes | bytearray | memoryview, partitions_max: int = PARTITIONS_MAX) -> Any:
+        return self._row.decode(version, body, partitions_max)
+
     def encode(self, version: int, correlation_id: int, response: object) -> bytes:
-        self._note(self.key, response)
-        return super().encode(version, correlation_id, response)
+        self._note(self.key, self._row.message(version, response))
+        return self._row.encode(version, correlation_id, response)
 
 
 def error_codes(message: Any, depth: int = 0) -> Iterator[int]:

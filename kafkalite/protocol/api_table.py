@@ -59,6 +59,7 @@ ROWS: Final[tuple[tuple[int, str, str, int, int, int], ...]] = (
     (51, "AlterUserScramCredentials", "alter_user_scram_credentials", 0, 0, 0),
     (55, "DescribeQuorum", "describe_quorum", 0, 2, 0),
     (57, "UpdateFeatures", "update_features", 0, 2, 0),
+    (58, "Envelope", "envelope", 0, 0, 0),
     (59, "FetchSnapshot", "fetch_snapshot", 0, 1, 0),
     (60, "DescribeCluster", "describe_cluster", 0, 2, 0),
     (61, "DescribeProducers", "describe_producers", 0, 0, 0),
@@ -73,4 +74,6 @@ ROWS: Final[tuple[tuple[int, str, str, int, int, int], ...]] = (
     (72, "PushTelemetry", "push_telemetry", 0, 0, 0),
     (74, "ListConfigResources", "list_config_resources", 0, 1, 0),
     (75, "DescribeTopicPartitions", "describe_topic_partitions", 0, 0, 0),
+    (80, "AddRaftVoter", "add_raft_voter", 0, 1, 0),
+    (81, "RemoveRaftVoter", "remove_raft_voter", 0, 0, 0),
 )

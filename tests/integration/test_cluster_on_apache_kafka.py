@@ -6,6 +6,7 @@ import base64
 import dataclasses
 import json
 import random
+import re
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -29,8 +30,11 @@ from kafkalite.errors import KafkaError, StartupError
 from kafkalite.protocol import api
 from kafkalite.protocol.messages.metadata import MetadataRequest
 from tests.kit.processes.apache_kafka import (
+    KAFKA_VERSION,
     ApacheKafka,
     KafkaController,
+    NotAvailable,
+    jars,
     run_tool,
     topic_id_text,
 )
@@ -115,6 +119,55 @@ def test_kafkas_tools_see_a_broker(kafka_jars: Path, tmp_path: Path, voters: boo
         assert "FinalizedVersionLevel: 4.1-IV1" in told["metadata.version"]
         for name in finalized.keys() - {"metadata.version"}:
             assert f"FinalizedVersionLevel: {finalized[name]}\t" in told[name]
+
+
+@pytest.mark.parametrize(("version", "level"), [("4.0.0", 25), ("4.2.0", 29)])
+def test_broker_joins_clusters_of_other_releases(tmp_path: Path, version: str, level: int) -> None:
+    try:
+        generated = generate(jars(version))
+    except NotAvailable as missing:
+        pytest.skip(f"NOT HELD AGAINST APACHE KAFKA {version}: {missing}")
+    for path, text in generated.items():
+        assert path.read_text() == text.replace(f"Apache Kafka {version}", f"Apache Kafka {KAFKA_VERSION}")
+    off = ("--feature", "share.version=0", "--feature", "streams.version=0") if level > 27 else ()
+    with KafkaController(tmp_path / "controller", version=version, format_options=off) as controller:
+        with ServingBroker(settings(controller, tmp_path / "broker")) as broker:
+            assert member_of(broker).image.features["metadata.version"] == level
+            run_topics(broker, "--create", "--topic", "orders", "--partitions", "2")
+            wait_until(lambda: member_of(broker).image.topic("orders"), WAIT_S, "the topic is known")
+        assert controller.alive
+
+
+def run_topics(broker: Broker, *arguments: str) -> str:
+    return run_tool("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", broker.bootstrap_servers, *arguments)
+
+
+def test_kafkas_tools_reach_the_controller_through_a_broker(controller: KafkaController, tmp_path: Path) -> None:
+    with ServingBroker(settings(controller, tmp_path / "broker")) as broker:
+        image = lambda: member_of(broker).image  # noqa: E731  # the present one
+        run_topics(broker, *("--create", "--topic", "orders", "--partitions", "3"), *("--config", "retention.ms=5000"))
+        wait_until(lambda: image().topic("orders"), WAIT_S, "the topic is known")
+        assert [(each.leader, each.replicas) for each in image().topic("orders").partitions.values()] == [(7, (7,))] * 3
+        assert image().configs[2, "orders"] == {"retention.ms": "5000"}
+        run_topics(broker, *("--alter", "--topic", "orders", "--partitions", "5"))
+        wait_until(lambda: len(image().topic("orders").partitions) == 5, WAIT_S, "five partitions")
+        assert run_topics(broker, "--list").split() == ["orders"]
+        refused = run_topics_refused(broker, "--create", "--topic", "orders")
+        assert "already exists" in refused
+        quorum = run_tool(
+            "org.apache.kafka.tools.MetadataQuorumCommand",
+            *("--bootstrap-server", broker.bootstrap_servers),
+            *("describe", "--status"),
+        )
+        assert re.search(r"^LeaderId:\s+3000$", quorum, re.MULTILINE), quorum
+        run_topics(broker, "--delete", "--topic", "orders")
+        wait_until(lambda: not image().topics, WAIT_S, "the topic is gone")
+
+
+def run_topics_refused(broker: Broker, *arguments: str) -> str:
+    with pytest.raises(RuntimeError) as refused:
+        run_topics(broker, *arguments)
+    return str(refused.value)
 
 
 def test_broker_outlives_its_controllers_restart(controller: KafkaController, tmp_path: Path) -> None:

@@ -18,12 +18,16 @@ from kafkalite.client.connection import Connection
 from kafkalite.cluster import metadata_types as types
 from kafkalite.errors import ErrorCode, StartupError
 from kafkalite.model import uuid_bytes
-from kafkalite.protocol import api
+from kafkalite.protocol import api, decode_request, header
 from kafkalite.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
 from kafkalite.protocol.messages.broker_registration import BrokerRegistrationResponse
+from kafkalite.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kafkalite.protocol.messages.delete_topics import DeleteTopicsRequest
 from kafkalite.protocol.messages.describe_cluster import DescribeClusterRequest
+from kafkalite.protocol.messages.envelope import EnvelopeResponse
 from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.kit.fakes.controller import ScriptedController, snapshot_of
+from tests.kit.harness.scrape import ask
 from tests.kit.processes.broker import BrokerDidNotStart, running, wait_until
 
 CLUSTER = "aaaaaaaaaaaaaaaaaaaaaQ"
@@ -294,6 +298,51 @@ def test_killed_broker_comes_back_as_one_that_did_not_stop(controller: ScriptedC
         first, second = controller.requests(api.BROKER_REGISTRATION)
         assert (first.previous_broker_epoch, second.previous_broker_epoch) == (-1, -1)
         wait_until(lambda: process.alive, WAIT_S, "it runs")
+
+
+def test_requests_for_the_controller_are_passed_on_as_they_came(controller: ScriptedController, tmp_path: Path) -> None:
+    with Broker(settings(controller, tmp_path)) as broker:
+        connection = Connection.connect("127.0.0.1", broker.port, client_id="ann's program")
+        assert connection.version_for(api.CREATE_TOPICS) == 6  # the controller's newest
+        assert not connection.knows(api.CREATE_TOPICS, 2)
+        assert not connection.supports(api.DESCRIBE_QUORUM)  # which that one does not serve
+        request = CreateTopicsRequest(topics=[CreatableTopic(name="orders", num_partitions=3)], timeout_ms=1234)
+        (made,) = connection.request(api.CREATE_TOPICS, request).topics
+        assert (made.name, made.error_code) == ("orders", 0)
+        (gone,) = connection.request(api.DELETE_TOPICS, DeleteTopicsRequest(topic_names=["a"]), version_max=3).responses
+        assert gone.name == "a"
+        envelope = controller.requests(api.ENVELOPE)[0]
+        head = header.decode_request_header(envelope.request_data)
+        assert (head.api_key, head.api_version, head.client_id) == (api.CREATE_TOPICS, 6, "ann's program")
+        assert decode_request(api.CREATE_TOPICS, 6, envelope.request_data[head.body_position :]) == request
+        assert envelope.request_principal == b"\0\0\x05User\x0aANONYMOUS\0\0"
+        assert envelope.client_host_address == bytes([127, 0, 0, 1])
+        with controller.change():
+            for answer in (None, EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)):
+                controller.answers[api.ENVELOPE].append(lambda _request, answer=answer: answer)
+        (made,) = connection.request(api.CREATE_TOPICS, request).topics  # asked again
+        assert made.error_code == 0
+        refusal = EnvelopeResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        controller.answers[api.ENVELOPE].append(lambda _request: refusal)
+        (refused,) = connection.request(api.CREATE_TOPICS, request).topics
+        assert (refused.name, refused.error_code) == ("orders", ErrorCode.UNKNOWN_SERVER_ERROR)
+        connection.close()
+
+
+def test_answers_of_the_controller_are_counted_by_their_errors(controller: ScriptedController, tmp_path: Path) -> None:
+    metrics = {"metrics.listeners": "http://127.0.0.1:0"}
+    with Broker(settings(controller, tmp_path) | metrics) as broker:
+        connection = Connection.connect("127.0.0.1", broker.port, client_id="test")
+        request = CreateTopicsRequest(topics=[CreatableTopic(name="orders")])
+        assert connection.request(api.CREATE_TOPICS, request).topics[0].error_code == 0
+        refusal = EnvelopeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        controller.answers[api.ENVELOPE].append(lambda _request: refusal)
+        assert connection.request(api.CREATE_TOPICS, request).topics[0].error_code == ErrorCode.UNSUPPORTED_VERSION
+        connection.close()
+        (url,) = broker.metrics_urls
+        told = [line for line in ask(url).text.splitlines() if "CreateTopics" in line and "error" in line]
+        assert any("UNSUPPORTED_VERSION" in line for line in told), told
+        assert any("NONE" in line for line in told), told
 
 
 def test_broker_that_stands_alone_loads_none_of_it() -> None:

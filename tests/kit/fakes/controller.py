@@ -23,7 +23,10 @@ from kafkalite.protocol import api, header
 from kafkalite.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from kafkalite.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from kafkalite.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from kafkalite.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
+from kafkalite.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsResponse
 from kafkalite.protocol.messages.describe_cluster import DescribeClusterResponse
+from kafkalite.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from kafkalite.protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
@@ -51,6 +54,9 @@ RECEIVE_S = 30
 SERVED = {
     api.FETCH: (4, 18),
     api.API_VERSIONS: (0, 4),
+    api.CREATE_TOPICS: (3, 6),
+    api.DELETE_TOPICS: (1, 6),
+    api.ENVELOPE: (0, 0),
     api.FETCH_SNAPSHOT: (0, 1),
     api.DESCRIBE_CLUSTER: (0, 1),
     api.BROKER_REGISTRATION: (0, 4),
@@ -230,6 +236,7 @@ class ScriptedController:
                 api.API_VERSIONS: self._api_versions,
                 api.DESCRIBE_CLUSTER: self._describe_cluster,
                 api.FETCH: self._fetch,
+                api.ENVELOPE: self._open_envelope,
                 api.FETCH_SNAPSHOT: self._fetch_snapshot,
                 api.BROKER_REGISTRATION: self._register,
                 api.BROKER_HEARTBEAT: self._beat,
@@ -243,6 +250,20 @@ class ScriptedController:
 
     def _describe_cluster(self, _request: object) -> DescribeClusterResponse:
         return DescribeClusterResponse(cluster_id=self.cluster_id, controller_id=self.node_id, endpoint_type=2)
+
+    def _open_envelope(self, request: EnvelopeRequest) -> EnvelopeResponse:
+        """Says of each topic that is to be made or deleted that it was."""
+        asked = header.decode_request_header(request.request_data)
+        inner = protocol.decode_request(
+            asked.api_key, asked.api_version, memoryview(request.request_data)[asked.body_position :]
+        )
+        if asked.api_key == api.CREATE_TOPICS:
+            response: Any = CreateTopicsResponse(topics=[CreatableTopicResult(name=each.name) for each in inner.topics])
+        else:
+            names = [*inner.topic_names, *(each.name for each in inner.topics)]
+            response = DeleteTopicsResponse(responses=[DeletableTopicResult(name=name) for name in names])
+        frame = protocol.encode_response_frame(asked.api_key, asked.api_version, asked.correlation_id, response)
+        return EnvelopeResponse(response_data=frame[4:])
 
     # --- the log ------------------------------------------------------------------------------------------------------
 

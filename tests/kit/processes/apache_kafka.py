@@ -23,7 +23,7 @@ from tests.kit.harness.alone import alone
 from tests.kit.processes.broker import REPOSITORY, free_port
 
 KAFKA_VERSION = "4.1.0"
-JAR_DIR = REPOSITORY / "build" / "kafka" / KAFKA_VERSION
+JARS = REPOSITORY / "build" / "kafka"
 HEAP = "-Xmx512m"
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -48,26 +48,29 @@ class NotAvailable(RuntimeError):
 
 
 @alone()
-def jars() -> Path:
-    """The folder with the jars, fetched when it is not there yet."""
-    if (JAR_DIR / "complete").exists():
-        return JAR_DIR
+def jars(version: str = KAFKA_VERSION) -> Path:
+    """The folder with the jars of a release, fetched when it is not there yet."""
+    folder = JARS / version
+    if (folder / "complete").exists():
+        return folder
     for tool in ("java", "mvn"):
         if shutil.which(tool) is None:
             raise NotAvailable(f"{tool} is not on the PATH")
-    JAR_DIR.mkdir(parents=True, exist_ok=True)
-    (JAR_DIR / "pom.xml").write_text(POM.format(version=KAFKA_VERSION))
-    command = ["mvn", "-q", "-B", "-f", str(JAR_DIR / "pom.xml"), "dependency:copy-dependencies"]
-    done = subprocess.run([*command, f"-DoutputDirectory={JAR_DIR}"], capture_output=True, text=True, timeout=300)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "pom.xml").write_text(POM.format(version=version))
+    command = ["mvn", "-q", "-B", "-f", str(folder / "pom.xml"), "dependency:copy-dependencies"]
+    done = subprocess.run([*command, f"-DoutputDirectory={folder}"], capture_output=True, text=True, timeout=300)
     if done.returncode:
-        raise NotAvailable(f"mvn could not fetch Kafka {KAFKA_VERSION}: {done.stdout[-1000:]}{done.stderr[-1000:]}")
-    (JAR_DIR / "complete").touch()
-    return JAR_DIR
+        raise NotAvailable(f"mvn could not fetch Kafka {version}: {done.stdout[-1000:]}{done.stderr[-1000:]}")
+    (folder / "complete").touch()
+    return folder
 
 
-def run_tool(main_class: str, *arguments: str, timeout_s: float = 120, text: str = "") -> str:
+def run_tool(
+    main_class: str, *arguments: str, timeout_s: float = 120, text: str = "", version: str = KAFKA_VERSION
+) -> str:
     """Runs one of Kafka's command line tools with this standard input; its output."""
-    command = ["java", HEAP, "-cp", f"{jars()}/*", main_class, *arguments]
+    command = ["java", HEAP, "-cp", f"{jars(version)}/*", main_class, *arguments]
     done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=timeout_s)
     if done.returncode:
         raise RuntimeError(f"{main_class} ended with {done.returncode}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
@@ -98,6 +101,7 @@ class ApacheKafka:
     java_options: Sequence[str] = (HEAP, "-XX:TieredStopAtLevel=1")
     """For a quick start, unless it is to be measured."""
     format_options: Sequence[str] = ()
+    version: str = KAFKA_VERSION
 
     @property
     def data_dir(self) -> Path:
@@ -129,6 +133,7 @@ class ApacheKafka:
             "-c",
             str(self._config),
             *self.format_options,
+            version=self.version,
         )
 
     def defaults(self) -> dict[str, str]:
@@ -154,7 +159,7 @@ class ApacheKafka:
         options = [*self.java_options, f"-Dlog4j2.configurationFile={self.directory / 'log4j2.yaml'}"]
         with (self.directory / "kafka.log").open("ab") as log:
             self.process = subprocess.Popen(
-                ["java", *options, "-cp", f"{jars()}/*", "kafka.Kafka", str(self._config)],
+                ["java", *options, "-cp", f"{jars(self.version)}/*", "kafka.Kafka", str(self._config)],
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
