@@ -44,7 +44,7 @@ def test_a_stop_that_was_not_clean_is_a_warning_and_the_next_start_says_so(
 ) -> None:
     caplog.set_level(logging.INFO, "kafkalite")
 
-    def full(_: Path) -> None:
+    def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
