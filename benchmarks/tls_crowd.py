@@ -1,6 +1,7 @@
 """Many TLS connections: `python -m benchmarks.tls_crowd`. What each costs, and what a storm of them does to others.
 
-    handshakes   the broker's CPU seconds of full handshakes, one after the other, with each kind of key, and resumed
+    handshakes   the broker's CPU seconds of full handshakes, one after the other, with each kind of key, and resumed;
+                 and of many at a time, where it does not fall asleep between two of their steps
     idle         memory of connections that have shaken hands and asked one thing
     half-open    latency of a client in plain text, one request in flight, while so many begin a handshake (every second
                  one with a whole hello, which the broker answers) and none goes on
@@ -16,6 +17,7 @@ import contextlib
 import gc
 import multiprocessing
 import resource
+import selectors
 import shutil
 import socket
 import ssl
@@ -32,6 +34,7 @@ from tests.kit.processes.broker import BrokerProcess, free_port, usage_of
 
 KEY_BITS = {"ECDSA P-256": 0, "RSA 2048": 2048}
 PER_ADDRESS = 5000
+AT_A_TIME = 20
 
 
 @contextlib.contextmanager
@@ -72,6 +75,30 @@ def handshakes(folder: Path, authority: Authority, context: ssl.SSLContext, coun
                     secure(context, port, session=ticket).close()
                 each = (cpu_seconds(process.pid) - began) / count
                 print(f"handshake and request, {name}, {what}: {each * 1e6:.0f} µs of CPU")
+            shake(context, port, AT_A_TIME)
+            began = cpu_seconds(process.pid)
+            for _ in range(0, count, AT_A_TIME):
+                shake(context, port, AT_A_TIME)
+            each = (cpu_seconds(process.pid) - began) / -(-count // AT_A_TIME) / AT_A_TIME
+            print(f"handshake, {name}, full, {AT_A_TIME} at a time: {each * 1e6:.0f} µs of CPU")
+
+
+def shake(context: ssl.SSLContext, port: int, count: int) -> None:
+    """So many handshakes at a time."""
+    with selectors.DefaultSelector() as selector:
+        for _ in range(count):
+            sock = context.wrap_socket(connect(port), server_hostname="localhost", do_handshake_on_connect=False)
+            sock.setblocking(False)
+            with contextlib.suppress(ssl.SSLWantReadError):
+                sock.do_handshake()
+            selector.register(sock, selectors.EVENT_READ)
+        while selector.get_map():
+            for key, _ in selector.select(60):
+                sock = key.fileobj  # type: ignore[assignment]
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    sock.do_handshake()
+                    selector.unregister(sock)
+                    sock.close()
 
 
 def idle(folder: Path, authority: Authority, context: ssl.SSLContext, count: int) -> None:
