@@ -13,6 +13,7 @@ from kafkalite.protocol.messages import incremental_alter_configs as iac
 from tests.compat.kafka_tools.calls import MAIN_CLASSES
 from tests.compat.kafka_tools.one_jvm.runner import ToolRunner
 from tests.kit.checkers.side_by_side import Side
+from tests.kit.harness.sasl_broker import SaslBroker
 from tests.kit.harness.scrape import Scrape
 from tests.kit.processes.broker import wait_until
 
@@ -46,6 +47,21 @@ def told(broker: Broker, software: str) -> set[str]:
     rows = [row for name in names for row in seen.labels_of(name)]
     assert seen("kafka_server_client_metrics_plugin_error_total") == 0
     return {row["metric"] for row in rows if row["software"].startswith(software)}
+
+
+@pytest.mark.parametrize("served", [False, True], ids=["without metrics", "with metrics"])
+def test_a_listener_with_sasl_offers_what_the_others_do_before_and_after_signing_in(
+    tmp_path: Path, served: bool
+) -> None:
+    settings = {"metrics_listeners": "http://127.0.0.1:0"} if served else {}
+    with SaslBroker(tmp_path, **settings) as sasl, sasl.connect() as client, sasl.connect("PLAINTEXT") as plain:
+        offered = [client.api_versions()]
+        assert client.plain().error_code == 0
+        offered += [client.api_versions(), plain.api_versions()]
+    first, *others = [{(one.api_key, one.min_version, one.max_version) for one in each.api_keys} for each in offered]
+    assert all(other == first for other in others)
+    telemetry = {api.GET_TELEMETRY_SUBSCRIPTIONS, api.PUSH_TELEMETRY}
+    assert {key for key, _, _ in first} & telemetry == (telemetry if served else set())
 
 
 def test_librdkafka_pushes(broker: Broker) -> None:
