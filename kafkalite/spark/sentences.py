@@ -15,7 +15,6 @@ RAISED: Final = re.compile(r"\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE: \w+)?$
 CAUSE: Final = re.compile(r"^Caused by: (?:[\w.$]+: )?(.*)$", re.MULTILINE)
 PYTHON: Final = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Warning)): (.*)$", re.MULTILINE)
 CLASS: Final = re.compile(r"^(?:: )?(?:[a-z]\w*\.)+\w+(?:Exception|Error): ")
-CALLING: Final = "An error occurred while calling"
 SPARK: Final = ("pyspark", "py4j", "grpc")
 """Packages whose errors carry traces."""
 
