@@ -340,7 +340,7 @@ def report(day: Day, *, complete: bool) -> None:
         "audit": day.verdicts(),
         "memory": memory,
         "disk_max": max((row["disk"] for row in state.minutes_told), default=0),
-        "rate": round(state.sent / max(state.seconds, 1)),
+        "messages_per_second": round(state.sent / max(state.seconds, 1)),
         **asdict(state),
     }
     place = day.folder / "day.json"
