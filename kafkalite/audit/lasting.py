@@ -36,6 +36,8 @@ WINDOWS_MAX: Final = 500_000
 """Windows by run and topic of a stage."""
 HELD_MAX: Final = 1_000_000
 """Marks of runs that nobody has reported yet."""
+UNCLAIMED_MAX: Final = 500_000
+"""Ranges of sequences that no increment vouches for yet; what is more stays unreported, even if one comes."""
 AHEAD_MS: Final = 24 * 3600 * 1000
 """A time further ahead is not believed."""
 
@@ -170,6 +172,7 @@ class LastingCount(Count):
         super().__init__(reported, since_ms=horizon_ms)
         self._newest: dict[tuple[str, int, int], int] = {}
         self._unclaimed: dict[Key, Unclaimed] = {}
+        self._unclaimed_count = 0
         self._held: dict[int, list[tuple[str, NDArray[np.int64], NDArray[np.int64], str]]] = {}
         self._held_count = 0
         self._ahead_ms = horizon_ms
@@ -227,7 +230,10 @@ class LastingCount(Count):
             unclaimed = self._unclaimed.get((one.topic, one.run))
             if unclaimed is None:
                 continue
-            for start, count in unclaimed.claim(one.first, one.end).items():
+            before = len(unclaimed.rows)
+            claimed = unclaimed.claim(one.first, one.end)
+            self._unclaimed_count += len(unclaimed.rows) - before
+            for start, count in claimed.items():
                 seen = self.windows.get(Window(one.topic, one.run, start))
                 if seen is not None:
                     seen.unreported -= count
@@ -254,7 +260,11 @@ class LastingCount(Count):
         return partial < PAGES_MAX and len(self.windows) < WINDOWS_MAX
 
     def _note_unreported(self, topic: str, run: int, sequences: NDArray[np.int64], starts: NDArray[np.int64]) -> None:
-        self._unclaimed.setdefault((topic, run), Unclaimed()).add(sequences, starts)
+        if self._unclaimed_count < UNCLAIMED_MAX:
+            one = self._unclaimed.setdefault((topic, run), Unclaimed())
+            before = len(one.rows)
+            one.add(sequences, starts)
+            self._unclaimed_count += len(one.rows) - before
 
     def forget(self, horizon_ms: int) -> None:
         """Drops windows that have ended by then, and pages whose messages are all older."""
@@ -268,6 +278,7 @@ class LastingCount(Count):
             unclaimed.forget(horizon_ms - self.window_ms(topic_run[1]))
             if topic_run not in live or not len(unclaimed.rows):
                 del self._unclaimed[topic_run]
+        self._unclaimed_count = sum(len(one.rows) for one in self._unclaimed.values())
         for topic_run in [one for one in self._twice if one not in live]:
             del self._twice[topic_run]
         runs = {run for _, run in live} | self._reported.servers.keys() | self._held.keys()
@@ -326,6 +337,7 @@ class LastingCount(Count):
         for topic, run, count in meta["unclaimed"]:
             self._unclaimed[topic, run] = one = Unclaimed()
             one.rows = arrays["unclaimed"][at : at + count].copy()
+            self._unclaimed_count += count
             at += count
         at = 0
         for run, topic, count, server in meta["held"]:

@@ -153,6 +153,21 @@ def test_programs_that_are_broken_have_bounds(monkeypatch: pytest.MonkeyPatch) -
     assert count.untracked == 191
 
 
+def test_ranges_that_wait_for_an_increment_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lasting, "UNCLAIMED_MAX", 10)
+    reported = LastingReported()
+    count = LastingCount(reported, 0)
+    count.look_ahead(10**9)
+    assert reported.take(increment_of(1, 0, 1), 0, 10**12)
+    for number in range(2, 100, 2):
+        count.add_marks("t", marks_of(1, [number]), 1)
+    later = increment_of(1, 1, 100)
+    assert reported.take(later, 0, 10**12)
+    count.claim([later])
+    assert sum(seen.distinct for seen in count.windows.values()) == 10
+    assert sum(seen.unreported for seen in count.windows.values()) == 39
+
+
 def test_the_marks_of_a_dead_producer_are_unreported_once_their_window_is_closed() -> None:
     reported = LastingReported()
     count = LastingCount(reported, 0)
