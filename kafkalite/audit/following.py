@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.audit.counts import RANGES_MAX
-from kafkalite.audit.events import classic_topic, increment_of
+from kafkalite.audit.events import increment_of
 from kafkalite.audit.following_stages import BrokerStage, ConsumerStage, LoadedStage, MirrorStage, Stage
 from kafkalite.audit.judge import Difference, Selection, judge_stage
 from kafkalite.audit.lasting import AHEAD_MS, LastingReported
-from kafkalite.audit.stages import NothingToCompare, committed, present
+from kafkalite.audit.stages import NothingToCompare, committed, topics_of_counts
 from kafkalite.audit.taken import Taken
 from kafkalite.client.errors import ClientError
 from kafkalite.errors import KafkaError
@@ -207,16 +207,15 @@ class Follower:
     def _read_counts(self) -> None:
         plan = self._plan
         began = self._now_ms()
-        topics = [plan.counts, classic_topic(plan.counts)]
-        if not self._read_reports("live", plan.live, topics):
+        if not self._read_reports("live", plan.live):
             raise NothingToCompare(f"there is no topic {plan.counts}, where producers' counts would be")
         if plan.offline is not None and plan.consumers:
-            self._read_reports("offline", plan.offline, topics[:1])
+            self._read_reports("offline", plan.offline)
         self._counts_read_ms = began
 
-    def _read_reports(self, whose: str, client: Client, names: list[str]) -> bool:
-        """Whether any of these topics is there."""
-        there = present(client, names)
+    def _read_reports(self, whose: str, client: Client) -> bool:
+        """Whether there is a topic of counts."""
+        there = topics_of_counts(client, self._plan.counts)
         known = self.positions.setdefault(whose, {})
         keys = [TopicPartition(name, partition) for name in there for partition in client.partitions(name)]
         starts = client.list_offsets(dict.fromkeys(keys, OFFSET_EARLIEST), isolation=1)

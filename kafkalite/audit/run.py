@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.audit.counts import RANGES_MAX, Count
-from kafkalite.audit.events import AUDIT_TOPIC, Reported, classic_topic
+from kafkalite.audit.events import AUDIT_TOPIC, Reported
 from kafkalite.audit.judge import Selection, Verdict, judge
 from kafkalite.audit.stages import (
     NothingToCompare,
@@ -103,9 +103,9 @@ def run_audit(plan: Plan, on_progress: Callable[[str, int], None] | None = None)
     """
     closed_ms = round((time.time() - plan.grace_s) * 1000)
     reported, taken = Reported(), Taken(plan.consumers)
-    read_reports(plan.live, [plan.counts, classic_topic(plan.counts)], reported, taken)
+    read_reports(plan.live, plan.counts, reported, taken)
     if plan.offline is not None and plan.consumers and present(plan.offline, [plan.counts]):
-        read_reports(plan.offline, [plan.counts], Reported(), taken)
+        read_reports(plan.offline, plan.counts, Reported(), taken)
     topics = sorted(topic for topic in reported.topics if plan.topics.fullmatch(topic))
     if not topics:
         raise NothingToCompare(f"nobody has counted messages of a topic that matches {plan.topics.pattern}")

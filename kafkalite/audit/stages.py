@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from kafkalite.audit.events import classic_topic
 from kafkalite.audit.fields import merged
 from kafkalite.audit.marks import Marks, read_marks
 from kafkalite.client import READ_COMMITTED, Reader
 from kafkalite.client.columns.arrow import bytes_column, headers_of
-from kafkalite.errors import UnknownTopicOrPartition
+from kafkalite.errors import TopicAuthorizationFailed, UnknownTopicOrPartition
 from kafkalite.load.manifest import Target
 from kafkalite.load.places import storage_of
 from kafkalite.load.storage import LoadError
@@ -55,16 +56,24 @@ class View(NamedTuple):
     keeps: Callable[[Chunk], NDArray[np.bool_]]
 
 
-def read_reports(client: Client, topics: Sequence[str], reported: Reported, taken: Taken | None = None) -> None:
-    """Everything in topics of counts, and what consumers took. NothingToCompare when none of the topics is there."""
-    there = present(client, topics)
+def read_reports(client: Client, topic: str, reported: Reported, taken: Taken | None = None) -> None:
+    """Everything in a topic of counts and its classic one, and what consumers took. NothingToCompare without both."""
+    there = topics_of_counts(client, topic)
     if not there:
-        raise NothingToCompare(f"there is no topic {topics[0]}, where producers' counts would be")
+        raise NothingToCompare(f"there is no topic {topic}, where producers' counts would be")
     with committed(client, ranges_of(client, there), ["values"]) as reader:
         for chunk in reader:
             for value in chunk.columns.values:
                 if taken is None or not taken.add_message(value, client.cluster_id):
                     reported.add_message(value)
+
+
+def topics_of_counts(client: Client, topic: str) -> list[str]:
+    """The topic and its classic one, as far as they are there; a classic one that rules hide is none of ours."""
+    found = present(client, [topic])
+    with contextlib.suppress(TopicAuthorizationFailed):
+        found += present(client, [classic_topic(topic)])
+    return found
 
 
 def present(client: Client, topics: Iterable[str]) -> list[str]:

@@ -66,7 +66,7 @@ def audit(live: Broker, capsys: pytest.CaptureFixture[str], *options: str) -> tu
 
 def read_increments(client: Client, topic: str) -> Reported:
     reported = Reported()
-    read_reports(client, [topic], reported)
+    read_reports(client, topic, reported)
     return reported
 
 
