@@ -15,7 +15,7 @@ from kafkalite.failures.adapters.aio import AioPort
 from kafkalite.failures.adapters.columnar import ColumnarPort
 from kafkalite.failures.adapters.confluent import ConfluentPort
 from kafkalite.failures.rows import State
-from kafkalite.failures.runner import Port
+from kafkalite.failures.runner import Port, TransactionFailed, Written
 from kafkalite.model import TopicPartition
 from kafkalite.record.columns import Record
 from tests.kit.processes.apache_kafka import ApacheKafka
@@ -130,6 +130,50 @@ def test_on_kafkalite(broker: Broker, port: str, name: str) -> None:
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_on_apache_kafka(apache_kafka: ApacheKafka, port: str, name: str) -> None:
     play(apache_kafka.bootstrap, port, name)
+
+
+@pytest.mark.parametrize("port", PORTS)
+@pytest.mark.parametrize("exact", [True, False], ids=["in a transaction", "plainly"])
+def test_what_does_not_fit_is_told_as_that_and_a_smaller_one_goes_after_it(
+    broker: Broker, port: str, *, exact: bool
+) -> None:
+    servers, topic = broker.bootstrap_servers, f"orders-{time.monotonic_ns()}"
+    with Client(servers) as client, client.twin() as other:
+        client.admin.create_topic(topic, 1, configs={"max.message.bytes": "1000"})
+        member = PORTS[port](other, servers, f"t-{topic}")
+        place = TopicPartition(topic, 0)
+        owned: list[TopicPartition] = []
+        if exact:
+            member.claim()
+        member.open(f"g-{topic}", [topic], owned.extend, lambda _: None, lambda _: None)
+
+        def write(size: int) -> None:
+            records = [Written(topic, 0, Message(topic, 0, -1, -1, b"k", b"x" * size))]
+            if exact:
+                member.transact(records, {place: size}, place if member.by_partition else None)
+            else:
+                member.write(records)
+
+        def joined() -> bool:
+            member.poll(0.1)
+            return owned == [place]
+
+        try:
+            wait_until(joined, TIMEOUT_S, "the member is in its group")
+            with pytest.raises(TransactionFailed) as failure:
+                write(5000)
+            assert failure.value.too_large
+            write(500)
+        finally:
+            member.close()
+
+        def values() -> list[bytes | None]:
+            chunks = client.read(topic, 0, isolation=READ_COMMITTED)
+            return [record.value for chunk in chunks for record in chunk.columns.records()]
+
+        wait_until(lambda: values() == [b"x" * 500], TIMEOUT_S, "the marker is there, too")
+        committed = client.groups.committed(f"g-{topic}", require_stable=True)
+        assert {key: row.offset for key, row in committed.items()} == ({place: 500} if exact else {})
 
 
 @pytest.mark.parametrize("port", PORTS)

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as TheirPartition
 
-from kafkalite.failures.adapters.listening import Listening
+from kafkalite.failures.adapters.writing import OutcomeUnknown, Writing
 from kafkalite.failures.events import Message
-from kafkalite.failures.runner import CommitRefused, Fetch, TransactionFailed
+from kafkalite.failures.runner import CommitRefused, Fetch
 from kafkalite.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 RECORDS_MAX: Final = 500
 TIMEOUT_S: Final = 30.0
 END_WAIT_S: Final = 120.0
+MESSAGE_SIZE_MAX: Final = 100_000_000
 NO_POSITION: Final = -1
 TIMESTAMP_TYPES: Final = {2: 1}
 """librdkafka's number for the broker's time → Kafka's."""
@@ -36,25 +37,18 @@ TIMESTAMP_TYPES: Final = {2: 1}
 logger = logging.getLogger(__name__)
 
 
-class ConfluentPort(Listening):
+class ConfluentPort(Writing):
     """See the module. `config` is librdkafka's, for consumer and producer alike."""
 
-    by_partition = False
+    _failures = (KafkaException,)
 
     def __init__(self, config: Mapping[str, Any], transactional_id: str) -> None:
-        super().__init__()
+        super().__init__(transactional_id)
         if config.get("enable.auto.commit"):
             raise ValueError("commits are the policy's: enable.auto.commit has to be false")
         self._config = dict(config)
-        self._transactional_id = transactional_id
         self._consumer: Any = None
-        self._transactional: Any = None
-        self._plain: Any = None
         self._positions: dict[TopicPartition, int] = {}
-
-    def claim(self) -> None:
-        self._transactional = self._producer({"transactional.id": self._transactional_id})
-        self._transactional.init_transactions(TIMEOUT_S)
 
     def open(
         self,
@@ -123,57 +117,43 @@ class ConfluentPort(Listening):
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
-    def transact(
-        self, records: Sequence[Written], offsets: Mapping[TopicPartition, int], scope: TopicPartition | None
-    ) -> None:
-        assert scope is None, "group metadata says who commits"
-        try:
-            if self._transactional is None:
-                self.claim()
-            self._transactional.begin_transaction()
-            self._send(self._transactional, records)
-            metadata = self._consumer.consumer_group_metadata()
-            self._transactional.send_offsets_to_transaction(theirs(offsets), metadata, TIMEOUT_S)
-        except KafkaException as error:
-            self._give_up()
-            raise TransactionFailed(str(error), too_large=is_too_large(error)) from error
-        self._end()
+    def _new_producer(self, *, transactional: bool) -> Any:
+        more = {"transactional.id": self._transactional_id} if transactional else {"enable.idempotence": True}
+        given = {"linger.ms": 0, "message.max.bytes": MESSAGE_SIZE_MAX, **self._config, "acks": "all", **more}
+        producer = Producer(given)
+        if transactional:
+            producer.init_transactions(TIMEOUT_S)
+        return producer
 
-    def _end(self) -> None:
-        """Asks for the end until it is known."""
+    def _add_offsets(self, producer: Any, offsets: Mapping[TopicPartition, int]) -> None:
+        metadata = self._consumer.consumer_group_metadata()
+        producer.send_offsets_to_transaction(theirs(offsets), metadata, TIMEOUT_S)
+
+    def _commit(self, producer: Any) -> None:
         deadline = time.monotonic() + END_WAIT_S
         while True:
             try:
-                self._transactional.commit_transaction(TIMEOUT_S)
+                producer.commit_transaction(TIMEOUT_S)
             except KafkaException as error:
-                if error.args[0].retriable() and time.monotonic() < deadline:
+                why = error.args[0]
+                if why.retriable() and time.monotonic() < deadline:
                     continue
-                if not error.args[0].txn_requires_abort() and not error.args[0].fatal():
-                    raise
-                self._give_up()
-                raise TransactionFailed(str(error), too_large=is_too_large(error)) from error
+                if not why.txn_requires_abort() and not why.fatal():
+                    raise OutcomeUnknown(str(error)) from error
+                raise
             else:
                 return
 
-    def _give_up(self) -> None:
-        producer, self._transactional = self._transactional, None
-        try:
-            if producer is not None:
-                producer.abort_transaction(TIMEOUT_S)
-        except KafkaException as error:
-            logger.info("the transaction of %s was not aborted: %s", self._transactional_id, error)
+    def _abort(self, producer: Any) -> None:
+        producer.abort_transaction(TIMEOUT_S)
 
-    def write(self, records: Sequence[Written]) -> None:
-        if self._plain is None:
-            self._plain = self._producer({"acks": "all", "enable.idempotence": True})
-        self._send(self._plain, records)
+    def _discard(self, producer: Any) -> None:
+        producer.purge()
 
-    def _producer(self, more: Mapping[str, Any]) -> Any:
-        return Producer({"linger.ms": 0, "message.max.bytes": 100_000_000, **self._config, **more})
+    def _is_too_large(self, error: Exception) -> bool:
+        return bool(error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE)
 
-    @staticmethod
-    def _send(producer: Any, records: Sequence[Written]) -> None:
-        """Waits until all are acknowledged; TransactionFailed."""
+    def _send(self, producer: Any, records: Sequence[Written]) -> None:
         failures: list[Any] = []
 
         def delivered(error: Any, _: Any) -> None:
@@ -220,8 +200,3 @@ def message_of(one: Any) -> Message:
 def theirs(offsets: Mapping[TopicPartition, int]) -> list[Any]:
     """Offsets as librdkafka wants them."""
     return [TheirPartition(*place, offset) for place, offset in offsets.items()]
-
-
-def is_too_large(error: KafkaException) -> bool:
-    """Whether a record did not fit."""
-    return bool(error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE)

@@ -10,7 +10,6 @@ Thread rule: one thread at a time, that of the runner.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer
@@ -19,8 +18,8 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import KafkaError, MessageSizeTooLargeError
 from kafka.structs import MemberState, OffsetAndMetadata
 
-from kafkalite.failures.adapters.listening import Listening
-from kafkalite.failures.runner import CommitRefused, TransactionFailed
+from kafkalite.failures.adapters.writing import Writing
+from kafkalite.failures.runner import CommitRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,27 +33,18 @@ REQUEST_SIZE_MAX: Final = 100_000_000
 JOIN_S: Final = 1.0
 """How long a poll lasts at least while the member is not in its group."""
 
-logger = logging.getLogger(__name__)
 
-
-class KafkaPythonPort(Listening):
+class KafkaPythonPort(Writing):
     """See the module. `config` is for consumer and producer alike: bootstrap_servers, security_protocol …"""
 
-    by_partition = False
+    _failures = (KafkaError,)
 
     def __init__(self, config: Mapping[str, Any], transactional_id: str) -> None:
-        super().__init__()
+        super().__init__(transactional_id)
         if config.get("enable_auto_commit"):
             raise ValueError("commits are the policy's: enable_auto_commit has to be False")
         self._config = {name: value for name, value in config.items() if name != "enable_auto_commit"}
-        self._transactional_id = transactional_id
         self._consumer: Any = None
-        self._transactional: Any = None
-        self._plain: Any = None
-
-    def claim(self) -> None:
-        self._transactional = self._producer(transactional_id=self._transactional_id)
-        self._transactional.init_transactions()
 
     def open(
         self,
@@ -104,43 +94,32 @@ class KafkaPythonPort(Listening):
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
-    def transact(
-        self, records: Sequence[Written], offsets: Mapping[TopicPartition, int], scope: TopicPartition | None
-    ) -> None:
-        assert scope is None, "group metadata says who commits"
-        try:
-            if self._transactional is None:
-                self.claim()
-            self._transactional.begin_transaction()
-            self._send(self._transactional, records)
-            self._transactional.send_offsets_to_transaction(theirs(offsets), self._consumer.group_metadata())
-            self._transactional.commit_transaction()
-        except KafkaError as error:
-            self._give_up()
-            raise TransactionFailed(str(error), too_large=isinstance(error, MessageSizeTooLargeError)) from error
+    def _new_producer(self, *, transactional: bool) -> Any:
+        more = {"transactional_id": self._transactional_id} if transactional else {}
+        producer = KafkaProducer(**{"max_request_size": REQUEST_SIZE_MAX, **self._config, "acks": "all", **more})
+        if transactional:
+            producer.init_transactions()
+        return producer
 
-    def _give_up(self) -> None:
-        producer, self._transactional = self._transactional, None
-        if producer is not None:
-            try:
-                producer.abort_transaction()
-            except (KafkaError, RuntimeError) as error:
-                logger.info("the transaction of %s was not aborted: %s", self._transactional_id, error)
+    def _add_offsets(self, producer: Any, offsets: Mapping[TopicPartition, int]) -> None:
+        producer.send_offsets_to_transaction(theirs(offsets), self._consumer.group_metadata())
+
+    def _commit(self, producer: Any) -> None:
+        producer.commit_transaction()  # asks by itself until it is known
+
+    def _abort(self, producer: Any) -> None:
+        try:
+            producer.abort_transaction()
+        finally:
             producer.close(timeout=TIMEOUT_S)
 
-    def write(self, records: Sequence[Written]) -> None:
-        try:
-            if self._plain is None:
-                self._plain = self._producer()
-            self._send(self._plain, records)
-        except KafkaError as error:
-            raise TransactionFailed(str(error), too_large=isinstance(error, MessageSizeTooLargeError)) from error
+    def _discard(self, producer: Any) -> None:
+        producer.close(timeout=TIMEOUT_S)
 
-    def _producer(self, **more: Any) -> Any:
-        return KafkaProducer(acks="all", max_request_size=REQUEST_SIZE_MAX, **self._config, **more)
+    def _is_too_large(self, error: Exception) -> bool:
+        return isinstance(error, MessageSizeTooLargeError)
 
-    @staticmethod
-    def _send(producer: Any, records: Sequence[Written]) -> None:
+    def _send(self, producer: Any, records: Sequence[Written]) -> None:
         futures = [
             producer.send(
                 topic,
