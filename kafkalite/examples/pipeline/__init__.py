@@ -4,6 +4,8 @@
           │                          │                                   │                        │
           └──▶ kafkalite registry ◀──┘                                   └──▶ kafkalite load ──▶ Parquet
                                                                                                   │
+    live broker ─▶ follow_up, which fails for some ─▶ retry topic, dead letters
+
                               kafkalite audit: all five, message by message ◀────────────────────┘
 
     __main__.py    python -m kafkalite.examples.pipeline
@@ -11,6 +13,7 @@
     processes.py   parts as processes, none of which is left behind
     front_end.py   a web server that logs visits
     stream.py      the streaming load
+    follow_up.py   a consumer that fails, with retries and dead letters
     report.py      what came out, as text, JSON and a plot
     visits.py      the schemas of a visit, and the topic
 

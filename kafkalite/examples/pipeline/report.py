@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from kafkalite.examples.pipeline.follow_up import FLAKY
 from kafkalite.examples.pipeline.visits import WARM_UP
 
 if TYPE_CHECKING:
@@ -46,12 +47,16 @@ class Report:
     caught_up_s: float
     audit: dict[str, Any]
     seconds: float
+    letters: int
+    letters_expected: int
+    """Visits of which the loaded data say that following them up fails for good."""
 
     @property
     def complete(self) -> bool:
         """Whether everything arrived, everywhere, once."""
         total = sum(self.sent.values())
-        return bool(self.audit["complete"]) and self.same_answer and set(self.loaded.values()) == {total}
+        arrived = bool(self.audit["complete"]) and self.same_answer and set(self.loaded.values()) == {total}
+        return arrived and self.letters == self.letters_expected
 
     def document(self) -> dict[str, Any]:
         """As JSON."""
@@ -66,6 +71,8 @@ class Report:
             "warm_up_s": round(self.warm_up_s, 3),
             "commits": self.commits,
             "caught_up_s": round(self.caught_up_s, 3),
+            "dead_letters": self.letters,
+            "dead_letters_expected": self.letters_expected,
             "audit": self.audit,
             "seconds": round(self.seconds, 1),
         }
@@ -86,6 +93,8 @@ class Report:
         ]
         same = "the same" if self.same_answer else "NOT the same"
         lines += ["", f"Streaming and batch load give {same} counts by path and status."]
+        failed = f"Following visits up failed for good for {self.letters} of them, dead letters each with its reason"
+        lines += ["", f"{failed}; the loaded data have {self.letters_expected} such visits."]
         times = ", ".join(f"{name} {value:.2f} s" for name, value in self.latency.items())
         met = "met" if self.latency["mean"] <= GOAL_S else "missed"
         lines += [
@@ -123,6 +132,8 @@ def write_report(outcome: Outcome, folder: Path) -> Report:
         outcome.caught_up_s,
         outcome.audit,
         outcome.seconds,
+        outcome.letters,
+        sum(count for (path, status), count in by_path["stream"].items() if status == 500 and path != FLAKY),
     )
     plot(sent_at[warm:], latencies[warm:], folder)
     (folder / "report.json").write_text(json.dumps(report.document(), indent=1) + "\n", encoding="utf-8")

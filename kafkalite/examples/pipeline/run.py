@@ -1,6 +1,7 @@
 """The order of things in the example: parts are started, visits flow, everything is compared, parts are stopped.
 
-    brokers, registry, schemas, topic ─▶ mirror ─▶ streaming load ─▶ front ends ─▶ all arrived ─▶ batch load ─▶ audit
+    brokers, registry, schemas, topic ─▶ mirror ─▶ streaming load, a failing consumer ─▶ front ends ─▶ all arrived
+      ─▶ dead letters are counted ─▶ batch load ─▶ audit
 
 Thread rule: one thread.
 """
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from kafkalite.avro import RegistryClient
 from kafkalite.client import Client
 from kafkalite.errors import KafkaError
+from kafkalite.examples.pipeline.follow_up import GROUP
 from kafkalite.examples.pipeline.processes import Part, Parts
 from kafkalite.examples.pipeline.visits import (
     JAVA_OPTIONS,
@@ -26,7 +28,10 @@ from kafkalite.examples.pipeline.visits import (
     WINDOW_S,
     schema,
 )
+from kafkalite.failures import Ledger
+from kafkalite.failures.rows import UNDECIDED
 from kafkalite.load.manifest import Target
+from kafkalite.model import OFFSET_LATEST, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,6 +79,8 @@ class Outcome(NamedTuple):
     caught_up_s: float
     """From the last visit's being sent until the streaming load had everything."""
     seconds: float
+    letters: int = 0
+    """Of the consumer that fails for some visits."""
 
 
 def run_pipeline(plan: Plan, say: Callable[[str], None]) -> Outcome:
@@ -91,7 +98,8 @@ def run_pipeline(plan: Plan, say: Callable[[str], None]) -> Outcome:
         parts.wait_for(lambda: has_topic(offline), "the mirror has made the topic")
         options = ("--registry", registry, "--to", str(stream), "--log", str(commits))
         parts.start_server("stream", f"{PIPELINE}.stream", "-b", offline, *options)
-        say("mirror and streaming load are ready")
+        parts.start("follow-up", f"{PIPELINE}.follow_up", "-b", live, "--registry", registry)
+        say("mirror and streaming load are ready; a consumer follows visits up, and fails for some")
 
         def front_end(server: str, rate: float, seconds: float, *more: str) -> Part:
             size = ("--server", server, "--rate", str(rate), "--seconds", str(seconds))
@@ -109,6 +117,10 @@ def run_pipeline(plan: Plan, say: Callable[[str], None]) -> Outcome:
         parts.wait_for(lambda: loaded_rows(stream) >= total, f"{total} visits are loaded")
         caught_up_s = time.monotonic() - ended
         say(f"the streaming load had all of them {caught_up_s:.1f} s later")
+        parts.wait_for(lambda: is_followed_up(live), "each visit is followed up, or a dead letter")
+        counting = parts.start("letters", "kafkalite", "letters", "count", GROUP, "-b", live, "--json")
+        letters = sum(json.loads(line)["letters"] for line in parts.result(counting).splitlines())
+        say(f"{letters} visits became dead letters")
         topics = ("--topics", TOPIC)
         decoding = ("--avro", registry, "--read-committed", "--json", "-q", *SPARK)
         loading = parts.start("load", "kafkalite", "load", "-b", offline, *topics, "--to", str(batch), *decoding)
@@ -123,7 +135,7 @@ def run_pipeline(plan: Plan, say: Callable[[str], None]) -> Outcome:
         audit = json.loads(parts.result(auditing, statuses=(0, 1)))
     rows = [json.loads(line) for line in commits.read_text(encoding="utf-8").splitlines()]
     return Outcome(
-        plan, sent, stream, batch, began_ms, rows, batch_summary, audit, caught_up_s, time.monotonic() - began
+        plan, sent, stream, batch, began_ms, rows, batch_summary, audit, caught_up_s, time.monotonic() - began, letters
     )
 
 
@@ -157,6 +169,19 @@ def has_topic(address: str) -> bool:
         except KafkaError:
             return False
     return True
+
+
+def is_followed_up(address: str) -> bool:
+    """Whether the failing consumer has got to the end of the visits, and no retry is waiting."""
+    with Client(address) as client:
+        places = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
+        committed = client.groups.committed(GROUP, require_stable=True)
+        ends = client.list_offsets(dict.fromkeys(places, OFFSET_LATEST))
+        if any(key not in committed or committed[key].offset < ends[key].offset for key in places):
+            return False
+        ledger = Ledger(client, GROUP)
+        ledger.refresh()
+        return all(row.state not in UNDECIDED for _, row in ledger.records())
 
 
 def loaded_rows(path: Path) -> int:

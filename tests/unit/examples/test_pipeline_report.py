@@ -92,6 +92,11 @@ def test_latency_is_from_the_timestamp_to_the_commit_without_the_warm_up(tmp_pat
     assert (tmp_path / "latency.svg").stat().st_size < 200_000
 
 
+def test_letters_that_the_loaded_data_know_nothing_of_make_the_run_incomplete(tmp_path: Path) -> None:
+    report = write_report(outcome(tmp_path, batch_count=1100)._replace(letters=1), tmp_path)
+    assert (report.complete, report.letters_expected) == (False, 0)
+
+
 @pytest.mark.parametrize("batch_count", [1099, 1000])
 def test_a_load_that_lacks_visits_makes_the_run_incomplete(tmp_path: Path, batch_count: int) -> None:
     report = write_report(outcome(tmp_path, batch_count=batch_count), tmp_path)
