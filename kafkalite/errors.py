@@ -247,7 +247,11 @@ class ConfigError(StartupError):
 class OffsetOutOfRange(KafkaError, code=ErrorCode.OFFSET_OUT_OF_RANGE): ...
 
 
-class CorruptMessage(KafkaError, code=ErrorCode.CORRUPT_MESSAGE): ...
+class CorruptMessage(KafkaError, code=ErrorCode.CORRUPT_MESSAGE):
+    """`partition` and `offset` of a batch that a reader cannot read, where it was one who says so."""
+
+    partition: tuple[str, int] | None = None
+    offset: int = -1
 
 
 class UnknownTopicOrPartition(KafkaError, code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION): ...

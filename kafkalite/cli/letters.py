@@ -109,7 +109,7 @@ def chosen(arguments: argparse.Namespace) -> Callable[[Entry], bool]:
             (arguments.exception is None or arguments.exception in {name, name.rpartition(".")[2]})
             and (arguments.day is None or arguments.day == entry.day)
             and (arguments.key is None or arguments.key.encode() == entry.message.key)
-            and (getattr(arguments, "all", False) or entry.state == "dead")
+            and (getattr(arguments, "all", False) or entry.state in {"dead", "unreadable"})
         )
         if fits:
             left[0] -= 1

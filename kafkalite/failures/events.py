@@ -1,7 +1,7 @@
 """What the core is told, and what it wants done.
 
     events    Assigned · Revoking · Revoked · Lost · Fetched · Finished · RunEnded · TransactionEnded · CommitEnded ·
-              Decided · Tick
+              Damaged · Decided · Tick
     actions   Run · Withdraw · Pause · Resume · Transact · Commit · Alarm · Stop
 
 Offsets, sizes and partitions are Kafka's. Whoever carries out a Transact, a Commit or a Run says with the event that
@@ -180,6 +180,15 @@ class CommitEnded(NamedTuple):
     failed: bool = False
 
 
+class Damaged(NamedTuple):
+    """Records from `offset` to before `next_offset` cannot be read, and were passed over."""
+
+    partition: TopicPartition
+    offset: int
+    next_offset: int
+    text: str
+
+
 class Decided(NamedTuple):
     """What a group that is waited for has decided in a partition: all below `upto` but `open_offsets`, which nobody
     knows yet, and it gave up `dead_offsets`."""
@@ -205,6 +214,7 @@ Event = (
     | RunEnded
     | TransactionEnded
     | CommitEnded
+    | Damaged
     | Decided
     | Tick
 )
@@ -284,7 +294,7 @@ class Commit(NamedTuple):
 
 
 class Alarm(NamedTuple):
-    """Somebody should know. `kind` is loss, loss-over, breaker, lost, crashed, age, waits, not-started or stopped."""
+    """Somebody should know. `kind`: loss, loss-over, breaker, lost, damaged, foreign, crashed, age, slow or stopped."""
 
     kind: str
     text: str

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 ORDERS: Final = ("none", "key")
 REPROCESS: Final = ("skip", "retry", "letters")
 ON_DEAD: Final = ("skip", "process", "wait")
+ON_DAMAGE: Final = ("stop", "skip")
 MOVES: Final = ("exactly once", "at least once")
 FAMILIES: Final = ("spring", "connect")
 LETTER_KEYS: Final = ("original", "date")
@@ -45,6 +46,8 @@ class Policy:
     `processing_time_max`   a handler that takes longer is cancelled (async) or reported
     `limit`             when failures mean an outage: nothing is moved, one record is tried now and then
     `after`             groups that must have decided on a record first; `on_dead`: what if they gave it up
+    `on_damage`         a batch that cannot be read ends the member, or with "skip" each of its records becomes a dead
+                        letter without value, unreadable; with the client of this project
     `reprocess`         for records with a row that gives them up: stepped over, tried again, or nothing but those
     `moves`             "exactly once" (transactions) or "at least once"
     `decode`            bytes of a value to what the handler gets; its errors are fatal
@@ -67,6 +70,7 @@ class Policy:
     limit: Limit | None = None
     after: Sequence[str] = ()
     on_dead: str = "skip"
+    on_damage: str = "stop"
     reprocess: str = "skip"
     moves: str = "exactly once"
     decode: Callable[[bytes], Any] | None = None
@@ -87,6 +91,7 @@ class Policy:
             ("order", self.order, ORDERS),
             ("reprocess", self.reprocess, REPROCESS),
             ("on_dead", self.on_dead, ON_DEAD),
+            ("on_damage", self.on_damage, ON_DAMAGE),
             ("moves", self.moves, MOVES),
             ("letter_key", self.letter_key, LETTER_KEYS),
             ("cleanup", self.cleanup, CLEANUPS),
@@ -137,7 +142,7 @@ class Policy:
     @property
     def writes_letters(self) -> bool:
         """Whether a record may become a dead letter: those of a fatal class do, whatever the strategy."""
-        if self.fatal:
+        if self.fatal or self.on_damage == "skip":
             return True
         for strategy in self.strategies:
             if isinstance(strategy, Ignore):

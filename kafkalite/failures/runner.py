@@ -29,6 +29,7 @@ from kafkalite.failures.events import (
     Assigned,
     Commit,
     CommitEnded,
+    Damaged,
     Decided,
     Failure,
     FailureKind,
@@ -85,6 +86,15 @@ class TransactionFailed(Exception):
         self.too_large = too_large
 
 
+class DamagedBatch(Exception):
+    """A batch that begins at this offset cannot be read."""
+
+    def __init__(self, message: str, partition: TopicPartition, offset: int) -> None:
+        super().__init__(message)
+        self.partition = partition
+        self.offset = offset
+
+
 class CommitRefused(Exception):
     """Offsets were not committed."""
 
@@ -125,7 +135,11 @@ class Port(Protocol):
     ) -> None:
         """Joins the group; reads committed, from the earliest offset where nothing is committed, commits nothing."""
 
-    def poll(self, timeout_s: float) -> list[Fetch]: ...
+    def poll(self, timeout_s: float) -> list[Fetch]:
+        """DamagedBatch, where the client can pass over one."""
+
+    def pass_over(self, damage: DamagedBatch) -> int:
+        """Goes on behind a batch that cannot be read; the offset that is read next."""
 
     def position(self, partition: TopicPartition) -> int:
         """The offset that is read next; -1 where it is not known yet."""
@@ -424,7 +438,7 @@ class Runner:
         busy = bool(self._workers.running)
         timeout_s = 0.0 if busy else self._until_wake(IDLE_POLL_S)
         events: list[Event] = []
-        for partition, messages, next_offset in self._port.poll(timeout_s):
+        for partition, messages, next_offset in self._poll(timeout_s, events):
             lane = self.policy.layout.lanes[partition.topic]
             arrivals = [Arrival(one, letter_of(one.headers) if lane.is_retry else None) for one in messages]
             events.append(Fetched(partition, arrivals, next_offset))
@@ -437,6 +451,15 @@ class Runner:
         self._ask_others(events)
         self._tell(events or [Tick()])
         self._late.take(self.session.late_ms)
+
+    def _poll(self, timeout_s: float, events: list[Event]) -> Sequence[Fetch]:
+        try:
+            return self._port.poll(timeout_s)
+        except DamagedBatch as damage:
+            if self.policy.on_damage == "stop":
+                raise (damage.__cause__ or damage) from None
+            events.append(Damaged(damage.partition, damage.offset, self._port.pass_over(damage), str(damage)))
+            return ()
 
     def _until_wake(self, limit_s: float) -> float:
         wake = self.session.wake_at

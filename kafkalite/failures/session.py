@@ -29,6 +29,7 @@ from kafkalite.failures.events import (
     Assigned,
     Commit,
     CommitEnded,
+    Damaged,
     Decided,
     Failure,
     FailureKind,
@@ -81,6 +82,7 @@ CAREFUL_COUNT: Final = COMMIT_COUNT + 2 * RUN_MAX
 """As many may have been in hand behind the committed offset when a member ended."""
 TRIES_MAX: Final = 3
 CRASHED: Final = "crashed"
+UNREADABLE: Final = "unreadable"
 FINISHED_IDS_MAX: Final = 100_000
 SHRINK_MAX: Final = 3
 """Without its value a letter fits anywhere."""
@@ -169,6 +171,8 @@ class Session:
                 self._transaction_ended(event)
             case CommitEnded():
                 self._commit_ended(event)
+            case Damaged():
+                self._damaged(event)
             case Decided():
                 self._decided[event.group, event.partition] = event
             case Tick():
@@ -326,6 +330,27 @@ class Session:
             if item is not None:
                 lane.add(item)
         lane.position = max(lane.position, event.next_offset)
+
+    def _damaged(self, event: Damaged) -> None:
+        """Letters without value for records that nobody can read; letters in a retry topic are found to be lost."""
+        lane = self._lanes.get(event.partition)
+        if lane is None or lane.leaving or event.next_offset <= lane.position:
+            return
+        details = {"offset": event.offset, "next_offset": event.next_offset}
+        self._actions.append(Alarm("damaged", f"{event.partition}: {event.text}", details))
+        for offset in range(max(event.offset, lane.position), event.next_offset):
+            message = NO_MESSAGE._replace(topic=lane.partition.topic, partition=lane.partition.partition, offset=offset)
+            item = Item(message, lane.origin, -1 if lane.is_retry else offset)
+            row = lane.rows.pop(offset, None)
+            if lane.is_retry or (row is not None and row.state in GIVEN_UP | WAITING):
+                lane.step_over(item)
+                continue
+            lane.items.append(item)
+            lane.by_offset[offset] = item
+            item.shrink, item.attempt = SHRINK_MAX, 1
+            self._count_failure(item, Failure(FailureKind.FATAL, UNREADABLE, text=event.text))
+            self._die(lane, item, State.UNREADABLE)
+        lane.position = event.next_offset
 
     @staticmethod
     def _record(lane: PartitionLane, arrival: Arrival) -> Item:
@@ -676,7 +701,7 @@ class Session:
         put = Put(Goal.RETRY, topic, lane.origin.partition, item.message, letter, item.failure, now.wall_ms)
         lane.move(item, Verdict(put, row))
 
-    def _die(self, lane: PartitionLane, item: Item) -> None:
+    def _die(self, lane: PartitionLane, item: Item, state: State = State.DEAD) -> None:
         """To the dead letters."""
         assert item.failure is not None, "it has failed"
         self.counts["moved", "dead"] += 1
@@ -685,7 +710,7 @@ class Session:
         item.id = self._letter_id(item)
         topic = self._policy.layout.dead(lane.origin.topic)
         row = Row(
-            State.DEAD,
+            state,
             item.id,
             topic,
             lane.origin.partition,

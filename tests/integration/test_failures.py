@@ -15,7 +15,7 @@ import pytest
 
 from kafkalite.broker import Broker
 from kafkalite.client import READ_COMMITTED, Client
-from kafkalite.errors import KafkaError, StartupError
+from kafkalite.errors import CorruptMessage, KafkaError, StartupError
 from kafkalite.failures import Failed, Ignore, Ledger, Message, Policy, RetryForever, RetryHere, RetryTopics, run
 from kafkalite.failures.events import Failure
 from kafkalite.failures.rows import State
@@ -255,6 +255,42 @@ def test_groups_that_would_wait_for_each_other_do_not_start(client: Client, brok
     circle = Policy(group=first.group, topics=[topic], strategy=RetryTopics(["1 s"]), after=[second.group])
     with pytest.raises(StartupError, match="would wait for itself"):
         run(circle, lambda record: None, broker.bootstrap_servers)
+
+
+@pytest.mark.parametrize("on_damage", ["stop", "skip"])
+def test_a_batch_that_cannot_be_read_ends_the_member_or_becomes_letters(tmp_path: Path, on_damage: str) -> None:
+    settings = {"log_dirs": str(tmp_path), "offsets_topic_num_partitions": 2}
+    seen: list[int] = []
+    alarms: list[str] = []
+    with Broker(flush_on_acks_all="false", **settings) as broker, Client(broker.bootstrap_servers) as client:
+        client.admin.create_topic("orders", 1)
+        for first in range(0, 40, 10):
+            client.produce("orders", 0, [b"%d" % number for number in range(first, first + 10)])
+        (log,) = (tmp_path / "orders-0").glob("*.log")
+        with log.open("r+b") as file:  # a bit of the second batch
+            content = file.read()
+            place = content.index(b"15", content.index(b"10"))
+            file.seek(place)
+            file.write(bytes([content[place] ^ 4]))
+        policy = Policy(group="g", topics=["orders"], strategy=RetryTopics(["1 s"]), on_damage=on_damage)
+        handle = lambda record: seen.append(int(record.value))  # noqa: E731
+        if on_damage == "stop":
+            with pytest.raises(CorruptMessage, match="the batch at offset 10 cannot be read"):
+                run(policy, handle, broker.bootstrap_servers)
+            assert seen == list(range(10))
+            return
+        play(client, broker, policy, handle, 40, on_alarm=lambda alarm: alarms.append(alarm.kind))
+        assert seen == [*range(10), *range(20, 40)]
+        assert alarms == ["damaged"]
+        ledger = Ledger(client, "g")
+        ledger.refresh()
+        assert {where: row.state for where, row in ledger.records()} == {
+            f"orders-0-{number}": State.UNREADABLE for number in range(10, 20)
+        }
+        letters = [dict(letter.headers) for letter in records(client, "dlq.g.orders")]
+        assert [(one["dlq.offset"], one["dlq.exception"], one["dlq.truncated"]) for one in letters] == [
+            (b"%d" % number, b"unreadable", b"value") for number in range(10, 20)
+        ]
 
 
 # --- kills ------------------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from kafkalite._native.wire.batch import BatchError
 from kafkalite._native.wire.columns import following_offset
 from kafkalite.client.cluster import READ_COMMITTED, READ_UNCOMMITTED, RETRY_BACKOFF_S_MAX, by_topic
 from kafkalite.client.errors import UNREACHED, ConnectionLost, RequestTimeout
-from kafkalite.errors import ErrorCode, KafkaError, UnknownTopicOrPartition, error_for
+from kafkalite.errors import CorruptMessage, ErrorCode, KafkaError, UnknownTopicOrPartition, error_for
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 from kafkalite.protocol.api import FETCH
 from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -488,6 +488,8 @@ class Reader:
             ErrorCode.CORRUPT_MESSAGE, f"{position.key}: the batch at offset {at} cannot be read: {cause}"
         )
         error.__cause__ = cause
+        if isinstance(error, CorruptMessage):
+            error.partition, error.offset = position.key, at
         if position.offset == target:  # unless the caller has gone elsewhere meanwhile
             position.offset = at
             position.error = error

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from kafkalite.client import READ_COMMITTED, ClientError, CommitFailed, DeliveryFailed, Producer, TransactionAborted
-from kafkalite.errors import ErrorCode, KafkaError
+from kafkalite.errors import CorruptMessage, ErrorCode, KafkaError
 from kafkalite.failures.events import Message
-from kafkalite.failures.runner import CommitRefused, Fetch, TransactionFailed
+from kafkalite.failures.runner import CommitRefused, DamagedBatch, Fetch, TransactionFailed
 from kafkalite.model import TopicPartition
 from kafkalite.record.columns import BytesColumn, HeaderColumns, RecordColumns
 
@@ -87,7 +87,30 @@ class ColumnarPort:
         return self._reader
 
     def poll(self, timeout_s: float) -> list[Fetch]:
-        return [Fetch(chunk.partition, messages_of(chunk), chunk.next_offset) for chunk in self.reader.poll(timeout_s)]
+        try:
+            chunks = self.reader.poll(timeout_s)
+        except CorruptMessage as error:
+            if error.partition is None:
+                raise
+            raise DamagedBatch(error.message, TopicPartition(*error.partition), error.offset) from error
+        return [Fetch(chunk.partition, messages_of(chunk), chunk.next_offset) for chunk in chunks]
+
+    def pass_over(self, damage: DamagedBatch) -> int:
+        """Asked for an offset inside of a batch a broker gives the whole batch, so offset after offset is tried: what
+        the damaged header says of its length is not to be trusted."""
+        offset, end = damage.offset + 1, self._client.end_offset(*damage.partition)
+        while offset < end and self._is_damaged(damage.partition, offset):
+            offset += 1
+        self.reader.seek(damage.partition, offset)
+        return offset
+
+    def _is_damaged(self, place: TopicPartition, offset: int) -> bool:
+        try:
+            for _ in self._client.read(*place, offset, offset + 1):
+                pass
+        except CorruptMessage as error:
+            return error.offset == offset
+        return False
 
     def position(self, partition: TopicPartition) -> int:
         return self.reader.positions.get(partition, -1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kafkalite.failures.events import Message
-from kafkalite.failures.runner import Fetch
+from kafkalite.failures.runner import DamagedBatch, Fetch
 from kafkalite.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -73,6 +73,10 @@ class Listening:
             ]
             fetches.append(Fetch(TopicPartition(place.topic, place.partition), messages, messages[-1].offset + 1))
         return [fetch for fetch in fetches if fetch.partition in self.owned]
+
+    def pass_over(self, damage: DamagedBatch) -> int:
+        """These clients do not say which batch they cannot read."""
+        raise damage
 
     def leave(self) -> None:
         """All are given up, before the client is closed: some do not say so themselves."""

@@ -102,6 +102,7 @@ def test_names() -> None:
         ({"order": "key", "moves": "at least once"}, "order by key needs moves"),
         ({"after": ["billing"]}, "does not wait for itself"),
         ({"compat": ["camel"]}, "compat is"),
+        ({"on_damage": "pray"}, "on_damage is 'pray'"),
         ({"cleanup": "burn"}, "cleanup is 'burn'"),
         ({"cleanup": "compact", "letter_key": "date"}, "would keep one letter a day"),
         ({"ahead_max": 0}, "ahead_max"),
