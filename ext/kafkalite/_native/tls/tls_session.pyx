@@ -40,7 +40,7 @@ cdef enum:
     UNSENT_MAX = 524288                 # kept for a peer that does not read what the protocol itself must tell it
     STALLED_BYTES_MAX = 268435456       # kept for all peers: above it, pieces are small
     HANDSHAKE_BYTES_MAX = 262144        # received before a handshake is done
-    RECORD_HEADER_SIZE = 5              # of TLS (RFC 8446, 5.1)
+    RECORD_HEADER_SIZE = 5
     QUICK_SIZE_MAX = 4096               # received: so little is decrypted sooner than the GIL is handed over
     BARREN_BYTES_MAX = 65536            # received in a row without data
     DATA_WORTH = 32                     # bytes without data that one with data makes up for
