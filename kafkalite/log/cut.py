@@ -21,7 +21,7 @@ anything is removed, and the broker looks for it once more when it is done: one 
 Whoever may write into the data directory may ask: there is no other way to. A request that nobody holds any more, its
 process having ended, is removed with what was made for it. The broker refuses by removing the request.
 
-Blocks; the housekeeper's thread alone. Appends wait while all locks are taken: for milliseconds with thousands of logs.
+Blocks; the housekeeper's thread alone. Appends wait while all locks are taken: a microsecond for each log.
 """
 
 from __future__ import annotations
