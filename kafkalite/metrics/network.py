@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalite.families import Family, labels, most
 from kafkalite.handlers.sign_in import Outcome
+from kafkalite.metrics.slow import name_of
+from kafkalite.protocol import api
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from kafkalite._native.serve.connection import Connection
     from kafkalite.metrics.parts import Parts
@@ -51,8 +53,24 @@ class Network:
             "Open connections by client software.",
             [(text, count) for text, count in _software(by_worker)],
         )
+        suites = Counter(
+            (connection.listener.name, number, *connection.tls_suite)
+            for number, connections in by_worker
+            for connection in connections
+            if connection.tls_suite is not None
+        )
+        yield Family(
+            f"{prefix}_connections_tls_info",
+            "gauge",
+            "Open connections with TLS, by protocol and cipher suite.",
+            [
+                (labels(listener=name, networkprocessor=number, protocol=protocol, cipher=cipher), count)
+                for (name, number, protocol, cipher), count in sorted(suites.items())
+            ],
+        )
         yield from self._sign_ins(prefix)
         yield from self._threads()
+        yield from _parked(connection for _, connections in by_worker for connection in connections)
 
     def _sign_ins(self, prefix: str) -> Iterator[Family]:
         counters = self._parts.counters
@@ -163,6 +181,24 @@ class Network:
                 "Fetch sessions evicted.",
                 [("", parts.sessions.evicted_count)],
             )
+
+
+def _parked(connections: Iterable[Connection]) -> Iterator[Family]:
+    """Requests that wait for the disk, for data or for others: in Kafka they are in a purgatory."""
+    counts = Counter[int]()
+    for connection in connections:
+        if connection.in_flight:
+            counts.update(connection.parked())
+    both = [(labels(delayedOperation=name_of(key)), counts[key]) for key in (api.PRODUCE, api.FETCH)]
+    prefix = "kafka_server_delayedoperationpurgatory"
+    yield Family(f"{prefix}_purgatorysize", "gauge", "Requests that wait for the disk or for data.", both)
+    yield Family(f"{prefix}_numdelayedoperations", "gauge", "The same.", both)
+    yield Family(
+        "kafkalite_parked_requests",
+        "gauge",
+        "Requests that wait for the disk, for data or for others.",
+        [(labels(request=name_of(key)), count) for key, count in sorted(counts.items())],
+    )
 
 
 def _software(by_worker: list[tuple[int, list[Connection]]]) -> Iterator[tuple[str, float]]:

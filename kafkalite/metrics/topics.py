@@ -87,12 +87,11 @@ class Topics:
             ("brokers", 1, "Brokers in the cluster."),
         ):
             yield Family(f"kafka_{name}", "gauge", text, [("", value)])
-        yield Family(
-            "kafka_controller_controllerstats_uncleanleaderelections",
-            "counter",
-            "0: there is no other replica to elect.",
-            [("", 0)],
-        )
+        for name, text in (
+            ("controller_controllerstats_uncleanleaderelections", "0: there is no other replica to elect."),
+            ("server_brokertopicmetrics_producemessageconversions", "0: batches of older formats are refused."),
+        ):
+            yield Family(f"kafka_{name}", "counter", text, [("", 0)])
 
     def _partitions(self, topics: Sequence[Topic]) -> Iterator[Family]:
         names = [rest for topic in topics for rest in self._labels_of(topic)]

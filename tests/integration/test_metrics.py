@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -15,6 +17,7 @@ from kafkalite.errors import ConfigError, ErrorCode
 from kafkalite.families import Family, labels
 from kafkalite.web.users import Role, token_line
 from tests.kit.harness import wire
+from tests.kit.harness.certificates import Authority
 from tests.kit.harness.scrape import OPENMETRICS, Scrape, ask
 from tests.kit.processes.broker import wait_until
 
@@ -179,6 +182,41 @@ def test_connections_are_counted_while_they_are_open(broker: Broker) -> None:
         )
         == 2
     )
+
+
+def test_a_fetch_that_waits_is_in_purgatory_until_it_is_answered(broker: Broker) -> None:
+    def waiting(what: str) -> float:
+        return scrape(broker)("kafka_server_delayedoperationpurgatory_purgatorysize", delayedOperation=what)
+
+    broker.create_topic("a")
+    assert (waiting("Fetch"), waiting("Produce")) == (0, 0)
+    with wire.Connection(broker.port) as reader, wire.Connection(broker.port) as writer:
+        reader.send(1, 11, wire.fetch_body("a", [(0, 0)], max_wait_ms=600_000))
+        wait_until(lambda: waiting("Fetch") == 1, 60, "the fetch to be parked")
+        assert scrape(broker)("kafkalite_parked_requests", request="Fetch") == 1
+        writer.produce("a", 0, batch(1))
+        reader.receive()
+    assert (waiting("Fetch"), waiting("Produce")) == (0, 0)
+
+
+def test_tls_connections_are_told_by_protocol_and_cipher_suite(tmp_path: Path) -> None:
+    authority = Authority()
+    store = authority.issue("server").write_pem(tmp_path / "server.pem")
+    context = ssl.create_default_context(cafile=str(authority.write_pem(tmp_path / "authority.pem")))
+    name = "kafka_server_socket_server_metrics_connections_tls_info"
+    with Broker(listeners="SSL://127.0.0.1:0", ssl_keystore_location=str(store), metrics_listeners=HERE) as broker:
+        assert scrape(broker).labels_of(name) == []
+        with (
+            socket.create_connection(("127.0.0.1", broker.port)) as plain,
+            context.wrap_socket(plain, server_hostname="localhost") as secure,
+        ):
+            suite = secure.cipher()
+            assert suite is not None
+            given = {"listener": "SSL", "protocol": secure.version(), "cipher": suite[0]}
+            wait_until(lambda: scrape(broker).labels_of(name) != [], 60, "the broker to have the handshake's end")
+            (told,) = scrape(broker).labels_of(name)
+            assert {key: told[key] for key in given} == given
+            assert scrape(broker)(name, **told) == 1
 
 
 def test_both_formats_and_gzip_say_the_same(broker: Broker) -> None:

@@ -54,6 +54,7 @@ cdef class Connection:
     cdef int64_t answered_ns                # when the last turn ended, 0 unknown
     cdef bint brisk                         # the client asks again within LINGER_NS of its answer
     cdef TlsSession tls                     # None on a listener without TLS
+    cdef readonly tuple tls_suite           # (protocol, cipher suite) agreed on, where requests are counted
     cdef BoundClient client                 # to whom quotas count; None: there were none yet
     cdef bint bounded                       # the present request is one to which quotas count
     cdef readonly int32_t throttle_ms       # what its client is told to wait

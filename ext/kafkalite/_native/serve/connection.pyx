@@ -300,6 +300,15 @@ cdef class Connection:
         """The place of the current request in the order of answers; complete it from any thread."""
         return self.enqueue()
 
+    def parked(self):
+        """API key → requests that wait for their answer, of those that are counted and timed. Any thread."""
+        cdef dict found = {}
+        cdef Answer answer
+        for answer in list(self.queue):
+            if not answer.ready and answer.timing is not None:
+                found[answer.timing.key] = found.get(answer.timing.key, 0) + 1
+        return found
+
     cdef AccessView access(self):
         """The view of what the client may do; None: there is no authoriser."""
         if self.io.access is None:
@@ -444,6 +453,7 @@ cdef class Connection:
         self.arrive()
         if self.io.counters is not None:
             self.io.counters.handshakes += 1
+            self.tls_suite = self.io.counters.suite(self.tls.version, self.tls.cipher)
         try:
             self.principal = self.listener.tls.principal_of(self.tls.peer_subject)
         except ValueError as error:

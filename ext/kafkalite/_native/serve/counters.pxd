@@ -72,7 +72,9 @@ cdef class RequestCounters:
     cdef readonly int64_t slow_ns       # requests that take longer are told; 0: none
     cdef object on_slow
     cdef public int64_t handshakes, handshakes_failed
+    cdef dict suites                    # of TLS connections, so that those with the same share what says so
 
+    cdef tuple suite(self, str protocol, str cipher)
     cdef int begin_run(self, const unsigned char* frame) noexcept
     cdef int64_t end_run(self, bint sending) noexcept
     cdef int drop_run(self) noexcept

@@ -87,9 +87,15 @@ cdef class RequestCounters:
         self.slow_ns = slow_ms * 1000000
         self.on_slow = on_slow
         self.run.next = NO_MORE
+        self.suites = {}
 
     def __dealloc__(self):
         free(self.apis)
+
+    cdef tuple suite(self, str protocol, str cipher):
+        """Both, as one object for all connections that agreed on them."""
+        cdef tuple both = (protocol, cipher)
+        return self.suites.setdefault(both, both)
 
     cdef int begin_run(self, const unsigned char* frame) noexcept:
         """Another kind of request comes, which was received now, or when the one before it was done with."""
