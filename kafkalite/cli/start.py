@@ -90,12 +90,12 @@ def _made(arguments: argparse.Namespace) -> tuple[Broker, BrokerConfig]:
         config = BrokerConfig.load(arguments.config, {**overrides, "listeners": LISTENERS})
     from kafkalite.broker import Broker
 
-    companions = mirrors_of(arguments)
+    companions = mirrors_of(arguments, config)
     with beginning():
         return Broker(config, companions=companions), config
 
 
-def mirrors_of(arguments: argparse.Namespace) -> list[EmbeddedMirror]:
+def mirrors_of(arguments: argparse.Namespace, config: BrokerConfig) -> list[EmbeddedMirror]:
     """The mirror that the flags ask for; without them nothing is imported. UsageError, ConfigError, StartupError."""
     given = {flag: getattr(arguments, flag) for flag in ("mirror_from", "mirror_topics", "mirror_config")}
     if all(value is None for value in given.values()):
@@ -104,7 +104,12 @@ def mirrors_of(arguments: argparse.Namespace) -> list[EmbeddedMirror]:
         raise UsageError("--mirror-topics goes with --mirror-from")
     from kafkalite.mirror.embedded import EmbeddedMirror, EmbeddedOptions
 
-    return [EmbeddedMirror(EmbeddedOptions.load(*given.values()))]
+    options = EmbeddedOptions.load(*given.values())
+    if options.target is None and all(each.tls or each.sasl or each.classic for each in config.bound_listeners):
+        raise UsageError(
+            "the mirror cannot reach this broker: each listener wants TLS or a sign-in (target.… settings)"
+        )
+    return [EmbeddedMirror(options)]
 
 
 def directory(text: str) -> Path:

@@ -16,7 +16,7 @@ import pytest
 
 from kafkalite.broker import Broker
 from kafkalite.cli import main
-from kafkalite.client import Client
+from kafkalite.client import Client, Security
 from kafkalite.mirror import embedded
 from kafkalite.mirror.embedded import EmbeddedMirror, EmbeddedOptions
 from kafkalite.model import TopicPartition
@@ -171,6 +171,34 @@ def test_positions_of_groups_arrive_and_the_file_says_what(tmp_path: Path, sourc
 
 def own_retention(client: Client, topic: str) -> str | None:
     return next(row.value for row in client.admin.describe_topic_configs(topic, ["retention.ms"]))
+
+
+def test_a_listener_that_wants_to_know_who_comes(
+    tmp_path: Path, source: Broker, live: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The mirror signs in as any client; it waits until it can."""
+    file = tmp_path / "mirror.properties"
+    own = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": "mirror",
+        "sasl.password": "open sesame",
+    }
+    file.write_text("".join(f"target.{key}={text}\n" for key, text in own.items()))
+    live.admin.create_topic("logs.sasl", 1)
+    live.produce("logs.sasl", 0, numbers(0, 10))
+    listener = "SASL_PLAINTEXT://127.0.0.1:0"
+    settings = {**FAST, "log.dirs": str(tmp_path / "data"), "listeners": listener}
+    mirror = EmbeddedMirror(EmbeddedOptions.load(source.bootstrap_servers, "logs[.]sasl", file))
+    with Broker({**settings, "sasl.enabled.mechanisms": "SCRAM-SHA-256"}, companions=[mirror]) as broker:
+        wait_for(lambda: "cannot sign in" in mirror.status.error, "the refusal")
+        broker.add_user("mirror", "open sesame")
+        with Client(broker.bootstrap_servers, security=Security(own)) as client:
+            wait_for(lambda: client.partition_counts(["logs.sasl"]), "the topic")
+            wait_for(lambda: client.end_offset("logs.sasl", 0, isolation=1) >= 10, "records")
+    flags = ["--set", "sasl.enabled.mechanisms=SCRAM-SHA-256", "--mirror-from", source.bootstrap_servers]
+    assert main(["start", "--data-dir", str(tmp_path / "none"), "--listeners", listener, *flags]) == 2
+    assert "each listener wants TLS or a sign-in" in capsys.readouterr().err
 
 
 def test_a_second_mirror_of_the_name_ends_the_first(tmp_path: Path, source: Broker, live: Client) -> None:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import random
+import subprocess
+import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -18,7 +23,7 @@ from kafkalite.client import Client
 from kafkalite.mirror import GroupFilter, Mirror, SyncOptions, TopicFilter
 from kafkalite.model import TopicPartition
 from kafkalite.record.columns import Record
-from tests.kit.processes.broker import wait_until
+from tests.kit.processes.broker import REPOSITORY, BrokerProcess, wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -281,3 +286,43 @@ def keyed(client: Client, topic: str, start: int) -> list[tuple[bytes | None, by
     """Keys and values, from an offset on."""
     chunks = client.read(topic, 0, start, client.end_offset(topic, 0), isolation=1)
     return [(record.key, record.value) for chunk in chunks for record in chunk.records()]
+
+
+def test_kill_minus_nine_leaves_positions_exact(tmp_path: Path) -> None:
+    """Of the mirror, four times: what it keeps of offsets is of the transactions that were committed, and of all."""
+    dice = random.Random(11)
+    topic, turns = "killed", 120
+    with (
+        BrokerProcess(tmp_path / "source") as live,
+        BrokerProcess(tmp_path / "target") as other,
+        Client(live.bootstrap) as one,
+        Client(other.bootstrap, retry_timeout_s=60) as two,
+    ):
+        one.admin.create_topic(topic, 2)
+        fill(one, topic, count=turns)
+        end = one.end_offset(topic, 0)
+        command = [sys.executable, "-m", "kafkalite", "mirror", "--from", live.bootstrap, "--to", other.bootstrap]
+        command += ["--name", "m", "--topics", topic, "-e", "-q", "--sync-group-offsets", "--commit-size", "300"]
+        environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+        killed = 0
+        for share in sorted(dice.random() * 0.8 for _ in range(4)):
+            process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+            while process.poll() is None and written(two, topic) < share * end:
+                time.sleep(0.001)
+            killed += process.poll() is None
+            process.kill()
+            process.wait()
+        assert killed == 4
+        checked = range(0, end + 1, 11)
+        for offset in checked:
+            one.groups.commit(f"g-{offset}", {TopicPartition(topic, 0): offset})
+        assert subprocess.run(command, env=environment, stdout=subprocess.DEVNULL).returncode == 0
+        whole = values(two, topic, 0)
+        assert whole == values(one, topic, 0)
+        for offset in checked:
+            at = positions(two, f"g-{offset}")[0]
+            assert values(two, topic, at) == values(one, topic, offset)
+
+
+def written(client: Client, topic: str) -> int:
+    return client.end_offset(topic, 0) if client.partition_counts([topic]) else 0
