@@ -17,6 +17,8 @@ Needs PySpark and Java 17 (`pip install 'kafkalite[spark]'`), and works against 
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import sys
 import threading
@@ -24,7 +26,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kafkalite.cli import UsageError
+from kafkalite.cli import STDERR, UsageError
 from kafkalite.cli.common import (
     Progress,
     add_client_arguments,
@@ -42,7 +44,7 @@ from kafkalite.cli.times import moment
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -111,6 +113,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--remote", metavar="URL", help="a Spark Connect server, as sc://HOST:15002")
     parser.add_argument("--conf", metavar="KEY=VALUE", action="append", default=[], help="a setting of Spark's")
     add_metrics_arguments(parser)
+    parser.add_argument("--spark-log", metavar="FILE", help="where Spark's own log goes; - is here (default: nowhere)")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
 
 
@@ -235,16 +238,19 @@ def run_load(arguments: argparse.Namespace) -> int:
     topics = topics_of(arguments)
     if not topics and arguments.follow is None:
         raise UsageError(f"no topic matches {arguments.topics}")
-    settings = {"spark.ui.enabled": "false", "spark.log.level": "ERROR"} if arguments.remote is None else {}
+    settings = {"spark.ui.enabled": "false"} if arguments.remote is None else {}
     settings |= assignments("--conf", arguments.conf)
     runs = LoadRuns(arguments)
     page = metrics_page(arguments, [runs.status.families], ready=runs.status.not_ready)
     with page, ended_at_once(runs.finish):  # what is published stays, and what is not is nobody's
         master = arguments.master or (None if arguments.remote else "local[*]")
         try:
-            spark = runs.spark = session("kafkalite-load", master=master, remote=arguments.remote, settings=settings)
+            with stderr_at(arguments.spark_log):
+                spark = session("kafkalite-load", master=master, remote=arguments.remote, settings=settings)
         except (ImportError, RuntimeError) as error:
-            raise UsageError(str(error)) from error
+            more = "" if arguments.spark_log == "-" else "; --spark-log - shows what Spark said"
+            raise UsageError(f"{error}{more}") from error
+        runs.spark = spark
         try:
             if arguments.follow is None:
                 runs.load(topics)
@@ -257,6 +263,29 @@ def run_load(arguments: argparse.Namespace) -> int:
     if not runs.took_topics:
         print(f"kafkalite: no topic matched {arguments.topics}: nothing was loaded", file=sys.stderr)
     return runs.exit_status()
+
+
+@contextlib.contextmanager
+def stderr_at(place: str | None) -> Iterator[None]:
+    """What is started meanwhile has its stderr there: Java and its Python workers, whose traces say nothing more than
+    the sentence that a failure ends with. UsageError for a file that cannot be written.
+    """
+    if place == "-":
+        yield
+        return
+    try:
+        sink = os.open(place or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    except OSError as error:
+        raise UsageError(f"--spark-log {place}: {error.strerror}") from error
+    sys.stderr.flush()
+    kept = os.dup(STDERR)
+    os.dup2(sink, STDERR)
+    try:
+        yield
+    finally:
+        os.dup2(kept, STDERR)
+        os.close(kept)
+        os.close(sink)
 
 
 def topics_of(arguments: argparse.Namespace) -> list[str]:

@@ -26,7 +26,7 @@ QUICK = (
     "shell.md",
     "track.md",
 )
-WITH_SPARK = ("load.md", "spark.md", "streams.md")
+WITH_SPARK = ("data-engineer.md", "load.md", "spark.md", "streams.md")
 """Run by tests/spark/test_docs_examples.py."""
 ELSEWHERE = {
     "moving.md": "tests/integration/test_moving_from_kafka.py",

@@ -91,7 +91,24 @@ def test_followed_until_a_signal(kafka_broker: Broker, client: Client, kafka_top
         client.produce(f"{kafka_topic}-2", 0, [b"x"] * 5)
         wait_until(lambda: rows() == 15, TIMEOUT_S, "rows of a new topic")
         process.send_signal(signal.SIGTERM)
-        assert ended(process, tmp_path).startswith("15 records in 2 files of ")
+        assert ended(process, tmp_path).splitlines()[-1].startswith("15 records in 2 files of ")
     finally:
         process.kill()
         process.wait()
+
+
+def test_a_bad_record_is_one_line_and_nothing_else(
+    kafka_broker: Broker, client: Client, kafka_topic: str, tmp_path: Path
+) -> None:
+    """Neither Spark's warnings at its start, nor the traces that its tasks leave; those are where --spark-log says."""
+    client.produce(kafka_topic, 0, [b'{"id": 1}', b"bad"])
+    more = ["-t", kafka_topic, "--json-schema", "id INT", "-q", "--spark-log", str(tmp_path / "log")]
+    process = started("kafkalite load", kafka_broker, tmp_path, *more)
+    try:
+        out, _ = process.communicate(timeout=TIMEOUT_S)
+    finally:
+        process.kill()
+        process.wait()
+    said = f"offset 1 of {kafka_topic}-0 cannot be decoded: it is no JSON of the schema id INT"
+    assert (process.returncode, out, (tmp_path / "errors").read_text()) == (2, "", f"kafkalite: {said}\n")
+    assert "Spark" in (tmp_path / "log").read_text()

@@ -24,7 +24,8 @@ DOCS: Final = REPOSITORY / "docs"
 PORTS: Final = (9092, 9072, 9093, 9094, 9095, 8081, 9644)
 """Ports that pages name: the broker's, that of Kafka 0.7, three with TLS, a schema registry's, that of metrics."""
 BLOCK: Final = re.compile(r"(?:^<!-- not run: ([^\n]*) -->\n)?^```(python|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-BLOCK_TIMEOUT_S: Final = 180.0
+BLOCK_TIMEOUT_S: Final = 600.0
+"""A block may start Spark several times, which takes a minute each where the machine is busy."""
 
 
 class Block(NamedTuple):
