@@ -23,7 +23,6 @@ from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
 
     from kafkalite.client import Client, GroupDescription
 
@@ -102,28 +101,18 @@ def describe_action(client: Client, arguments: argparse.Namespace) -> None:
 
 def description(client: Client, group: GroupDescription) -> dict[str, Any]:
     """Everything about one group, as JSON shows it."""
-    committed = client.groups.committed(group.group_id)
-    owners = {key: member for member in group.members for key in member.partitions}
-    keys = sorted(committed.keys() | owners.keys())
-    topics = client.topics()
-    known = [key for key in keys if has_leader(topics, key)]
-    ends = client.list_offsets(dict.fromkeys(known, OFFSET_LATEST))
-    partitions = []
-    for key in keys:
-        offset = committed[key].offset if key in committed else None
-        end = ends[key].offset if key in ends else None
-        owner = owners.get(key)
-        partitions.append(
-            {
-                "topic": key.topic,
-                "partition": key.partition,
-                "committed": offset,
-                "end": end,
-                "lag": None if offset is None or end is None else max(end - offset, 0),
-                "member": None if owner is None else owner.member_id,
-                "host": None if owner is None else owner.host,
-            }
-        )
+    partitions = [
+        {
+            "topic": row.partition.topic,
+            "partition": row.partition.partition,
+            "committed": row.committed,
+            "end": row.end,
+            "lag": row.lag,
+            "member": None if row.member is None else row.member.member_id,
+            "host": None if row.member is None else row.member.host,
+        }
+        for row in client.groups.partitions(group)
+    ]
     return {
         "group": group.group_id,
         "state": group.state,
@@ -141,12 +130,6 @@ def description(client: Client, group: GroupDescription) -> dict[str, Any]:
         ],
         "partitions": partitions,
     }
-
-
-def has_leader(topics: Mapping[str, Any], key: TopicPartition) -> bool:
-    """Whether anybody can be asked about a partition."""
-    topic = topics.get(key.topic)
-    return topic is not None and any(part.partition == key.partition and part.leader >= 0 for part in topic.partitions)
 
 
 def row_of(row: dict[str, Any]) -> list[object]:

@@ -20,7 +20,7 @@ from kafkalite.client.committed import (
 from kafkalite.client.coordinators import Coordinator
 from kafkalite.consumer_protocol import decode_assignment
 from kafkalite.errors import ErrorCode
-from kafkalite.model import TopicPartition
+from kafkalite.model import OFFSET_LATEST, TopicPartition
 from kafkalite.protocol import api
 from kafkalite.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kafkalite.protocol.messages.delete_groups import DeleteGroupsRequest
@@ -70,6 +70,16 @@ class GroupDescription(NamedTuple):
     protocol: str
     members: tuple[GroupMember, ...]
     kind: str
+
+
+class GroupPartition(NamedTuple):
+    """A partition that a group has committed in, or has. None: nothing is committed, nobody leads it, nobody has it."""
+
+    partition: TopicPartition
+    committed: int | None
+    end: int | None
+    lag: int | None
+    member: GroupMember | None
 
 
 class Groups:
@@ -182,6 +192,27 @@ class Groups:
             return found
 
         return self._client.with_retries(ask)
+
+    def partitions(self, group: GroupDescription) -> tuple[GroupPartition, ...]:
+        """How far a group is in each partition that it has committed in, or whose members have it."""
+        committed = self.committed(group.group_id)
+        owners = {key: member for member in group.members for key in member.partitions}
+        keys = sorted(committed.keys() | owners.keys())
+        topics = self._client.with_retries(self._client.topics)
+        led = {
+            TopicPartition(name, row.partition)
+            for name, topic in topics.items()
+            for row in topic.partitions
+            if row.leader >= 0
+        }
+        ends = self._client.list_offsets(dict.fromkeys([key for key in keys if key in led], OFFSET_LATEST))
+        found = []
+        for key in keys:
+            offset = committed[key].offset if key in committed else None
+            end = ends[key].offset if key in ends else None
+            lag = None if offset is None or end is None else max(end - offset, 0)
+            found.append(GroupPartition(key, offset, end, lag, owners.get(key)))
+        return tuple(found)
 
     def commit(self, group_id: str, offsets: Offsets) -> None:
         """Sets the offsets of a group that has no members (UnknownMemberId: it has some)."""
