@@ -46,6 +46,7 @@ COMMANDS: Final = {
     "letters": "list, show, redrive and resolve dead letters",
     "load": "load topics into Parquet files with Spark, exactly once",
     "registry": "run a schema registry",
+    "console": "serve a web page for a cluster",
     "web": "say who may use what is served over HTTP: the registry, metrics",
     "classic": "the tools of Kafka 0.7",
     "top": "watch a broker: requests, traffic, groups by lag",

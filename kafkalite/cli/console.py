@@ -1,0 +1,105 @@
+"""Serve a web page for a cluster until SIGTERM or Ctrl-C: topics, messages, groups, dead letters, where an event went.
+
+  kafkalite console
+  kafkalite console -b broker:9092 --command-config client.properties --registry http://127.0.0.1:8081
+  kafkalite console --listen https://0.0.0.0:8090 --tls-config tls.properties --users users --masks masks.toml
+
+It reads, and changes nothing. Any Kafka cluster will do. Bound to this machine (the default,
+http://127.0.0.1:8090) it asks nobody who he is; bound to anything else it needs --users, which `kafkalite web` keeps.
+--masks names a file of what nobody may see. Every page is JSON too, for who sends Accept: application/json.
+
+Needs Jinja2 and waitress (`pip install 'kafkalite[console]'`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.cli import UsageError
+from kafkalite.cli.common import add_client_arguments, count, security_from
+from kafkalite.cli.serving import Ready, add_serving_arguments, serve
+from kafkalite.web.guard import tell_open
+from kafkalite.web.server import Address, parse_address
+from kafkalite.web.users import Users
+
+if TYPE_CHECKING:
+    import argparse
+
+PORT_DEFAULT: Final = 8090
+LISTEN_DEFAULT: Final = f"http://127.0.0.1:{PORT_DEFAULT}"
+THREADS_DEFAULT: Final = 8
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_client_arguments(parser, json_output=False)
+    parser.add_argument(
+        "--listen",
+        metavar="URL",
+        action="append",
+        default=[],
+        help=f"HOST:PORT, http://HOST:PORT or https://HOST:PORT; may be given again (default: {LISTEN_DEFAULT})",
+    )
+    parser.add_argument("--tls-config", metavar="FILE", help="certificates for https, by Kafka's settings")
+    parser.add_argument("--users", metavar="FILE", type=Path, help="who may come in")
+    parser.add_argument(
+        "--allowed-host",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="a name by which browsers ask, beside this machine's; * is any",
+    )
+    parser.add_argument("--masks", metavar="FILE", type=Path, help="what nobody may see")
+    parser.add_argument("--registry", metavar="URL", help="the schema registry, for values in Avro")
+    parser.add_argument(
+        "--threads", metavar="N", type=count, default=THREADS_DEFAULT, help="requests served at a time (8)"
+    )
+    add_serving_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from kafkalite import logging
+
+    logging.configure(level=arguments.log_level, json_lines=arguments.log_format == "json")
+    from kafkalite.console.masks import Masks
+    from kafkalite.console.server import LIMITS, ConsoleServer
+
+    addresses = [address_of(text) for text in arguments.listen or [LISTEN_DEFAULT]]
+    tls = None
+    if arguments.tls_config is not None:
+        from kafkalite.web.tls import Tls
+
+        tls = Tls.from_file(Path(arguments.tls_config))
+    elif any(address.scheme == "https" for address in addresses):
+        raise UsageError("--listen https://… needs --tls-config")
+    users = None if arguments.users is None else Users.from_file(arguments.users)
+    try:
+        server = ConsoleServer(
+            arguments.bootstrap_server,
+            addresses,
+            security=security_from(arguments.command_config),
+            tls=tls,
+            users=users,
+            allowed_hosts=arguments.allowed_host,
+            masks=None if arguments.masks is None else Masks.from_file(arguments.masks),
+            registry=arguments.registry,
+            limits=LIMITS._replace(threads=arguments.threads),
+            timeout_s=arguments.timeout,
+        )
+    except ValueError as error:
+        raise UsageError(f"--bootstrap-server: {error}") from error
+    tell_open(addresses, signs_in=users is not None)
+
+    def ready() -> Ready:
+        where = ", ".join(address.url for address in server.addresses)
+        return Ready(server.addresses[0].authority, f"kafkalite console is ready: {where}")
+
+    return serve(server, ready, arguments.ready_file, reload=None if tls is None else tls.reload)
+
+
+def address_of(text: str) -> Address:
+    """With or without http://; UsageError."""
+    try:
+        return parse_address(text if "://" in text else f"http://{text}", PORT_DEFAULT)
+    except ValueError as error:
+        raise UsageError(f"--listen: {error}") from error

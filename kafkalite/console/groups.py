@@ -1,0 +1,106 @@
+"""Pages about consumer groups: the list with its lag, and one group with its members and partitions.
+
+Thread rule: functions belong to the thread that has the client.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.client.errors import ClientError
+from kafkalite.errors import KafkaError
+from kafkalite.model import OFFSET_LATEST, TopicPartition
+
+if TYPE_CHECKING:
+    from kafkalite.client import Client
+    from kafkalite.client.committed import CommittedOffset
+    from kafkalite.console.requests import Request
+
+PAGE_SIZE: Final = 100
+
+
+def groups_page(client: Client, request: Request) -> dict[str, Any]:
+    """Groups whose names hold a text, a page of them, with their lag."""
+    sought, page = request.text("q"), request.number("page", 1, 1, 10**6)
+    listed = [row for row in client.groups.list() if sought.lower() in row.group_id.lower()]
+    shown = listed[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]
+    offsets = {row.group_id: committed_of(client, row.group_id) for row in shown}
+    ends = ends_of(client, {key for found in offsets.values() if found is not None for key in found})
+    rows = []
+    for row in shown:
+        found = offsets[row.group_id]
+        rows.append(
+            {
+                "group": row.group_id,
+                "state": row.state,
+                "protocol": row.kind,
+                "topics": None if found is None else len({key.topic for key in found}),
+                "lag": None
+                if found is None
+                else sum(max(ends[key] - place.offset, 0) for key, place in found.items() if key in ends),
+            }
+        )
+    return {
+        "groups": rows,
+        "count": len(listed),
+        "q": sought,
+        "page": page,
+        "pages": max(1, -(-len(listed) // PAGE_SIZE)),
+    }
+
+
+def committed_of(client: Client, group: str) -> dict[TopicPartition, CommittedOffset] | None:
+    """None where we may not ask."""
+    try:
+        return client.groups.committed(group)
+    except (KafkaError, ClientError):
+        return None
+
+
+def ends_of(client: Client, keys: set[TopicPartition]) -> dict[TopicPartition, int]:
+    """Of those partitions that are there and have a leader."""
+    topics = client.with_retries(client.topics)
+    led = {
+        TopicPartition(name, row.partition)
+        for name, topic in topics.items()
+        for row in topic.partitions
+        if row.leader >= 0
+    }
+    try:
+        return {key: row.offset for key, row in client.list_offsets(dict.fromkeys(keys & led, OFFSET_LATEST)).items()}
+    except (KafkaError, ClientError):
+        return {}
+
+
+def group_page(client: Client, request: Request) -> dict[str, Any]:
+    """One group."""
+    group = client.groups.describe(request.values[0])
+    rows = [
+        {
+            "topic": row.partition.topic,
+            "partition": row.partition.partition,
+            "committed": row.committed,
+            "end": row.end,
+            "lag": row.lag,
+            "member": None if row.member is None else row.member.member_id,
+        }
+        for row in client.groups.partitions(group)
+    ]
+    return {
+        "group": group.group_id,
+        "state": group.state,
+        "protocol": group.kind,
+        "assignor": group.protocol,
+        "lag": sum(row["lag"] for row in rows if isinstance(row["lag"], int)),
+        "members": [
+            {
+                "member": member.member_id,
+                "instance": member.instance_id,
+                "client": member.client_id,
+                "host": member.host,
+                "partitions": len(member.partitions),
+            }
+            for member in group.members
+        ],
+        "partitions": rows,
+    }

@@ -1,0 +1,141 @@
+"""Masks: what nobody may see in the console, taken out of a record before it is shown or searched.
+
+    [[mask]]
+    topics = "payments.*"              # whole names or regular expressions, with commas between
+    headers = ["authorization"]
+    paths = ["$.card.number"]          # of JSON values
+    pattern = "[0-9]{13,19}"           # anywhere in key, value and headers
+    key = true                         # all of the key
+
+A value whose paths are to be masked and that is no JSON is masked as a whole, and so is what a pattern cannot be tried
+on since it is no text: a mask that does not understand its record hides too much, not too little.
+
+Thread rule: immutable.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kafkalite.errors import StartupError
+from kafkalite.regex import compiled
+from kafkalite.track.document_paths import Path as DocumentPath
+from kafkalite.track.document_paths import parse_path
+from kafkalite.track.questions import split_names
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kafkalite.record.columns import Record
+
+MASK: Final = "•••"
+MASK_BYTES: Final = MASK.encode()
+KEYS: Final[dict[str, type]] = {"topics": str, "headers": list, "paths": list, "pattern": str, "key": bool}
+
+
+class Mask(NamedTuple):
+    """One rule."""
+
+    topics: tuple[Any, ...]
+    headers: frozenset[str]
+    paths: tuple[DocumentPath, ...]
+    pattern: Any
+    key: bool
+
+
+class Masks:
+    """See the module."""
+
+    def __init__(self, masks: tuple[Mask, ...] = ()) -> None:
+        self._masks = masks
+
+    @classmethod
+    def from_file(cls, path: Path) -> Masks:
+        """StartupError says in a sentence what is wrong."""
+        try:
+            document = tomllib.loads(path.read_text(encoding="utf-8"))
+            return cls(tuple(mask_of(row) for row in tables_of(document)))
+        except (OSError, ValueError) as error:
+            raise StartupError(f"{path}: {error}") from error
+
+    def masked(self, topic: str, record: Record) -> Record:
+        """The record without what is masked; itself where nothing is."""
+        for mask in self._masks:
+            if any(expression.fullmatch(topic) for expression in mask.topics):
+                record = applied(mask, record)
+        return record
+
+
+def tables_of(document: dict[str, Any]) -> list[Any]:
+    """ValueError for a file that has anything else."""
+    found = document.get("mask", [])
+    if document.keys() - {"mask"} or not isinstance(found, list):
+        raise ValueError("there are [[mask]] tables and nothing else")
+    return found
+
+
+def mask_of(row: Any) -> Mask:
+    """ValueError for a table that is none."""
+    if not isinstance(row, dict) or row.keys() - KEYS.keys():
+        raise ValueError(f"a mask has {', '.join(KEYS)}")
+    for name, value in row.items():
+        texts = value if isinstance(value, list) else []
+        if not isinstance(value, KEYS[name]) or not all(isinstance(text, str) for text in texts):
+            raise ValueError(f"{name} = {value!r} of a mask is not what it should be")
+    return Mask(
+        tuple(compiled(part) for part in split_names(row.get("topics", ".*"))),
+        frozenset(row.get("headers", ())),
+        tuple(parse_path(text) for text in row.get("paths", ())),
+        compiled(row["pattern"]) if "pattern" in row else None,
+        row.get("key", False),
+    )
+
+
+def applied(mask: Mask, record: Record) -> Record:
+    """One mask."""
+    key = MASK_BYTES if mask.key and record.key is not None else without(mask, record.key)
+    headers = tuple(
+        (name, MASK_BYTES if name in mask.headers and value is not None else without(mask, value))
+        for name, value in record.headers
+    )
+    value = without_paths(mask.paths, record.value) if mask.paths else record.value
+    return record._replace(key=key, value=without(mask, value), headers=headers)
+
+
+def without(mask: Mask, raw: bytes | None) -> bytes | None:
+    """Without what the pattern finds."""
+    if raw is None or mask.pattern is None:
+        return raw
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return MASK_BYTES
+    found: bytes = mask.pattern.sub(MASK_BYTES, raw)  # of text it would take what it puts in for Latin-1
+    return found
+
+
+def without_paths(paths: tuple[DocumentPath, ...], raw: bytes | None) -> bytes | None:
+    """A JSON value without what stands at the paths."""
+    if raw is None:
+        return None
+    try:
+        document = json.loads(raw.decode())
+        for path in paths:
+            document = covered(document, path)
+        return json.dumps(document, ensure_ascii=False).encode(errors="surrogatepass")
+    except (ValueError, RecursionError):
+        return MASK_BYTES
+
+
+def covered(value: Any, path: DocumentPath) -> Any:
+    """The value with a mask at the path, where that leads anywhere."""
+    if not path:
+        return MASK
+    step, rest = path[0], path[1:]
+    if isinstance(value, dict):
+        return {name: covered(inner, rest) if step is None or name == step else inner for name, inner in value.items()}
+    if isinstance(value, list):
+        return [covered(inner, rest) if step is None or place == step else inner for place, inner in enumerate(value)]
+    return value

@@ -1,0 +1,203 @@
+"""Pages about messages: those of a topic from a place on, and one of them.
+
+Records are masked before anything else is done with them. Thread rule: functions belong to the thread that has the
+client.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.client.cluster import READ_COMMITTED
+from kafkalite.console.requests import BadRequestError, NotFoundError, Request, whole
+from kafkalite.console.shown import cell, shown, visible
+from kafkalite.errors import OffsetOutOfRange
+from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
+from kafkalite.record.columns import BytesColumn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from kafkalite.client import Client
+    from kafkalite.console.shown import Shown
+    from kafkalite.record.columns import Record
+
+COUNT_DEFAULT, COUNT_MAX = 50, 200
+FETCH_SIZE: Final = 1024 * 1024
+LOOKS_MAX: Final = 6
+"""How often a page of newest records goes further back, where compaction left few."""
+FROM: Final = ("newest", "oldest", "offset", "time")
+KINDS: Final = ("auto", "text", "json", "hex", "avro")
+
+
+def messages_page(client: Client, request: Request) -> dict[str, Any]:
+    """Records of a topic, or of one partition: the newest, the oldest, or from an offset or a time on."""
+    name = request.values[0]
+    topic = client.topic(name)
+    count = request.number("count", COUNT_DEFAULT, 1, COUNT_MAX)
+    start = request.choice("from", FROM)
+    keys = [TopicPartition(name, row.partition) for row in topic.partitions if row.leader >= 0]
+    chosen = request.text("partition")
+    if chosen:
+        keys = [key for key in keys if key.partition == request.number("partition", 0, 0, 2**31 - 1)]
+        if not keys:
+            raise NotFoundError(f"{name} has no partition {chosen} with a leader")
+    firsts = {key: row.offset for key, row in client.list_offsets(dict.fromkeys(keys, OFFSET_EARLIEST)).items()}
+    ends = client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST), isolation=READ_COMMITTED)
+    lasts = {key: row.offset for key, row in ends.items()}
+    if start == "newest":
+        before = request.number("before", 2**62, 0, 2**62)
+        rows = [row for key in keys for row in newest(client, key, firsts[key], min(lasts[key], before), count)]
+        rows.sort(key=lambda row: (row[1].timestamp, row[1].offset), reverse=True)
+    else:
+        begins = begin_offsets(client, request, keys, start, firsts, lasts)
+        rows = [row for key in keys for row in oldest(client, key, begins[key], lasts[key], count)]
+        rows.sort(key=lambda row: (row[1].timestamp, row[1].offset))
+    rows = rows[:count]
+    return {
+        "name": name,
+        "partitions": [row.partition for row in topic.partitions],
+        "partition": chosen,
+        "start_from": start,
+        "value": request.text("value"),
+        "count": count,
+        "records": [line(request, key, record) for key, record in rows],
+        "older": older_link(request, rows, firsts) if chosen else "",
+        "newer": newer_link(request, rows, lasts) if chosen else "",
+    }
+
+
+def older_link(request: Request, rows: list[tuple[TopicPartition, Record]], firsts: dict[TopicPartition, int]) -> str:
+    """The query of the page before this one; "" where nothing is before it."""
+    if not rows:
+        return ""
+    lowest = min(record.offset for _, record in rows)
+    return request.query(**{"from": "newest", "before": lowest, "value": ""}) if lowest > firsts[rows[0][0]] else ""
+
+
+def newer_link(request: Request, rows: list[tuple[TopicPartition, Record]], lasts: dict[TopicPartition, int]) -> str:
+    """The query of the page after this one."""
+    if not rows:
+        return ""
+    following = max(record.offset for _, record in rows) + 1
+    if following >= lasts[rows[0][0]]:
+        return ""
+    return request.query(**{"from": "offset", "value": following, "before": ""})
+
+
+def begin_offsets(
+    client: Client,
+    request: Request,
+    keys: Iterable[TopicPartition],
+    start: str,
+    firsts: dict[TopicPartition, int],
+    lasts: dict[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    """Where to begin in each partition."""
+    if start == "oldest":
+        return firsts
+    if start == "offset":
+        offset = request.number("value", 0, 0, 2**62)
+        return {key: max(offset, firsts[key]) for key in keys}
+    found = client.list_offsets(dict.fromkeys(keys, time_of(request.text("value"))))
+    return {key: row.offset if row.offset >= 0 else lasts[key] for key, row in found.items()}
+
+
+def time_of(text: str) -> int:
+    """ISO 8601, UTC unless it says, or ms since 1970; BadRequestError."""
+    if text.isascii() and text.isdigit() and len(text) <= 15:
+        return int(text)
+    try:
+        moment = dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise BadRequestError("a time is written 2026-11-22T18:00, or in ms since 1970") from None
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=dt.UTC)
+    return max(int(moment.timestamp() * 1000), 0)
+
+
+def newest(
+    client: Client, key: TopicPartition, first: int, end: int, count: int
+) -> list[tuple[TopicPartition, Record]]:
+    """The last `count` records before `end`."""
+    length = count
+    rows: list[tuple[TopicPartition, Record]] = []
+    for _ in range(LOOKS_MAX):
+        start = max(end - length, first)
+        rows = list(oldest(client, key, start, end, length))
+        if len(rows) >= count or start == first:
+            break
+        length *= 4
+    return rows[-count:]
+
+
+def oldest(
+    client: Client, key: TopicPartition, start: int, end: int, count: int
+) -> Iterator[tuple[TopicPartition, Record]]:
+    """The first `count` records from `start` on, before `end`."""
+    if start >= end:
+        return
+    left = count
+    try:
+        with client.reader(
+            {key: start}, ends={key: end}, isolation=READ_COMMITTED, fetch_size=FETCH_SIZE, chunk_count=count
+        ) as reader:
+            for chunk in reader:
+                for record in chunk.records():
+                    if left == 0:
+                        return
+                    left -= 1
+                    yield key, record
+    except OffsetOutOfRange:
+        return  # retention was quicker
+
+
+def line(request: Request, key: TopicPartition, record: Record) -> dict[str, Any]:
+    """A record as a line of a table."""
+    record = request.masks.masked(key.topic, record)
+    return {
+        "topic": key.topic,
+        "partition": key.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": cell(record.key)._asdict(),
+        "value": cell(record.value)._asdict(),
+        "headers": [visible(name) for name, _ in record.headers],
+    }
+
+
+def message_page(client: Client, request: Request) -> dict[str, Any]:
+    """One record: all there is of it."""
+    topic, number, offset = request.values[0], whole(request.values[1], "partition"), whole(request.values[2], "offset")
+    kind = request.choice("as", KINDS)
+    key = TopicPartition(topic, number)
+    first, end = client.start_offset(*key), client.end_offset(*key, isolation=READ_COMMITTED)
+    rows = list(oldest(client, key, offset, min(offset + 1, end), 1)) if first <= offset < end else []
+    if not rows:
+        raise NotFoundError(f"{key} has no record at offset {offset}: its records are from {first} to {end - 1}")
+    record = request.masks.masked(topic, rows[0][1])
+    return {
+        "topic": topic,
+        "partition": number,
+        "offset": offset,
+        "timestamp": record.timestamp,
+        "key": value_of(request, record.key, kind)._asdict(),
+        "value": value_of(request, record.value, kind)._asdict(),
+        "headers": [{"name": visible(name), "value": shown(value, "auto")._asdict()} for name, value in record.headers],
+        "shown_as": kind,
+        "kinds": [name for name in KINDS if name != "avro" or request.documents is not None],
+        "older": offset - 1 if offset > first else None,
+        "newer": offset + 1 if offset + 1 < end else None,
+    }
+
+
+def value_of(request: Request, raw: bytes | None, kind: str) -> Shown:
+    """Avro where there is a registry and it can be that; else as `shown` says."""
+    if raw is not None and raw[:1] == b"\0" and kind in {"auto", "avro"} and request.documents is not None:
+        import json
+
+        documents, failed = request.documents.decode(BytesColumn.from_items([raw]))
+        if not failed:
+            text = json.dumps(documents[0], ensure_ascii=False, indent=2)
+            return shown(text.encode(errors="surrogatepass"), "text")._replace(kind="avro", size=len(raw))
+    return shown(raw, "auto" if kind == "avro" else kind)

@@ -1,0 +1,82 @@
+"""What pages get of a request, and how they say that it is wrong.
+
+Thread rule: a Request belongs to one thread.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl, urlencode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kafkalite.avro.documents import Documents
+    from kafkalite.console.masks import Masks
+
+FIELD_MAX: Final = 4096
+FIELDS_MAX: Final = 50
+NUMBER_DIGITS_MAX: Final = 18
+
+
+class BadRequestError(Exception):
+    """400, with a sentence."""
+
+
+class NotFoundError(Exception):
+    """404, with a sentence."""
+
+
+class Request:
+    """The variable parts of the path, decoded, and the fields of the query, of which the last of a name counts."""
+
+    def __init__(
+        self, environ: Mapping[str, Any], values: tuple[str, ...], masks: Masks, documents: Documents | None = None
+    ) -> None:
+        self.values = values
+        self.masks = masks
+        self.documents = documents
+        """Decodes Avro; None without a schema registry."""
+        try:
+            pairs = parse_qsl(environ.get("QUERY_STRING", ""), keep_blank_values=True, max_num_fields=FIELDS_MAX)
+        except ValueError:
+            raise BadRequestError(f"more than {FIELDS_MAX} fields were sent") from None
+        self.fields = dict(pairs)
+        if any(len(value) > FIELD_MAX for value in self.fields.values()):
+            raise BadRequestError(f"a field has more than {FIELD_MAX} characters")
+
+    def text(self, name: str, default: str = "") -> str:
+        """A field without spaces around it."""
+        return self.fields.get(name, "").strip() or default
+
+    def flag(self, name: str) -> bool:
+        """Whether a box was ticked."""
+        return self.text(name) not in {"", "0", "false"}
+
+    def number(self, name: str, default: int, low: int, high: int) -> int:
+        """A field that is a whole number; BadRequestError."""
+        text = self.text(name)
+        if not text:
+            return default
+        if not text.isascii() or not text.isdigit() or len(text) > NUMBER_DIGITS_MAX or not low <= int(text) <= high:
+            raise BadRequestError(f"{name} is a whole number from {low} to {high}")
+        return int(text)
+
+    def choice(self, name: str, choices: tuple[str, ...]) -> str:
+        """A field that is one of some words, the first if it is not there; BadRequestError."""
+        text = self.text(name, choices[0])
+        if text not in choices:
+            raise BadRequestError(f"{name} is one of {', '.join(choices)}")
+        return text
+
+    def query(self, **changes: object) -> str:
+        """The same question with some fields changed, for links."""
+        fields = {**self.fields, **{name: str(value) for name, value in changes.items()}}
+        return urlencode({name: value for name, value in fields.items() if value != ""})
+
+
+def whole(text: str, what: str) -> int:
+    """A part of a path that is a number; NotFoundError."""
+    if not text.isascii() or not text.isdigit() or len(text) > NUMBER_DIGITS_MAX:
+        raise NotFoundError(f"there is no {what} {text[:80]!r}")
+    return int(text)

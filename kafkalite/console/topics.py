@@ -1,0 +1,141 @@
+"""Pages about topics: the list, and one topic with its partitions, the groups that read it, and its settings.
+
+Thread rule: functions belong to the thread that has the client.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.client.errors import ClientError
+from kafkalite.errors import KafkaError
+from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition, uuid_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kafkalite.client import Client
+    from kafkalite.client.cluster import TopicDescription
+    from kafkalite.console.requests import Request
+
+PAGE_SIZE: Final = 100
+GROUPS_MAX: Final = 200
+"""Groups whose offsets are looked at for one page."""
+
+
+def topics_page(client: Client, request: Request) -> dict[str, Any]:
+    """Topics whose names hold a text, a page of them with counts and sizes."""
+    sought, page = request.text("q"), request.number("page", 1, 1, 10**6)
+    internal = request.flag("internal")
+    known = client.with_retries(client.topics)
+    kept = [name for name, row in known.items() if internal or not row.is_internal]
+    names = [name for name in kept if sought.lower() in name.lower()]
+    shown = names[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]
+    counts = counted(client, [known[name] for name in shown])
+    return {
+        "topics": [{"name": name, **counts[name]} for name in shown],
+        "count": len(names),
+        "hidden": 0 if internal else sum(row.is_internal for row in known.values()),
+        "q": sought,
+        "internal": internal,
+        "page": page,
+        "pages": max(1, -(-len(names) // PAGE_SIZE)),
+    }
+
+
+def counted(client: Client, topics: Iterable[TopicDescription]) -> dict[str, dict[str, Any]]:
+    """Partitions, records (offsets, where compaction took some out) and bytes of each; None: no broker tells."""
+    listed = list(topics)
+    keys = [
+        TopicPartition(topic.name, row.partition) for topic in listed for row in topic.partitions if row.leader >= 0
+    ]
+    try:
+        starts = client.list_offsets(dict.fromkeys(keys, OFFSET_EARLIEST))
+        ends = client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST))
+    except (KafkaError, ClientError):
+        starts, ends = {}, {}
+    sizes = sizes_of(client, keys)
+    found: dict[str, dict[str, Any]] = {}
+    for topic in listed:
+        own = [key for key in keys if key.topic == topic.name]
+        known = own and all(key in starts and key in ends for key in own)
+        found[topic.name] = {
+            "partitions": len(topic.partitions),
+            "offline": sum(row.leader < 0 for row in topic.partitions),
+            "records": sum(ends[key].offset - starts[key].offset for key in own) if known else None,
+            "bytes": sum(sizes[key] for key in own) if own and all(key in sizes for key in own) else None,
+        }
+    return found
+
+
+def sizes_of(client: Client, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """Bytes on the leaders' disks; nothing where we may not ask."""
+    try:
+        return client.admin.partition_sizes(keys)
+    except (KafkaError, ClientError):
+        return {}
+
+
+def topic_page(client: Client, request: Request) -> dict[str, Any]:
+    """One topic."""
+    topic = client.topic(request.values[0])
+    keys = [TopicPartition(topic.name, row.partition) for row in topic.partitions if row.leader >= 0]
+    starts = client.list_offsets(dict.fromkeys(keys, OFFSET_EARLIEST))
+    ends = client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST))
+    sizes = sizes_of(client, keys)
+    partitions = []
+    for row in topic.partitions:
+        key = TopicPartition(topic.name, row.partition)
+        start, end = starts.get(key), ends.get(key)
+        partitions.append(
+            {
+                "partition": row.partition,
+                "leader": row.leader if row.leader >= 0 else None,
+                "replicas": list(row.replicas),
+                "in_sync": list(row.in_sync),
+                "start": None if start is None else start.offset,
+                "end": None if end is None else end.offset,
+                "bytes": sizes.get(key),
+            }
+        )
+    groups, complete = groups_of(client, topic.name, {key: row.offset for key, row in ends.items()})
+    return {
+        "name": topic.name,
+        "id": uuid_text(topic.topic_id) if any(topic.topic_id) else "",
+        "internal": topic.is_internal,
+        "partitions": partitions,
+        "groups": groups,
+        "groups_complete": complete,
+        "settings": settings_of(client, topic.name),
+    }
+
+
+def groups_of(client: Client, topic: str, ends: dict[TopicPartition, int]) -> tuple[list[dict[str, Any]], bool]:
+    """Groups that have committed offsets of a topic, and whether all groups could be asked."""
+    try:
+        listed = client.groups.list()
+    except (KafkaError, ClientError):
+        return [], False
+    found = []
+    complete = len(listed) <= GROUPS_MAX
+    for row in listed[:GROUPS_MAX]:
+        try:
+            committed = client.groups.committed(row.group_id)
+        except (KafkaError, ClientError):
+            complete = False
+            continue
+        own = [key for key in committed if key.topic == topic]
+        if own:
+            lag = sum(max(ends[key] - committed[key].offset, 0) for key in own if key in ends)
+            found.append({"group": row.group_id, "state": row.state, "partitions": len(own), "lag": lag})
+    return found, complete
+
+
+def settings_of(client: Client, topic: str) -> list[dict[str, Any]] | None:
+    """Its settings, what was set for it first; a secret has no value. None: we may not ask."""
+    try:
+        entries = client.admin.describe_topic_configs(topic)
+    except (KafkaError, ClientError):
+        return None
+    rows = [{"name": row.name, "value": None if row.sensitive else row.value, "source": row.source} for row in entries]
+    return sorted(rows, key=lambda row: (not str(row["source"]).startswith("topic"), str(row["name"])))

@@ -1,0 +1,108 @@
+"""What the console is shown in tests: orders, a group behind, a dead letter, records that would do harm on a page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.model import TopicPartition
+from kafkalite.record.columns import Record
+
+if TYPE_CHECKING:
+    from kafkalite.client import Client
+
+STAMP: Final = 1_700_000_000_000
+SCRIPT: Final = "<script>window.harmed=1"
+TEXTS: Final = (
+    f"{SCRIPT}</script>",
+    "</script><script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "<svg onload=alert(1)>",
+    "<iframe src='http://evil.example/'></iframe>",
+    "<object data='http://evil.example/'></object>",
+    "<a href='javascript:alert(1)'>x</a>",
+    "javascript:alert(1)",
+    '" onmouseover="alert(1)',
+    "' autofocus onfocus='alert(1)",
+    "</td></tr></table><h1>mine</h1>",
+    "</pre></main><form action='http://evil.example/'>",
+    "<!-- ",
+    "-->",
+    "]]>",
+    "<![CDATA[x]]>",
+    "{{ 7 * 7 }}",
+    "{% raw %}",
+    "{{ config }}",
+    "${7*7}",
+    "#{7*7}",
+    "<%= 7 %>",
+    "&lt;script&gt;",
+    "&#60;script&#62;",
+    "&amp;amp;",
+    "=cmd|' /C calc'!A0",
+    "+1+1",
+    "-1+1",
+    "@SUM(1)",
+    "\u202egnp.exe",
+    "a\u2066b\u2069",
+    "\u200b\u200d\ufeff",
+    "\u0000\u0001\u001b[31m",
+    "\r\n\r\nHTTP/1.1 200 OK",
+    "\u2028\u2029",
+    "\U0001f600",
+    "e\u0301" * 50,
+    "\u0e47" * 200,
+    "<base href='http://evil.example/'>",
+    "<meta http-equiv=refresh content='0;url=http://evil.example/'>",
+    "<link rel=stylesheet href='http://evil.example/a.css'>",
+    "<style>*{display:none}</style>",
+    "http://evil.example/?q=<script>",
+    "' OR 1=1 --",
+    "../../../../etc/passwd",
+    "%3Cscript%3E",
+)
+HOSTILE: Final[tuple[bytes, ...]] = (
+    *(text.encode() for text in TEXTS),
+    b"\xff\xfe<\x00s\x00",
+    b"\xc0\xbcscript\xc0\xbe",
+    b"\xed\xa0\x80",
+    b"\x00" * 1000,
+    bytes(range(256)),
+    b"[" * 100_000,
+    b'{"a":' * 20_000,
+    b'{"n": ' + b"9" * 10_000 + b"}",
+    b'{"__proto__": {"x": 1}}',
+    b"x" * 900_000,
+    b"\n" * 10_000,
+    b'"' * 5000,
+    b"<" * 5000,
+    b"\x00\x00\x00\x00\x01avro?",
+)
+
+
+def fill(client: Client) -> None:
+    """Topics orders, hostile and dlq.billing.orders; the group billing."""
+    client.admin.create_topic("orders", 2, configs={"retention.ms": "-1"})
+    client.admin.create_topic("hostile", 1)
+    client.admin.create_topic("dlq.billing.orders", 1)
+    values = [b'{"id": %d}' % n for n in range(3)] + [None]
+    records = [
+        Record(-1, STAMP + 1000 * n, b"k%d" % n, value, (("correlation-id", b"c-%d" % n),))
+        for n, value in enumerate(values)
+    ]
+    client.produce("orders", 0, records)
+    client.produce("orders", 1, [Record(-1, STAMP + 500, b"other", b"text")])
+    for raw in HOSTILE:
+        name = raw[:200].decode(errors="replace").replace("\0", "0")
+        client.produce("hostile", 0, [Record(-1, STAMP, raw[:1000], raw, ((name, raw[:1000]),))])
+    letter = (
+        ("correlation-id", b"c-2"),
+        ("dlq.topic", b"orders"),
+        ("dlq.partition", b"0"),
+        ("dlq.offset", b"2"),
+        ("dlq.group", b"billing"),
+        ("dlq.attempt", b"3"),
+        ("dlq.exception", b"ValueError"),
+        ("dlq.error", TEXTS[0].encode()),
+    )
+    client.produce("dlq.billing.orders", 0, [Record(-1, STAMP + 9000, b"k2", b'{"id": 2}', letter)])
+    client.groups.commit("billing", {TopicPartition("orders", 0): 3})
