@@ -9,6 +9,7 @@ Thread rule: one thread at a time, that of the runner.
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kafkalite.failures.adapters.listening import Listening
@@ -27,7 +28,7 @@ class OutcomeUnknown(Exception):
     """Nobody can say whether a transaction is committed: the member ends, and its next life finds out."""
 
 
-class Writing(Listening):
+class Writing(Listening, ABC):
     """See the module. A port says by `_new_producer` and the methods behind it how its client does each step."""
 
     by_partition = False
@@ -40,33 +41,33 @@ class Writing(Listening):
         self._transactional: Any = None
         self._plain: Any = None
 
+    @abstractmethod
     def _new_producer(self, *, transactional: bool) -> Any:
         """A producer that waits for all acknowledgements; a transactional one has taken its id."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _send(self, producer: Any, records: Sequence[Written]) -> None:
         """Waits until all are acknowledged."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _add_offsets(self, producer: Any, offsets: Mapping[TopicPartition, int]) -> None:
         """With the group's metadata, so that a member that was replaced is refused."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _commit(self, producer: Any) -> None:
         """Comes back when the outcome is known; OutcomeUnknown."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _abort(self, producer: Any) -> None:
         """Ends what is open, and the producer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _discard(self, producer: Any) -> None:
         """Ends a producer without transactions that has failed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _is_too_large(self, error: Exception) -> bool:
         """Whether a record did not fit."""
-        raise NotImplementedError
 
     def claim(self) -> None:
         self._transactional = self._new_producer(transactional=True)

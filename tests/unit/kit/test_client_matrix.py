@@ -51,7 +51,7 @@ def test_the_record_has_every_cell() -> None:
 
 def test_a_folder_is_a_client_or_named() -> None:
     folders = {path.parent.name for path in COMPAT.glob("*/test_*.py")}
-    assert folders - {"kafka_tools", "node_kafka", "programs", "samsa", "streams"} == set(CLIENTS)
+    assert folders - {"java_letters", "kafka_tools", "node_kafka", "programs", "samsa", "streams"} == set(CLIENTS)
 
 
 @pytest.mark.parametrize(
