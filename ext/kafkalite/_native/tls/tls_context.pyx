@@ -412,10 +412,11 @@ cdef class TlsContext:
         ssl.SSL_CTX_set_session_id_context(context, <const unsigned char*>b"kafkalite", 9)
         ssl.SSL_CTX_set_verify_depth(context, CHAIN_DEPTH_MAX)
         names = suite_names(ssl, context)
-        wanted = suites.encode() or in_order(names, of_tls_1_3=True)
-        if wanted and not ssl.SSL_CTX_set_ciphersuites(context, wanted):
+        newer = suites.encode() or in_order(names, of_tls_1_3=True)
+        older = ciphers.encode() or in_order(names, of_tls_1_3=False)   # a name: what has none is gone before the call
+        if newer and not ssl.SSL_CTX_set_ciphersuites(context, newer):
             raise ValueError(tls_error(b"no cipher suite is left"))
-        if not ssl.SSL_CTX_set_cipher_list(context, ciphers.encode() or in_order(names, of_tls_1_3=False)):
+        if not ssl.SSL_CTX_set_cipher_list(context, older):
             raise ValueError(tls_error(b"no cipher suite is left"))
         use_keys(ssl, context, keys)
         if asks:
