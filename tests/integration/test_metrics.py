@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import ssl
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from kafkalite import Broker
+from kafkalite._native.base import file_ops
 from kafkalite.errors import ConfigError, ErrorCode
 from kafkalite.families import Family, labels
 from kafkalite.web.users import Role, token_line
@@ -331,6 +333,24 @@ def test_a_worker_that_is_stuck_makes_the_broker_not_alive(broker: Broker) -> No
     finally:
         go_on.set()
     wait_until(lambda: ask(url, "/health/live").status == 200, 60, "the worker to turn")
+
+
+def test_while_the_disk_is_full_the_broker_is_alive_and_not_ready(broker: Broker) -> None:
+    url = broker.metrics_urls[0]
+    broker.create_topic("a")
+    with wire.Connection(broker.port) as client:
+        assert client.produce("a", 0, batch(1)).error == 0
+        assert ask(url, "/health/ready").status == 200
+        file_ops.arm(("write",), after=0, error=errno.ENOSPC, sticky=True)
+        try:
+            assert client.produce("a", 0, batch(1)).error == ErrorCode.KAFKA_STORAGE_ERROR
+            got = ask(url, "/health/ready")
+            assert (got.status, got.json["reasons"]) == (503, ["the disk of the data directory is full"])
+            assert ask(url, "/health/live").status == 200
+        finally:
+            file_ops.disarm()
+        assert client.produce("a", 0, batch(1)).error == 0
+    assert ask(url, "/health/ready").status == 200
 
 
 def test_while_groups_are_loaded_and_while_it_stops_the_broker_is_not_ready(broker: Broker) -> None:
