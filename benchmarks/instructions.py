@@ -1,7 +1,8 @@
 """How many instructions does the broker execute for a request? `python -m benchmarks.instructions [TREE]...`
 
 The broker runs under callgrind; a C client sends a case's requests twice, and those of the second time are counted,
-whatever else the machine does. With several trees (checkouts with a built `.venv`) each figure is printed with its
+whatever else the machine does; but a broker's own threads execute some 150,000 a second, so that a busy machine, which
+takes longer, adds to each request. With several trees (checkouts with a built `.venv`) each figure is printed with its
 ratio to the first tree's. Two runs of one tree differ by 0.3 %; with acks=all by 10 %, since the clock decides how many
 requests share a flush.
 
@@ -173,6 +174,8 @@ def main() -> None:
     names = arguments.only.split(";") if arguments.only else list(CASES)
     if unknown := set(names) - set(CASES):
         parser.error(f"unknown: {', '.join(sorted(unknown))} (of {', '.join(CASES)})")
+    if "fetch" in names and "produce 500 records" not in names[: names.index("fetch")]:
+        parser.error("fetch reads what 'produce 500 records' wrote: name that before")
     yardstick: dict[str, float] = {}
     for tree in arguments.trees:
         own: dict[str, float] = {}
