@@ -84,25 +84,33 @@ class GroupOffsets:
                 continue
             if listing.kind == CLASSIC and listing.protocol_type not in {"", "consumer"}:
                 continue  # of Connect or a registry: what it keeps are no positions
-            positions = {
-                key: row
-                for key, row in self._source.groups.committed(listing.group_id).items()
-                if key in self._offsets.partitions
-            }
-            for key, row in positions.items():
-                lowest[key] = min(row.offset, lowest.get(key, row.offset))
-            if positions:
-                self._carry(listing.group_id, positions, starts)
+            try:
+                for key, offset in self._carry(listing.group_id, starts).items():
+                    lowest[key] = min(offset, lowest.get(key, offset))
+            except KafkaError as error:  # of this group alone, one that we may not see for instance
+                self._note(f"group {listing.group_id}: not carried: {error}")
         self._offsets.thin(lowest)
 
     def _starts(self) -> dict[TopicPartition, int]:
         """Where the target's partitions begin: a position before that would be out of range."""
-        if not self._offsets.partitions:
-            return {}
-        rows = self._target.list_offsets(dict.fromkeys(self._offsets.partitions, OFFSET_EARLIEST))
+        known = self._offsets.partitions
+        counts = self._target.with_retries(lambda: self._target.partition_counts({key.topic for key in known}))
+        there = [key for key in known if key.partition < counts.get(key.topic, 0)]  # others were deleted
+        rows = self._target.list_offsets(dict.fromkeys(there, OFFSET_EARLIEST))
         return {key: row.offset for key, row in rows.items()}
 
-    def _carry(
+    def _carry(self, group_id: str, starts: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Brings a group's positions over; where it stands in the source, in partitions that are mirrored."""
+        positions = {
+            key: row
+            for key, row in self._source.groups.committed(group_id).items()
+            if key in self._offsets.partitions and key in starts
+        }
+        if positions:
+            self._put_over(group_id, positions, starts)
+        return {key: row.offset for key, row in positions.items()}
+
+    def _put_over(
         self, group_id: str, positions: dict[TopicPartition, CommittedOffset], starts: dict[TopicPartition, int]
     ) -> None:
         wanted: dict[TopicPartition, CommittedOffset] = {}

@@ -239,6 +239,22 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
     wait_until(condition, TIMEOUT_S, what)
 
 
+def test_a_topic_that_is_gone_holds_up_no_other(sides: Sides, clients: tuple[Client, Client], topic: str) -> None:
+    one, two = clients
+    names = [f"{topic}-a", f"{topic}-b"]
+    for name in names:
+        one.admin.create_topic(name, 1)
+        one.produce(name, 0, [b"x"] * 9)
+    both = ["--from", sides.source, "--to", sides.target, "--name", topic, "--topics", f"{topic}.*", "-e", "-q"]
+    command = ["mirror", *both, "--sync-group-offsets", "--groups", f"g-{topic}"]
+    assert main(command) == 0
+    for client in clients:
+        client.admin.delete_topic(names[0])
+    one.groups.commit(f"g-{topic}", {TopicPartition(names[1], 0): 4})
+    assert main(command) == 0
+    assert positions(two, f"g-{topic}") == {0: 4}
+
+
 def test_what_was_copied_without_offsets_is_not_guessed(
     sides: Sides, clients: tuple[Client, Client], topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
