@@ -26,7 +26,7 @@ SOURCES := $(wildcard ext/c/* ext/kafkalite/*.pxd ext/kafkalite/_native/*/*.pyx 
 BUILD := $(BIN)/python setup.py -q build_ext --inplace -j $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help run build build-debug build-asan pipeline test test-all test-spark test-debug test-asan prove directories packages bench bench-packages bench-parts bench-spark clients lint format generated docs warnings build-check wheels clean
+.PHONY: help run build build-debug build-asan pipeline test test-all test-browser test-spark test-debug test-asan prove directories packages bench bench-packages bench-parts bench-spark clients lint format generated docs warnings build-check wheels clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 16
@@ -66,6 +66,11 @@ $(VENV)/.spark: pyproject.toml | $(VENV)/.built
 	@$(BIN)/python tools/pip_install.py --extra spark
 	@touch $@
 
+# Playwright carries Node, 165 MB, and chromium is as much, so `make test` does without.
+$(VENV)/.browser: pyproject.toml | $(VENV)/.built
+	@$(BIN)/python tools/pip_install.py --extra browser
+	@touch $@
+
 $(VENV)/.pipeline: pyproject.toml | $(VENV)/.built
 	@$(BIN)/python tools/pip_install.py --extra pipeline
 	@touch $@
@@ -78,6 +83,10 @@ packages:  ## install the programs that foreign-client tests run (kcat, librdkaf
 
 test: $(VENV)/.built $(VENV)/.tested packages  ## everything but the slow tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow and not spark" $(PYTEST_ARGS)
+
+test-browser: $(VENV)/.built $(VENV)/.tested $(VENV)/.browser  ## the console in Debian's chromium
+	@sh tools/test_packages.sh chromium
+	$(BIN)/python -m pytest tests/integration/test_console_in_browser.py $(PYTEST_ARGS)
 
 test-all: $(VENV)/.built $(VENV)/.tested $(VENV)/.spark packages  ## the slow tests and Spark's too, at a release's counts
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

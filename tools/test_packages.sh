@@ -23,6 +23,9 @@ need javac default-jdk-headless
 need mvn maven
 need node nodejs
 need npm npm
+for program; do  # what only some of the tests need
+    need "$program" "$program"
+done
 
 missing=$(printf '%s\n' $missing | sort -u | tr '\n' ' ')
 [ -n "${missing% }" ] || exit 0
