@@ -14,7 +14,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 import logging
-import threading
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -22,7 +21,7 @@ from kafkalite.client.errors import ClientError
 from kafkalite.console.groups import group_page, groups_page
 from kafkalite.console.letters import letter_topic_page, letters_page
 from kafkalite.console.messages import message_page, messages_page
-from kafkalite.console.requests import BadRequestError, NotFoundError, Request
+from kafkalite.console.requests import BadRequestError, BusyError, NotFoundError, Request
 from kafkalite.console.topics import topic_page, topics_page
 from kafkalite.console.tracking import track_page
 from kafkalite.errors import ErrorCode, GroupIdNotFound, KafkaError, StartupError, UnknownTopicOrPartition
@@ -33,8 +32,6 @@ from kafkalite.web.routes import NoSuchMethodError, NoSuchPathError, Routes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from kafkalite.avro.client import RegistryClient
-    from kafkalite.avro.documents import Documents
     from kafkalite.client import Client
     from kafkalite.console.clients import Clients
     from kafkalite.console.masks import Masks
@@ -57,6 +54,7 @@ REASONS: Final = {
     405: "Method Not Allowed",
     500: "Internal Server Error",
     502: "Bad Gateway",
+    503: "Service Unavailable",
 }
 DENIED: Final = frozenset(
     {
@@ -100,14 +98,10 @@ ROUTES: Final = (
 class Application:
     """See the module. StartupError without Jinja2."""
 
-    def __init__(
-        self, clients: Clients, masks: Masks, *, cluster: str, open_registry: Callable[[], RegistryClient] | None = None
-    ) -> None:
+    def __init__(self, clients: Clients, masks: Masks, *, cluster: str) -> None:
         self._clients = clients
         self._masks = masks
         self._cluster = cluster
-        self._open_registry = open_registry
-        self._own = threading.local()
         self._routes: Routes[Place | str] = Routes([("/", {"GET": "home"}), ("/static/{}", {"GET": "static"}), *ROUTES])
         self._templates = templates()
 
@@ -136,11 +130,12 @@ class Application:
         if isinstance(place, str):
             return self._static(environ, values[0])
         try:
-            request = Request(environ, values, self._masks, self._documents())
-            with self._clients.taken() as client:
-                data = place.page(client, request)
+            with self._clients.taken() as seat:
+                data = place.page(seat.client, Request(environ, values, self._masks, seat.documents))
         except BadRequestError as error:
             return self._failed(environ, 400, str(error))
+        except BusyError as error:
+            return self._failed(environ, 503, str(error))
         except (NotFoundError, UnknownTopicOrPartition, GroupIdNotFound) as error:
             return self._failed(environ, 404, str(error))
         except KafkaError as error:
@@ -151,17 +146,6 @@ class Application:
             logger.exception("the page %s failed", environ.get("PATH_INFO"))
             return self._failed(environ, 500, "this page failed; the log of the console says why")
         return self._rendered(environ, 200, place.template, place.part, data)
-
-    def _documents(self) -> Documents | None:
-        """This thread's."""
-        if self._open_registry is None:
-            return None
-        if not hasattr(self._own, "documents"):
-            from kafkalite.avro.documents import Documents
-
-            self._own.documents = Documents(self._open_registry())
-        found: Documents = self._own.documents
-        return found
 
     def _static(self, environ: Mapping[str, Any], name: str) -> Answer:
         if name not in STATIC:

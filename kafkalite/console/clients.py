@@ -1,6 +1,7 @@
-"""Clients that requests take turns with: as many as there are workers at most, made when they are needed.
+"""What requests take turns with: a client of the cluster, and one of the schema registry where there is one.
 
-Thread rule: any thread; a client that was taken belongs to its taker.
+As many are made as there are workers at most, when they are needed. Thread rule: any thread; what was taken belongs to
+its taker.
 """
 
 from __future__ import annotations
@@ -10,41 +11,66 @@ import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from kafkalite.avro.client import RegistryClient
+    from kafkalite.avro.documents import Documents
     from kafkalite.client import Client
 
 
-class Clients:
-    """See the module. `first` gives the settings, and is the first that is handed out."""
+class Seat:
+    """One client, and what decodes Avro; None without a registry."""
 
-    def __init__(self, first: Client) -> None:
+    def __init__(self, client: Client, registry: RegistryClient | None) -> None:
+        self.client = client
+        self._registry = registry
+        self.documents: Documents | None = None
+        if registry is not None:
+            from kafkalite.avro.documents import Documents
+
+            self.documents = Documents(registry)
+
+    def close(self) -> None:
+        """Drops the connections. The client would connect again, the registry's makes its own anew."""
+        self.client.close()
+        if self._registry is not None:
+            self._registry.close()
+
+
+class Clients:
+    """See the module. `first` gives the settings."""
+
+    def __init__(self, first: Client, open_registry: Callable[[], RegistryClient] | None = None) -> None:
         self._first = first
-        self._idle = [first]
+        self._open_registry = open_registry
+        self._idle: list[Seat] = []
         self._lock = threading.Lock()
         self._closed = False
 
     @contextlib.contextmanager
-    def taken(self) -> Iterator[Client]:
+    def taken(self) -> Iterator[Seat]:
         """One for the length of a request. After a failure its connections are dropped."""
         with self._lock:
-            client = self._idle.pop() if self._idle else self._first.twin()
+            seat = self._idle.pop() if self._idle else None
+        if seat is None:
+            seat = Seat(self._first.twin(), None if self._open_registry is None else self._open_registry())
         try:
-            yield client
+            yield seat
         except BaseException:
-            client.close()
+            seat.close()
             raise
         finally:
             with self._lock:
                 if not self._closed:
-                    self._idle.append(client)
+                    self._idle.append(seat)
                 else:
-                    client.close()
+                    seat.close()
 
     def close(self) -> None:
         """Those that are idle now, and the others when they come back."""
         with self._lock:
             self._closed = True
-            for client in self._idle:
-                client.close()
+            for seat in self._idle:
+                seat.close()
             self._idle.clear()
+        self._first.close()

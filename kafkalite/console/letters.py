@@ -5,9 +5,9 @@ Thread rule: functions belong to the thread that has the client.
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING, Any, Final
 
+from kafkalite.console.requests import BadRequestError
 from kafkalite.console.shown import cell, visible
 from kafkalite.console.topics import counted
 from kafkalite.failures.letters import LetterBox
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LETTERS_MAX: Final = 500
 SCANNED_MAX: Final = 20_000
-"""Letters of a topic that are looked at for one page."""
+"""Records that a topic may have for its letters to be read for a page."""
 SUFFIXES: Final = ("-dlt", ".dlt", "-dlq", ".dlq", "_dlt", "_dlq")
 
 
@@ -36,13 +36,17 @@ def letters_page(client: Client, request: Request) -> dict[str, Any]:
 def letter_topic_page(client: Client, request: Request) -> dict[str, Any]:
     """The letters of a topic, resolved ones left out unless they are asked for."""
     topic = request.values[0]
-    client.topic(topic)
+    count = counted(client, [client.topic(topic)])[topic]["records"]
+    if count is None or count > SCANNED_MAX:
+        raise BadRequestError(
+            f"a page reads {SCANNED_MAX:,} letters at most: kafkalite letters list --topic {topic} reads them all"
+        )
     group = group_of(topic)
     every = request.flag("all")
     box = LetterBox(client, group, topic)
     rows: list[dict[str, Any]] = []
     scanned = 0
-    for entry in itertools.islice(box.entries(), SCANNED_MAX):
+    for entry in box.entries():
         scanned += 1
         if len(rows) < LETTERS_MAX and (every or entry.state == "dead"):
             message, reason = entry.message, entry.found.reason
@@ -73,7 +77,7 @@ def letter_topic_page(client: Client, request: Request) -> dict[str, Any]:
         "letters": rows,
         "all": every,
         "scanned": scanned,
-        "more": scanned == SCANNED_MAX or len(rows) == LETTERS_MAX,
+        "more": len(rows) == LETTERS_MAX,
     }
 
 

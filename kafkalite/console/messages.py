@@ -7,8 +7,11 @@ client.
 from __future__ import annotations
 
 import datetime as dt
+import json
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
+from kafkalite.avro.client import RegistryRefused, RegistryUnreachable
 from kafkalite.client.cluster import READ_COMMITTED
 from kafkalite.console.requests import BadRequestError, NotFoundError, Request, whole
 from kafkalite.console.shown import cell, shown, visible
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 
 COUNT_DEFAULT, COUNT_MAX = 50, 200
 FETCH_SIZE: Final = 1024 * 1024
+PARTITIONS_MAX: Final = 64
+"""Partitions that are read for one page; of a topic with more one has to be chosen."""
 LOOKS_MAX: Final = 6
 """How often a page of newest records goes further back, where compaction left few."""
 FROM: Final = ("newest", "oldest", "offset", "time")
@@ -39,21 +44,25 @@ def messages_page(client: Client, request: Request) -> dict[str, Any]:
     start = request.choice("from", FROM)
     keys = [TopicPartition(name, row.partition) for row in topic.partitions if row.leader >= 0]
     chosen = request.text("partition")
+    left_out = 0 if chosen else max(len(keys) - PARTITIONS_MAX, 0)
     if chosen:
         keys = [key for key in keys if key.partition == request.number("partition", 0, 0, 2**31 - 1)]
         if not keys:
             raise NotFoundError(f"{name} has no partition {chosen} with a leader")
+    keys = keys[:PARTITIONS_MAX]
     firsts = {key: row.offset for key, row in client.list_offsets(dict.fromkeys(keys, OFFSET_EARLIEST)).items()}
     ends = client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST), isolation=READ_COMMITTED)
     lasts = {key: row.offset for key, row in ends.items()}
     if start == "newest":
         before = request.number("before", 2**62, 0, 2**62)
-        rows = [row for key in keys for row in newest(client, key, firsts[key], min(lasts[key], before), count)]
-        rows.sort(key=lambda row: (row[1].timestamp, row[1].offset), reverse=True)
+        rows = [
+            row for key in keys for row in newest(client, request, key, firsts[key], min(lasts[key], before), count)
+        ]
+        rows.sort(key=lambda row: (row["timestamp"], row["offset"]), reverse=True)
     else:
         begins = begin_offsets(client, request, keys, start, firsts, lasts)
-        rows = [row for key in keys for row in oldest(client, key, begins[key], lasts[key], count)]
-        rows.sort(key=lambda row: (row[1].timestamp, row[1].offset))
+        found = (pair for key in keys for pair in oldest(client, key, begins[key], lasts[key], count))
+        rows = sorted((line(request, *pair) for pair in found), key=lambda row: (row["timestamp"], row["offset"]))
     rows = rows[:count]
     return {
         "name": name,
@@ -62,26 +71,27 @@ def messages_page(client: Client, request: Request) -> dict[str, Any]:
         "start_from": start,
         "value": request.text("value"),
         "count": count,
-        "records": [line(request, key, record) for key, record in rows],
-        "older": older_link(request, rows, firsts) if chosen else "",
-        "newer": newer_link(request, rows, lasts) if chosen else "",
+        "records": rows,
+        "left_out": left_out,
+        "older": older_link(request, rows, firsts[keys[0]]) if chosen else "",
+        "newer": newer_link(request, rows, lasts[keys[0]]) if chosen else "",
     }
 
 
-def older_link(request: Request, rows: list[tuple[TopicPartition, Record]], firsts: dict[TopicPartition, int]) -> str:
+def older_link(request: Request, rows: list[dict[str, Any]], first: int) -> str:
     """The query of the page before this one; "" where nothing is before it."""
     if not rows:
         return ""
-    lowest = min(record.offset for _, record in rows)
-    return request.query(**{"from": "newest", "before": lowest, "value": ""}) if lowest > firsts[rows[0][0]] else ""
+    lowest = min(row["offset"] for row in rows)
+    return request.query(**{"from": "newest", "before": lowest, "value": ""}) if lowest > first else ""
 
 
-def newer_link(request: Request, rows: list[tuple[TopicPartition, Record]], lasts: dict[TopicPartition, int]) -> str:
+def newer_link(request: Request, rows: list[dict[str, Any]], last: int) -> str:
     """The query of the page after this one."""
     if not rows:
         return ""
-    following = max(record.offset for _, record in rows) + 1
-    if following >= lasts[rows[0][0]]:
+    following = max(row["offset"] for row in rows) + 1
+    if following >= last:
         return ""
     return request.query(**{"from": "offset", "value": following, "before": ""})
 
@@ -117,18 +127,18 @@ def time_of(text: str) -> int:
 
 
 def newest(
-    client: Client, key: TopicPartition, first: int, end: int, count: int
-) -> list[tuple[TopicPartition, Record]]:
-    """The last `count` records before `end`."""
+    client: Client, request: Request, key: TopicPartition, first: int, end: int, count: int
+) -> list[dict[str, Any]]:
+    """Lines of the last `count` records before `end`; no more of them is kept at a time."""
     length = count
-    rows: list[tuple[TopicPartition, Record]] = []
+    rows: deque[dict[str, Any]] = deque()
     for _ in range(LOOKS_MAX):
         start = max(end - length, first)
-        rows = list(oldest(client, key, start, end, length))
+        rows = deque((line(request, *pair) for pair in oldest(client, key, start, end, length)), maxlen=count)
         if len(rows) >= count or start == first:
             break
         length *= 4
-    return rows[-count:]
+    return list(rows)
 
 
 def oldest(
@@ -192,11 +202,12 @@ def message_page(client: Client, request: Request) -> dict[str, Any]:
 
 
 def value_of(request: Request, raw: bytes | None, kind: str) -> Shown:
-    """Avro where there is a registry and it can be that; else as `shown` says."""
+    """Avro where there is a registry that knows it; else as `shown` says."""
     if raw is not None and raw[:1] == b"\0" and kind in {"auto", "avro"} and request.documents is not None:
-        import json
-
-        documents, failed = request.documents.decode(BytesColumn.from_items([raw]))
+        try:
+            documents, failed = request.documents.decode(BytesColumn.from_items([raw]))
+        except (RegistryRefused, RegistryUnreachable):
+            failed = {0: "the registry does not say"}
         if not failed:
             text = json.dumps(documents[0], ensure_ascii=False, indent=2)
             return shown(text.encode(errors="surrogatepass"), "text")._replace(kind="avro", size=len(raw))

@@ -23,6 +23,10 @@ class BadRequestError(Exception):
     """400, with a sentence."""
 
 
+class BusyError(Exception):
+    """503, with a sentence."""
+
+
 class NotFoundError(Exception):
     """404, with a sentence."""
 

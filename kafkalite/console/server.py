@@ -62,7 +62,7 @@ class ConsoleServer:
             raise StartupError(f"{strange[0]} is open to others: --users says who may come in")
         self.failed = threading.Event()
         """Set when it cannot go on."""
-        self._client = Client(
+        client = Client(
             bootstrap_servers,
             client_id="kafkalite-console",
             connect_timeout_s=min(timeout_s, 5.0),
@@ -70,9 +70,9 @@ class ConsoleServer:
             retry_timeout_s=min(timeout_s, RETRY_S),
             security=security,
         )
-        self._clients = Clients(self._client)
+        self._clients = Clients(client, opener_of(registry))
         cluster = bootstrap_servers if isinstance(bootstrap_servers, str) else ",".join(bootstrap_servers)
-        application = Application(self._clients, masks or Masks(), cluster=cluster, open_registry=opener_of(registry))
+        application = Application(self._clients, masks or Masks(), cluster=cluster)
         guard = Guard(
             application,
             names=known_names(listed, allowed_hosts),

@@ -12,7 +12,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.console.messages import time_of
-from kafkalite.console.requests import BadRequestError, Request
+from kafkalite.console.requests import BadRequestError, BusyError, Request
 from kafkalite.console.shown import cell, visible
 from kafkalite.errors import StartupError
 from kafkalite.record.columns import RecordColumns
@@ -52,7 +52,7 @@ def track_page(client: Client, request: Request) -> dict[str, Any]:
         return {**asked, "result": None}
     inquiry = inquiry_of(asked)
     if not _running.acquire(blocking=False):
-        raise BadRequestError(f"{SEARCHES_AT_A_TIME} searches run already: try again in a moment")
+        raise BusyError(f"{SEARCHES_AT_A_TIME} searches run already: try again in a moment")
     try:
         return {**asked, "result": result_of(client, request, inquiry, groups=asked["groups"])}
     finally:

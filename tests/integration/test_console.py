@@ -9,17 +9,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from kafkalite.avro import AvroEncoder, RegistryClient
 from kafkalite.broker import Broker
 from kafkalite.cli import main
 from kafkalite.client import Client
+from kafkalite.console import letters
 from kafkalite.console.application import CSP, ROUTES
 from kafkalite.console.masks import Masks
 from kafkalite.console.server import ConsoleServer
 from kafkalite.errors import StartupError
 from kafkalite.model import TopicPartition
 from kafkalite.record.columns import Record
+from kafkalite.schema_registry.server import RegistryServer
 from kafkalite.web.server import parse_address
 from kafkalite.web.users import Users
 from tests.kit.harness.console_scene import HOSTILE, SCRIPT, fill
@@ -250,6 +254,39 @@ def test_masked_is_neither_shown_nor_found(broker: Broker, tmp_path: Path) -> No
         assert found["hits"] == 1
         for text in ("4111-1111", "hunter2", "4111"):
             assert data(server, f"/track?id={text}&topics=secret&how=contains")["result"]["hits"] == 0
+
+
+def test_avro_is_shown_with_a_registry_and_bytes_without_its_answer(broker: Broker) -> None:
+    schema = '{"type":"record","name":"O","fields":[{"name":"id","type":"long"}]}'
+    with RegistryServer(broker.bootstrap_servers, port=0) as registry, Client(broker.bootstrap_servers) as client:
+        with RegistryClient(registry.url) as asked:
+            values = AvroEncoder(asked, "avro-value", schema).encode(pa.array([{"id": 7}])).to_pylist()
+        client.admin.create_topic("avro", 1)
+        client.produce("avro", 0, values)
+        with ConsoleServer(broker.bootstrap_servers, [LOOPBACK], registry=registry.url) as server:
+            found = data(server, "/topics/avro/messages/0/0")
+            assert (found["value"]["kind"], json.loads(found["value"]["text"])) == ("avro", {"id": 7})
+    with ConsoleServer(broker.bootstrap_servers, [LOOPBACK], registry="http://127.0.0.1:1") as server:
+        assert data(server, "/topics/avro/messages/0/0")["value"]["kind"] in {"hex", "text"}
+
+
+def test_a_topic_with_more_partitions_than_a_page_reads_says_so(broker: Broker, console: ConsoleServer) -> None:
+    with Client(broker.bootstrap_servers) as client:
+        client.admin.create_topic("wide", 70)
+        client.produce("wide", 69, [b"last"])
+    assert data(console, "/topics/wide/messages")["left_out"] == 6
+    assert "6 partitions were left out" in ask(console, "/topics/wide/messages").text
+    found = data(console, "/topics/wide/messages?partition=69")
+    assert (found["left_out"], [row["value"]["text"] for row in found["records"]]) == (0, ["last"])
+
+
+def test_letters_that_are_too_many_are_for_the_command_line(
+    console: ConsoleServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(letters, "SCANNED_MAX", 0)
+    answer = ask(console, "/letters/dlq.billing.orders")
+    assert answer.status == 400
+    assert "kafkalite letters list --topic dlq.billing.orders" in answer.text
 
 
 def test_a_cluster_that_does_not_answer_is_told(tmp_path: Path) -> None:
