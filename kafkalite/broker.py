@@ -361,8 +361,7 @@ class Broker:
             worker.start()
         self._registration = self._register(logs)
         self._acceptor.start()
-        if member is not None:
-            member.enter()
+        self._enter()
         if self._told is not None:
             self._told.accepting = True
         for companion in self._companions:
@@ -420,8 +419,9 @@ class Broker:
         """The membership in the cluster, registered and caught up; None for a broker that stands alone."""
         if controllers is None:
             return None
-        from kafkalite.cluster.joining import join
+        from kafkalite.cluster.joining import join, use_quotas, use_users
 
+        assert self._quotas is not None, "made before the listeners"
         endpoints = {
             listener.name: (self.endpoints[listener.name], listener.protocol)
             for listener in self.config.bound_listeners
@@ -429,10 +429,17 @@ class Broker:
         serves = self._serves_in_cluster
         member = join(controllers, self.config, logs, endpoints, self.clock, serves=serves, on_fatal=self._on_fatal)
         self._member = member
+        member.listeners += [functools.partial(use_quotas, self._quotas), functools.partial(use_users, logs)]
         member.start()
         member.wait_caught_up()
         logs.broker_epoch = member.epoch
         return member
+
+    def _enter(self) -> None:
+        """In a cluster: all parts run, so that it may be let in."""
+        if self._member is not None:
+            self._use_quotas()  # which may have come while the workers were made
+            self._member.enter()
 
     def _find_row(self) -> Callable[[int], Row | None]:
         if self._told is not None:

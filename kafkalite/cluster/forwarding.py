@@ -112,7 +112,11 @@ class Forwarder:
             if self._stopping or not self._waiting:
                 return None
             first = self._waiting[0]
-        outcome = self._ask(first.envelope)
+        try:
+            outcome = self._ask(first.envelope)
+        except Exception:
+            logger.exception("a client's request could not be passed on")
+            outcome = Outcome(None, ErrorCode.UNKNOWN_SERVER_ERROR)
         if outcome is None and self._clock.monotonic() < first.give_up_at:
             return LOOK_AGAIN_S
         with self._worker.lock:

@@ -1,10 +1,10 @@
-"""From settings and a data directory to a member of a cluster."""
+"""From settings and a data directory to a member of a cluster, and from its metadata to what the broker goes by."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kafkalite.cluster.image import Address
+from kafkalite.cluster.image import EMPTY, Address, Image
 from kafkalite.cluster.lifecycle import Node, Times
 from kafkalite.cluster.member import Controllers, Member
 from kafkalite.log.directory import directory_id
@@ -16,10 +16,13 @@ if TYPE_CHECKING:
     from kafkalite.clock import Clock
     from kafkalite.log.manager import LogManager
     from kafkalite.model import Endpoint
+    from kafkalite.quotas.quotas import Quotas
     from kafkalite.settings.broker import BrokerConfig
 
 PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 """Kafka's SecurityProtocol."""
+MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+"""Kafka's ScramMechanism."""
 
 
 def join(
@@ -51,3 +54,16 @@ def join(
         session=config.broker_session_timeout_ms / 1000,
     )
     return Member(node, controllers, times, clock, serves=serves, on_fatal=on_fatal)
+
+
+def use_quotas(quotas: Quotas, before: Image, now: Image) -> None:
+    """A listener of the member's: the cluster's quotas are those that count here."""
+    if now.quotas is not before.quotas:
+        quotas.replace(now.quotas)
+
+
+def use_users(logs: LogManager, before: Image, now: Image) -> None:
+    """A listener of the member's: the cluster's users are those that are known here."""
+    if now.credentials is not before.credentials or before is EMPTY:
+        known = {number: row for number, row in now.credentials.items() if number[0] in MECHANISMS}
+        logs.use_credentials({(MECHANISMS[number], user): row for (number, user), row in known.items()})

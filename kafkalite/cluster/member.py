@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kafkalite.cluster.connection import ConnectionFailed, ControllerConnection
+from kafkalite.cluster.creation import Creation
 from kafkalite.cluster.forwarding import Forwarder
 from kafkalite.cluster.image import EMPTY, Image
 from kafkalite.cluster.lifecycle import Lifecycle, Phase
@@ -101,6 +102,7 @@ class Member:
         self._forwarder = Forwarder(lambda: self._observer.quorum.leader, self._opened, clock, executors)
         self.controller_apis: Mapping[int, tuple[int, int]] = {}
         """API → oldest and newest version that the controller serves."""
+        self.creation = Creation(self.forward, lambda: self.controller_apis)
         self._log_connection: ControllerConnection | None = None  # replaced by its thread alone, as the next
         self._beat_connection: ControllerConnection | None = None
         self._serves = serves
@@ -180,9 +182,20 @@ class Member:
     # --- metadata, on its thread --------------------------------------------------------------------------------------
 
     def _follow(self) -> float | None:
-        """One request for the log, or for a snapshot; the seconds until the next."""
+        """A turn of the metadata thread; the seconds until the next."""
         if self._stopping or self._fault is not None:
             return None
+        try:
+            return self._ask_for_metadata()
+        except MetadataFault as error:
+            self._fail(error)
+        except Exception as error:
+            logger.exception("the cluster's metadata cannot be followed")
+            self._fail(error)
+        return None
+
+    def _ask_for_metadata(self) -> float:
+        """One request for the log, or for a snapshot."""
         observer = self._observer
         try:
             connection = self._log_connection = self._opened(self._log_connection, observer.quorum.address)
@@ -193,13 +206,9 @@ class Member:
             delay_s = observer.failed()
             logger.debug("%s", error)
             return delay_s
-        try:
-            image, delay_s = observer.fetched(response) if key == api.FETCH else observer.snapshot(response)
-            if image is not None:
-                self._publish(image)
-        except MetadataFault as error:
-            self._fail(error)
-            return None
+        image, delay_s = observer.fetched(response) if key == api.FETCH else observer.snapshot(response)
+        if image is not None:
+            self._publish(image)
         return delay_s
 
     def _publish(self, image: Image) -> None:
@@ -219,7 +228,17 @@ class Member:
     # --- registration and beats, on their thread ----------------------------------------------------------------------
 
     def _beat(self) -> float | None:
-        """One registration or beat; the seconds until the next."""
+        """A turn of the heartbeat thread; the seconds until the next."""
+        try:
+            return self._register_or_beat()
+        except Exception as error:
+            logger.exception("the broker cannot tell the controllers that it lives")
+            self._fail(error)
+            self._ended.set()
+            return None
+
+    def _register_or_beat(self) -> float | None:
+        """One registration or beat, if it is time."""
         with self._beating.lock:
             lifecycle = self._lifecycle
             now = self._clock.monotonic()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.handlers.forwarding import ForwardRow
-from kafkalite.handlers.table import LazyFunction, Row
+from kafkalite.handlers.table import LazyFunction, Row, always
 from kafkalite.protocol import api
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ ROWS: Final[tuple[Row, ...]] = tuple(
         (
             Row(api.METADATA, 0, 13, LazyFunction("in_cluster:metadata")),
             Row(api.API_VERSIONS, 0, 4, LazyFunction("in_cluster:api_versions")),
+            Row(api.DESCRIBE_CLIENT_QUOTAS, 0, 1, LazyFunction("client_quotas:describe")),
+            Row(api.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, LazyFunction("user_credentials:describe"), always),
             Row(api.DESCRIBE_CLUSTER, 0, 2, LazyFunction("in_cluster:describe_cluster")),
             *(ForwardRow(key, api.APIS[key].oldest, api.APIS[key].newest, _TO_CONTROLLER) for key in FORWARDED),
         ),

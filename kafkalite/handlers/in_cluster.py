@@ -4,7 +4,8 @@ Brokers that are registered and not fenced are told, at the address of the liste
 has none of that name is left out. A leader that cannot be told is LEADER_NOT_AVAILABLE, or since v6 LISTENER_NOT_FOUND
 where it is registered. Any living broker may be called the controller: admin clients send to whom they like.
 
-No topic is created by asking. Source: KRaftMetadataCache and AuthHelper of Kafka 4.1.
+A topic that is not there is asked for at the controller, where that is allowed, and the client asks again: it is never
+answered finished at once. Source: KRaftMetadataCache and AuthHelper of Kafka 4.1.
 """
 
 from __future__ import annotations
@@ -120,10 +121,25 @@ def _topics(context: RequestContext, request: MetadataRequest, view: View) -> li
     else:
         unique = {(item.topic_id, item.name): item for item in request.topics}
         found = [_asked(view, item, version) for item in unique.values()]
+        if request.allow_auto_topic_creation and context.broker.config.auto_create_topics_enable:
+            _ask_for(context, found)
     for each in found:
         if tells and each.name:
             each.topic_authorized_operations = operations(context, TOPIC, each.name)
     return found
+
+
+def _ask_for(context: RequestContext, found: list[MetadataResponseTopic]) -> None:
+    """Has the controller make what is not there; the client asks again."""
+    missing = [
+        each.name
+        for each in found
+        if each.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and each.name and not each.is_internal
+    ]
+    assert context.broker.member is not None, "served in a cluster alone"
+    if missing:
+        creation = context.broker.member.creation
+        creation.ask(missing, context.client_id, context.principal, context.client_host)
 
 
 def _asked(view: View, item: MetadataRequestTopic, version: int) -> MetadataResponseTopic:

@@ -90,6 +90,14 @@ class Quotas:
                     return {entity: result or error for entity, result in results.items()}
         return results
 
+    def replace(self, entries: Mapping[Entity, Mapping[str, float]]) -> None:
+        """From now on these count, all of them: what the controllers of a cluster say. Nothing is made durable."""
+        with self._changing:
+            self.table = QuotaTable(entries)
+            self.control.change(self.table.bounds)
+            if self._on_change is not None:
+                self._on_change()
+
     def _changes(self, alteration: Alteration) -> list[Change]:
         """Those of an alteration that change something; InvalidRequest."""
         entity = alteration.entity

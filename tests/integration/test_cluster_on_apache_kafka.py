@@ -152,6 +152,14 @@ def test_kafkas_tools_reach_the_controller_through_a_broker(controller: KafkaCon
         run_topics(broker, *("--alter", "--topic", "orders", "--partitions", "5"))
         wait_until(lambda: len(image().topic("orders").partitions) == 5, WAIT_S, "five partitions")
         assert run_topics(broker, "--list").split() == ["orders"]
+        configs = ("kafka.admin.ConfigCommand", "--bootstrap-server", broker.bootstrap_servers)
+        quota = ("--entity-type", "clients", "--entity-name", "c")
+        run_tool(*configs, "--alter", *quota, *("--add-config", "producer_byte_rate=5000"))
+        user = ("--entity-type", "users", "--entity-name", "u")
+        run_tool(*configs, "--alter", *user, *("--add-config", "SCRAM-SHA-256=[password=x]"))
+        wait_until(lambda: image().quotas and image().credentials, WAIT_S, "a quota and a user")
+        assert "producer_byte_rate=5000.0" in run_tool(*configs, "--describe", *quota)
+        assert "SCRAM-SHA-256=iterations=4096" in run_tool(*configs, "--describe", *user)
         refused = run_topics_refused(broker, "--create", "--topic", "orders")
         assert "already exists" in refused
         quorum = run_tool(

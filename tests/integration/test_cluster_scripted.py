@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from kafkalite.broker import Broker
+from kafkalite.client import Client
 from kafkalite.client.connection import Connection
 from kafkalite.cluster import metadata_types as types
 from kafkalite.errors import ErrorCode, StartupError
@@ -343,6 +344,49 @@ def test_answers_of_the_controller_are_counted_by_their_errors(controller: Scrip
         told = [line for line in ask(url).text.splitlines() if "CreateTopics" in line and "error" in line]
         assert any("UNSUPPORTED_VERSION" in line for line in told), told
         assert any("NONE" in line for line in told), told
+
+
+def test_quotas_and_users_are_those_of_the_cluster(controller: ScriptedController, tmp_path: Path) -> None:
+    entity = [types.EntityData(entity_type="client-id", entity_name="slow")]
+    user = types.UserScramCredentialRecord(
+        name="ann", mechanism=2, salt=b"s", stored_key=b"k", server_key=b"v", iterations=4096
+    )
+    controller.append(types.ClientQuotaRecord(entity=entity, key="request_percentage", value=50.0), user)
+    with Broker(settings(controller, tmp_path)) as broker, Client(broker.bootstrap_servers) as client:
+        assert client.quotas.list_all() == {(("client-id", "slow"),): {"request_percentage": 50.0}}
+        assert client.users.list_all() == {"ann": {"SCRAM-SHA-512": 4096}}
+        assert broker._quota_control() is not None
+        controller.append(
+            types.ClientQuotaRecord(entity=entity, key="request_percentage", remove=True),
+            types.RemoveUserScramCredentialRecord(name="ann", mechanism=2),
+        )
+        wait_until(lambda: not client.quotas.list_all() and not client.users.list_all(), WAIT_S, "both are gone")
+        assert broker._quota_control() is None
+
+
+def test_topic_that_is_asked_for_is_made_by_the_controller(controller: ScriptedController, tmp_path: Path) -> None:
+    with Broker(settings(controller, tmp_path)) as broker:
+        connection = Connection.connect("127.0.0.1", broker.port, client_id="program")
+        asked = [MetadataRequestTopic(name=name) for name in ("new", "a/b", "__consumer_offsets")]
+        request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+        assert all(each.error_code for each in connection.request(api.METADATA, request).topics)
+        request.allow_auto_topic_creation = True
+        assert [each.error_code for each in connection.request(api.METADATA, request).topics] == [
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ]
+        controller.wait_for(lambda: any(key == api.ENVELOPE for key, _, _ in controller.seen))
+        connection.close()
+    (envelope,) = controller.requests(api.ENVELOPE)
+    head = header.decode_request_header(envelope.request_data)
+    message = decode_request(head.api_key, head.api_version, envelope.request_data[head.body_position :])
+    assert [(each.name, each.num_partitions, each.replication_factor) for each in message.topics] == [("new", -1, -1)]
+    with Broker(settings(controller, tmp_path, auto_create_topics_enable=False)) as broker:
+        connection = Connection.connect("127.0.0.1", broker.port, client_id="program")
+        connection.request(api.METADATA, request)
+        connection.close()
+    assert len(controller.requests(api.ENVELOPE)) == 1
 
 
 def test_broker_that_stands_alone_loads_none_of_it() -> None:

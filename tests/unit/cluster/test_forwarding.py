@@ -138,6 +138,15 @@ def test_more_than_may_wait_is_refused_at_once(scene: Scene, monkeypatch: pytest
     assert later.response.answer == b"\0\0\0\0"
 
 
+def test_request_that_cannot_be_passed_on_holds_up_no_other(scene: Scene) -> None:
+    scene.connection.answers = [ZeroDivisionError(), EnvelopeResponse(response_data=b"\0\0\0\0")]
+    first, second = scene.ask(b"1"), scene.ask(b"2")
+    scene.turn()
+    scene.turn()
+    assert first.response == Outcome(None, ErrorCode.UNKNOWN_SERVER_ERROR)
+    assert second.response.answer == b"\0\0\0\0"
+
+
 def test_stop_answers_whoever_waits(scene: Scene) -> None:
     waiting = scene.ask()
     scene.forwarder.stop()

@@ -1,0 +1,75 @@
+"""A member whose threads meet what nobody thought of: it fails in words, and stops."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import NoReturn
+
+import pytest
+
+from kafkalite.clock import SystemClock
+from kafkalite.cluster import metadata_types as types
+from kafkalite.cluster.connection import ControllerConnection
+from kafkalite.cluster.image import Address as ListenerAddress
+from kafkalite.cluster.image import Image
+from kafkalite.cluster.lifecycle import Node, Times
+from kafkalite.cluster.member import Controllers, Member
+from kafkalite.cluster.quorum import Address
+from kafkalite.errors import StartupError
+from tests.kit.fakes.controller import ScriptedController
+
+CLUSTER = "aaaaaaaaaaaaaaaaaaaaaQ"
+
+
+def member(controller: ScriptedController, **more: object) -> Member:
+    node = Node(
+        node_id=7,
+        cluster_id=CLUSTER,
+        incarnation=bytes([1]) * 16,
+        addresses=(ListenerAddress("PLAINTEXT", "127.0.0.1", 1),),
+        rack=None,
+        directory_id=bytes([2]) * 16,
+    )
+    controllers = Controllers(voters={}, servers=(Address("127.0.0.1", controller.port),), listener="CONTROLLER")
+    times = Times(registration_max=60, beat=0.1, session=1)
+    return Member(node, controllers, times, SystemClock(), serves=True, on_fatal=lambda _error: None, **more)
+
+
+def broken_for(thread_name: str):
+    """Connections that break with what is no ConnectionFailed, for the thread of this name."""
+
+    def connect(address: Address, client_id: str, timeout_s: float) -> ControllerConnection:
+        if threading.current_thread().name == thread_name:
+            raise ZeroDivisionError("nobody thought of it")
+        return ControllerConnection.connect(address, client_id, timeout_s)
+
+    return connect
+
+
+@pytest.mark.parametrize("thread", ["kafkalite-metadata", "kafkalite-heartbeat"])
+def test_thread_that_fails_ends_the_start_and_the_stop_returns(thread: str) -> None:
+    with ScriptedController(CLUSTER) as controller:
+        failing = member(controller, connect=broken_for(thread))
+        failing.start()
+        with pytest.raises(StartupError, match="nobody thought of it"):
+            failing.wait_caught_up()
+        failing.stop()
+
+
+def test_listener_that_fails_holds_up_neither_others_nor_beats(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(_before: Image, _now: Image) -> NoReturn:
+        raise ZeroDivisionError("nobody thought of it")
+
+    seen = []
+    with ScriptedController(CLUSTER) as controller, caplog.at_level(logging.ERROR):
+        controller.append(types.NoOpRecord())
+        running = member(controller)
+        running.listeners += [fail, lambda before, now: seen.append((before.offset, now.offset))]
+        running.start()
+        running.wait_caught_up()
+        running.enter()
+        running.stop()
+    assert "could not be carried out everywhere" in caplog.text
+    assert all(before < now for before, now in seen)
+    assert [before for before, _ in seen[1:]] == [now for _, now in seen[:-1]]
