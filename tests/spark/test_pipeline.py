@@ -46,7 +46,7 @@ def test_the_pipeline_runs_to_its_report(tmp_path: Path) -> None:
     assert report["sent"] == {"web0": 100, "web1": 800, "web2": 800}
     assert report["loaded"] == {"stream": 1700, "batch": 1700}
     assert report["dead_letters"] == report["dead_letters_expected"] > 0
-    assert list(report["audit"]["stages"]) == ["live", "mirror", "offline", "stream", "batch"]
+    assert list(report["audit"]["stages"]) == ["live", "mirror", "readers", "offline", "stream", "batch"]
     assert report["latency_s"]["p50"] <= report["latency_s"]["p99"] <= report["latency_s"]["max"]
     assert (folder / "latency.svg").read_text().lstrip().startswith("<?xml")
     assert running_in(folder) == []

@@ -3,16 +3,16 @@
     front_end ×2 ─Avro, marks─▶ live broker ─▶ kafkalite mirror ─▶ offline broker ─▶ stream ─▶ Parquet
           │                          │                                   │                        │
           └──▶ kafkalite registry ◀──┘                                   └──▶ kafkalite load ──▶ Parquet
-                                                                                                  │
-    live broker ─▶ follow_up, which fails for some ─▶ retry topic, dead letters
-
-                              kafkalite audit: all five, message by message ◀────────────────────┘
+                           reader ◀──┤                                                            │
+     retry topic, dead letters ◀─ follow_up, which fails for some                                 │
+                              kafkalite audit: all of them, message by message ◀─────────────────┘
 
     __main__.py    python -m kafkalite.examples.pipeline
     run.py         the order of things: start, wait, compare, stop
     processes.py   parts as processes, none of which is left behind
     front_end.py   a web server that logs visits
     stream.py      the streaming load
+    reader.py      a group that reads visits and reports what it took
     follow_up.py   a consumer that fails, with retries and dead letters
     report.py      what came out, as text, JSON and a plot
     visits.py      the schemas of a visit, and the topic

@@ -22,6 +22,7 @@ from kafkalite.examples.pipeline.visits import (
     JAVA_OPTIONS,
     MASTER,
     PARTITIONS,
+    READERS,
     SUBJECT,
     TOPIC,
     WARM_UP,
@@ -123,12 +124,15 @@ def run_pipeline(plan: Plan, say: Callable[[str], None]) -> Outcome:
         say(f"{letters} visits became dead letters")
         topics = ("--topics", TOPIC)
         decoding = ("--avro", registry, "--read-committed", "--json", "-q", *SPARK)
+        reading = parts.start("reader", f"{PIPELINE}.reader", "-b", live, "--count", str(total))
         loading = parts.start("load", "kafkalite", "load", "-b", offline, *topics, "--to", str(batch), *decoding)
         batch_summary = json.loads(parts.result(loading))
         say(f"the batch load has {batch_summary['records']} too")
+        taken = json.loads(parts.result(reading))["taken"]
+        say(f"a group of readers has taken {taken}")
         parts.wait_for(windows_are_closed(time.time()), "the last window is closed")
         places = ("--loaded", f"stream={stream}", "--loaded", f"batch={batch}")
-        brokers = ("--live", live, "--offline", offline, "--mirror", MIRROR)
+        brokers = ("--live", live, "--offline", offline, "--mirror", MIRROR, "--consumer", READERS)
         auditing = parts.start(
             "audit", "kafkalite", "audit", *brokers, *places, *topics, "--grace", "0", "--json", "-q"
         )

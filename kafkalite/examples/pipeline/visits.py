@@ -6,6 +6,8 @@ import json
 from typing import Any, Final
 
 TOPIC: Final = "visits"
+READERS: Final = "readers"
+"""The group that reads visits, and its stage in the audit."""
 SUBJECT: Final = f"{TOPIC}-value"
 PARTITIONS: Final = 3
 WINDOW_S: Final = 5.0

@@ -1,0 +1,47 @@
+"""A consumer of the example: reads visits as a group, commits, and reports what it took, a stage of the audit.
+
+  python -m kafkalite.examples.pipeline.reader -b HOST:PORT --count 9000
+
+Ends when it has taken so many visits, or on SIGTERM. Prints how many it has taken as JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+from kafkalite.audit import AuditedGroupReader
+from kafkalite.client import Client
+from kafkalite.examples.pipeline.visits import READERS, TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The process."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-b", "--bootstrap-server", required=True)
+    parser.add_argument("--count", type=int, required=True)
+    parsed = parser.parse_args(arguments)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    taken = 0
+    with (
+        Client(parsed.bootstrap_server) as client,
+        AuditedGroupReader(client, READERS, TOPIC, reset="earliest") as reader,
+    ):
+        while taken < parsed.count and not stop.is_set():
+            taken += sum(len(chunk.columns) for chunk in reader.poll(0.5))
+            reader.commit()
+    json.dump({"taken": taken}, sys.stdout)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
