@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -173,6 +174,9 @@ def test_memory_is_what_is_kept_however_long_it_goes_on(live: Broker) -> None:
         assert max(sizes[8:]) == max(sizes[12:])
         assert sizes[-1][0] <= 72
         assert following.follower.totals == {"complete": 200, "different": 0}
+        assert following.follower.not_alive() == []
+        following.follower._beat -= 1000  # a round that began so long ago, and does not go on
+        assert re.fullmatch("the round has not gone on for 100[0-9] s", following.follower.not_alive()[0])
 
 
 # --- as a process -----------------------------------------------------------------------------------------------------
