@@ -290,7 +290,9 @@ cdef class Connection:
         return not self.queue or (<Answer>self.queue[0]).ready
 
     def trim(self, double since):
-        """Gives the receive buffer back when nothing was received since `since` and nothing waits in it."""
+        """Gives the receive buffer back, and those of TLS, when nothing moved since `since` and nothing waits in it."""
+        if self.last_active <= since:
+            self.set_brisk(False)
         if self.pending != NULL and self.pending_size == 0 and self.last_active <= since:
             free(self.pending)
             self.pending = NULL
@@ -895,9 +897,10 @@ cdef class Connection:
     cdef int drain_queue(self) except -1:
         """Sends ready answers from the head of the queue: until one is not ready, or the socket is full."""
         cdef Answer answer
+        cdef TlsSession tls = self.tls
         cdef int result
         cdef int64_t budget = TURN_BYTES_MAX
-        if self.tls is not None and (self.failed or not self.told(self.tls.flush(self.fd))):
+        if tls is not None and (self.failed or not self.told(tls.flush(self.fd))):
             return 0
         while self.queue and not self.closed:
             self.gather()
@@ -911,10 +914,7 @@ cdef class Connection:
             answer = <Answer>self.queue[0]
             if not answer.ready:
                 break
-            if self.tls is None:
-                result = answer.send_some(self.fd, budget)
-            else:
-                result = answer.send_sealed(self.fd, budget, self.tls)
+            result = answer.send_some(self.fd, budget) if tls is None else answer.send_sealed(self.fd, budget, tls)
             if result < 0:
                 self.close(None)
                 return 0
