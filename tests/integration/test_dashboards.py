@@ -98,6 +98,56 @@ def told_by_commands(broker: Broker) -> set[str]:
         return {family.name for source in sources for family in source()}
 
 
+OTHERS_ASK_FOR = {
+    "kafka_broker_info": set(),
+    "kafka_brokers": set(),
+    "kafka_cluster_partition_atminisr": {"topic", "partition"},
+    "kafka_cluster_partition_underminisr": {"topic", "partition"},
+    "kafka_consumergroup_current_offset": {"consumergroup", "topic", "partition"},
+    "kafka_consumergroup_lag": {"consumergroup", "topic", "partition"},
+    "kafka_controller_controllerstats_uncleanleaderelections_total": set(),
+    "kafka_controller_kafkacontroller_activecontrollercount": set(),
+    "kafka_controller_kafkacontroller_offlinepartitionscount": set(),
+    "kafka_log_log_size": {"topic", "partition"},
+    "kafka_network_socketserver_networkprocessoravgidle_percent": set(),
+    "kafka_server_brokertopicmetrics_bytesin_total": {"topic"},
+    "kafka_server_brokertopicmetrics_bytesout_total": {"topic"},
+    "kafka_server_brokertopicmetrics_failedfetchrequests_total": {"topic"},
+    "kafka_server_brokertopicmetrics_failedproducerequests_total": {"topic"},
+    "kafka_server_brokertopicmetrics_messagesin_total": {"topic"},
+    "kafka_server_brokertopicmetrics_totalfetchrequests_total": {"topic"},
+    "kafka_server_brokertopicmetrics_totalproducerequests_total": {"topic"},
+    "kafka_server_delayedoperationpurgatory_purgatorysize": {"delayedOperation"},
+    "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent": set(),
+    "kafka_server_kafkaserver_linux_disk_read_bytes": set(),
+    "kafka_server_kafkaserver_linux_disk_write_bytes": set(),
+    "kafka_server_replicamanager_leadercount": set(),
+    "kafka_server_replicamanager_partitioncount": set(),
+    "kafka_server_replicamanager_underreplicatedpartitions": set(),
+    "kafka_server_socket_server_metrics_connection_count": {"listener"},
+    "kafka_topic_partition_current_offset": {"topic", "partition"},
+    "kafka_topic_partition_in_sync_replica": {"topic", "partition"},
+    "kafka_topic_partition_oldest_offset": {"topic", "partition"},
+    "kafka_topic_partition_under_replicated_partition": {"topic", "partition"},
+    "kafka_topic_partitions": {"topic"},
+    "process_cpu_seconds_total": set(),
+    "process_open_fds": set(),
+}
+"""Names and labels in the panels of Strimzi's dashboards for Kafka and for kafka_exporter that are not about a JVM, a
+container, or replication; and purgatories, of others."""
+
+
+def test_dashboards_of_others_find_their_names_and_labels(broker: Broker) -> None:
+    seen = Scrape.of(broker.metrics_urls[0])
+    told: dict[str, list[set[str]]] = {}
+    for name, given in seen.samples:
+        told.setdefault(name, []).append({label for label, _ in given})
+    missing = {
+        name: wanted for name, wanted in OTHERS_ASK_FOR.items() if not any(map(wanted.issubset, told.get(name, [])))
+    }
+    assert missing == {}
+
+
 def test_the_dashboard_can_be_imported_anywhere() -> None:
     """Its data source is a variable, ids and places are each panel's own."""
     assert DASHBOARD["schemaVersion"] >= 38, "of Grafana 10"
