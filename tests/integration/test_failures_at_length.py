@@ -201,9 +201,9 @@ def keyed(
 
             def done() -> bool:
                 try:
-                    return sum(client.end_offset("done", partition) for partition in range(4)) >= 100_000 and all(
-                        row.state is State.DEAD for _, row in rows_of(client, "keyed")
-                    )
+                    committed = client.groups.committed("keyed", require_stable=True)
+                    handled = sum(row.offset for key, row in committed.items() if key.topic == "orders")
+                    return handled == 100_000 and all(row.state is State.DEAD for _, row in rows_of(client, "keyed"))
                 except KafkaError:
                     return False
 
