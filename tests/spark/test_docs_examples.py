@@ -30,4 +30,6 @@ def test_the_example_of_the_readme_shows_what_it_wrote(spark: object, capsys: py
         assert "127.0.0.1:9092" in example
         exec(compile(example.replace("127.0.0.1:9092", broker.bootstrap_servers), "README.md", "exec"), {})  # noqa: S102
     shown = [line.split("|")[1:5] for line in capsys.readouterr().out.splitlines() if "|" in line]
-    assert [[cell.strip() for cell in row] for row in shown[1:]] == [["a", "warm", "0", "0"], ["b", "cold", "0", "1"]]
+    rows = [[cell.strip() for cell in row] for row in shown[1:]]
+    assert [row[2:] for row in rows] == [["0", "0"], ["0", "1"]]
+    assert sorted(row[:2] for row in rows) == [["a", "warm"], ["b", "cold"]], "two tasks write, either may be first"
