@@ -304,6 +304,7 @@ def test_a_disk_that_fills_in_the_middle_leaves_nothing(tmp_path: Path, director
     size = max(path.stat().st_size for path in directory.rglob("*.log"))
     command = [
         sys.executable,
+        "-B",  # Python, too, would leave half of a file of byte code, for whoever comes next
         "-m",
         "kafkalite",
         "backup",

@@ -11,6 +11,7 @@ from crc32c import crc32c
 from tests.power import states
 from tests.power.audit import audit
 from tests.power.disk import Disk
+from tests.power.history import NEVER
 from tests.power.judge import judge
 from tests.power.prove import judge_states, plan
 from tests.power.recorder import scratch
@@ -58,12 +59,27 @@ def test_broker_that_does_not_sync_is_found_out() -> None:
 
 def at_the_end(recording: Recording, place: Path) -> tuple[Path, int]:
     """The directory as it was when the run was over, and the moment."""
+    return at(recording, place, recording.records[-1].place + 1)
+
+
+def at(recording: Recording, place: Path, moment: int) -> tuple[Path, int]:
     disk = Disk(recording.root)
     for entry in recording.records:
-        disk.play(entry)
+        if entry.place < moment:
+            disk.play(entry)
     tree: states.Tree = dict(disk.read_tree())
     states.write(tree, place)
-    return place / "var" / "data", recording.records[-1].place + 1
+    return place / "var" / "data", moment
+
+
+def moment_of_an_open_transaction(recording: Recording) -> int:
+    """When the last records of a transaction had been answered, and its end not been asked for."""
+    ends = {op.what["serial"]: op.begun for op in reversed(recording.history.ops["transactions"])}
+    return 1 + max(
+        op.answered
+        for op in recording.history.ops["records"]
+        if op.what["topic"] == "transactional" and op.promised(ends.get(op.what["txn"], NEVER))
+    )
 
 
 def biggest(data: Path, pattern: str) -> Path:
@@ -96,12 +112,6 @@ def forget_offsets(data: Path) -> str:
     for directory in data.glob("__consumer_offsets-*"):
         shutil.rmtree(directory)
     return "offsets: "
-
-
-def forget_transactions(data: Path) -> str:
-    for directory in data.glob("__transaction_state-*"):
-        shutil.rmtree(directory)
-    return "transactions: "
 
 
 def forget_aborts(data: Path) -> str:
@@ -190,9 +200,10 @@ def forget_the_newest_of_a_key(data: Path) -> str:
     for checkpoint in data.glob("*checkpoint"):
         checkpoint.unlink()
     for directory in data.glob("compacted-*"):
-        newest = max(path for path in directory.glob("*.log") if path.stat().st_size)
-        for file in directory.glob(f"{newest.stem}.*"):
-            file.unlink()
+        found = sorted(path for path in directory.glob("*.log") if path.stat().st_size)
+        for newest in found[-2:]:  # in the last one there may be nothing yet that was answered
+            for file in directory.glob(f"{newest.stem}.*"):
+                file.unlink()
     (data / ".kafka_cleanshutdown").unlink(missing_ok=True)
     return "compaction: "
 
@@ -219,7 +230,6 @@ PLANTED = (
     flip_records,
     swap_partitions,
     forget_offsets,
-    forget_transactions,
     forget_aborts,
     forget_the_journal,
     forget_given_ids,
@@ -246,6 +256,14 @@ def test_planted_fault_is_found(recording: Recording, place: Path, plant: Callab
     expected = plant(data)
     findings = judge(data, recording, moment).findings
     assert any(text.startswith(expected) for text in findings), findings
+
+
+def test_a_transaction_whose_coordinator_forgot_it_is_found(recording: Recording, place: Path) -> None:
+    data, moment = at(recording, place, moment_of_an_open_transaction(recording))
+    for directory in data.glob("__transaction_state-*"):
+        shutil.rmtree(directory)
+    findings = judge(data, recording, moment).findings
+    assert any(text.startswith("transactions: ") for text in findings), findings
 
 
 def test_broker_that_cannot_start_is_found(recording: Recording, place: Path) -> None:

@@ -144,8 +144,14 @@ class BrokerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                # An installed broker has its byte code; compiling it at each start would be most of the start.
-                env={**os.environ, "PYTHONDONTWRITEBYTECODE": "", "PYTHONPATH": python_path, **self.environment},
+                # An installed broker has its byte code; compiling it at each start would be most of the start. Where a
+                # file may not grow, Python would leave half of one.
+                env={
+                    **os.environ,
+                    "PYTHONDONTWRITEBYTECODE": "1" if self.file_size_limit else "",
+                    "PYTHONPATH": python_path,
+                    **self.environment,
+                },
                 preexec_fn=self._limit if self.descriptor_limit or self.file_size_limit else None,
             )
         self.start_count += 1
