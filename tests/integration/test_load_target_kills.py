@@ -22,10 +22,10 @@ from kafkalite.load.places import storage_of
 from kafkalite.load.storage import LoadError
 from kafkalite.spark import load
 from tests.kit.harness.load_target import add
-from tests.kit.processes.apache_kafka import NotAvailable
 from tests.kit.processes.broker import REPOSITORY, wait_until
 from tests.kit.processes.dying import steps_of
 from tests.kit.processes.hdfs import MiniHdfs
+from tests.kit.processes.maven import NotAvailable
 
 pytestmark = pytest.mark.integration
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.processes import spark_connector
-from tests.kit.processes.apache_kafka import NotAvailable
+from tests.kit.processes.maven import NotAvailable
 
 ROOT = Path(__file__).resolve().parents[2]
 

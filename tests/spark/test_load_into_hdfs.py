@@ -16,9 +16,9 @@ from kafkalite.broker import Broker
 from kafkalite.client import Client
 from kafkalite.load.manifest import Target
 from kafkalite.spark import load
-from tests.kit.processes.apache_kafka import NotAvailable
 from tests.kit.processes.broker import REPOSITORY, wait_until
 from tests.kit.processes.hdfs import MiniHdfs
+from tests.kit.processes.maven import NotAvailable
 from tests.spark.conftest import quick_python
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(3600)]

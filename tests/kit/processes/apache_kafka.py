@@ -21,6 +21,7 @@ from typing import Self
 
 from tests.kit.harness.alone import alone
 from tests.kit.processes.broker import REPOSITORY, free_port
+from tests.kit.processes.maven import NotAvailable, fetch_once
 
 KAFKA_VERSION = "4.1.0"
 JARS = REPOSITORY / "build" / "kafka"
@@ -43,27 +44,10 @@ LOG4J = """Configuration:
 """
 
 
-class NotAvailable(RuntimeError):
-    """Java, Maven or the jars are missing: the text says which."""
-
-
 @alone()
 def jars(version: str = KAFKA_VERSION) -> Path:
     """The folder with the jars of a release, fetched when it is not there yet."""
-    folder = JARS / version
-    if (folder / "complete").exists():
-        return folder
-    for tool in ("java", "mvn"):
-        if shutil.which(tool) is None:
-            raise NotAvailable(f"{tool} is not on the PATH")
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "pom.xml").write_text(POM.format(version=version))
-    command = ["mvn", "-q", "-B", "-f", str(folder / "pom.xml"), "dependency:copy-dependencies"]
-    done = subprocess.run([*command, f"-DoutputDirectory={folder}"], capture_output=True, text=True, timeout=300)
-    if done.returncode:
-        raise NotAvailable(f"mvn could not fetch Kafka {version}: {done.stdout[-1000:]}{done.stderr[-1000:]}")
-    (folder / "complete").touch()
-    return folder
+    return fetch_once(JARS / version, POM.format(version=version), f"Kafka {version}")
 
 
 def run_tool(

@@ -6,7 +6,6 @@ Maven fetches the jars once into build/hadoop. Files stay over a restart; the Na
 from __future__ import annotations
 
 import getpass
-import shutil
 import subprocess
 import time
 import urllib.error
@@ -15,8 +14,8 @@ from pathlib import Path
 from typing import Self
 
 from tests.kit.harness.alone import alone
-from tests.kit.processes.apache_kafka import NotAvailable
 from tests.kit.processes.broker import REPOSITORY, free_port
+from tests.kit.processes.maven import NotAvailable, fetch_once
 
 VERSION = "3.5.0"
 JAR_DIR = REPOSITORY / "build" / "hadoop" / VERSION
@@ -35,19 +34,7 @@ START_TIMEOUT_S = 180
 @alone()
 def jars() -> Path:
     """The folder with the jars, fetched when it is not there yet."""
-    if (JAR_DIR / "complete").exists():
-        return JAR_DIR
-    for tool in ("java", "mvn"):
-        if shutil.which(tool) is None:
-            raise NotAvailable(f"{tool} is not on the PATH")
-    JAR_DIR.mkdir(parents=True, exist_ok=True)
-    (JAR_DIR / "pom.xml").write_text(POM.format(version=VERSION))
-    command = ["mvn", "-q", "-B", "-f", str(JAR_DIR / "pom.xml"), "dependency:copy-dependencies"]
-    done = subprocess.run([*command, f"-DoutputDirectory={JAR_DIR}"], capture_output=True, text=True, timeout=300)
-    if done.returncode:
-        raise NotAvailable(f"mvn could not fetch Hadoop {VERSION}: {done.stdout[-1000:]}{done.stderr[-1000:]}")
-    (JAR_DIR / "complete").touch()
-    return JAR_DIR
+    return fetch_once(JAR_DIR, POM.format(version=VERSION), f"Hadoop {VERSION}")
 
 
 class MiniHdfs:

@@ -10,8 +10,8 @@ import shutil
 import subprocess
 
 from tests.kit.harness.alone import alone
-from tests.kit.processes.apache_kafka import NotAvailable
 from tests.kit.processes.broker import REPOSITORY
+from tests.kit.processes.maven import NotAvailable
 
 OLDER = ("4.2.0", "4.0.0")
 """Versions of Spark that are asked for after the one that is installed."""
