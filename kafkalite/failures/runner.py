@@ -457,6 +457,7 @@ class Runner:
             return self._port.poll(timeout_s)
         except DamagedBatch as damage:
             if self.policy.on_damage == "stop":
+                self._finish()
                 raise (damage.__cause__ or damage) from None
             events.append(Damaged(damage.partition, damage.offset, self._port.pass_over(damage), str(damage)))
             return ()
@@ -559,13 +560,24 @@ class Runner:
         self._tell([Revoking(partitions)])
         for key in partitions:
             self._workers.withdraw(key)
-        deadline = time.monotonic() + REVOKE_WAIT_S
-        while any(key in self._workers.running for key in partitions) and time.monotonic() < deadline:
-            self._tell(self._results(BUSY_POLL_S))
+        self._await_workers(partitions)
         self._tell([Revoked(partitions)])
 
     def _lost(self, partitions: list[TopicPartition]) -> None:
         self._tell([Lost(partitions)])
+
+    def _await_workers(self, partitions: Sequence[TopicPartition]) -> None:
+        """Until no worker has records of these, REVOKE_WAIT_S at most."""
+        assert self._workers is not None, "running"
+        deadline = time.monotonic() + REVOKE_WAIT_S
+        while any(key in self._workers.running for key in partitions) and time.monotonic() < deadline:
+            self._tell(self._results(BUSY_POLL_S))
+
+    def _finish(self) -> None:
+        """What was read before a damaged batch is worked off: a member that is started again and again at that batch
+        would otherwise end each time before it has come to them."""
+        assert self._workers is not None, "running"
+        self._await_workers(list(self._workers.running))
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
