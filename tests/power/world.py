@@ -111,6 +111,7 @@ class Actor:
         self.name = name
         self.draw = random.Random(f"{world.seed} {name}")
         self.run = -1
+        self.step_count = 0
         self.connection: TypedConnection | None = None
         self._classic: ClassicClient | None = None
         self._classic_count = 0
@@ -127,6 +128,7 @@ class Actor:
                             start()
                     while not self.world.over:
                         body()
+                        self.step_count += 1
                         self.world.step_count += 1
                 except (Gone, OSError):
                     self._disconnect()
