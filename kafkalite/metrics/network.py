@@ -144,7 +144,7 @@ class Network:
         yield Family(
             "kafkalite_worker_longest_turn_seconds",
             "gauge",
-            "Longest turn of a network worker's loop since the start.",
+            "Longest turn of a network worker's loop since it first turned.",
             [(labels(networkprocessor=number), longest_s) for number, (_, longest_s) in turns.items()],
         )
         yield Family(

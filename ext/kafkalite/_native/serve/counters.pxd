@@ -55,7 +55,7 @@ cdef class Timing:
 cdef class Turns:
     """How long a worker's loop took and slept."""
     cdef int64_t began_ns
-    cdef int64_t woke_ns                # when the present turn began
+    cdef int64_t woke_ns                # when the present turn began; 0: none has
     cdef int64_t sleeps_ns              # when it fell asleep; 0: it is awake
     cdef int64_t slept_ns               # in all
     cdef int64_t longest_ns             # turn, sleep left out

@@ -51,7 +51,7 @@ cdef class Turns:
     """See the declaration. The worker notes, any thread reads."""
 
     def __cinit__(self):
-        self.began_ns = self.woke_ns = now_ns()
+        self.began_ns = now_ns()
 
     cdef int note_sleep(self) noexcept:
         self.sleeps_ns = now_ns()
@@ -65,7 +65,8 @@ cdef class Turns:
             ended = self.sleeps_ns
             self.slept_ns += now - self.sleeps_ns
             self.sleeps_ns = 0
-        self.longest_ns = max(self.longest_ns, ended - self.woke_ns)
+        if self.woke_ns != 0:       # before that the worker was started, which is no turn
+            self.longest_ns = max(self.longest_ns, ended - self.woke_ns)
         self.woke_ns = now
         return 0
 

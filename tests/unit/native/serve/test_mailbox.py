@@ -2,7 +2,9 @@
 
 import select
 import threading
+import time
 
+from kafkalite._native.serve.counters import Turns
 from kafkalite._native.serve.transfer import Mailbox
 
 
@@ -28,6 +30,25 @@ def test_post_to_a_sleeping_worker_wakes_it_once():
     mailbox.clear_wake()
     assert not readable(mailbox)
     assert mailbox.take() == [1, 2]
+
+
+def test_the_longest_turn_is_none_of_before_the_loop():
+    """What a worker's start takes, which imports and loads, is no turn of its loop."""
+
+    def spend(seconds):
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            pass
+
+    mailbox = Mailbox()
+    turns = mailbox.turns = Turns()
+    spend(0.02)
+    assert mailbox.begin_sleep()
+    mailbox.end_sleep()
+    assert turns.numbers()[1] == 0.0
+    spend(0.02)
+    mailbox.end_sleep()
+    assert turns.numbers()[1] >= 0.02
 
 
 def test_no_wake_up_is_lost_between_two_threads():
