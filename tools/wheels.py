@@ -123,6 +123,22 @@ def libdl_stub(arch: str) -> Path:
     return folder
 
 
+def multiarch_headers(interpreter: Interpreter, arch: str, include: Path = Path("/usr/include")) -> list[str]:
+    """Flags of the compiler: where Debian's pyconfig.h, which names a folder by processor, finds the one for `arch`.
+
+    It has that of this machine alone, and both are 64-bit Linuxes. Nothing for a Python that is not Debian's.
+    """
+    python = f"python{interpreter.version[0]}.{interpreter.version[1]}"
+    ours = include / f"{platform.machine()}-linux-gnu" / python / "pyconfig.h"
+    theirs = include / f"{arch}-linux-gnu" / python / "pyconfig.h"
+    if theirs.exists() or not ours.exists():
+        return []
+    folder = WORK / f"headers-{interpreter.tag}-{arch}"
+    (folder / f"{arch}-linux-gnu" / python).mkdir(parents=True, exist_ok=True)
+    shutil.copy(ours, folder / f"{arch}-linux-gnu" / python)
+    return [f"-I{folder}"]
+
+
 def build(interpreter: Interpreter, arch: str, jobs: int, *, cythonized: bool) -> Path:
     """A wheel as setuptools makes it, called `linux`; nobody has looked at it yet. `cythonized`: the C is there."""
     python = environment_of(interpreter)
@@ -135,6 +151,7 @@ def build(interpreter: Interpreter, arch: str, jobs: int, *, cythonized: bool) -
         environment["KAFKALITE_CYTHONIZED"] = "1"
     if arch != platform.machine():
         number = f"{interpreter.version[0]}{interpreter.version[1]}"
+        environment["CFLAGS"] = " ".join([environment["CFLAGS"], *multiarch_headers(interpreter, arch)])
         environment["_PYTHON_HOST_PLATFORM"] = f"linux-{arch}"
         environment["SETUPTOOLS_EXT_SUFFIX"] = f".cpython-{number}-{arch}-linux-gnu.so"
     options: list[str | Path] = ["egg_info", "--egg-base", made, "build", "--build-base", made]

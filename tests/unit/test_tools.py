@@ -123,6 +123,23 @@ def test_interpreters_that_wheels_are_built_for(
     assert "python3.12 is left out: it has no Python.h" in capsys.readouterr().err
 
 
+def test_headers_of_debians_python_are_found_for_another_processor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its pyconfig.h includes one from a folder by processor, and only this machine's is there."""
+    monkeypatch.setattr(wheels, "WORK", tmp_path / "work")
+    monkeypatch.setattr(wheels.platform, "machine", lambda: "x86_64")
+    interpreter = wheels.Interpreter("/usr/bin/python3.11", (3, 11))
+    assert wheels.multiarch_headers(interpreter, "aarch64", tmp_path) == [], "no Debian"
+    ours = tmp_path / "x86_64-linux-gnu" / "python3.11" / "pyconfig.h"
+    ours.parent.mkdir(parents=True)
+    ours.write_text("#define SIZEOF_LONG 8\n")
+    (flag,) = wheels.multiarch_headers(interpreter, "aarch64", tmp_path)
+    header = Path(flag.removeprefix("-I")) / "aarch64-linux-gnu" / "python3.11" / "pyconfig.h"
+    assert header.read_text() == ours.read_text()
+    assert wheels.multiarch_headers(interpreter, "x86_64", tmp_path) == [], "this machine's own"
+
+
 @pytest.mark.parametrize(
     ("name", "found"),
     [
