@@ -22,6 +22,13 @@ TRAFFIC: Final = (
     ("totalproducerequests", 0, "Batches that were given to logs."),
     ("failedproducerequests", 1, "Batches that logs refused."),
     ("invalidmessagecrcrecords", 2, "Batches that were refused since their checksum is wrong."),
+    ("invalidmagicnumberrecords", 10, "Batches that were refused since they are of another format than magic 2."),
+    (
+        "invalidoffsetorsequencerecords",
+        11,
+        "Batches that were refused for offsets, count or sequence that cannot be, or since brokers alone write them.",
+    ),
+    ("nokeycompactedtopicrecords", 12, "Records that a compacted topic refused, since they have no key."),
     ("messagesin", 3, "Records appended."),
     ("bytesin", 4, "Bytes appended."),
     ("bytesrejected", 5, "Bytes of batches that were refused."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import socket
 import ssl
 import subprocess
@@ -26,6 +27,7 @@ from tests.kit.processes.broker import wait_until
 pytest.importorskip("waitress")
 
 HERE = "http://127.0.0.1:0"
+GZIP, CONTROL = 1, 32  # attributes of a batch
 
 
 @pytest.fixture
@@ -75,6 +77,32 @@ def test_traffic_is_what_clients_wrote_and_read(broker: Broker) -> None:
     assert seen("kafka_log_log_size", topic="a", partition=1) == 2 * len(sent)
     assert seen("kafka_topic_partitions", topic="a") == 2
     assert seen("kafka_server_replicamanager_partitioncount") == 2
+
+
+def test_what_is_refused_is_counted_by_its_fault(broker: Broker) -> None:
+    """The meters of Kafka's LogValidator: batches by magic and numbers, records by the key that they lack."""
+    broker.create_topic("a")
+    broker.create_topic("table", cleanup_policy="compact")
+    records = wire.encode_records([wire.Record(None, b"x"), wire.Record(b"k", b"x"), wire.Record(None, b"x")])
+    bad_numbers: tuple[dict[str, int], ...] = (
+        {"last_offset_delta": 7},
+        {"producer_id": 1, "producer_epoch": 0, "base_sequence": -1},
+        {"attributes": CONTROL},
+    )
+    with wire.Connection(broker.port) as client:
+        for fields in ({"magic": 1}, *bad_numbers, {"base_offset": 5}):
+            assert client.produce("a", 0, wire.seal_batch(records, 3, **fields)).error == ErrorCode.INVALID_RECORD
+        for batch_sent in (wire.seal_batch(records, 3), wire.seal_batch(gzip.compress(records), 3, attributes=GZIP)):
+            assert client.produce("table", 0, batch_sent).error == ErrorCode.INVALID_RECORD
+            assert client.produce("a", 0, batch_sent).error == 0
+    seen = scrape(broker)
+    prefix = "kafka_server_brokertopicmetrics"
+    for topic, magic, numbers, keys in (("a", 1, 3, 0), ("table", 0, 0, 4)):
+        assert seen(f"{prefix}_invalidmagicnumberrecords_total", topic=topic) == magic
+        assert seen(f"{prefix}_invalidoffsetorsequencerecords_total", topic=topic) == numbers
+        assert seen(f"{prefix}_nokeycompactedtopicrecords_total", topic=topic) == keys
+    assert seen(f"{prefix}_nokeycompactedtopicrecords_total") == 4
+    assert seen(f"{prefix}_failedproducerequests_total", topic="a") == 5
 
 
 def test_requests_are_counted_by_version_and_error(broker: Broker) -> None:

@@ -7,7 +7,7 @@ from kafkalite._native.log.segment import Segment
 from kafkalite._native.wire.batch import RecordFaults
 from kafkalite.clock import Clock
 
-TrafficCounts: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int]
+TrafficCounts: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
 
 def sum_traffic(logs: Iterable[LogCore]) -> TrafficCounts: ...
 

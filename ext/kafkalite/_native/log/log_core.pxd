@@ -4,7 +4,7 @@ from cpython.pythread cimport PyThread_type_lock
 from libc.stdint cimport int16_t, int32_t, int64_t
 
 from kafkalite._native.log.producers cimport Marker, ProducerTable
-from kafkalite._native.log.record_format cimport ItemInfo, RecordFormat, RecordsVerdict
+from kafkalite._native.log.record_format cimport ItemFault, ItemInfo, RecordFormat, RecordsVerdict
 from kafkalite._native.log.segment cimport ReadResult, Segment
 
 # What became of an append, for Python too.
@@ -29,7 +29,10 @@ cdef struct AppendResult:
 # What went in and out of a log since it was loaded. Guarded by the GIL.
 cdef struct Traffic:
     int64_t appends, appends_failed     # batches that clients, coordinators and others gave it
-    int64_t checksums_failed            # of those
+    int64_t checksums_failed            # of those, and the next two
+    int64_t magics_failed               # batches of another format
+    int64_t numbers_failed              # offsets, count or sequence that cannot be
+    int64_t keys_missing                # records, in batches that a compacted topic refused for them
     int64_t records_in, bytes_in        # appended
     int64_t bytes_refused
     int64_t fetches, fetches_failed     # these and the next: counted where somebody asks for them
@@ -98,7 +101,7 @@ cdef class LogCore:
     cdef int64_t now_ms(self) except? -1
     cdef int lock_acquire(self) except -1
     cdef int lock_release(self) except -1
-    cdef int note_failed(self, int error, int64_t size) noexcept
+    cdef int note_failed(self, int error, int64_t size, ItemFault fault=*) noexcept
     cdef int _check_header(self, unsigned char* batch, int64_t size, ItemInfo* info,
                            int origin) except? -32000
     cdef int _check_records(self, unsigned char* batch, ItemInfo* info, bint may_block, int64_t now_ms,

@@ -55,7 +55,9 @@ from kafkalite._native.log.producers cimport (
     SequenceSpan,
     read_marker,
 )
-from kafkalite._native.log.record_format cimport ItemInfo, RecordFormat, RecordsVerdict
+from kafkalite._native.log.record_format cimport (
+    ITEM_GOOD, ITEM_MAGIC, ITEM_NUMBERS, ItemFault, ItemInfo, RecordFormat, RecordsVerdict,
+)
 from kafkalite._native.log.segment cimport (
     READ_DEFER, READ_FOUND, READ_NOTHING, READ_PAST_END, ReadResult, Segment, refuse_read,
 )
@@ -139,12 +141,13 @@ cdef LogSlice make_slice(LogCore log, Segment segment, int64_t position, int64_t
 
 def sum_traffic(logs):
     """Of several logs, since each was loaded: batches given, refused, and refused for their checksum; records and bytes
-    appended, bytes refused; reads that were answered, refused, converted, and their bytes."""
+    appended, bytes refused; reads that were answered, refused, converted, and their bytes; batches refused for their
+    magic, for offsets, count or sequence; records refused for the key that they lack."""
     cdef LogCore log
     cdef Traffic* traffic
-    cdef int64_t[10] sums
+    cdef int64_t[13] sums
     cdef int i
-    for i in range(10):
+    for i in range(13):
         sums[i] = 0
     for log in logs:
         traffic = &log.traffic
@@ -158,7 +161,10 @@ def sum_traffic(logs):
         sums[7] += traffic.fetches_failed
         sums[8] += traffic.conversions
         sums[9] += traffic.bytes_out
-    return tuple([sums[i] for i in range(10)])
+        sums[10] += traffic.magics_failed
+        sums[11] += traffic.numbers_failed
+        sums[12] += traffic.keys_missing
+    return tuple([sums[i] for i in range(13)])
 
 
 @cython.final
@@ -268,7 +274,7 @@ cdef class LogCore:
             return APPEND_DEFER
         out.error = self._check_header(batch, size, &info, origin)
         if out.error != 0:
-            self.note_failed(out.error, size)
+            self.note_failed(out.error, size, info.fault)
             return APPEND_REFUSED
         now_ms = self.now_ms()
         outcome = self._check_records(batch, &info, may_block, now_ms, out)
@@ -300,12 +306,14 @@ cdef class LogCore:
             self.note_failed(out.error, size)
         return outcome
 
-    cdef int note_failed(self, int error, int64_t size) noexcept:
+    cdef int note_failed(self, int error, int64_t size, ItemFault fault=ITEM_GOOD) noexcept:
         """Counts a batch that is refused."""
         self.traffic.appends += 1
         self.traffic.appends_failed += 1
         self.traffic.bytes_refused += size
         self.traffic.checksums_failed += error == CORRUPT_MESSAGE
+        self.traffic.magics_failed += fault == ITEM_MAGIC
+        self.traffic.numbers_failed += fault == ITEM_NUMBERS
         return 0
 
     def traffic_counts(self):

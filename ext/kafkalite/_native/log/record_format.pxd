@@ -6,6 +6,11 @@ checks its checksum, and puts offset and leader epoch into bytes about to be app
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 
+cdef enum ItemFault:
+    ITEM_GOOD = 0                   # or refused for something else
+    ITEM_MAGIC = 1                  # of another format
+    ITEM_NUMBERS = 2                # offsets, count or sequence cannot be; or the client may not write such a batch
+
 # What a format reads of one stored item.
 cdef struct ItemInfo:
     int64_t position                # in the segment
@@ -22,6 +27,7 @@ cdef struct ItemInfo:
     uint32_t crc
     int16_t producer_epoch
     int16_t attributes
+    ItemFault fault                 # what check() and check_fields() found, where an error code tells too little
 
 cdef enum ParseResult:
     PARSED = 0
@@ -42,7 +48,7 @@ cdef class RecordFormat:
     cdef int parse(self, const unsigned char* data, int64_t left, int64_t place, ItemInfo* out) noexcept nogil
     cdef bint intact(self, const unsigned char* data, const ItemInfo* info) noexcept nogil
     cdef int check(self, const unsigned char* data, int64_t size, int64_t size_max, ItemInfo* out) noexcept nogil
-    cdef int check_fields(self, const ItemInfo* info, bint internal) noexcept nogil
+    cdef int check_fields(self, ItemInfo* info, bint internal) noexcept nogil
     cdef void check_records(self, const unsigned char* data, const ItemInfo* info, bint key_required,
                             int64_t timestamp_min, int64_t timestamp_max, RecordsVerdict* verdict) noexcept nogil
     cdef void correct_timestamp(self, unsigned char* data, ItemInfo* info, int64_t max_timestamp) noexcept nogil

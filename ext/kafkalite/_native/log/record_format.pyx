@@ -70,7 +70,7 @@ cdef class RecordFormat:
         """Checks what comes before the checksum of a produced item: 0 or a Kafka error code. Fills `out`."""
         return INVALID_RECORD
 
-    cdef int check_fields(self, const ItemInfo* info, bint internal) noexcept nogil:
+    cdef int check_fields(self, ItemInfo* info, bint internal) noexcept nogil:
         """Checks what comes after the checksum, from the header alone: 0 or an error code. `internal`: a batch of a
         coordinator of ours, which has a producer and yet no sequence."""
         return INVALID_RECORD
@@ -138,7 +138,9 @@ cdef class V2Format(RecordFormat):
     cdef int check(self, const unsigned char* data, int64_t size, int64_t size_max, ItemInfo* out) noexcept nogil:
         """Checks, in Kafka's order: one batch of magic 2, base offset 0, size, completeness."""
         cdef int64_t total
+        out.fault = ITEM_GOOD
         if size <= MAGIC_AT or data[MAGIC_AT] != MAGIC_V2:
+            out.fault = ITEM_MAGIC
             return INVALID_RECORD
         total = <int64_t>load_i32(data + BATCH_LENGTH_AT) + LENGTH_OVERHEAD
         if HEADER_SIZE <= total < size:
@@ -157,12 +159,11 @@ cdef class V2Format(RecordFormat):
         out.next_offset = <int64_t>out.last_offset_delta + 1
         return 0
 
-    cdef int check_fields(self, const ItemInfo* info, bint internal) noexcept nogil:
-        if info.record_count <= 0 or info.last_offset_delta != info.record_count - 1:
-            return INVALID_RECORD
-        if info.attributes & CONTROL:
-            return INVALID_RECORD
-        if info.producer_id >= 0 and ((info.base_sequence < 0 and not internal) or info.producer_epoch < 0):
+    cdef int check_fields(self, ItemInfo* info, bint internal) noexcept nogil:
+        if (info.record_count <= 0 or info.last_offset_delta != info.record_count - 1
+                or info.attributes & CONTROL
+                or (info.producer_id >= 0 and ((info.base_sequence < 0 and not internal) or info.producer_epoch < 0))):
+            info.fault = ITEM_NUMBERS
             return INVALID_RECORD
         if (info.attributes & CODEC_MASK) > CODEC_MAX:
             return UNSUPPORTED_COMPRESSION_TYPE

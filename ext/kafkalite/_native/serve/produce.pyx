@@ -430,6 +430,7 @@ cdef RecordFaults find_faults(LogCore log, const unsigned char* records, Py_ssiz
     """The bad records of a part that is_faulty, whose error becomes the one that they have together."""
     cdef RecordFaults faults = log.owner.faults_of(records[:size], part.result.timestamp_min, part.result.timestamp_max)
     part.error = INVALID_TIMESTAMP if faults.has_timestamps else INVALID_RECORD
+    log.traffic.keys_missing += faults.keyless_count
     return faults
 
 

@@ -137,6 +137,7 @@ cdef class RecordFaults:        # the bad records of a refused batch, made by fi
     cdef NamedFault* named
     cdef readonly int32_t named_count       # at most RECORD_FAULTS_MAX
     cdef readonly int32_t fault_count       # all that are bad
+    cdef readonly int32_t keyless_count     # bad for the key that they lack
     cdef readonly int32_t record_count      # all that there are
     cdef readonly bint has_timestamps       # one of them is bad by its time
     cdef int add(self, int32_t index, RecordFault fault) noexcept nogil

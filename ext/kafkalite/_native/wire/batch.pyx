@@ -390,6 +390,7 @@ cdef class RecordFaults:
         """Names one more, if there is room; -1 without memory for it."""
         cdef NamedFault* grown
         self.fault_count += 1
+        self.keyless_count += fault == FAULT_KEY
         self.has_timestamps = self.has_timestamps or fault == FAULT_TIMESTAMP
         if self.named_count == RECORD_FAULTS_MAX:
             return 0
