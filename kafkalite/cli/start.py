@@ -20,6 +20,7 @@ One line on stdout says that the broker serves and where; the log goes to stderr
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     import argparse
 
     from kafkalite.broker import Broker
+    from kafkalite.log.manager import LogManager
     from kafkalite.mirror.embedded import EmbeddedMirror
     from kafkalite.settings.broker import BrokerConfig
 
@@ -60,6 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
         broker, config = _made(arguments)
 
     def ready() -> Ready:
+        spare_collector(broker.logs)
         servers, classic = broker.bootstrap_servers, broker.classic_endpoint
         where = [f"bootstrap.servers={servers}"] if servers else []
         secured = [listener.name for listener in config.bound_listeners if listener.protocol == "SSL"]
@@ -76,6 +79,21 @@ def run(arguments: argparse.Namespace) -> int:
         progress=lambda: broker.progress,
         turned=broker.loops_turned,
     )
+
+
+def spare_collector(logs: LogManager) -> None:
+    """Leaves what is loaded by now out of collections of cycles, during which no network worker turns.
+
+    Logs are cycles, and have indexes: when a topic that was there goes, all is looked through again.
+    """
+    kept = frozenset(logs.topics)
+
+    def thaw(name: str) -> None:
+        if name in kept and name not in logs.topics:
+            gc.unfreeze()
+
+    logs.topic_listeners.append(thaw)
+    gc.freeze()
 
 
 def _made(arguments: argparse.Namespace) -> tuple[Broker, BrokerConfig]:
