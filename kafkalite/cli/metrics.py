@@ -1,9 +1,10 @@
-"""Print what shows a broker's metrics and watches them: a dashboard for Grafana (10 and later), rules for Prometheus.
+"""Print what shows metrics and watches them: dashboards for Grafana (10 and later), rules for Prometheus.
 
-  kafkalite metrics dashboard > kafkalite.json     # Grafana: Dashboards, New, Import
+  kafkalite metrics dashboard > kafkalite.json     # a broker; Grafana: Dashboards, New, Import
+  kafkalite metrics pipeline > pipeline.json       # mirrors, audits, loads, schema registries
   kafkalite metrics alerts > kafkalite-alerts.yml  # prometheus.yml: rule_files: [kafkalite-alerts.yml]
 
-A broker serves metrics where metrics.listeners says so.
+A broker serves metrics where metrics.listeners says so, the others with --metrics HOST:PORT.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import argparse
 
-FILES: Final = {"dashboard": "kafkalite.json", "alerts": "alerts.yml"}
+FILES: Final = {"dashboard": "kafkalite.json", "pipeline": "pipeline.json", "alerts": "alerts.yml"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", metavar="WHAT", choices=tuple(FILES), help="dashboard or alerts")
+    parser.add_argument("what", metavar="WHAT", choices=tuple(FILES), help="dashboard, pipeline or alerts")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 import urllib.parse
 import urllib.request
@@ -19,30 +21,38 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from kafkalite import Broker
+from kafkalite.audit import AuditedProducer
+from kafkalite.audit.following import Follower
+from kafkalite.audit.run import Plan
+from kafkalite.client import Client
 from kafkalite.errors import KafkaError
 from kafkalite.load.status import LoadStatus
-from kafkalite.mirror import MirrorStatus
+from kafkalite.metrics.command import CommandPage
+from kafkalite.mirror import Mirror, MirrorStatus, TopicFilter
 from kafkalite.schema_registry.server import RegistryServer
 from tests.kit.harness import wire
 from tests.kit.harness.certificates import Authority
 from tests.kit.harness.quotas import set_quotas
 from tests.kit.harness.scrape import Scrape
 from tests.kit.processes.broker import REPOSITORY, free_port, wait_until
+from tests.kit.processes.schema_registry import call
 
 pytest.importorskip("waitress")
 
 FOLDER = REPOSITORY / "kafkalite" / "metrics" / "dashboards"
 DASHBOARD = json.loads((FOLDER / "kafkalite.json").read_text(encoding="utf-8"))
+PIPELINE = json.loads((FOLDER / "pipeline.json").read_text(encoding="utf-8"))
+SUFFIX = {"counter": "_total"}
 METRIC = re.compile(r"\b(?:kafka|kafkalite|process)_[a-z0-9_]+\b")
-MAY_BE_EMPTY = {"Errors in answers", "Most held up by a quota"}
+MAY_BE_EMPTY = {"Errors in answers", "Most held up by a quota", "What goes wrong"}
 """Panels about what may never have happened."""
 
 
-def expressions() -> list[tuple[str, str]]:
-    """(panel, expression) of the dashboard, as Grafana would send them."""
+def expressions(dashboard: dict[str, Any]) -> list[tuple[str, str]]:
+    """(panel, expression) of a dashboard, as Grafana would send them."""
     return [
         (panel["title"], target["expr"].replace("$instance", ".*").replace("$__rate_interval", "20s"))
-        for panel in DASHBOARD["panels"]
+        for panel in dashboard["panels"]
         for target in panel.get("targets", ())
     ]
 
@@ -78,24 +88,25 @@ def exchange(broker: Broker) -> None:
 
 
 def test_every_metric_that_is_named_is_in_a_scrape(broker: Broker) -> None:
-    asked = "\n".join(text for _, text in expressions()) + (FOLDER / "alerts.yml").read_text(encoding="utf-8")
-    named = set(METRIC.findall(asked))
+    panels = [text for dashboard in (DASHBOARD, PIPELINE) for _, text in expressions(dashboard)]
+    named = set(METRIC.findall("\n".join(panels) + (FOLDER / "alerts.yml").read_text(encoding="utf-8")))
     with wire.Connection(broker.port) as client:
         client.produce("a", 0, wire.batch_of([wire.Record(None, b"x")]))  # so that there is a connection
         told = {name for name, _ in Scrape.of(broker.metrics_urls[0]).samples} | told_by_commands(broker)
-    assert len(named) > 30
+    assert len(named) > 60
     assert named - told == set()
 
 
 def told_by_commands(broker: Broker) -> set[str]:
-    """Names of a mirror's, a registry's and a load's metrics, errors among them."""
+    """Names of a mirror's, an audit's, a registry's and a load's metrics, errors among them."""
     mirror, load = MirrorStatus("m", "live:9092"), LoadStatus(2.0)
     mirror.lost(KafkaError("away"))
     load.failed("away")
-    with RegistryServer(broker.bootstrap_servers, port=0) as registry:
+    with RegistryServer(broker.bootstrap_servers, port=0) as registry, Client(broker.bootstrap_servers) as client:
         registry.store.follow_error = "away"
-        sources = (mirror.families, load.families, registry.status.families)
-        return {family.name for source in sources for family in source()}
+        audit = Follower(Plan(client), lambda _: None)
+        sources = (mirror.families, audit.families, load.families, registry.status.families)
+        return {family.name + SUFFIX.get(family.kind, "") for source in sources for family in source()}
 
 
 OTHERS_ASK_FOR = {
@@ -148,32 +159,39 @@ def test_dashboards_of_others_find_their_names_and_labels(broker: Broker) -> Non
     assert missing == {}
 
 
-def test_the_dashboard_can_be_imported_anywhere() -> None:
+@pytest.mark.parametrize("dashboard", [DASHBOARD, PIPELINE], ids=["broker", "pipeline"])
+def test_a_dashboard_can_be_imported_anywhere(dashboard: dict[str, Any]) -> None:
     """Its data source is a variable, ids and places are each panel's own."""
-    assert DASHBOARD["schemaVersion"] >= 38, "of Grafana 10"
-    assert "id" not in DASHBOARD
-    (source, instance) = DASHBOARD["templating"]["list"]
+    assert dashboard["schemaVersion"] >= 38, "of Grafana 10"
+    assert "id" not in dashboard
+    (source, instance) = dashboard["templating"]["list"]
     assert (source["type"], source["query"]) == ("datasource", "prometheus")
-    assert METRIC.findall(instance["definition"]) == ["kafka_broker_info"]
-    panels = DASHBOARD["panels"]
+    assert instance["definition"].startswith("label_values(")
+    panels = dashboard["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels]
     assert len(set(places)) == len(places)
     assert all(panel["datasource"]["uid"] == "${datasource}" for panel in panels if panel["type"] != "row")
 
 
-@pytest.mark.parametrize("what", ["dashboard", "alerts"])
+def test_each_dashboard_is_another_one_for_grafana() -> None:
+    assert DASHBOARD["uid"] != PIPELINE["uid"]
+    assert DASHBOARD["title"] != PIPELINE["title"]
+
+
+@pytest.mark.parametrize("what", ["dashboard", "pipeline", "alerts"])
 def test_the_command_prints_what_the_files_hold(what: str) -> None:
     command = [sys.executable, "-m", "kafkalite", "metrics", what]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    name = {"dashboard": "kafkalite.json", "alerts": "alerts.yml"}[what]
+    name = {"dashboard": "kafkalite.json", "pipeline": "pipeline.json", "alerts": "alerts.yml"}[what]
     assert printed == (FOLDER / name).read_text(encoding="utf-8")
 
 
 class Prometheus:
     """Scrapes a broker each second, and evaluates the rules."""
 
-    def __init__(self, folder: Path, target: str) -> None:
+    def __init__(self, folder: Path, target: str, waits_for: str = "kafka_brokers") -> None:
+        self._waits_for = waits_for
         self.port = free_port()
         config = folder / "prometheus.yml"
         config.write_text(
@@ -199,7 +217,7 @@ class Prometheus:
 
     def serves(self) -> bool:
         try:
-            return bool(self.get("query", query="count_over_time(kafka_brokers[1m]) > 8")["result"])
+            return bool(self.get("query", query=f"count_over_time({self._waits_for}[1m]) > 8")["result"])
         except OSError:
             return False
 
@@ -220,7 +238,7 @@ def test_prometheus_answers_every_panel_and_evaluates_every_rule(broker: Broker,
             assert time.monotonic() < deadline
             exchange(broker)
         wait_until(lambda: len(groups(prometheus)) == 1, 60, "the rules")
-        empty = {title for title, text in expressions() if not prometheus.get("query", query=text)["result"]}
+        empty = {title for title, text in expressions(DASHBOARD) if not prometheus.get("query", query=text)["result"]}
         assert empty <= MAY_BE_EMPTY
         (group,) = groups(prometheus)
         wait_until(lambda: all(rule["health"] != "unknown" for rule in groups(prometheus)[0]["rules"]), 60, "a look")
@@ -228,6 +246,48 @@ def test_prometheus_answers_every_panel_and_evaluates_every_rule(broker: Broker,
         assert [rule["name"] for rule in groups(prometheus)[0]["rules"] if rule["state"] == "firing"] == []
     finally:
         prometheus.stop()
+
+
+@contextlib.contextmanager
+def pipeline_at_work(broker: Broker) -> Iterator[str]:
+    """Where the metrics of a mirror, an audit, a load and a registry are, which all have done something."""
+    mirrored, loaded = MirrorStatus("m", "live"), LoadStatus(2.0)
+    with (
+        Broker() as offline,
+        Client(broker.bootstrap_servers) as source,
+        Client(offline.bootstrap_servers) as target,
+        RegistryServer(broker.bootstrap_servers, port=0) as registry,
+    ):
+        with AuditedProducer(source, server="web1") as producer:
+            producer.send("a", 0, [b"x"])
+        mirror = Mirror(source, target, name="m", topics=TopicFilter("a"))
+        mirrored.follows(mirror)
+        mirror.run(threading.Event(), to_end=True)
+        for chunk in list(target.read("a", 0)):
+            target.produce("a", 0, chunk.columns)  # once more: something for the audit to tell
+        loaded.published(1, 100, 1)
+        loaded.finished(0)
+        call(urlsplit(registry.url).netloc, "GET", "/subjects")
+        audit = Follower(Plan(source, target), lambda _: None, now_ms=lambda: time.time_ns() // 1_000_000 + 300_000)
+        audit.round(threading.Event())
+        sources = (mirrored.families, audit.families, loaded.families, registry.status.families)
+        with CommandPage("127.0.0.1:0", sources) as page:
+            yield urlsplit(page.url).netloc
+        mirror.close()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("prometheus") is None, reason="Debian's package prometheus is not installed")
+def test_prometheus_answers_every_panel_about_a_pipeline(broker: Broker, tmp_path: Path) -> None:
+    with pipeline_at_work(broker) as target:
+        prometheus = Prometheus(tmp_path, target, "kafkalite_audit_rounds_total")
+        try:
+            wait_until(prometheus.serves, 120, "some scrapes")
+            asked = expressions(PIPELINE)
+            empty = {title for title, text in asked if not prometheus.get("query", query=text)["result"]}
+            assert empty <= MAY_BE_EMPTY
+        finally:
+            prometheus.stop()
 
 
 def groups(prometheus: Prometheus) -> list[dict[str, Any]]:
