@@ -161,6 +161,8 @@ class Broker:
         self._acceptor: Acceptor | None = None
         self._registration: BrokerRegistration | None = None
         self._member: Member | None = None
+        self._services: BrokerServices | None = None
+        self._configuring = threading.Lock()  # one at a time tells the services of the cluster's settings
         self._pool: IoPool | None = None
         self._logs: LogManager | None = None
         self._groups: GroupCoordinator | None = None
@@ -332,9 +334,9 @@ class Broker:
             sign_ins.start()
         for wanted in config.bound_listeners:  # one by one, so that a stop closes those before one that cannot be
             self._listeners.append(self._bind(wanted))
-        config = logs.config  # with what was changed while an earlier broker ran
         cluster = self._cluster_view(logs)
         self._member = member = self._join(controllers, logs)
+        config = logs.config  # with what was changed while an earlier broker ran, or by the cluster
         services = BrokerServices(
             config, logs, cluster, self.clock, pool, groups, transactions, quotas, member, authorizer
         )
@@ -359,6 +361,8 @@ class Broker:
             self._tls.start()
         for worker in self._workers:
             worker.start()
+        self._services = services
+        self._use_cluster_config()  # what has come since they were made
         self._registration = self._register(logs)
         self._acceptor.start()
         self._enter()
@@ -367,6 +371,10 @@ class Broker:
         for companion in self._companions:
             companion.start(self.bootstrap_servers)
         threading.Thread(target=warm_up, name="kafkalite-warm-up", daemon=True).start()
+        self._tell_serving(began)
+
+    def _tell_serving(self, began: float) -> None:
+        config, logs = self.config, self.logs
         logger.info(
             "kafkalite %s serves %s",
             VERSION,
@@ -420,6 +428,7 @@ class Broker:
         if controllers is None:
             return None
         from kafkalite.cluster.joining import join, use_quotas, use_users
+        from kafkalite.cluster.settings import ClusterSettings
 
         assert self._quotas is not None, "made before the listeners"
         endpoints = {
@@ -429,7 +438,11 @@ class Broker:
         serves = self._serves_in_cluster
         member = join(controllers, self.config, logs, endpoints, self.clock, serves=serves, on_fatal=self._on_fatal)
         self._member = member
-        member.listeners += [functools.partial(use_quotas, self._quotas), functools.partial(use_users, logs)]
+        member.listeners += [
+            functools.partial(use_quotas, self._quotas),
+            functools.partial(use_users, logs),
+            ClusterSettings(logs, self._use_cluster_config).use,
+        ]
         member.start()
         member.wait_caught_up()
         logs.broker_epoch = member.epoch
@@ -521,6 +534,14 @@ class Broker:
             self._resize_workers(self._acceptor, config.num_network_threads)
         if self._pool is not None:
             self._pool.resize(config.num_io_threads)
+
+    def _use_cluster_config(self) -> None:
+        """In a cluster: its settings are the log directory's already. Any thread."""
+        if self._member is None or self._services is None:
+            return
+        with self._configuring:
+            if self._services.config is not self.logs.config:
+                self._services.use_config(self.logs.config)
 
     def _use_quotas(self) -> None:
         """Quotas were changed. Any thread."""
@@ -800,7 +821,7 @@ class Broker:
             companion.stop()
         if self._member is not None:
             self._member.stop(controlled=self.config.controlled_shutdown_enable and not crash)
-            self._member = None
+            self._member = self._services = None
         if self._registration is not None:
             self._registration.stop()
             self._registration = None

@@ -86,6 +86,22 @@ def change(
     )
 
 
+def settled_here(context: RequestContext, resource: Any, *, incremental: bool, validate_only: bool) -> bool:
+    """What a broker in a cluster does with a resource itself: it checks the request, of brokers also the settings that
+    would result, and changes the levels of its loggers. Whether that was all: of the rest the controller decides."""
+    _check_request(resource)
+    if resource.resource_type == BROKER_LOGGER and incremental:
+        check_access(context, ALTER_CONFIGS, resource.resource_type, resource.resource_name)
+        with _changing:
+            _alter_loggers(context, resource, validate_only=validate_only)
+        return True
+    if resource.resource_type == BROKER:
+        _alter_broker(context, resource, _changed if incremental else _replacement, validate_only=True)
+    elif resource.resource_type not in (TOPIC, GROUP, CLIENT_METRICS):
+        raise InvalidRequest(f"settings of resource type {resource.resource_type} cannot be changed this way")
+    return False
+
+
 def _answers(
     context: RequestContext,
     resources: list[Any],
@@ -198,10 +214,10 @@ def _alter_broker(
     context: RequestContext, resource: Any, result: Callable[..., Overrides], *, validate_only: bool
 ) -> None:
     check_broker_name(context, resource.resource_name)
-    if result is _changed:
+    services = context.broker
+    if result is _changed and services.config.written_default:
         for item in resource.configs:
             _check_written_default(resource.resource_name, item)
-    services = context.broker
     cluster = resource.resource_name == CLUSTER_DEFAULT
     present = services.config.changes(cluster=cluster)
     overrides = result(resource.configs, BROKER_SETTINGS, present, services.config)

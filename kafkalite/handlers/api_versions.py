@@ -41,14 +41,14 @@ _LIBRDKAFKA_INSIDE: Final = re.compile(r"librdkafka-v?(\d+)\.(\d+)")
 """The end of a wrapper's version: 2.1.0-librdkafka-2.1.0."""
 _TAGS_SINCE: Final = (2, 2)
 
-_TELEMETRY: Final = frozenset({api.GET_TELEMETRY_SUBSCRIPTIONS, api.PUSH_TELEMETRY})
+TELEMETRY: Final = frozenset({api.GET_TELEMETRY_SUBSCRIPTIONS, api.PUSH_TELEMETRY})
 _ALL_KEYS: Final = [
     ApiVersion(api_key=row.key, min_version=row.advertised, max_version=row.newest) for row in table.ROWS
 ]
 _SUPPORTED: Final = [
     SupportedFeatureKey(name=name, min_version=oldest, max_version=newest) for name, (oldest, newest) in LEVELS.items()
 ]
-_KEYS: Final = {True: _ALL_KEYS, False: [row for row in _ALL_KEYS if row.api_key not in _TELEMETRY]}
+_KEYS: Final = {True: _ALL_KEYS, False: [row for row in _ALL_KEYS if row.api_key not in TELEMETRY]}
 """By whether there is somebody to push metrics to: clients push to whoever tells of these APIs (KIP-714)."""
 _PLAIN: Final = {telemetry: ApiVersionsResponse(api_keys=keys) for telemetry, keys in _KEYS.items()}
 INVALID: Final = ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)

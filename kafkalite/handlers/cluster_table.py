@@ -7,14 +7,17 @@ yet, so that neither is advertised. Used by such a broker alone.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.handlers.forwarding import ForwardRow
-from kafkalite.handlers.table import LazyFunction, Row, always
+from kafkalite.handlers.table import LazyFunction, Row, always, never
 from kafkalite.protocol import api
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kafkalite._native.serve.worker_parts import NativeApi
+    from kafkalite.handlers.context import RequestContext
 
 _TO_CONTROLLER: Final = LazyFunction("forwarding:handle")
 FORWARDED: Final = (
@@ -40,6 +43,12 @@ FORWARDED: Final = (
     api.REMOVE_RAFT_VOTER,
 )
 """What the controller answers."""
+_CONFIGS: Final = (api.ALTER_CONFIGS, api.INCREMENTAL_ALTER_CONFIGS)
+
+
+def _forward_row(key: int, handler: LazyFunction, blocks: Callable[[RequestContext, Any], bool] = never) -> ForwardRow:
+    return ForwardRow(key, api.APIS[key].oldest, api.APIS[key].newest, handler, blocks)
+
 
 ROWS: Final[tuple[Row, ...]] = tuple(
     sorted(
@@ -49,7 +58,18 @@ ROWS: Final[tuple[Row, ...]] = tuple(
             Row(api.DESCRIBE_CLIENT_QUOTAS, 0, 1, LazyFunction("client_quotas:describe")),
             Row(api.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, LazyFunction("user_credentials:describe"), always),
             Row(api.DESCRIBE_CLUSTER, 0, 2, LazyFunction("in_cluster:describe_cluster")),
-            *(ForwardRow(key, api.APIS[key].oldest, api.APIS[key].newest, _TO_CONTROLLER) for key in FORWARDED),
+            Row(
+                api.DESCRIBE_CONFIGS,
+                1,
+                4,
+                LazyFunction("describe_configs:handle"),
+                LazyFunction("describe_configs:needs_blocking"),
+            ),
+            Row(api.GET_TELEMETRY_SUBSCRIPTIONS, 0, 0, LazyFunction("telemetry:subscriptions")),
+            Row(api.PUSH_TELEMETRY, 0, 0, LazyFunction("telemetry:push"), always),
+            Row(api.LIST_CONFIG_RESOURCES, 0, 1, LazyFunction("cluster_configs:list_resources")),
+            *(_forward_row(key, _TO_CONTROLLER) for key in FORWARDED if key not in _CONFIGS),
+            *(_forward_row(key, LazyFunction("cluster_configs:alter"), always) for key in _CONFIGS),
         ),
         key=lambda row: row.key,
     )

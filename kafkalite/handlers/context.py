@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kafkalite.quotas.quotas import Quotas
     from kafkalite.security.authorizer import Authorizer
     from kafkalite.settings.broker import BrokerConfig
+    from kafkalite.settings.topic import TopicConfig
     from kafkalite.telemetry.clients import ClientMetrics
 
 
@@ -67,6 +68,16 @@ class BrokerServices:
     config_listeners: list[Callable[[BrokerConfig], None]] = field(default_factory=list)
     metric_sources: list[Source] = field(default_factory=list)
     """What parts tell of themselves, where somebody asks for metrics."""
+
+    def topic_config(self, name: str) -> TopicConfig | None:
+        """The settings of a topic, of a cluster's wherever it is; None for one that is not there."""
+        if self.member is None:
+            topic = self.logs.topics.get(name)
+            return None if topic is None else topic.config
+        from kafkalite.cluster.settings import topic_config
+
+        image = self.member.image
+        return topic_config(self.config, image, name) if name in image.topic_ids else None
 
     def use_config(self, config: BrokerConfig) -> None:
         """Settings changed while running: from now on these count. The log manager, which knows them, is not told."""

@@ -34,7 +34,7 @@ from kafkalite.protocol.messages.describe_configs import (
 from kafkalite.settings.broker import is_broker_setting
 from kafkalite.settings.client_metrics import ClientMetricsConfig
 from kafkalite.settings.group import GroupConfig
-from kafkalite.settings.rows import WRITTEN_DEFAULT, ConfigSource, ConfigType
+from kafkalite.settings.rows import ConfigSource, ConfigType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -134,11 +134,10 @@ def _topic_entries(context: RequestContext, name: str) -> Iterable[ConfigEntry]:
     problem = topic_name_error(name)
     if problem is not None:
         raise InvalidTopic(problem)
-    topic = context.broker.logs.topics.get(name)
-    if topic is None:
+    config = context.broker.topic_config(name)
+    if config is None:
         raise UnknownTopicOrPartition
-    entries: Iterable[ConfigEntry] = topic.config.describe(context.broker.config, topic.name)
-    return entries
+    return config.describe(context.broker.config, name)
 
 
 def group_config(context: RequestContext, group_id: str) -> GroupConfig:
@@ -183,7 +182,7 @@ def _cluster_defaults(
     config = context.broker.config
     yield from _kept(context, ConfigSource.DYNAMIC_DEFAULT_BROKER)
     for entry in config.describe():
-        if entry.name in config.cluster_texts or entry.name == WRITTEN_DEFAULT:
+        if entry.name in config.cluster_texts or entry.name == config.written_default:
             described = _from_entry(entry, request)
             described.config_source = ConfigSource.DYNAMIC_DEFAULT_BROKER
             if entry.name in config.cluster_texts and not entry.sensitive:

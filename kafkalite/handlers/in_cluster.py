@@ -44,6 +44,7 @@ from kafkalite.protocol.messages.metadata import (
 
 if TYPE_CHECKING:
     from kafkalite.cluster.image import Address, BrokerState, Image, PartitionState, TopicState
+    from kafkalite.cluster.member import Member
     from kafkalite.handlers.context import RequestContext
 
 NOBODY: Final = -1
@@ -222,17 +223,30 @@ def describe_cluster(context: RequestContext, request: DescribeClusterRequest) -
 
 
 def api_versions(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    version = context.api_version
-    name, release = request.client_software_name, request.client_software_version
-    if version >= alone.SOFTWARE_SINCE:
-        if not alone.names_software(request):
-            return alone.INVALID
-        context.connection.software_name, context.connection.software_version = name, release
-    if version < alone.SOFTWARE_SINCE or alone.reads_tags_wrongly(name, release):
-        return ApiVersionsResponse(api_keys=_api_keys(context))
-    image = view_of(context).image
+    member = context.broker.member
+    assert member is not None, "served in a cluster alone"
+    telemetry = context.broker.client_metrics is not None
+    response = versions_answer(member, context.api_version, request, telemetry=telemetry)
+    if response.error_code == ErrorCode.NONE:
+        context.connection.software_name = request.client_software_name
+        context.connection.software_version = request.client_software_version
+    return response
+
+
+def versions_answer(
+    member: Member, version: int, request: ApiVersionsRequest, *, telemetry: bool
+) -> ApiVersionsResponse:
+    """The same for everybody, whoever it is that asks; `telemetry` says whether clients' metrics are asked for."""
+    keys = _api_keys(member, telemetry=telemetry)
+    if version < alone.SOFTWARE_SINCE:
+        return ApiVersionsResponse(api_keys=keys)
+    if not alone.names_software(request):
+        return alone.INVALID
+    if alone.reads_tags_wrongly(request.client_software_name, request.client_software_version):
+        return ApiVersionsResponse(api_keys=keys)
+    image = member.image
     return ApiVersionsResponse(
-        api_keys=_api_keys(context),
+        api_keys=keys,
         supported_features=[
             SupportedFeatureKey(name=name, min_version=oldest, max_version=newest)
             for name, (oldest, newest) in FEATURES.items()
@@ -246,12 +260,13 @@ def api_versions(context: RequestContext, request: ApiVersionsRequest) -> ApiVer
     )
 
 
-def _api_keys(context: RequestContext) -> list[ApiVersion]:
+def _api_keys(member: Member, *, telemetry: bool) -> list[ApiVersion]:
     """What is served, and of what the controller answers the versions that it knows too."""
-    assert context.broker.member is not None, "served in a cluster alone"
-    controller = context.broker.member.controller_apis
+    controller = member.controller_apis
     keys = []
     for row in ROWS:
+        if row.key in alone.TELEMETRY and not telemetry:
+            continue
         low, high = controller.get(row.key, (0, -1)) if row.key in FORWARDED else (row.oldest, row.newest)
         oldest, newest = max(row.oldest, low), min(row.newest, high)
         if oldest <= newest:

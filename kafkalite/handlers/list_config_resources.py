@@ -17,7 +17,7 @@ from kafkalite.protocol.messages.list_config_resources import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from kafkalite.handlers.context import RequestContext
 
@@ -26,15 +26,20 @@ _TYPES_SINCE: Final = 1
 
 
 def handle(context: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
-    older = context.api_version < _TYPES_SINCE
+    return listed(context.api_version, request, lambda kind: _names(context, kind))
+
+
+def listed(
+    version: int, request: ListConfigResourcesRequest, names: Callable[[int], Iterable[str]]
+) -> ListConfigResourcesResponse:
+    """The answer, where `names` tells the resources of a kind."""
+    older = version < _TYPES_SINCE
     wanted = frozenset({CLIENT_METRICS} if older else request.resource_types) or _KNOWN
     if not wanted <= _KNOWN:
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     return ListConfigResourcesResponse(
         config_resources=[
-            ConfigResource(resource_name=name, resource_type=kind)
-            for kind in sorted(wanted)
-            for name in _names(context, kind)
+            ConfigResource(resource_name=name, resource_type=kind) for kind in sorted(wanted) for name in names(kind)
         ]
     )
 

@@ -543,11 +543,25 @@ class LogManager:
             if config.message_format != topic.config.message_format:
                 raise InvalidConfig("message.format is fixed when a topic is created")
             self._record({"op": "overrides", "name": name, "overrides": dict(overrides)})
-            for log in topic.partitions:
-                log.configure(config)
-            changed = self._topic(self._state_of(name), list(topic.partitions), config)
-            self._publish(changed)
+            changed = self._use_topic_config(topic, config)
         logger.info("topic settings changed", extra=fields(topic=name))
+        return changed
+
+    def use_topic_config(self, name: str, config: TopicConfig) -> None:
+        """From now on a topic has these: what the controllers of a cluster say. Nothing is made durable.
+
+        One that has no log here has nothing that they would count for.
+        """
+        with self._lock:
+            topic = self.topics.get(name)
+            if topic is not None:
+                self._use_topic_config(topic, config)
+
+    def _use_topic_config(self, topic: Topic, config: TopicConfig) -> Topic:
+        for log in topic.partitions:
+            log.configure(config)
+        changed = self._topic(self._state_of(topic.name), list(topic.partitions), config)
+        self._publish(changed)
         return changed
 
     @property
@@ -566,16 +580,25 @@ class LogManager:
             except ConfigError as error:
                 raise InvalidConfig(str(error)) from None
             self._record({"op": "cluster" if cluster else "broker", "overrides": dict(overrides)})
-            self.config = config
-            changed = []
-            for topic in self.topics.values():
-                resolved = TopicConfig.resolve(config, topic.overrides, topic.name)
-                for log in topic.partitions:
-                    log.configure(resolved)
-                changed.append(self._topic(self._state_of(topic.name), list(topic.partitions), resolved))
-            self._publish(*changed)
+            self._use_config(config)
         self.cleaner.resize()
         return config
+
+    def use_config(self, config: BrokerConfig) -> None:
+        """From now on these are the broker's: what the controllers of a cluster say. Nothing is made durable."""
+        with self._lock:
+            self._use_config(config)
+        self.cleaner.resize()
+
+    def _use_config(self, config: BrokerConfig) -> None:
+        self.config = config
+        changed = []
+        for topic in self.topics.values():
+            resolved = TopicConfig.resolve(config, topic.overrides, topic.name)
+            for log in topic.partitions:
+                log.configure(resolved)
+            changed.append(self._topic(self._state_of(topic.name), list(topic.partitions), resolved))
+        self._publish(*changed)
 
     def allocate_producer_ids(self, count: int) -> int:
         """The first of `count` producer ids never given out before, which is on the disk when this returns."""
@@ -708,14 +731,9 @@ class LogManager:
         return config
 
     def _topic(self, state: TopicState, logs: list[PartitionLog], config: TopicConfig | None = None) -> Topic:
-        return Topic(
-            state.name,
-            state.topic_id,
-            logs,
-            config or logs[0].config,
-            state.overrides,
-            internal=state.name in INTERNAL_TOPICS,
-        )
+        config = config or logs[0].config
+        internal = state.name in INTERNAL_TOPICS
+        return Topic(state.name, state.topic_id, logs, config, config.overrides, internal=internal)
 
     def _publish(self, *changed: Topic) -> None:
         """Makes topics visible, each dict replaced as a whole."""

@@ -269,12 +269,17 @@ class BrokerConfig(
                 documentation=row.doc,
             )
 
+    @property
+    def written_default(self) -> str:
+        """The setting that stands among the cluster's whether anybody changed it or not; controllers write it down."""
+        return "" if self.in_cluster else WRITTEN_DEFAULT
+
     def synonyms(self, key: str) -> tuple[ConfigSynonym, ...]:
         """Where this broker setting's value could come from, the one that counts first."""
         names = BROKER_SYNONYMS.get(key, (key,))
         rows = {name: BROKER_SETTINGS[name] for name in names if name in BROKER_SETTINGS}
         defaults = {name: row.render(row.default) for name, row in rows.items() if row.default is not None}
-        written = {WRITTEN_DEFAULT: self.static_texts.get(key, defaults[key])} if key == WRITTEN_DEFAULT else {}
+        written = {key: self.static_texts.get(key, defaults[key])} if key == self.written_default else {}
         cluster = {**written, **self.cluster_texts}
         return ordered_synonyms(key, names, self.dynamic_texts, cluster, self.static_texts, defaults)
 

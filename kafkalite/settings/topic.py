@@ -85,8 +85,6 @@ class TopicConfig(TopicRows):
     def _synonyms(self, row: Setting, broker: BrokerConfig, topic: str) -> Iterator[ConfigSynonym]:
         if row.key in self.overrides:
             yield ConfigSynonym(row.key, self.overrides[row.key], ConfigSource.DYNAMIC_TOPIC)
-        if not row.broker_keys:
-            yield ConfigSynonym(row.key, row.render(row.default), ConfigSource.DEFAULT)
         keys = [broker_key for broker_key, _factor in row.broker_keys]
         keys = broker.classic_broker_keys(row.key, topic, keys) if self.message_format == "classic" else keys[:1]
         found = (synonym for key in keys for synonym in broker.synonyms(key))

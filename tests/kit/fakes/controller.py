@@ -20,6 +20,7 @@ from kafkalite.cluster import control_types, metadata_types
 from kafkalite.cluster.records import RECORD_TYPES, encode_value
 from kafkalite.errors import ErrorCode
 from kafkalite.protocol import api, header
+from kafkalite.protocol.messages import alter_configs, incremental_alter_configs
 from kafkalite.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from kafkalite.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from kafkalite.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
@@ -61,6 +62,15 @@ SERVED = {
     api.DESCRIBE_CLUSTER: (0, 1),
     api.BROKER_REGISTRATION: (0, 4),
     api.BROKER_HEARTBEAT: (0, 1),
+    api.ALTER_CONFIGS: (0, 2),
+    api.INCREMENTAL_ALTER_CONFIGS: (0, 1),
+}
+ALTERED = {
+    api.ALTER_CONFIGS: (alter_configs.AlterConfigsResponse, alter_configs.AlterConfigsResourceResponse),
+    api.INCREMENTAL_ALTER_CONFIGS: (
+        incremental_alter_configs.IncrementalAlterConfigsResponse,
+        incremental_alter_configs.AlterConfigsResourceResponse,
+    ),
 }
 
 
@@ -252,13 +262,20 @@ class ScriptedController:
         return DescribeClusterResponse(cluster_id=self.cluster_id, controller_id=self.node_id, endpoint_type=2)
 
     def _open_envelope(self, request: EnvelopeRequest) -> EnvelopeResponse:
-        """Says of each topic that is to be made or deleted that it was."""
+        """Says of each topic that is to be made or deleted, and of settings that are to be changed, that they were."""
         asked = header.decode_request_header(request.request_data)
         inner = protocol.decode_request(
             asked.api_key, asked.api_version, memoryview(request.request_data)[asked.body_position :]
         )
         if asked.api_key == api.CREATE_TOPICS:
             response: Any = CreateTopicsResponse(topics=[CreatableTopicResult(name=each.name) for each in inner.topics])
+        elif asked.api_key in ALTERED:
+            make, make_one = ALTERED[asked.api_key]
+            results = [
+                make_one(resource_type=each.resource_type, resource_name=each.resource_name, error_message=None)
+                for each in inner.resources
+            ]
+            response = make(responses=results)
         else:
             names = [*inner.topic_names, *(each.name for each in inner.topics)]
             response = DeleteTopicsResponse(responses=[DeletableTopicResult(name=name) for name in names])

@@ -1,0 +1,43 @@
+"""Brokers of this project in a cluster of somebody's controllers, and what they know of it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from kafkalite.broker import Broker
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kafkalite.cluster.member import Member
+
+
+class ServingBroker(Broker):
+    """One that asks to be let in, whatever it leads."""
+
+    _serves_in_cluster = True
+
+
+def cluster_settings(controllers: str, directory: Path, **more: object) -> dict[str, object]:
+    """Settings of broker 7 in the cluster of controllers at host:port,…; underscores of `more` are dots."""
+    return {
+        "process.roles": "broker",
+        "node.id": 7,
+        "controller.quorum.bootstrap.servers": controllers,
+        "controller.listener.names": "CONTROLLER",
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "log.dirs": str(directory),
+        **{key.replace("_", "."): value for key, value in more.items()},
+    }
+
+
+def member_of(broker: Broker) -> Member:
+    assert broker._member is not None
+    return broker._member
+
+
+def journal_operations(directory: Path) -> set[str]:
+    """What the metadata journal of a data directory has changes of."""
+    lines = (directory / "metadata.journal").read_text().splitlines()
+    return {json.loads(line[line.index("{") :])["op"] for line in lines if '"op"' in line}
