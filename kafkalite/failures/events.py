@@ -1,7 +1,7 @@
 """What the core is told, and what it wants done.
 
     events    Assigned · Revoking · Revoked · Lost · Fetched · Finished · RunEnded · TransactionEnded · CommitEnded ·
-              Damaged · Decided · Tick
+              Damaged · Decided · Released · Tick
     actions   Run · Withdraw · Pause · Resume · Transact · Commit · Alarm · Stop
 
 Offsets, sizes and partitions are Kafka's. Whoever carries out a Transact, a Commit or a Run says with the event that
@@ -200,6 +200,13 @@ class Decided(NamedTuple):
     dead_offsets: frozenset[int] = frozenset()
 
 
+class Released(NamedTuple):
+    """Somebody has decided that the key of a dead record goes on: `partition` and `offset` are the record's own."""
+
+    partition: TopicPartition
+    offset: int
+
+
 class Tick(NamedTuple):
     """Time has passed."""
 
@@ -216,6 +223,7 @@ Event = (
     | CommitEnded
     | Damaged
     | Decided
+    | Released
     | Tick
 )
 
@@ -294,7 +302,8 @@ class Commit(NamedTuple):
 
 
 class Alarm(NamedTuple):
-    """Somebody should know. `kind`: loss, loss-over, breaker, lost, damaged, foreign, crashed, age, slow or stopped."""
+    """Somebody should know. `kind`: loss, loss-over, breaker, lost, damaged, foreign, crashed, held, age, slow or
+    stopped."""
 
     kind: str
     text: str

@@ -13,10 +13,11 @@ Thread rule: one thread at a time.
 
 from __future__ import annotations
 
+import hashlib
 import heapq
 from collections import Counter, deque
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.model import TopicPartition
 
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 
     from kafkalite.failures.events import Failure, Message, Output, Put, Start
     from kafkalite.failures.rows import Row
+
+
+COMMIT_COUNT: Final = 256
+"""Records of a partition after which what became of them is committed before the time."""
 
 
 class ItemState(Enum):
@@ -56,6 +61,7 @@ class Item:
         "due",
         "failure",
         "first",
+        "held",
         "id",
         "key",
         "message",
@@ -64,6 +70,7 @@ class Item:
         "old",
         "origin",
         "origin_offset",
+        "passed",
         "probes",
         "rounds",
         "row",
@@ -87,6 +94,10 @@ class Item:
         self.came_as = ""
         """The letter's id that it was read with."""
         self.rounds = 0
+        self.held = ""
+        """The digest of the key that waits until this record is decided."""
+        self.passed = False
+        """Whether the next of its key need not wait for it any more."""
         self.row: Row | None = None
         self.noted = False
         self.counted = False
@@ -100,22 +111,33 @@ class Item:
 
 
 class KeyChains:
-    """Of a retry partition with order by key: which keys are blocked, and by how many letters."""
+    """Of a retry partition with order by key: which keys are blocked, and by how many letters.
+
+    A key is held while what becomes of its dead record is open (after_dead="hold"): then nothing of it runs but that.
+    """
 
     def __init__(self) -> None:
         self._counts: Counter[bytes] = Counter()
         self._expected: set[str] = set()
         """Letters that this member has sent and not read back."""
         self.chains: dict[bytes, deque[Item]] = {}
+        self.holders: dict[str, int] = {}
+        """By digest of a held key, the offset of the record that it waits for, in its own topic."""
+        self.written: set[str] = set()
+        """Digests of keys that the ledger says are held."""
 
     @property
     def awaited(self) -> int:
         """Letters on their way."""
         return len(self._expected)
 
-    def blocks(self, key: bytes | None) -> bool:
-        """Whether a record with this key has to wait. One without key never has to."""
-        return key is not None and self._counts[key] > 0
+    def blocks(self, item: Item) -> bool:
+        """Whether a record of the topic itself has to wait. One without key never has to."""
+        return item.key is not None and (self._counts[item.key] > 0 or self._is_held(item.key, item.origin_offset))
+
+    def _is_held(self, key: bytes, offset: int) -> bool:
+        """Whether the key waits for another record than this one."""
+        return bool(self.holders) and self.holders.get(key_digest(key), offset) != offset
 
     def send(self, key: bytes | None, letter_id: str) -> None:
         """A letter with this key is on its way into the partition."""
@@ -129,7 +151,7 @@ class KeyChains:
         self._release(key)
 
     def arrived(self, item: Item) -> bool:
-        """A living letter was read; whether it is the first of its key."""
+        """A living letter was read; whether it may run: the first of its key, or what a held key waits for."""
         if item.id in self._expected:
             self._expected.discard(item.id)
         elif item.key is not None:
@@ -137,20 +159,48 @@ class KeyChains:
         if item.key is None:
             return True
         chain = self.chains.setdefault(item.key, deque())
+        if self.holders:
+            digest = key_digest(item.key)
+            if self.holders.get(digest) == item.origin_offset:
+                item.held = digest
+                chain.appendleft(item)
+                return True
         chain.append(item)
-        return len(chain) == 1
+        return len(chain) == 1 and not self._is_held(item.key, item.origin_offset)
 
-    def finished(self, item: Item) -> Item | None:
-        """A letter is done; the next of its key."""
-        if item.key is None:
+    def passed(self, item: Item) -> Item | None:
+        """A letter has succeeded, and is about to be written as that; the next of its key, which may run now."""
+        if item.key is None or item.passed:
             return None
-        self._release(item.key)
+        item.passed = True
         chain = self.chains[item.key]
         assert chain[0] is item, "only the first of a chain may end"
         chain.popleft()
-        if chain:
-            return chain[0]
-        del self.chains[item.key]
+        if not chain:
+            del self.chains[item.key]
+            return None
+        return None if self._is_held(item.key, chain[0].origin_offset) else chain[0]
+
+    def finished(self, item: Item) -> Item | None:
+        """A letter is done; the next of its key, if it did not pass before. Newcomers of the key may go on from now."""
+        self._release(item.key)
+        return self.passed(item)
+
+    def hold(self, digest: str, offset: int) -> None:
+        """The key waits for this record."""
+        self.holders[digest] = offset
+
+    def release(self, digest: str) -> Item | None:
+        """The key goes on; the first of it that was waiting."""
+        first = next((chain[0] for key, chain in self.chains.items() if key_digest(key) == digest), None)
+        if first is not None and first.held and first.state is ItemState.MOVING:
+            return None  # what has become of the record now is about to be written
+        self.written.discard(digest)
+        if self.holders.pop(digest, None) is None or first is None:
+            return None
+        if not first.held:
+            return first
+        first.held = ""  # the record itself, on its way back: a letter like any other from now
         return None
 
     def _release(self, key: bytes | None) -> None:
@@ -164,6 +214,11 @@ class KeyChains:
     def parked_keys(self) -> int:
         """Keys that are blocked."""
         return len(self._counts)
+
+
+def key_digest(key: bytes) -> str:
+    """What the ledger says of a key that is held, as the key itself may be personal."""
+    return hashlib.blake2b(key, digest_size=16).hexdigest()
 
 
 class PartitionLane:
@@ -193,6 +248,10 @@ class PartitionLane:
         self.by_offset: dict[int, Item] = {}
         self.moving: dict[int, Item] = {}
         self.run: int | None = None
+        self.running: list[Item] = []
+        """The records of the run."""
+        self.reached = start.position
+        """The offset behind what was ever given to a run."""
         self.opened = False
         self.opening = False
         self.careful = 0
@@ -311,3 +370,11 @@ class PartitionLane:
     def unfinished(self) -> int:
         """Records in hand."""
         return len(self.by_offset)
+
+    @property
+    def hurries(self) -> bool:
+        """Whether its verdicts are to be written at once: a record waits for that, or as many are in hand behind the
+        committed offset as are taken one by one after an unclean end."""
+        if self.closing or self.careful or len(self.moving) >= COMMIT_COUNT:
+            return True
+        return bool(self.moving) and not self.is_retry and self.reached - self.committed >= COMMIT_COUNT

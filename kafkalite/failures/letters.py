@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kafkalite.client import Client, Producer
+    from kafkalite.failures.events import Letter
     from kafkalite.failures.headers import FoundLetter
     from kafkalite.failures.rows import Row as LedgerRow
 
@@ -236,9 +237,15 @@ class LetterBox:
             first=letter.first,
             last=time.time_ns() // 1_000_000,
             rounds=fresh.rounds,
+            held=self._held(letter),
         )
         place = TopicPartition(topic, letter.partition.partition)
         return place, sent._replace(headers=(*sent.headers, *more)), row
+
+    def _held(self, letter: Letter) -> str:
+        """The digest of the letter's key, where that waits for it."""
+        row = self._ledger.rows.get(letter.partition, {}).get(letter.offset)
+        return "" if row is None else row.held
 
     def _retry_topic(self, topic: str) -> str:
         by_key = f"{RETRY}.{self.group}.{topic}"
@@ -267,12 +274,29 @@ class LetterBox:
         """A marker for a day (2026-11-22) or a record (orders-3-1842) behind its letters; then gives up what stands
         before the first letter that is not resolved. The new start offsets."""
         starts: dict[TopicPartition, int] = {}
+        held = self._held_by(key)
         for topic in self.topics:
             if self._is_compacted(topic):
                 starts |= self._bury(topic, key, by)
             else:
                 starts |= self._mark(topic, key, by)
+        self._let_go(held)
         return starts
+
+    def _held_by(self, key: str) -> list[str]:
+        """The dead records of this day or name that their keys wait for."""
+        self._ledger.refresh()
+        if not any(row.held for _, row in self._ledger.records()):
+            return []
+        return [entry.origin for entry in self.entries(lambda entry: key in {entry.day, entry.origin})]
+
+    def _let_go(self, origins: list[str]) -> None:
+        """Their keys go on: the member looks every second or so."""
+        self._ledger.refresh()
+        held = {where: row for where, row in self._ledger.records() if row.held and row.state is State.DEAD}
+        rows = [ledger_row(where, held[where]._replace(held="")) for where in dict.fromkeys(origins) if where in held]
+        if rows:
+            self._client.produce(self._ledger.topic, 0, [Record(-1, -1, row.key, row.value) for row in rows])
 
     def _is_compacted(self, topic: str) -> bool:
         (entry,) = self._client.admin.describe_topic_configs(topic, ["cleanup.policy"])

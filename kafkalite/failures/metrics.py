@@ -61,6 +61,7 @@ def lines(session: Session, late: Late, group: str) -> Iterator[str]:
     gauges = {
         "waiting": session.waiting_count,
         "parked_keys": session.parked_keys,
+        "held_keys": session.held_keys,
         "breaker_open": int(session.breaker_open),
     }
     for name, number in gauges.items():

@@ -26,6 +26,7 @@ ORDERS: Final = ("none", "key")
 REPROCESS: Final = ("skip", "retry", "letters")
 ON_DEAD: Final = ("skip", "process", "wait")
 ON_DAMAGE: Final = ("stop", "skip")
+AFTER_DEAD: Final = ("continue", "hold")
 MOVES: Final = ("exactly once", "at least once")
 FAMILIES: Final = ("spring", "connect")
 LETTER_KEYS: Final = ("original", "date")
@@ -43,6 +44,8 @@ class Policy:
     `strategy`          for what fails; `rules` has others by exception class, the first that fits
     `fatal`             classes that are dead letters at once; `outage`: classes that say that a system is down
     `order`             "none", or "key": a key waits behind its failed predecessor, others go on
+    `after_dead`        with order by key, what a key does whose record has become a dead letter: "continue" with the
+                        next, or "hold" until the letter is redriven and processed, or resolved
     `processing_time_max`   a handler that takes longer is cancelled (async) or reported
     `limit`             when failures mean an outage: nothing is moved, one record is tried now and then
     `after`             groups that must have decided on a record first; `on_dead`: what if they gave it up
@@ -66,6 +69,7 @@ class Policy:
     outage: Sequence[type[BaseException]] = ()
     rules: Mapping[type[BaseException], Strategy] = field(default_factory=dict)
     order: str = "none"
+    after_dead: str = "continue"
     processing_time_max: Duration = "2 min"
     limit: Limit | None = None
     after: Sequence[str] = ()
@@ -89,6 +93,7 @@ class Policy:
             raise ValueError("a policy has a group")
         for name, value, known in (
             ("order", self.order, ORDERS),
+            ("after_dead", self.after_dead, AFTER_DEAD),
             ("reprocess", self.reprocess, REPROCESS),
             ("on_dead", self.on_dead, ON_DEAD),
             ("on_damage", self.on_damage, ON_DAMAGE),
@@ -112,6 +117,8 @@ class Policy:
             )
         if self.order == "key" and self.moves != "exactly once":
             raise ValueError('order by key needs moves="exactly once"')
+        if self.after_dead == "hold" and self.order != "key":
+            raise ValueError('after_dead="hold" needs order="key"')
         own = {name for name, lane in self.layout.lanes.items() if lane.is_retry}
         own |= {self.layout.ledger, *(self.layout.dead(topic) for topic in self.topics)}
         ledgers = ledger_name("")
@@ -178,6 +185,7 @@ def summary(policy: Policy) -> dict[str, Any]:
         "fatal": [kind.__name__ for kind in policy.fatal],
         "outage": [kind.__name__ for kind in policy.outage],
         "order": policy.order,
+        "after_dead": policy.after_dead,
         "after": list(policy.after),
         "moves": policy.moves,
         "letter_key": policy.letter_key,

@@ -54,6 +54,7 @@ class Row(NamedTuple):
     `id`        of the letter that speaks for the record now, in topic `letter_topic`, partition `letter_partition`
     `attempt`   failures so far · `due`: when it is tried again · `tries`: how often it was in hand after unclean ends
     `rounds`    how often it was redriven · `position`: of an open partition: the offset where it was opened
+    `held`      the digest of its key, where that waits for what becomes of the record
     """
 
     state: State
@@ -71,6 +72,7 @@ class Row(NamedTuple):
     tries: int = 0
     rounds: int = 0
     position: int = -1
+    held: str = ""
 
 
 DEFAULTS: Final = Row(State.OPEN)._asdict()

@@ -13,6 +13,7 @@ workers: one unless asked for more.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import logging
 import queue
@@ -20,6 +21,7 @@ import random
 import threading
 import time
 import traceback
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from kafkalite.errors import KafkaError, StartupError
@@ -41,6 +43,7 @@ from kafkalite.failures.events import (
     Outcome,
     Output,
     Pause,
+    Released,
     Resume,
     Revoked,
     Revoking,
@@ -63,7 +66,7 @@ from kafkalite.failures.topics import LEDGER_PARTITION, ensure, publish, size_ma
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from kafkalite.client import Client
     from kafkalite.failures.events import Action, Event, Headers
@@ -73,7 +76,7 @@ IDLE_POLL_S: Final = 0.1
 BUSY_POLL_S: Final = 0.02
 REVOKE_WAIT_S: Final = 10.0
 ASK_S_MIN: Final = 0.25
-ASK_S_MAX: Final = 2.0
+ASK_S_MAX: Final = 1.0
 
 logger = logging.getLogger(__name__)
 
@@ -272,7 +275,8 @@ class Workers:
     def __init__(self, call: Callable[[Message], Outcome], count: int) -> None:
         self._call = call
         self._jobs: queue.SimpleQueue[Run | None] = queue.SimpleQueue()
-        self.results: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._results: deque[Event] = deque()
+        self._ended: queue.SimpleQueue[None] = queue.SimpleQueue()
         self.running: dict[TopicPartition, Run] = {}
         """Runs that have not ended, as far as the caller's thread has heard."""
         self.since: dict[TopicPartition, tuple[int, float]] = {}
@@ -299,6 +303,18 @@ class Workers:
             del self.running[event.partition]
         self._withdrawn.discard(event.run)
 
+    def results(self, timeout_s: float) -> list[Event]:
+        """What has been done, waiting so long at most for a run to end: who was woken by each record would hardly let
+        the workers work."""
+        with contextlib.suppress(queue.Empty):
+            self._ended.get(timeout=timeout_s) if timeout_s else self._ended.get_nowait()
+            while True:
+                self._ended.get_nowait()
+        found: list[Event] = []
+        while self._results:
+            found.append(self._results.popleft())
+        return found
+
     def close(self) -> None:
         """Ends the threads that are free; one that is in a handler ends behind it."""
         for _ in self._threads:
@@ -312,13 +328,14 @@ class Workers:
                     break
                 self.since[run.partition] = (message.offset, time.monotonic())
                 outcome = self._call(message)
-                self.results.put(Finished(run.partition, run.number, message.offset, outcome))
+                self._results.append(Finished(run.partition, run.number, message.offset, outcome))
                 if outcome.failure is not None:
                     failures += 1
                     if failures >= run.failures_max or outcome.failure.kind is FailureKind.OUTAGE:
                         break
             self.since.pop(run.partition, None)
-            self.results.put(RunEnded(run.partition, run.number))
+            self._results.append(RunEnded(run.partition, run.number))
+            self._ended.put(None)
 
 
 # --- the runner -------------------------------------------------------------------------------------------------------
@@ -446,9 +463,9 @@ class Runner:
             position = self._port.position(key)
             if position >= 0:
                 events.append(Fetched(key, (), position))
-        events += self._results(self._until_wake(BUSY_POLL_S) if busy and not events else 0.0)
+        events += self._workers.results(self._until_wake(BUSY_POLL_S) if busy and not events else 0.0)
         self._look_at_slow()
-        self._ask_others(events)
+        self._ask(events)
         self._tell(events or [Tick()])
         self._late.take(self.session.late_ms)
 
@@ -465,19 +482,6 @@ class Runner:
     def _until_wake(self, limit_s: float) -> float:
         wake = self.session.wake_at
         return limit_s if wake is None else min(max(wake / 1000 - time.monotonic(), 0.0), limit_s)
-
-    def _results(self, timeout_s: float) -> list[Event]:
-        """What workers have done, waiting for the first of it."""
-        assert self._workers is not None, "running"
-        found: list[Event] = []
-        try:
-            found.append(
-                self._workers.results.get(timeout=timeout_s) if timeout_s else self._workers.results.get_nowait()
-            )
-            while True:
-                found.append(self._workers.results.get_nowait())
-        except queue.Empty:
-            return found
 
     def _tell(self, events: Sequence[Event]) -> None:
         """Events, the actions they lead to, and the events that come of these."""
@@ -571,7 +575,7 @@ class Runner:
         assert self._workers is not None, "running"
         deadline = time.monotonic() + REVOKE_WAIT_S
         while any(key in self._workers.running for key in partitions) and time.monotonic() < deadline:
-            self._tell(self._results(BUSY_POLL_S))
+            self._tell(self._workers.results(BUSY_POLL_S))
 
     def _finish(self) -> None:
         """What was read before a damaged batch is worked off: a member that is started again and again at that batch
@@ -639,11 +643,26 @@ class Runner:
                 text = f"{partition}-{offset} has been in the handler for more than {limit_s:g} s"
                 self._alarm(Alarm("slow", text, {"record": f"{partition}-{offset}"}))
 
-    def _ask_others(self, events: list[Event]) -> None:
-        """What the groups that are waited for have decided: their offsets, stable, then their ledgers."""
-        waits = self.session.waits
-        if not waits or time.monotonic() < self._ask_at:
-            return
+    def _ask(self, events: list[Event]) -> None:
+        """Now and then: what the groups that are waited for have decided, and whether keys that are held may go on."""
+        waits, holders = self.session.waits, self.session.holders
+        if not waits and not holders:
+            self._ask_s = ASK_S_MIN
+        elif time.monotonic() >= self._ask_at:
+            self._ask_s = min(self._ask_s * 1.5, ASK_S_MAX)
+            events += self._decided(waits)
+            if holders:
+                self._ledger.refresh()
+                events += [
+                    Released(key, offset)
+                    for key, offsets in holders.items()
+                    for offset in offsets
+                    if (row := self._ledger.rows.get(key, {}).get(offset)) is None or not row.held
+                ]
+            self._ask_at = time.monotonic() + self._ask_s
+
+    def _decided(self, waits: Mapping[TopicPartition, str]) -> Iterator[Decided]:
+        """Offsets, stable, then the ledger up to its end after that."""
         for group in set(waits.values()):
             committed = self._client.groups.committed(group, require_stable=True)
             ledger = self._others[group]
@@ -653,9 +672,7 @@ class Runner:
                 undecided = frozenset(offset for offset, row in rows.items() if row.state in UNDECIDED)
                 dead = frozenset(offset for offset, row in rows.items() if row.state in GIVEN_UP)
                 upto = committed[key].offset if key in committed else 0
-                events.append(Decided(group, key, upto, undecided, dead))
-        self._ask_s = min(self._ask_s * 1.5, ASK_S_MAX) if self._ask_at else ASK_S_MIN
-        self._ask_at = time.monotonic() + min(self._ask_s, ASK_S_MAX / 2)
+                yield Decided(group, key, upto, undecided, dead)
 
 
 def now() -> Moment:

@@ -41,6 +41,7 @@ from kafkalite.failures.events import (
     Message,
     Pause,
     Put,
+    Released,
     Resume,
     Revoked,
     Revoking,
@@ -48,13 +49,13 @@ from kafkalite.failures.events import (
     RunEnded,
     Stop,
     Tick,
-    Transact,
     TransactionEnded,
     Withdraw,
 )
-from kafkalite.failures.lanes import Item, ItemState, KeyChains, PartitionLane, Verdict
+from kafkalite.failures.lanes import COMMIT_COUNT, Item, ItemState, KeyChains, PartitionLane, Verdict, key_digest
+from kafkalite.failures.moves import AGAIN_MS, SHRINK_MAX, Moves, TooLarge
 from kafkalite.failures.names import origin_text
-from kafkalite.failures.rows import GIVEN_UP, OPEN_PREFIX, WAITING, Row, State
+from kafkalite.failures.rows import GIVEN_UP, WAITING, Row, State
 from kafkalite.failures.strategies import Ignore, RetryForever, RetryTopics, StepKind
 from kafkalite.failures.times import Moment, milliseconds
 from kafkalite.failures.windows import Window
@@ -70,22 +71,14 @@ if TYPE_CHECKING:
 RUN_MAX: Final = 64
 """Records that are given to a worker at once."""
 RUN_FAILURES_MAX: Final = 10
-"""Failures after which a run comes back, where the order allows more than one."""
-MOVES_MAX: Final = 500
-"""Records in one transaction."""
+"""Failures after which a run comes back, where the order allows more than one, and their number means something."""
 COMMIT_INTERVAL_MS: Final = 1000.0
-COMMIT_COUNT: Final = 256
-"""Records of a partition after which its offset is committed before the time."""
-AGAIN_MS: Final = 500.0
-"""After a transaction or a commit that failed."""
 CAREFUL_COUNT: Final = COMMIT_COUNT + 2 * RUN_MAX
 """As many may have been in hand behind the committed offset when a member ended."""
 TRIES_MAX: Final = 3
 CRASHED: Final = "crashed"
 UNREADABLE: Final = "unreadable"
 FINISHED_IDS_MAX: Final = 100_000
-SHRINK_MAX: Final = 3
-"""Without its value a letter fits anywhere."""
 NO_MESSAGE: Final = Message("", -1, -1, -1, None, None)
 
 
@@ -106,9 +99,9 @@ class Session:
         self._member = member
         self._nonce = nonce
         self._draw = draw
-        self._by_partition = by_partition
         self._lanes: dict[TopicPartition, PartitionLane] = {}
         self._breaker = Breaker(policy.limit)
+        self._holds = policy.after_dead == "hold"
         self._rotates = policy.order == "none" and isinstance(policy.strategy, (RetryTopics, Ignore))
         self._losses: dict[int, Window] = {}
         for place, strategy in enumerate(policy.strategies):
@@ -116,9 +109,9 @@ class Session:
                 alarm = strategy.alarm
                 self._losses[place] = Window(alarm.ratio, milliseconds(alarm.over), alarm.least)
         self._losing: set[int] = set()
+        self._counts_failures = policy.limit is not None or bool(self._losses)
         self._number = 0
-        self._in_flight: tuple[int, dict[TopicPartition, list[Item]], dict[TopicPartition, int]] | None = None
-        self._transact_at = 0.0
+        self._moves = Moves(member, keeps_ledger=policy.keeps_ledger, by_partition=by_partition)
         self._commit_at = 0.0
         self._decided: dict[tuple[str, TopicPartition], Decided] = {}
         self._finished_ids: dict[str, Row | None] = {}
@@ -175,6 +168,8 @@ class Session:
                 self._damaged(event)
             case Decided():
                 self._decided[event.group, event.partition] = event
+            case Released():
+                self._released(event)
             case Tick():
                 pass
 
@@ -192,7 +187,7 @@ class Session:
         """Monotonic ms at which Tick is wanted; None: only an event brings something new."""
         if self.stopped:
             return None
-        times = [self._transact_at] if self._transact_at > self._now.ms else []
+        times = list(self._moves.wakes(self._now.ms))
         for lane in self._lanes.values():
             if self._breaker.is_open:
                 times.append(self._breaker.probe_at)
@@ -208,6 +203,16 @@ class Session:
         return {lane.partition: lane.waits_for for lane in self._lanes.values() if lane.waits_for}
 
     @property
+    def holders(self) -> dict[TopicPartition, list[int]]:
+        """Dead records whose keys wait, by the partition of their topic; when the ledger says no more that they are
+        held, that is Released."""
+        found = {}
+        for lane in self._lanes.values():
+            if lane.is_retry and lane.chains is not None and lane.chains.written:
+                found[lane.origin] = [lane.chains.holders[digest] for digest in lane.chains.written]
+        return found
+
+    @property
     def behind(self) -> list[TopicPartition]:
         """Partitions that are not read yet up to where they ended when they came."""
         return [key for key, lane in self._lanes.items() if not lane.caught_up]
@@ -219,12 +224,17 @@ class Session:
     @property
     def waiting_count(self) -> int:
         """Letters in hand that are not due, or wait behind their key."""
-        return sum(lane.unfinished for lane in self._lanes.values() if lane.is_retry)
+        return sum(lane.unfinished for lane in list(self._lanes.values()) if lane.is_retry)
 
     @property
     def parked_keys(self) -> int:
         """Keys that wait behind a failed predecessor."""
-        return sum(lane.chains.parked_keys for lane in self._lanes.values() if lane.is_retry and lane.chains)
+        return sum(lane.chains.parked_keys for lane in list(self._lanes.values()) if lane.is_retry and lane.chains)
+
+    @property
+    def held_keys(self) -> int:
+        """Keys that wait until somebody decides about a dead record of theirs."""
+        return sum(len(lane.chains.holders) for lane in list(self._lanes.values()) if lane.is_retry and lane.chains)
 
     # --- partitions ---------------------------------------------------------------------------------------------------
 
@@ -248,6 +258,11 @@ class Session:
                 lane.careful = CAREFUL_COUNT
             lane.opened = not self._policy.keeps_ledger
             self._lanes[key] = lane
+            if self._holds and lane.chains is not None:
+                for offset, row in lane.rows.items():
+                    if row.held:
+                        lane.chains.hold(row.held, offset)
+                        lane.chains.written.add(row.held)
         if self._policy.layout.by_key:
             for lane in self._lanes.values():
                 self._see_keys(lane)
@@ -278,8 +293,8 @@ class Session:
             lane = self._lanes.get(key)
             if lane is not None:
                 lane.leaving = lane.closing = True
-        self._transact_at = 0.0
-        if self._in_flight is None and not self._policy.keeps_ledger:
+        self._moves.hurry()
+        if self._moves.flight is None and not self._policy.keeps_ledger:
             offsets = {
                 lane.partition: lane.low()
                 for lane in self._lanes.values()
@@ -311,6 +326,7 @@ class Session:
                 item = Item(
                     NO_MESSAGE._replace(topic=lane.origin.topic, partition=lane.origin.partition), lane.origin, offset
                 )
+                item.held = row.held if self._holds else ""
                 item.offset = -1 - offset  # no offset of this partition: nothing to commit hangs on it
                 lane.move(item, Verdict(row=row._replace(state=State.LOST, last=self._now.wall_ms)))
         lane.rows.clear()
@@ -352,10 +368,10 @@ class Session:
             self._die(lane, item, State.UNREADABLE)
         lane.position = event.next_offset
 
-    @staticmethod
-    def _record(lane: PartitionLane, arrival: Arrival) -> Item:
+    def _record(self, lane: PartitionLane, arrival: Arrival) -> Item:
         item = Item(arrival.message, lane.partition, arrival.message.offset)
         item.row = lane.rows.pop(item.offset, None)
+        item.held = item.row.held if item.row is not None and self._holds else ""
         return item
 
     def _letter(self, lane: PartitionLane, arrival: Arrival) -> Item | None:
@@ -447,12 +463,14 @@ class Session:
 
     def _run(self, lane: PartitionLane, items: list[Item]) -> None:
         self._number += 1
-        lane.run = self._number
+        lane.run, lane.running = self._number, items
+        lane.reached = max(lane.reached, items[-1].offset + 1)
         for item in items:
             item.state = ItemState.RUNNING
             if lane.is_retry and item.due:
                 self.late_ms.append(max(self._now.ms - item.due, 0.0))
-        failures_max = RUN_FAILURES_MAX if self._policy.order == "none" and (self._rotates or lane.is_retry) else 1
+        many = self._policy.order == "none" and (self._rotates or lane.is_retry)
+        failures_max = (RUN_FAILURES_MAX if self._counts_failures else RUN_MAX) if many else 1
         messages = tuple(item.message._replace(attempt=item.attempt) for item in items)
         self._actions.append(Run(lane.partition, lane.run, messages, failures_max))
 
@@ -466,12 +484,12 @@ class Session:
             lane.take()
             if self._stepped_over(lane, item):
                 continue
+            if lane.chains is not None and not lane.is_retry and lane.chains.blocks(item):
+                self._park(lane, item)
+                continue
             if lane.careful and not item.noted:
                 self._note(lane, item)
                 break
-            if lane.chains is not None and not lane.is_retry and lane.chains.blocks(item.key):
-                self._park(lane, item)
-                continue
             items.append(item)
         return items
 
@@ -526,7 +544,9 @@ class Session:
         row = item.row
         if row is None and lane.is_retry:
             here = (lane.partition.topic, lane.partition.partition)
-            row = Row(State.RETRYING, item.id, *here, item.attempt, first=item.first, rounds=item.rounds)
+            row = Row(
+                State.RETRYING, item.id, *here, item.attempt, first=item.first, rounds=item.rounds, held=item.held
+            )
         row = row or Row(State.TRYING)
         if row.tries + 1 >= TRIES_MAX and self._policy.writes_letters:
             text = f"the process ended {row.tries} times with this record in hand"
@@ -550,7 +570,8 @@ class Session:
         item.id = self._letter_id(item)
         lane.chains.send(item.key, item.id)
         topic = self._policy.layout.retry(lane.origin.topic, 0)
-        row = Row(State.PARKED, item.id, topic, lane.origin.partition, last=self._now.wall_ms, member=self._member)
+        last, number = self._now.wall_ms, lane.origin.partition
+        row = Row(State.PARKED, item.id, topic, number, last=last, member=self._member, held=item.held)
         letter = Letter(item.id, self._policy.group, item.origin, item.origin_offset)
         put = Put(Goal.PARK, topic, lane.origin.partition, item.message, letter, None, self._now.wall_ms)
         lane.move(item, Verdict(put, row))
@@ -574,10 +595,10 @@ class Session:
         lane = self._lanes.get(event.partition)
         if lane is None or lane.run != event.run:
             return
-        lane.run = None
-        for item in list(lane.by_offset.values()):
+        for item in lane.running:
             if item.state is ItemState.RUNNING:
                 lane.push(item)
+        lane.run, lane.running = None, []
         if self._breaker.probing:
             self._breaker.probe_failed(self._now.ms)  # nobody has tried
 
@@ -593,6 +614,10 @@ class Session:
         self._losses_over()
         if lane.is_retry or item.row is not None:
             lane.move(item, Verdict(row=None, outputs=outcome.outputs))
+            if lane.is_retry and lane.chains is not None and not item.held:
+                following = lane.chains.passed(item)
+                if following is not None:
+                    lane.push(following)
         elif outcome.outputs:
             lane.move(item, Verdict(outputs=outcome.outputs, writes_row=False))
         else:
@@ -670,7 +695,8 @@ class Session:
     def _retry(self, lane: PartitionLane, item: Item, topic_ms: int, delay_ms: int) -> None:
         """To the retry topic of this delay; with order by key a letter stays in the one that it is in."""
         self.counts["moved", "retry"] += 1
-        now, due = self._now, self._now.wall_ms + delay_ms
+        now = self._now
+        due = now.wall_ms + 1 + delay_ms  # the clock has cut off a part of a millisecond, and nothing may be early
         topic = self._policy.layout.retry(lane.origin.topic, topic_ms)
         stays = lane.is_retry and self._policy.layout.by_key
         if not stays:
@@ -688,6 +714,7 @@ class Session:
             last=now.wall_ms,
             member=self._member,
             rounds=item.rounds,
+            held=item.held,
         )
         if stays:
             item.row, item.due, item.noted = row, now.ms + delay_ms, False
@@ -708,6 +735,9 @@ class Session:
         now = self._now.wall_ms
         item.first = item.first or now
         item.id = self._letter_id(item)
+        if self._holds and lane.chains is not None and item.key is not None:
+            item.held = item.held or key_digest(item.key)
+            lane.chains.hold(item.held, item.origin_offset)
         topic = self._policy.layout.dead(lane.origin.topic)
         row = Row(
             state,
@@ -721,6 +751,7 @@ class Session:
             last=now,
             member=self._member,
             rounds=item.rounds,
+            held=item.held,
         )
         letter = Letter(
             item.id, self._policy.group, item.origin, item.origin_offset, item.attempt, 0, item.first, item.rounds
@@ -787,7 +818,7 @@ class Session:
                 self._actions.append(Withdraw(lane.partition))
             for item in list(lane.moving.values()):
                 put = None if item.verdict is None else item.verdict.put
-                if put is not None and put.goal in {Goal.RETRY, Goal.DEAD} and not self._is_in_flight(lane, item):
+                if put is not None and put.goal in {Goal.RETRY, Goal.DEAD} and not self._moves.is_in_flight(lane, item):
                     self._recall(lane, item, put)
 
     def _recall(self, lane: PartitionLane, item: Item, put: Put) -> None:
@@ -799,9 +830,6 @@ class Session:
             assert put.letter is not None, "what is retried is a letter"
             lane.chains.take_back(item.key, put.letter.id)
         lane.push(item)
-
-    def _is_in_flight(self, lane: PartitionLane, item: Item) -> bool:
-        return self._in_flight is not None and item in self._in_flight[1].get(lane.partition, ())
 
     def _probe(self) -> None:
         """Tries one record, when it is time: the one that was tried least."""
@@ -816,7 +844,7 @@ class Session:
             if self._rotates:
                 candidates = lane.ready()
             for item in candidates:
-                blocked = lane.chains is not None and not lane.is_retry and lane.chains.blocks(item.key)
+                blocked = lane.chains is not None and not lane.is_retry and lane.chains.blocks(item)
                 if item.due <= self._now.ms and not blocked and self._decides(lane, item):
                     place = (item.probes, key, item.offset)
                     best = place if best is None else min(best, place)
@@ -834,69 +862,16 @@ class Session:
     # --- what is written ----------------------------------------------------------------------------------------------
 
     def _transact(self) -> None:
-        if self._in_flight is not None or self._now.ms < self._transact_at:
-            return
-        puts: list[Put] = []
-        rows: list[tuple[str, Row | None]] = []
-        chosen: dict[TopicPartition, list[Item]] = {}
-        offsets: dict[TopicPartition, int] = {}
-        for lane in list(self._lanes.values()):
-            if self._by_partition and chosen:
-                break
-            found = self._choose(lane, MOVES_MAX - sum(map(len, chosen.values())))
-            opens = not lane.opened and not lane.leaving
-            if not (found or opens or lane.closing):
-                continue
-            chosen[lane.partition] = found
-            lane.opening = opens
-            for item in found:
-                self._write_down(item, puts, rows)
-            done = {item for item in found if item.verdict is not None and not item.verdict.stays}
-            low = lane.low(done)
-            offsets[lane.partition] = low  # also where it has not changed: who was replaced is refused by it
-            if opens:
-                rows.append((f"{OPEN_PREFIX}{lane.partition}", self._open_row(low)))
-            elif lane.closing and lane.opened and self._policy.keeps_ledger:
-                rows.append((f"{OPEN_PREFIX}{lane.partition}", None))
-        if chosen:
-            self._number += 1
-            self._in_flight = (self._number, chosen, offsets)
-            scope = next(iter(chosen)) if self._by_partition else None
-            self._actions.append(Transact(self._number, tuple(puts), tuple(rows), offsets, scope))
-
-    def _open_row(self, position: int) -> Row:
-        return Row(State.OPEN, member=self._member, last=self._now.wall_ms, position=position)
-
-    @staticmethod
-    def _choose(lane: PartitionLane, count: int) -> list[Item]:
-        found: list[Item] = []
-        if lane.moving:
-            for item in lane.movable():
-                if len(found) >= count:
-                    break
-                found.append(item)
-        return found
-
-    def _write_down(self, item: Item, puts: list[Put], rows: list[tuple[str, Row | None]]) -> None:
-        verdict = item.verdict
-        assert verdict is not None, "it moves for a reason"
-        if verdict.put is not None:
-            puts.append(verdict.put._replace(shrink=item.shrink))
-        for output in verdict.outputs:
-            message = Message(output.topic, -1, -1, self._now.wall_ms, output.key, output.value, output.headers)
-            puts.append(Put(Goal.OUTPUT, output.topic, output.partition, message))
-        if verdict.writes_row:
-            rows.append((origin_text(item.origin, item.origin_offset), verdict.row))
+        transact = self._moves.begin(self._lanes, self._now, at_once=bool(self.stopped))
+        if transact is not None:
+            self._actions.append(transact)
 
     def _transaction_ended(self, event: TransactionEnded) -> None:
-        assert self._in_flight is not None, "it was begun"
-        number, chosen, offsets = self._in_flight
-        assert number == event.number, "one transaction at a time"
-        self._in_flight = None
-        if event.too_large is not None:
-            self._shrink(chosen, event.too_large)
-        elif event.failed:
-            self._transact_at = self._now.ms + AGAIN_MS
+        try:
+            _, chosen, offsets = self._moves.end(event, self._now.ms)
+        except TooLarge as error:
+            self._stop(str(error))
+            return
         done = not event.failed and event.too_large is None
         for key, items in chosen.items():
             lane = self._lanes.get(key)
@@ -925,23 +900,34 @@ class Session:
             del lane.moving[item.offset]  # a letter that was lost: it stands in no partition
         else:
             lane.finish(item)
+        self._hold_or_release(lane, item, item.verdict.put)
 
-    def _shrink(self, chosen: dict[TopicPartition, list[Item]], place: int) -> None:
-        """The put of that number goes with less the next time."""
-        owners = [
-            item
-            for items in chosen.values()
-            for item in items
-            if item.verdict is not None
-            for _ in range((item.verdict.put is not None) + len(item.verdict.outputs))
-        ]
-        item = owners[place]
-        put = None if item.verdict is None else item.verdict.put
-        if put is None or item.shrink >= SHRINK_MAX:
-            where = origin_text(item.origin, item.origin_offset)
-            self._stop(f"what {where} comes to is too large for its topic")
+    def _hold_or_release(self, lane: PartitionLane, item: Item, put: Put | None) -> None:
+        """A key that is held waits for this record until it is decided otherwise than dead."""
+        if not item.held or lane.chains is None:
             return
-        item.shrink += 1
+        if put is None:
+            self._release(lane, item.held)
+        elif put.goal is Goal.DEAD:
+            lane.chains.written.add(item.held)
+            where = origin_text(item.origin, item.origin_offset)
+            text = f"{where} is dead, and its key waits until it is redriven or resolved"
+            self._actions.append(Alarm("held", text, {"record": where}))
+
+    def _release(self, lane: PartitionLane, digest: str) -> None:
+        """What waited behind a dead record goes on."""
+        retry = lane if lane.is_retry else self._partner(lane)
+        if retry is not None and retry.chains is not None:
+            following = retry.chains.release(digest)
+            if following is not None:
+                retry.push(following)
+
+    def _released(self, event: Released) -> None:
+        for lane in self._lanes.values():
+            if lane.is_retry and lane.origin == event.partition and lane.chains is not None:
+                for digest, offset in list(lane.chains.holders.items()):
+                    if offset == event.offset and digest in lane.chains.written:
+                        self._release(lane, digest)
 
     def _commit(self) -> None:
         """Plain commits: by time, and by count before that."""
@@ -949,7 +935,7 @@ class Session:
         offsets = {}
         for lane in self._lanes.values():
             low = lane.low()
-            free = self._in_flight is None or lane.partition not in self._in_flight[2]
+            free = self._moves.flight is None or lane.partition not in self._moves.flight.offsets
             if free and low > lane.committed and (due or low - lane.committed >= COMMIT_COUNT):
                 offsets[lane.partition] = low
         if offsets:
@@ -969,9 +955,10 @@ class Session:
         """Reads no further ahead than there is room for."""
         for lane in self._lanes.values():
             limit = self._policy.parked_max if lane.is_retry and lane.chains is not None else self._policy.ahead_max
-            if not lane.paused and lane.unfinished >= limit:
+            waits = lane.is_retry and lane.chains is not None and bool(lane.chains.holders)
+            if not lane.paused and lane.unfinished >= limit and not waits:
                 lane.paused = True
                 self._actions.append(Pause(lane.partition))
-            elif lane.paused and lane.unfinished <= limit // 2:
+            elif lane.paused and (waits or lane.unfinished <= limit // 2):
                 lane.paused = False
                 self._actions.append(Resume(lane.partition))

@@ -317,6 +317,43 @@ def test_a_record_is_stepped_over_when_somebody_says_so(
         assert why in capsys.readouterr().err
 
 
+def test_a_key_is_held_for_its_dead_record_until_that_is_processed_or_resolved(
+    client: Client, broker: Broker, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (place / "billing.toml").write_text('order = "key"\nafter_dead = "hold"\n' + POLICY)
+    (place / "shop.py").write_text(
+        "import pathlib\n"
+        "def handle(record, transaction):\n"
+        "    if record.value == b'20' or (record.value == b'7' and not pathlib.Path('mended').exists()):\n"
+        "        raise ValueError('no')\n"
+        "    transaction.send('done', record.value, partition=0)\n"
+    )
+    client.produce("orders", 0, [Record(-1, -1, b"another key", b"40")])
+    at = ("-b", broker.bootstrap_servers)
+
+    def status() -> dict[str, int]:
+        (found,) = said(capsys, "failures", "status", "billing", *at)
+        states = found["states"]
+        assert isinstance(states, dict)
+        return states
+
+    def in_order() -> list[int]:
+        return [int(record.value or b"") for record in records(client, "done")]
+
+    with Member(broker, place):
+        wait_until(lambda: 40 in in_order(), TIMEOUT_S, "the other key is done", 0.2)
+        wait_until(lambda: status() == {"dead": 1, "parked": 32}, TIMEOUT_S, "all others are parked", 0.2)
+    with Member(broker, place):  # who comes after it holds the key, too
+        (place / "mended").touch()
+        assert said(capsys, "letters", "redrive", "billing", "--yes", *at) == [{"sent": 1, "too_often": 0}]
+        wait_until(lambda: status() == {"dead": 1, "parked": 19}, TIMEOUT_S, "it goes on up to the next", 0.2)
+        assert [number for number in in_order() if number != 40] == list(range(20))
+        said(capsys, "letters", "resolve", "billing", "orders-0-20", *at)
+        wait_until(lambda: status() == {"dead": 1}, TIMEOUT_S, "it goes on", 0.2)
+    assert [number for number in in_order() if number != 40] == [*range(20), *range(21, 40)]
+    assert said(capsys, "letters", "list", "billing", *at) == []
+
+
 def test_a_tombstone_is_refused_where_good_data_would_go_with_it(
     client: Client, broker: Broker, capsys: pytest.CaptureFixture[str]
 ) -> None:

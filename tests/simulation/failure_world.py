@@ -5,8 +5,9 @@ written, transaction ended, handler called ...); whoever counts steps may end th
 it had not committed is undone, its partitions go to others, or to its next life.
 
 What must hold in the end, whatever died: every record is processed, dead, ignored or skipped; a letter is there once;
-no letter ran before it was due; with order by key the first successes of a key stand in order; outputs of a
-transactional handler are there once; and the ledger says so.
+no letter ran before it was due; with order by key the first successes of a key stand in order, and what they write,
+too; nothing of a key runs while it is held for a dead record; outputs of a transactional handler are there once; and
+the ledger says so. Somebody looks after held keys when nothing else happens: redrives a letter, or resolves it.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from kafkalite.failures.events import (
     Output,
     Pause,
     Put,
+    Released,
     Resume,
     Revoked,
     Revoking,
@@ -47,6 +49,7 @@ from kafkalite.failures.events import (
     TransactionEnded,
     Withdraw,
 )
+from kafkalite.failures.lanes import key_digest
 from kafkalite.failures.names import parse_origin
 from kafkalite.failures.policy import Policy
 from kafkalite.failures.rows import OPEN_PREFIX, Row, State
@@ -111,6 +114,7 @@ class World:
         self.successes: list[tuple[TopicPartition, int]] = []
         self.faults: list[str] = []
         self.lives = 0
+        self.redriven: set[tuple[TopicPartition, int]] = set()
         for partition, fates in scenario.fates.items():
             for offset, _ in enumerate(fates):
                 key = scenario.keys[partition][offset]
@@ -121,6 +125,11 @@ class World:
         self.steps += 1
         if self.steps in self.die_at or (rng_death and self.rng.random() < rng_death):
             raise Died
+
+    def pass_time(self, ms: float) -> None:
+        """Both clocks go on."""
+        ms += self.now.ms
+        self.now = Moment(EPOCH_MS + int(ms), ms)
 
     @property
     def partitions(self) -> list[TopicPartition]:
@@ -136,6 +145,7 @@ class World:
             if letter.due > self.now.wall_ms:
                 self.faults.append(f"{where} ran {letter.due - self.now.wall_ms} ms early")
         fate = self.scenario.fates[where[0]][where[1]]
+        self.look_at_holds(*where)
         self.call_count += 1
         first, last = self.scenario.outage
         if first <= self.call_count < last:
@@ -146,7 +156,7 @@ class World:
                 pass
             case ["fatal"]:
                 return Outcome(Failure(FailureKind.FATAL, "ValueError", text="bad"))
-            case ["always"]:
+            case ["always"] | ["mends"] if fate == "always" or where not in self.redriven:
                 return Outcome(Failure(FailureKind.RETRIABLE, "RuntimeError", text="no"))
             case ["kill"]:
                 raise Died
@@ -157,6 +167,31 @@ class World:
         if fate == "output":
             outputs = (Output("out", 0, b"%s/%d" % (str(where[0]).encode(), where[1]), message.value),)
         return Outcome(outputs=outputs)
+
+    def look_at_holds(self, partition: TopicPartition, offset: int) -> None:
+        """Nothing of a key runs that waits for another record."""
+        key = self.scenario.keys[partition][offset]
+        digest = "" if key is None else key_digest(key)
+        for text, row in self.ledger.items():
+            origin = parse_origin(text) if row.held else None
+            if row.held == digest and origin is not None and origin[0] == partition and origin[1] != offset:
+                self.faults.append(f"{partition}-{offset} ran while its key waited for {text}")
+
+    def look_after(self) -> bool:
+        """What somebody does about letters that keys wait for; whether there was anything."""
+        held = {text: row for text, row in self.ledger.items() if row.held and row.state is State.DEAD}
+        for text, row in held.items():
+            partition, offset = parse_origin(text)
+            if offset % 2 or (partition, offset) in self.redriven:
+                self.ledger[text] = row._replace(held="")
+                continue
+            self.redriven.add((partition, offset))
+            key = TopicPartition(self.policy.layout.retry(partition.topic, 0), partition.partition)
+            message = self.logs[partition][offset].message._replace(topic=key.topic, offset=len(self.logs[key]))
+            letter = Letter(f"again-{text}", self.policy.group, partition, offset, rounds=1)
+            self.logs[key].append(Stored(message, letter))
+            self.ledger[text] = Row(State.REDRIVEN, letter.id, *key, rounds=1, held=row.held)
+        return bool(held)
 
 
 @dataclass(eq=False)
@@ -237,11 +272,22 @@ class Member:
         wake = self.session.wake_at
         if wake is not None and wake <= self.world.now.ms:
             choices.append(("tick", None))
+        released = [
+            Released(key, offset)
+            for key, offsets in self.session.holders.items()
+            for offset in offsets
+            if (row := self.world.ledger.get(f"{key}-{offset}")) is None or not row.held
+        ]
+        if released:
+            choices.append(("ask", None))
         if not choices:
             return False
         what, key = self.world.rng.choice(choices)
         if what == "tick":
             self.tell(Tick())
+        elif what == "ask":
+            for event in released:
+                self.tell(event)
         elif what == "fetch":
             assert key is not None
             self.fetch(key)
@@ -378,8 +424,8 @@ class Member:
 # --- runs -------------------------------------------------------------------------------------------------------------
 
 
-def scenario_of(rng: random.Random) -> Scenario:
-    """What a seed stands for."""
+def scenario_of(rng: random.Random, seed: int) -> Scenario:
+    """What a seed stands for. Every other one of those with order by key holds keys."""
     order = rng.choice(["none", "none", "key"])
     delays = rng.choice([["1 s"], ["1 s", "10 s"], ["2 s", "5 s", "5 s"], ["200 ms", "3 s"]])
     strategies = {
@@ -392,11 +438,13 @@ def scenario_of(rng: random.Random) -> Scenario:
     kind = rng.choice(
         ["topics", "chain"] if order == "key" else ["topics", "topics", "chain", "here", "forever", "ignore"]
     )
+    holds = order == "key" and seed % 2 == 0
     policy = Policy(
         group="billing",
         topics=["orders"],
         strategy=strategies[kind],
         order=order,
+        after_dead="hold" if holds else "continue",
         moves="exactly once" if order == "key" or rng.random() < 0.8 else "at least once",
         limit=Limit(0.6, "10 s", least=5) if kind == "topics" and rng.random() < 0.3 else None,
         ahead_max=rng.choice([3, 500]),
@@ -413,6 +461,9 @@ def scenario_of(rng: random.Random) -> Scenario:
         count = rng.randint(3, 25)
         fates[key] = rng.choices(list(weights), list(weights.values()), k=count)
         keys[key] = [rng.choice([b"a", b"b", b"c", None]) for _ in range(count)]
+        if holds:
+            for offset in range(0, count, 4):
+                fates[key][offset] = fates[key][offset].replace("always", "mends")
     first = rng.randint(1, 40)
     outage = (first, first + rng.randint(1, 10)) if rng.random() < 0.2 else (0, 0)
     return Scenario(policy, fates, keys, rng.randint(1, 3), outage)
@@ -421,7 +472,7 @@ def scenario_of(rng: random.Random) -> Scenario:
 def run_seed(seed: int, *, die_at: set[int] | None = None, death: float | None = None, members: int = 0) -> World:
     """One run to its end, with deaths at these steps, or by chance."""
     rng = random.Random(seed)
-    scenario = scenario_of(rng)
+    scenario = scenario_of(rng, seed)
     if members:
         scenario = replace(scenario, members=members)
     world = World(scenario, rng)
@@ -444,8 +495,9 @@ def play(world: World, death: float, *, rebalances: bool) -> None:
             live.append(Member(world, death))
         assign(world, live)
         busy = [member for member in list(live) if alive(world, live, member, member.turn)]
-        if not busy and len(live) == world.scenario.members and not wait(world, live):
+        if not busy and len(live) == world.scenario.members and not wait(world, live) and not world.look_after():
             break
+        world.pass_time(world.rng.random() * 8)
         for zombie in list(zombies):
             zombies.remove(zombie)
             alive(world, live, zombie, zombie.turn)
@@ -500,9 +552,7 @@ def wait(world: World, live: list[Member]) -> bool:
     times = [wake for wake in wakes if wake is not None]
     if not times:
         return False
-    passed = max(min(times) - world.now.ms, 0.0) + world.rng.random()
-    ms = world.now.ms + passed + 1
-    world.now = Moment(EPOCH_MS + int(ms), ms)
+    world.pass_time(max(min(times) - world.now.ms, 0.0) + world.rng.random() + 1)
     return True
 
 
@@ -530,6 +580,12 @@ def faults(world: World) -> Iterator[str]:
             dies = fate in {"fatal", "always", "kill"} or dead[where]
             if where not in done and not dead[where] and not ignored:
                 yield f"{where} ({fate}) is neither processed nor dead"
+            if where in world.redriven:
+                if (row is None and where not in done) or dead[where] != 1 + (row is not None):
+                    yield f"{where} ({fate}) went back, is {dead[where]} letters, and the ledger says {row}"
+                continue
+            if row is not None and row.held:
+                yield f"{where} ({fate}) holds its key still"
             if dead[where] > 1:
                 yield f"{where} ({fate}) is {dead[where]} letters"
             if not ignored and bool(dead[where]) != (row is not None and row.state is State.DEAD):
@@ -567,6 +623,15 @@ def order_faults(world: World) -> Iterator[str]:
         if last.get((partition, key), -1) > offset:
             yield f"{partition}: {offset} of key {key!r} succeeded behind {last[partition, key]}"
         last[partition, key] = offset
+    written: dict[tuple[str, bytes], int] = {}
+    for one in world.logs[TopicPartition("out", 0)]:
+        name, _, number = (one.message.key or b"").decode().rpartition("/")
+        partition = next(each for each in world.scenario.keys if str(each) == name)
+        key = world.scenario.keys[partition][int(number)]
+        if key is not None:
+            if written.get((name, key), -1) > int(number):
+                yield f"{partition}: what {number} of key {key!r} wrote stands behind {written[name, key]}"
+            written[name, key] = int(number)
 
 
 def final_state(world: World) -> tuple[object, ...]:

@@ -5,14 +5,14 @@
 
 import pytest
 
-from kafkalite.failures.lanes import PartitionLane
+from kafkalite.failures.lanes import KeyChains, PartitionLane
 from kafkalite.failures.names import parse_origin
 from kafkalite.failures.session import CRASHED, Session
 from tests.simulation.failure_world import faults, final_state, run_seed
 
 SEEDS = 300
 EVERY_STEP = (9, 16, 38, 46, 53, 60, 72, 74)
-"""Seeds whose runs between them have every strategy and both orders."""
+"""Seeds whose runs between them have every strategy, both orders, and keys that are held."""
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, 100))
@@ -68,3 +68,9 @@ def test_moves_that_overtake_are_found_out(monkeypatch: pytest.MonkeyPatch) -> N
         PartitionLane, "movable", lambda self: iter([self.moving[offset] for offset in sorted(self.moving)])
     )
     assert any(list(faults(run_seed(seed))) for seed in range(300))
+
+
+def test_keys_that_are_not_held_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rule that nothing of a held key runs but what it waits for."""
+    monkeypatch.setattr(KeyChains, "_is_held", lambda self, key, offset: False)
+    assert any(list(faults(run_seed(seed))) for seed in range(100))

@@ -100,6 +100,8 @@ def test_names() -> None:
         ({"order": "random"}, "order is 'random'"),
         ({"order": "key", "strategy": RetryHere(3)}, "order by key needs RetryTopics"),
         ({"order": "key", "moves": "at least once"}, "order by key needs moves"),
+        ({"after_dead": "hold"}, 'after_dead="hold" needs order="key"'),
+        ({"after_dead": "mourn", "order": "key"}, "after_dead is 'mourn'"),
         ({"after": ["billing"]}, "does not wait for itself"),
         ({"compat": ["camel"]}, "compat is"),
         ({"on_damage": "pray"}, "on_damage is 'pray'"),

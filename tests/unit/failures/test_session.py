@@ -17,10 +17,12 @@ from kafkalite.failures.events import (
     Fetched,
     Finished,
     Goal,
+    Letter,
     Message,
     Outcome,
     Pause,
     Put,
+    Released,
     Resume,
     Run,
     RunEnded,
@@ -30,6 +32,7 @@ from kafkalite.failures.events import (
     Transact,
     TransactionEnded,
 )
+from kafkalite.failures.lanes import key_digest
 from kafkalite.failures.policy import Policy
 from kafkalite.failures.rows import Row, State
 from kafkalite.failures.session import Session
@@ -239,6 +242,167 @@ def test_a_group_waits_for_another() -> None:
     assert desk.rows["orders-0-1"].state is State.SKIPPED
     desk.tell(Decided("fraud", ORDERS, 6))
     assert desk.handled == [0, 2, 3, 4, 5]
+
+
+def opened(session: Session, *partitions: TopicPartition) -> Callable[[Event, float], list[Action]]:
+    """What tells a session that has these partitions something, at a time in ms; plain commits are done at once."""
+
+    def tell(event: Event, ms: float) -> list[Action]:
+        moment = Moment(1_000_000 + int(ms), ms)
+        actions = session.on(event, moment)
+        for action in actions:
+            if isinstance(action, Commit):
+                assert session.on(CommitEnded(action.offsets), moment) == []
+        return [action for action in actions if not isinstance(action, Commit)]
+
+    starts = {key: Start(0, 0) for key in partitions}
+    (transact,) = tell(Assigned(starts, {}, {}), 0.0)
+    assert isinstance(transact, Transact)
+    assert tell(TransactionEnded(transact.number), 0.0) == []
+    return tell
+
+
+def arrivals(partition: TopicPartition, offsets: Iterable[int], key: bytes = b"k") -> Fetched:
+    found = [Arrival(Message(*partition, offset, 0, key, b"v")) for offset in offsets]
+    return Fetched(partition, found, found[-1].message.offset + 1)
+
+
+def test_what_is_to_be_written_waits_for_more_while_there_is_something_to_handle() -> None:
+    tell = opened(Session(policy(RetryTopics(["10 s"])), member="m", nonce="n", draw=lambda: 0.0), ORDERS)
+    (run,) = tell(arrivals(ORDERS, range(200)), 0.0)
+    for offset in range(64):
+        assert tell(Finished(ORDERS, run.number, offset, Outcome(BAD)), 1.0) == []
+    (following,) = tell(RunEnded(ORDERS, run.number), 2.0)
+    assert following.messages[0].offset == 64
+    assert tell(Tick(), 50.0) == []
+    (transact,) = tell(Tick(), 51.0)
+    assert ([put.goal for put in transact.puts], transact.offsets) == ([Goal.RETRY] * 64, {ORDERS: 64})
+    tell(TransactionEnded(transact.number), 52.0)
+    for offset in range(64, 128):
+        failure = BAD if offset == 100 else None
+        assert tell(Finished(ORDERS, following.number, offset, Outcome(failure)), 53.0) == []
+    (last,) = tell(RunEnded(ORDERS, following.number), 53.0)
+    for offset in range(128, 192):
+        tell(Finished(ORDERS, last.number, offset, Outcome()), 54.0)
+    (rest,) = tell(RunEnded(ORDERS, last.number), 54.0)
+    for offset in range(192, 200):
+        assert tell(Finished(ORDERS, rest.number, offset, Outcome()), 54.0) == []
+    (at_once,) = tell(RunEnded(ORDERS, rest.number), 54.0)  # nothing is left to handle
+    assert (len(at_once.puts), at_once.offsets) == (1, {ORDERS: 200})
+
+
+def test_a_retry_is_not_due_a_part_of_a_millisecond_early() -> None:
+    session = Session(policy(RetryTopics(["10 s"], jitter=0.0)), member="m", nonce="n", draw=lambda: 0.0)
+    tell = opened(session, ORDERS)
+    (run,) = tell(arrivals(ORDERS, [0]), 0.0)
+    tell(Finished(ORDERS, run.number, 0, Outcome(BAD)), 5.9)
+    (transact,) = tell(RunEnded(ORDERS, run.number), 5.9)
+    assert transact.puts[0].letter.due == 1_000_006 + 10_000
+
+
+RETRIES = TopicPartition("retry.billing.orders", 0)
+
+
+def keyed(after_dead: str, strategy: object, rows: dict[int, Row], **options: object) -> Desk:
+    """With order by key, and as many letters of one key in its retry partition as there are rows that wait."""
+    desk = Desk(policy(strategy, order="key", after_dead=after_dead), **options)
+    waiting = [offset for offset, row in rows.items() if row.id]
+    starts = {ORDERS: Start(9, 9), RETRIES: Start(0, len(waiting))}
+    desk.tell(Assigned(starts, {ORDERS: rows}, {}))
+    letters = [
+        Arrival(
+            Message(*RETRIES, place, 0, b"k", b"%d" % offset), Letter(rows[offset].id, "billing", ORDERS, offset, 1)
+        )
+        for place, offset in enumerate(waiting)
+    ]
+    desk.tell(Fetched(RETRIES, letters, len(waiting)))
+    return desk
+
+
+def waits(offset: int, state: State = State.PARKED) -> Row:
+    return Row(state, f"id-{offset}", *RETRIES)
+
+
+def test_the_next_of_a_key_need_not_wait_until_its_predecessor_is_written() -> None:
+    session = Session(policy(RetryTopics(["10 s"]), order="key"), member="m", nonce="n", draw=lambda: 0.0)
+    rows = {offset: waits(offset) for offset in (3, 5)}
+    moment = Moment(1_000_000, 0.0)
+    (transact,) = session.on(Assigned({ORDERS: Start(9, 9), RETRIES: Start(0, 2)}, {ORDERS: rows}, {}), moment)
+    session.on(TransactionEnded(transact.number), moment)
+    letters = [
+        Arrival(Message(*RETRIES, place, 0, b"k", b""), Letter(f"id-{offset}", "billing", ORDERS, offset))
+        for place, offset in enumerate(rows)
+    ]
+    (first,) = session.on(Fetched(RETRIES, letters, 2), moment)
+    assert [message.offset for message in first.messages] == [0]
+    assert session.on(Finished(RETRIES, first.number, 0, Outcome()), moment) == []
+    (second,) = session.on(RunEnded(RETRIES, first.number), moment)
+    assert [message.offset for message in second.messages] == [1]
+    newcomer = session.on(arrivals(ORDERS, [9]), moment)
+    assert newcomer == []  # its predecessors may yet be undone by a death: parked, behind them
+    session.on(Finished(RETRIES, second.number, 1, Outcome()), moment)
+    (transact,) = session.on(RunEnded(RETRIES, second.number), moment)
+    assert [(put.goal, put.message.offset) for put in transact.puts] == [(Goal.PARK, 9)]
+    assert [(where, None if row is None else row.state) for where, row in transact.rows] == [
+        ("orders-0-9", State.PARKED),
+        ("orders-0-3", None),
+        ("orders-0-5", None),
+    ]
+
+
+def test_a_key_goes_on_behind_a_dead_record_or_is_held() -> None:
+    for after_dead, handled in (("continue", [0, 1]), ("hold", [0])):
+        rows = {3: waits(3, State.RETRYING), 5: waits(5)}
+        desk = keyed(after_dead, RetryTopics(["10 s"]), rows, handler=lambda offset: POISON if offset == 0 else None)
+        desk.advance(2000)
+        assert (after_dead, desk.handled) == (after_dead, handled)
+        assert desk.kinds == ["held"] * (after_dead == "hold")
+        assert desk.rows["orders-0-3"].state is State.DEAD
+        assert bool(desk.rows["orders-0-3"].held) == (after_dead == "hold")
+
+
+def test_a_held_key_is_parked_until_somebody_lets_it_go() -> None:
+    desk = keyed("hold", RetryTopics(["10 s"]), {3: Row(State.DEAD, held=key_digest(b"k"))})
+    desk.tell(arrivals(ORDERS, [9, 10]))
+    desk.tell(arrivals(ORDERS, [11], b"another"))
+    desk.advance(2000)
+    assert desk.handled == [11]
+    assert desk.session.held_keys == 1
+    assert desk.session.holders == {ORDERS: [3]}
+    assert [(put.goal, put.message.offset) for put in desk.puts] == [(Goal.PARK, 9), (Goal.PARK, 10)]
+    parked = [Arrival(put.message._replace(offset=place), put.letter) for place, put in enumerate(desk.puts)]
+    desk.tell(Fetched(RETRIES, parked, 2))
+    desk.advance(2000)
+    assert desk.handled == [11]
+    desk.tell(Released(ORDERS, 3))
+    desk.advance(2000)
+    assert desk.handled == [11, 0, 1]
+    assert (desk.session.holders, desk.session.parked_keys) == ({}, 0)
+
+
+def test_what_a_held_key_waits_for_comes_before_what_was_parked_first() -> None:
+    dead = waits(3, State.REDRIVEN)._replace(held=key_digest(b"k"))
+    rows = {5: waits(5), 7: waits(7), 3: dead}
+    failing = True
+    strategy = RetryTopics(["10 s", "10 s"], jitter=0.0)
+    desk = keyed("hold", strategy, rows, handler=lambda offset: BAD if failing and offset == 2 else None)
+    assert desk.handled == [2]  # the third letter of the partition is the redriven one
+    assert desk.rows["orders-0-3"].held == dead.held
+    failing = False
+    desk.advance(20_000)
+    assert desk.handled == [2, 2, 0, 1]
+    assert [desk.rows[f"orders-0-{offset}"] for offset in (3, 5, 7)] == [None] * 3
+    assert desk.session.held_keys == 0
+
+
+def test_what_only_has_to_be_parked_is_not_taken_for_what_ends_the_process() -> None:
+    rows = {3: Row(State.DEAD, held=key_digest(b"k")), 9: Row(State.TRYING, tries=2)}
+    desk = Desk(policy(RetryTopics(["10 s"]), order="key", after_dead="hold"))
+    starts = {ORDERS: Start(9, 10), RETRIES: Start(0, 0)}
+    desk.tell(Assigned(starts, {ORDERS: rows}, {ORDERS: Row(State.OPEN, position=9)}))
+    desk.tell(arrivals(ORDERS, [9]))
+    desk.advance(2000)
+    assert [put.goal for put in desk.puts] == [Goal.PARK]
 
 
 def test_reprocessing_steps_over_the_dead_or_takes_them_alone() -> None:

@@ -1,0 +1,178 @@
+"""What goes into the next transaction of a member: letters, rows of the ledger, outputs of handlers, offsets.
+
+    verdicts ─▶ wait for more, LINGER_MS at most, while records are being handled ─▶ Transact ─▶ TransactionEnded
+
+One transaction at a time, of MOVES_MAX records at most. What it costs hardly depends on how many there are, and nothing
+else is done meanwhile; so verdicts are collected while there is something to handle.
+
+Thread rule: one thread at a time, that of the session.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kafkalite.failures.events import Goal, Message, Put, Transact
+from kafkalite.failures.names import origin_text
+from kafkalite.failures.rows import OPEN_PREFIX, Row, State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from kafkalite.failures.events import TransactionEnded
+    from kafkalite.failures.lanes import Item, PartitionLane
+    from kafkalite.failures.times import Moment
+    from kafkalite.model import TopicPartition
+
+MOVES_MAX: Final = 500
+"""Records in one transaction."""
+LINGER_MS: Final = 50.0
+AGAIN_MS: Final = 500.0
+"""After a transaction or a commit that failed."""
+SHRINK_MAX: Final = 3
+"""Without its value a letter fits anywhere."""
+
+
+class Flight(NamedTuple):
+    """A transaction that has not ended: its number, what it writes down, and the offsets that go with it."""
+
+    number: int
+    chosen: Mapping[TopicPartition, list[Item]]
+    offsets: Mapping[TopicPartition, int]
+
+
+class TooLarge(Exception):
+    """What a record comes to fits nowhere."""
+
+
+class Moves:
+    """See the module. `by_partition`: a transaction is about one source partition."""
+
+    def __init__(self, member: str, *, keeps_ledger: bool, by_partition: bool) -> None:
+        self._member = member
+        self._keeps_ledger = keeps_ledger
+        self._by_partition = by_partition
+        self._number = 0
+        self._not_before = 0.0
+        self._linger_until: float | None = None
+        self.flight: Flight | None = None
+
+    def hurry(self) -> None:
+        """Nothing is waited for any more."""
+        self._not_before = 0.0
+
+    def wakes(self, now_ms: float) -> Iterator[float]:
+        """Times from which there may be something to begin."""
+        for at in (self._not_before, self._linger_until or 0.0):
+            if at > now_ms:
+                yield at
+
+    def is_in_flight(self, lane: PartitionLane, item: Item) -> bool:
+        """Whether the transaction that has not ended is about this record."""
+        return self.flight is not None and item in self.flight.chosen.get(lane.partition, ())
+
+    def begin(self, lanes: dict[TopicPartition, PartitionLane], now: Moment, *, at_once: bool) -> Transact | None:
+        """The next transaction, if it is time for one."""
+        if self.flight is not None or now.ms < self._not_before:
+            return None
+        if not at_once and self._lingers(lanes, now.ms):
+            return None
+        puts: list[Put] = []
+        rows: list[tuple[str, Row | None]] = []
+        chosen: dict[TopicPartition, list[Item]] = {}
+        offsets: dict[TopicPartition, int] = {}
+        for lane in lanes.values():
+            if self._by_partition and chosen:
+                break
+            found = choose(lane, MOVES_MAX - sum(map(len, chosen.values())))
+            opens = not lane.opened and not lane.leaving
+            if not (found or opens or lane.closing):
+                continue
+            chosen[lane.partition] = found
+            lane.opening = opens
+            for item in found:
+                write_down(item, now.wall_ms, puts, rows)
+            done = {item for item in found if item.verdict is not None and not item.verdict.stays}
+            low = lane.low(done)
+            offsets[lane.partition] = low  # also where it has not changed: who was replaced is refused by it
+            if opens:
+                row = Row(State.OPEN, member=self._member, last=now.wall_ms, position=low)
+                rows.append((f"{OPEN_PREFIX}{lane.partition}", row))
+            elif lane.closing and lane.opened and self._keeps_ledger:
+                rows.append((f"{OPEN_PREFIX}{lane.partition}", None))
+        if not chosen:
+            return None
+        for key in chosen:  # the next transaction begins with the others
+            lanes[key] = lanes.pop(key)
+        if all(len(chosen.get(key, ())) == len(lane.moving) for key, lane in lanes.items()):
+            self._linger_until = None
+        self._number += 1
+        self.flight = Flight(self._number, chosen, offsets)
+        scope = next(iter(chosen)) if self._by_partition else None
+        return Transact(self._number, tuple(puts), tuple(rows), offsets, scope)
+
+    def _lingers(self, lanes: Mapping[TopicPartition, PartitionLane], now_ms: float) -> bool:
+        """Whether more is waited for. With nothing to handle, or with somebody who waits for this, it is not."""
+        idle, count = True, 0
+        for lane in lanes.values():
+            if lane.hurries or not (lane.opened or lane.leaving):
+                return False
+            idle = idle and lane.run is None
+            count += len(lane.moving)
+        if idle or not count or count >= MOVES_MAX:
+            return False
+        if self._linger_until is None:
+            self._linger_until = now_ms + LINGER_MS
+        return now_ms < self._linger_until
+
+    def end(self, event: TransactionEnded, now_ms: float) -> Flight:
+        """How it ended; TooLarge."""
+        flight, self.flight = self.flight, None
+        assert flight is not None, "it was begun"
+        assert flight.number == event.number, "one transaction at a time"
+        if event.too_large is not None:
+            shrink(flight, event.too_large)
+        elif event.failed:
+            self._not_before = now_ms + AGAIN_MS
+        return flight
+
+
+def choose(lane: PartitionLane, count: int) -> list[Item]:
+    """The records of a partition that may be written now, so many at most."""
+    found: list[Item] = []
+    if lane.moving:
+        for item in lane.movable():
+            if len(found) >= count:
+                break
+            found.append(item)
+    return found
+
+
+def write_down(item: Item, wall_ms: int, puts: list[Put], rows: list[tuple[str, Row | None]]) -> None:
+    """What a record's verdict comes to."""
+    verdict = item.verdict
+    assert verdict is not None, "it moves for a reason"
+    if verdict.put is not None:
+        puts.append(verdict.put._replace(shrink=item.shrink))
+    for output in verdict.outputs:
+        message = Message(output.topic, -1, -1, wall_ms, output.key, output.value, output.headers)
+        puts.append(Put(Goal.OUTPUT, output.topic, output.partition, message))
+    if verdict.writes_row:
+        rows.append((origin_text(item.origin, item.origin_offset), verdict.row))
+
+
+def shrink(flight: Flight, place: int) -> None:
+    """The put of that number goes with less the next time."""
+    owners = [
+        item
+        for items in flight.chosen.values()
+        for item in items
+        if item.verdict is not None
+        for _ in range((item.verdict.put is not None) + len(item.verdict.outputs))
+    ]
+    item = owners[place]
+    put = None if item.verdict is None else item.verdict.put
+    if put is None or item.shrink >= SHRINK_MAX:
+        where = origin_text(item.origin, item.origin_offset)
+        raise TooLarge(f"what {where} comes to is too large for its topic")
+    item.shrink += 1
