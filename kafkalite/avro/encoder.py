@@ -55,6 +55,7 @@ class AvroEncoder:
 
     `schema`         a schema's text; `references` as the registry takes them, with `named` types of a parsed schema
     `auto_register`  False: the schema has to be registered already (RegistryRefused 40401, 40403)
+    `schema_id`      known already, so that the registry is not asked
     """
 
     def __init__(
@@ -65,13 +66,14 @@ class AvroEncoder:
         *,
         references: Iterable[Mapping[str, Any]] = (),
         auto_register: bool = True,
+        schema_id: int | None = None,
     ) -> None:
         self.schema = parse(schema) if isinstance(schema, str) else schema
         self._layout = Layout(self.schema.root)
         self.arrow_type = arrow_type(self._layout.root)
         """What columns are cast to."""
         ask = registry.register if auto_register else registry.look_up
-        self.schema_id = ask(subject, self.schema.text, references)
+        self.schema_id = ask(subject, self.schema.text, references) if schema_id is None else schema_id
 
     def encode(self, values: Any) -> Any:
         """A column (an Arrow array, chunked or not, or a record batch) as an Arrow column of messages.
