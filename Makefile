@@ -86,7 +86,7 @@ test: $(VENV)/.built $(VENV)/.tested packages  ## everything but the slow tests
 
 test-browser: $(VENV)/.built $(VENV)/.tested $(VENV)/.browser  ## the console in Debian's chromium
 	@sh tools/test_packages.sh chromium
-	$(BIN)/python -m pytest tests/integration/test_console_in_browser.py $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/integration/test_console*in_browser.py $(PYTEST_ARGS)
 
 test-all: $(VENV)/.built $(VENV)/.tested $(VENV)/.spark packages  ## the slow tests and Spark's too, at a release's counts
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

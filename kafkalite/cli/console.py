@@ -4,9 +4,11 @@
   kafkalite console -b broker:9092 --command-config client.properties --registry http://127.0.0.1:8081
   kafkalite console --listen https://0.0.0.0:8090 --tls-config tls.properties --users users --masks masks.toml
 
-It reads, and changes nothing. Any Kafka cluster will do. Bound to this machine (the default,
-http://127.0.0.1:8090) it asks nobody who he is; bound to anything else it needs --users, which `kafkalite web` keeps.
---masks names a file of what nobody may see. Every page is JSON too, for who sends Accept: application/json.
+Any Kafka cluster will do. Bound to this machine (the default, http://127.0.0.1:8090) it asks nobody who he is, and
+changes what he wants changed; bound to anything else it needs --users, which `kafkalite web` keeps, and reads only,
+unless --allow-changes lets operators and admins change things. Each change is a line of its log; --audit-topic writes
+them down in a topic too. --masks names a file of what nobody may see. Every page is JSON too, for who sends
+Accept: application/json.
 
 Needs Jinja2 and waitress (`pip install 'kafkalite[console]'`).
 """
@@ -49,6 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a name by which browsers ask, beside this machine's; * is any",
     )
+    changes = parser.add_mutually_exclusive_group()
+    changes.add_argument(
+        "--allow-changes", action="store_true", help="operators and admins may change things, also from elsewhere"
+    )
+    changes.add_argument("--read-only", action="store_true", help="nobody changes anything, from here either")
+    parser.add_argument("--audit-topic", metavar="TOPIC", help="who changed what is written there too")
     parser.add_argument("--masks", metavar="FILE", type=Path, help="what nobody may see")
     parser.add_argument("--registry", metavar="URL", help="the schema registry, for values in Avro")
     parser.add_argument(
@@ -85,6 +93,8 @@ def run(arguments: argparse.Namespace) -> int:
             registry=arguments.registry,
             limits=LIMITS._replace(threads=arguments.threads),
             timeout_s=arguments.timeout,
+            writes=True if arguments.allow_changes else False if arguments.read_only else None,
+            audit_topic=arguments.audit_topic,
         )
     except ValueError as error:
         raise UsageError(f"--bootstrap-server: {error}") from error

@@ -3,10 +3,13 @@
 server.py        addresses, sign-in, start and stop, over kafkalite.web
 application.py   paths ─▶ pages ─▶ HTML by templates, or the same as JSON
 topics.py, messages.py, groups.py, letters.py, tracking.py    pages: a client and a request in, plain data out
+actions.py       paths that change things; access.py, audit.py: who may, and who did; forms.py: what they are sent
+sending.py       records from a form        desk.py, jobs.py: what actions share, and what takes longer than a page
 masks.py         what nobody may see, taken out before anything is shown or searched
 shown.py         bytes as people may look at them
 clients.py       clients that requests take turns with
 templates/, static/    pages are made by the server; scripts only make them quicker to use
 
-It reads and changes nothing: no path takes anything but GET.
+GET changes nothing. What changes something is a POST of one of this console's own pages, by somebody whose role lets
+him, and is written down.
 """

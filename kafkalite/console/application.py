@@ -2,8 +2,9 @@
 
     path ─▶ ROUTES ─▶ page(client, request) ─▶ template NAME.html
                                             └▶ `?as_json=1`, or Accept: application/json: the same data
+    POST ─▶ own page? role? ─▶ audit(action(client, request)) ─▶ 303 to where it is seen, or the form again
 
-Every path takes GET alone. Templates escape whatever they are given; scripts, styles and pictures come from this server
+GET changes nothing. Templates escape whatever they are given; scripts, styles and pictures come from this server
 alone (CSP), and nothing stands inside a page that could run.
 
 Thread rule: any thread.
@@ -15,28 +16,40 @@ import datetime as dt
 import json
 import logging
 from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.client.errors import ClientError
+from kafkalite.console.access import Access, ForbiddenError, access_of, require_own
+from kafkalite.console.actions import ACTIONS, SCRIPTS, notice_of
+from kafkalite.console.audit import Deed, NoAuditError
+from kafkalite.console.bench import ActionRequest, Bench
+from kafkalite.console.forms import body_pairs
 from kafkalite.console.groups import group_page, groups_page
 from kafkalite.console.letters import letter_topic_page, letters_page
 from kafkalite.console.messages import message_page, messages_page
-from kafkalite.console.requests import BadRequestError, BusyError, NotFoundError, Request
+from kafkalite.console.places import Place
+from kafkalite.console.requests import (
+    BadRequestError,
+    BusyError,
+    ConflictError,
+    Done,
+    Download,
+    NotFoundError,
+)
 from kafkalite.console.topics import topic_page, topics_page
 from kafkalite.console.tracking import track_page
 from kafkalite.errors import ErrorCode, GroupIdNotFound, KafkaError, StartupError, UnknownTopicOrPartition
 from kafkalite.version import VERSION
-from kafkalite.web.guard import user_in
 from kafkalite.web.routes import NoSuchMethodError, NoSuchPathError, Routes
+from kafkalite.web.users import Role
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from kafkalite.client import Client
     from kafkalite.console.clients import Clients
+    from kafkalite.console.desk import Desk
     from kafkalite.console.masks import Masks
-
-    Page = Callable[[Client, Request], dict[str, Any]]
 
 logger = logging.getLogger(__name__)
 
@@ -44,14 +57,20 @@ CSP: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
-STATIC: Final = {"console.css": "text/css; charset=utf-8", "console.js": "text/javascript; charset=utf-8"}
+STATIC: Final = {
+    "console.css": "text/css; charset=utf-8",
+    "console.js": "text/javascript; charset=utf-8",
+    **SCRIPTS,
+}
 REASONS: Final = {
     200: "OK",
     302: "Found",
+    303: "See Other",
     400: "Bad Request",
     403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
+    409: "Conflict",
     500: "Internal Server Error",
     502: "Bad Gateway",
     503: "Service Unavailable",
@@ -63,14 +82,21 @@ DENIED: Final = frozenset(
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     }
 )
-
-
-class Place(NamedTuple):
-    """What a path leads to: a page and its template, whose name is that of the part of the console too."""
-
-    page: Page
-    template: str
-    part: str
+UNFIT: Final = frozenset(
+    {
+        ErrorCode.INVALID_CONFIG,
+        ErrorCode.INVALID_PARTITIONS,
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.NON_EMPTY_GROUP,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.POLICY_VIOLATION,
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+    }
+)
+"""What the visitor asked for cannot be, as brokers say it."""
 
 
 class Answer(NamedTuple):
@@ -80,6 +106,8 @@ class Answer(NamedTuple):
     kind: str
     body: bytes
     headers: tuple[tuple[str, str], ...] = ()
+    file: Path | None = None
+    """In place of the body."""
 
 
 ROUTES: Final = (
@@ -92,29 +120,40 @@ ROUTES: Final = (
     ("/letters", {"GET": Place(letters_page, "letters", "letters")}),
     ("/letters/{}", {"GET": Place(letter_topic_page, "letter_topic", "letters")}),
     ("/track", {"GET": Place(track_page, "track", "track")}),
+    *ACTIONS,
 )
 
 
 class Application:
     """See the module. StartupError without Jinja2."""
 
-    def __init__(self, clients: Clients, masks: Masks, *, cluster: str) -> None:
+    def __init__(self, clients: Clients, masks: Masks, desk: Desk, *, cluster: str, writes: bool) -> None:
+        """`writes`: whether anything may be changed here, by those whose role lets them."""
         self._clients = clients
         self._masks = masks
+        self._desk = desk
         self._cluster = cluster
+        self._writes = writes
         self._routes: Routes[Place | str] = Routes([("/", {"GET": "home"}), ("/static/{}", {"GET": "static"}), *ROUTES])
         self._templates = templates()
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., object]) -> Iterable[bytes]:
         answer = self._answer(environ)
+        size = len(answer.body) if answer.file is None else answer.file.stat().st_size
         headers = [
             ("Content-Type", answer.kind),
-            ("Content-Length", str(len(answer.body))),
+            ("Content-Length", str(size)),
             ("Content-Security-Policy", CSP),
+            ("Referrer-Policy", "same-origin"),  # without, browsers send no Origin that `is_own` could look at
             *answer.headers,
         ]
         start_response(f"{answer.status} {REASONS[answer.status]}", headers)
-        return [b"" if environ["REQUEST_METHOD"] == "HEAD" else answer.body]
+        if environ["REQUEST_METHOD"] == "HEAD":
+            return [b""]
+        if answer.file is not None:
+            wrapped: Iterable[bytes] = environ["wsgi.file_wrapper"](answer.file.open("rb"))
+            return wrapped
+        return [answer.body]
 
     def _answer(self, environ: dict[str, Any]) -> Answer:
         try:
@@ -122,30 +161,57 @@ class Application:
         except NoSuchPathError:
             return self._failed(environ, 404, "there is no such page")
         except NoSuchMethodError as error:
-            return self._failed(environ, 405, "this console reads and changes nothing")._replace(
-                headers=(("Allow", str(error)),)
-            )
+            why = f"this page takes {error}, not {environ['REQUEST_METHOD'][:20]}"
+            return self._failed(environ, 405, why)._replace(headers=(("Allow", str(error)),))
         if place == "home":
             return Answer(302, "text/plain", b"", (("Location", "/topics"),))
         if isinstance(place, str):
             return self._static(environ, values[0])
         try:
+            found = self._found(environ, place, values)
+        except Exception as error:  # a page that fails must not end the worker
+            status, why = refusal(error)
+            if status == 500:
+                logger.exception("the page %s failed", environ.get("PATH_INFO"))
+            return self._failed(environ, status, why)
+        if isinstance(found, Download):
+            name = ("Content-Disposition", f'attachment; filename="{found.name}"')
+            return Answer(200, "application/octet-stream", b"", (name,), found.path)
+        if isinstance(found, Done):
+            if wants_json(environ):
+                return Answer(200, "application/json", json.dumps(found.data, indent=1).encode())
+            return Answer(303, "text/plain", b"", (("Location", found.location),))
+        return self._rendered(environ, 400 if found.get("error") else 200, place.template, place.part, found)
+
+    def _found(
+        self, environ: dict[str, Any], place: Place, values: tuple[str, ...]
+    ) -> dict[str, Any] | Done | Download:
+        """What a page or an action gives."""
+        access = access_of(environ, writes=self._writes)
+        changes = environ["REQUEST_METHOD"] == "POST"
+        deed = Deed(
+            access.name,
+            access.role.name.lower(),
+            str(environ.get("REMOTE_ADDR", "")),
+            f"{place.part}.{place.page.__name__.removesuffix('_action')}",
+            values,
+            {},
+        )
+        if not changes:
+            access.require(place.role)
             with self._clients.taken() as seat:
-                data = place.page(seat.client, Request(environ, values, self._masks, seat.documents))
-        except BadRequestError as error:
-            return self._failed(environ, 400, str(error))
-        except BusyError as error:
-            return self._failed(environ, 503, str(error))
-        except (NotFoundError, UnknownTopicOrPartition, GroupIdNotFound) as error:
-            return self._failed(environ, 404, str(error))
-        except KafkaError as error:
-            return self._failed(environ, 403 if error.code in DENIED else 502, f"{error} ({error.name})")
-        except ClientError as error:
-            return self._failed(environ, 502, f"the cluster does not answer: {error}")
-        except Exception:  # a page that fails must not end the worker
-            logger.exception("the page %s failed", environ.get("PATH_INFO"))
-            return self._failed(environ, 500, "this page failed; the log of the console says why")
-        return self._rendered(environ, 200, place.template, place.part, data)
+                bench = Bench(self._desk, access, deed, seat.registry)
+                return place.page(seat.client, ActionRequest(bench, environ, values, self._masks, seat.documents))
+        require_own(environ)
+        with self._clients.taken() as seat, self._desk.audit.watched(seat.client, deed):
+            access.require(place.role)
+            bench = Bench(self._desk, access, deed, seat.registry)
+            pairs = body_pairs(environ)
+            request = ActionRequest(bench, environ, values, self._masks, seat.documents, pairs=pairs)
+            found = place.page(seat.client, request)
+            if isinstance(found, dict) and found.get("error"):
+                deed.detail["why"] = found["error"]
+            return found
 
     def _static(self, environ: Mapping[str, Any], name: str) -> Answer:
         if name not in STATIC:
@@ -162,12 +228,51 @@ class Application:
         if wants_json(environ):
             body = json.dumps(data, ensure_ascii=True, indent=1).encode()
             return Answer(status, "application/json", body)
-        user = user_in(environ)
+        access = access_of(environ, writes=self._writes)
         page = self._templates.get_template(f"{template}.html")
         text: str = page.render(
-            **data, part=part, cluster=self._cluster, version=VERSION, user=user.name if user is not None else ""
+            **data,
+            part=part,
+            cluster=self._cluster,
+            version=VERSION,
+            user=access.name,
+            may=may_of(access),
+            notice=notice_of(environ),
         )
         return Answer(status, "text/html; charset=utf-8", text.encode(errors="replace"))
+
+
+def may_of(access: Access) -> dict[str, bool]:
+    """What a template draws."""
+    return {role.name.lower(): access.may(role) for role in Role} | {"write": access.writes}
+
+
+def refusal(error: Exception) -> tuple[int, str]:
+    """Status and sentence; 500 for what nobody thought of."""
+    match error:
+        case BadRequestError():
+            return 400, str(error)
+        case ForbiddenError():
+            return 403, str(error)
+        case BusyError() | NoAuditError():
+            return 503, str(error)
+        case ConflictError():
+            return 409, str(error)
+        case NotFoundError() | UnknownTopicOrPartition() | GroupIdNotFound():
+            return 404, str(error)
+        case KafkaError():
+            return status_of(error), f"{error} ({error.name})"
+        case ClientError():
+            return 502, f"the cluster does not answer: {error}"
+        case _:
+            return 500, "this page failed; the log of the console says why"
+
+
+def status_of(error: KafkaError) -> int:
+    """Of what a broker refused."""
+    if error.code in DENIED:
+        return 403
+    return 400 if error.code in UNFIT else 502
 
 
 def wants_json(environ: Mapping[str, Any]) -> bool:

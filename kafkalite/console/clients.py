@@ -23,7 +23,7 @@ class Seat:
 
     def __init__(self, client: Client, registry: RegistryClient | None) -> None:
         self.client = client
-        self._registry = registry
+        self.registry = registry
         self.documents: Documents | None = None
         if registry is not None:
             from kafkalite.avro.documents import Documents
@@ -33,8 +33,8 @@ class Seat:
     def close(self) -> None:
         """Drops the connections. The client would connect again, the registry's makes its own anew."""
         self.client.close()
-        if self._registry is not None:
-            self._registry.close()
+        if self.registry is not None:
+            self.registry.close()
 
 
 class Clients:

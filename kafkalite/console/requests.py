@@ -5,11 +5,12 @@ Thread rule: a Request belongs to one thread.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from kafkalite.avro.documents import Documents
     from kafkalite.console.masks import Masks
@@ -31,27 +32,75 @@ class NotFoundError(Exception):
     """404, with a sentence."""
 
 
+class ConflictError(Exception):
+    """409, with a sentence: it cannot be done as things are now."""
+
+
+class Done(NamedTuple):
+    """What an action answers: where to look now, and the same for programs."""
+
+    location: str
+    data: dict[str, Any]
+
+
+class Download(NamedTuple):
+    """A file to be kept; nobody looks at it here."""
+
+    path: Path
+    name: str
+
+
 class Request:
-    """The variable parts of the path, decoded, and the fields of the query, of which the last of a name counts."""
+    """The variable parts of the path, decoded, and the fields of the query, of which the last of a name counts.
+
+    `pairs` are those of a body, in place of the query's.
+    """
 
     def __init__(
-        self, environ: Mapping[str, Any], values: tuple[str, ...], masks: Masks, documents: Documents | None = None
+        self,
+        environ: Mapping[str, Any],
+        values: tuple[str, ...],
+        masks: Masks,
+        documents: Documents | None = None,
+        *,
+        pairs: list[tuple[str, str]] | None = None,
     ) -> None:
         self.values = values
         self.masks = masks
         self.documents = documents
         """Decodes Avro; None without a schema registry."""
+        if pairs is not None:
+            self.pairs = pairs
+            self.fields = dict(pairs)
+            return
         try:
             pairs = parse_qsl(environ.get("QUERY_STRING", ""), keep_blank_values=True, max_num_fields=FIELDS_MAX)
         except ValueError:
             raise BadRequestError(f"more than {FIELDS_MAX} fields were sent") from None
+        self.pairs = pairs
         self.fields = dict(pairs)
         if any(len(value) > FIELD_MAX for value in self.fields.values()):
             raise BadRequestError(f"a field has more than {FIELD_MAX} characters")
 
     def text(self, name: str, default: str = "") -> str:
         """A field without spaces around it."""
-        return self.fields.get(name, "").strip() or default
+        return self.whole_text(name, FIELD_MAX).strip() or default
+
+    def whole_text(self, name: str, size_max: int) -> str:
+        """A field as it was sent; BadRequestError for more characters than it may have."""
+        found = self.fields.get(name, "")
+        if len(found) > size_max:
+            raise BadRequestError(f"{name} has more than {size_max} characters")
+        return found
+
+    def many(self, name: str) -> list[str]:
+        """All fields of a name, in order."""
+        return [value for found, value in self.pairs if found == name and len(value) <= FIELD_MAX]
+
+    def require_name(self, name: str) -> None:
+        """BadRequestError unless the name of what is to go was typed into the field `confirm`."""
+        if self.fields.get("confirm", "").strip() != name:
+            raise BadRequestError(f"nothing was changed: type {name} to say that you mean it")
 
     def flag(self, name: str) -> bool:
         """Whether a box was ticked."""

@@ -1,7 +1,7 @@
 """The console as a server: addresses, sign-in, start and stop.
 
-Bound to this machine it asks nobody who he is. Bound to anything else it does not start without users. Thread rule:
-`start` and `stop` belong to one thread.
+Bound to this machine it asks nobody who he is. Bound to anything else it does not start without users, and reads only
+unless it is told otherwise. Thread rule: `start` and `stop` belong to one thread.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Final, Self
 
 from kafkalite.client import Client
 from kafkalite.console.application import Application
+from kafkalite.console.audit import Audit
 from kafkalite.console.clients import Clients
+from kafkalite.console.desk import Desk
+from kafkalite.console.forms import BODY_MAX
 from kafkalite.console.masks import Masks
 from kafkalite.errors import StartupError
 from kafkalite.web.guard import Guard, is_loopback, known_names
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LIMITS: Final = Limits(body_size=64 * 1024)
+LIMITS: Final = Limits(body_size=BODY_MAX)
 RETRY_S: Final = 5.0
 """How long a page waits for a cluster that does not answer."""
 
@@ -40,6 +43,8 @@ class ConsoleServer:
     `addresses`      where to listen
     `users`          who may come in; StartupError without, where an address is not this machine's own
     `registry`       the address of a schema registry, for values in Avro
+    `writes`         whether it changes anything; None: only where nobody but this machine reaches it
+    `audit_topic`    where it is written, beside the log, who changed what
     """
 
     def __init__(
@@ -55,6 +60,8 @@ class ConsoleServer:
         registry: str | None = None,
         limits: Limits = LIMITS,
         timeout_s: float = 10.0,
+        writes: bool | None = None,
+        audit_topic: str | None = None,
     ) -> None:
         listed = list(addresses)
         strange = [address.url for address in listed if not is_loopback(address.host)]
@@ -72,7 +79,14 @@ class ConsoleServer:
         )
         self._clients = Clients(client, opener_of(registry))
         cluster = bootstrap_servers if isinstance(bootstrap_servers, str) else ",".join(bootstrap_servers)
-        application = Application(self._clients, masks or Masks(), cluster=cluster)
+        self._desk = Desk(self._clients, Audit(audit_topic))
+        application = Application(
+            self._clients,
+            masks or Masks(),
+            self._desk,
+            cluster=cluster,
+            writes=not strange if writes is None else writes,
+        )
         guard = Guard(
             application,
             names=known_names(listed, allowed_hosts),
@@ -107,6 +121,7 @@ class ConsoleServer:
         """Idempotent; the log tells the reason."""
         if self._web.stop():
             logger.info("the console stopped: %s", reason)
+        self._desk.close()
         self._clients.close()
 
 

@@ -142,6 +142,16 @@ def is_foreign(environ: dict[str, Any], host: str) -> bool:
     return origin is not None and origin != f"{environ.get('wsgi.url_scheme', 'http')}://{host}"
 
 
+def is_own(environ: Mapping[str, Any]) -> bool:
+    """Whether a browser says that the request comes from a page of this server; False where nobody says anything."""
+    site = environ.get("HTTP_SEC_FETCH_SITE")
+    if site is not None:
+        return bool(site == "same-origin")
+    return bool(
+        environ.get("HTTP_ORIGIN") == f"{environ.get('wsgi.url_scheme', 'http')}://{environ.get('HTTP_HOST', '')}"
+    )
+
+
 def name_in(host: str) -> str:
     """The name or address of a Host header, in lower case, without port and brackets."""
     if host.startswith("["):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -14,12 +13,12 @@ from kafkalite.broker import Broker
 from kafkalite.client import Client
 from kafkalite.console.server import ConsoleServer
 from kafkalite.web.server import parse_address
+from tests.kit.harness.browser import CHROMIUM, Tab, started_browser
 from tests.kit.harness.console_scene import HOSTILE, fill
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="pip install -e .[browser]")
+pytest.importorskip("playwright.sync_api", reason="pip install -e .[browser]")
 axe_module = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install -e .[browser]")
 
-CHROMIUM = shutil.which("chromium")
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.slow,
@@ -42,7 +41,6 @@ PAGES = (
     "/track?id=c-2&groups=1",
     "/nowhere",
 )
-WAIT_MS = 60_000
 
 
 @pytest.fixture(scope="module")
@@ -56,39 +54,8 @@ def url() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as running:
-        started = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=WAIT_MS)
+    with started_browser() as started:
         yield started
-        started.close()
-
-
-class Tab:
-    """A page of a browser, and everything that must not happen on it."""
-
-    def __init__(self, browser: Any, url: str, **options: Any) -> None:
-        self.context = browser.new_context(base_url=url, **options)
-        self.context.set_default_timeout(WAIT_MS)
-        self.page = self.context.new_page()
-        self.trouble: list[str] = []
-        host = urlsplit(url).netloc
-        self.page.on("dialog", lambda dialog: (self.trouble.append(f"dialog {dialog.message}"), dialog.dismiss()))
-        self.page.on("pageerror", lambda error: self.trouble.append(f"error {error}"))
-        self.page.on(
-            "console",
-            lambda message: self.trouble.append(message.text) if "Content Security" in message.text else None,
-        )
-        self.page.on(
-            "request",
-            lambda request: (
-                self.trouble.append(request.url) if urlsplit(request.url).netloc not in {host, ""} else None
-            ),
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.context.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -1,0 +1,107 @@
+"""Who did what: a log line for each change that was tried, and records in a topic where one was named.
+
+    asked ─▶ record "asked" (it cannot be written: the change is refused) ─▶ the change ─▶ line and record "done",
+                                                                        "refused", "denied", "failed", "cancelled"
+
+A line tells names and numbers, never what a record or a setting holds. Any thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import time
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kafkalite.client.errors import ClientError
+from kafkalite.console.access import ForbiddenError
+from kafkalite.console.requests import BadRequestError, BusyError, NotFoundError
+from kafkalite.errors import KafkaError
+from kafkalite.logging import fields
+from kafkalite.record.columns import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kafkalite.client import Client
+
+logger = logging.getLogger(__name__)
+
+REFUSED: Final = (BadRequestError, BusyError, NotFoundError)
+
+
+class NoAuditError(Exception):
+    """503: what is about to be done cannot be written down, so it is not done."""
+
+
+class Deed(NamedTuple):
+    """Who does what to what, from where. `detail` grows while it is done."""
+
+    who: str
+    role: str
+    address: str
+    action: str
+    target: tuple[str, ...]
+    detail: dict[str, Any]
+
+
+class Audit:
+    """See the module. `topic`: where records go too; it has to be there, unless the cluster makes topics."""
+
+    def __init__(self, topic: str | None = None) -> None:
+        self._topic = topic
+
+    @contextlib.contextmanager
+    def watched(self, client: Client, deed: Deed) -> Iterator[None]:
+        """Around a change, which notes in the detail `why` it was refused; NoAuditError before it."""
+        if self._topic is not None:
+            try:
+                self._write(client, deed, "asked")
+            except (KafkaError, ClientError) as error:
+                logger.exception("the audit cannot be written")
+                raise NoAuditError(f"the audit topic {self._topic} cannot be written, so nothing is changed") from error
+        outcome = "failed"
+        try:
+            yield
+            outcome = "refused" if "why" in deed.detail else "done"
+        except REFUSED as error:
+            outcome = "refused"
+            deed.detail["why"] = str(error)
+            raise
+        except ForbiddenError as error:
+            outcome = "denied"
+            deed.detail["why"] = str(error)
+            raise
+        except Exception as error:
+            deed.detail["why"] = type(error).__name__
+            raise
+        finally:
+            self.note(client, deed, outcome)
+
+    def note(self, client: Client, deed: Deed, outcome: str) -> None:
+        """What became of it; a record that cannot be written is told in the log, which has the line."""
+        logger.info(
+            "audit",
+            extra=fields(
+                who=deed.who or "-",
+                role=deed.role,
+                address=deed.address,
+                action=deed.action,
+                target="/".join(deed.target),
+                outcome=outcome,
+                detail=json.dumps(deed.detail, default=str),
+            ),
+        )
+        if self._topic is not None:
+            try:
+                self._write(client, deed, outcome)
+            except (KafkaError, ClientError):
+                logger.exception("the audit topic cannot be written: the line above is all there is")
+
+    def _write(self, client: Client, deed: Deed, outcome: str) -> None:
+        now = time.time_ns() // 1_000_000
+        document = {"time": now, **deed._asdict(), "outcome": outcome}
+        topic = self._topic or ""
+        client.topic(topic, create=True)
+        client.produce(topic, 0, [Record(-1, now, deed.who.encode(), json.dumps(document, default=str).encode())])

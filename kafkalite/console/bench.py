@@ -1,0 +1,33 @@
+"""What actions, and the pages that lead to them, get beside what every page gets.
+
+Thread rule: as of a Request.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kafkalite.console.requests import Request
+
+if TYPE_CHECKING:
+    from kafkalite.avro.client import RegistryClient
+    from kafkalite.console.access import Access
+    from kafkalite.console.audit import Deed
+    from kafkalite.console.desk import Desk
+
+
+class Bench(NamedTuple):
+    """What an action has to work with, beside the client. `registry`: None where there is none."""
+
+    desk: Desk
+    access: Access
+    deed: Deed
+    registry: RegistryClient | None
+
+
+class ActionRequest(Request):
+    """A request with its bench."""
+
+    def __init__(self, bench: Bench, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.bench = bench

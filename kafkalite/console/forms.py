@@ -1,0 +1,84 @@
+"""Bodies of requests as fields: what a form sends, or a JSON object.
+
+    application/x-www-form-urlencoded  a=1&a=2&b=3      line ends of browsers (CR LF) become LF
+    application/json                   {"a": ["1", "2"], "b": 3}
+
+Thread rule: functions are pure, but for reading the body.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl
+
+from kafkalite.console.requests import BadRequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+BODY_MAX: Final = 2 * 1024 * 1024
+FORM_FIELDS_MAX: Final = 700
+
+
+def body_pairs(environ: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(name, value) in order; BadRequestError."""
+    kind = str(environ.get("CONTENT_TYPE", "")).partition(";")[0].strip().lower()
+    raw = body_of(environ)
+    if kind == "application/x-www-form-urlencoded":
+        try:
+            pairs = parse_qsl(
+                raw.decode("ascii"), keep_blank_values=True, max_num_fields=FORM_FIELDS_MAX, errors="strict"
+            )
+        except UnicodeError:
+            raise BadRequestError("the form is not UTF-8") from None
+        except ValueError:
+            raise BadRequestError(f"more than {FORM_FIELDS_MAX} fields were sent") from None
+        return [(name, value.replace("\r\n", "\n")) for name, value in pairs]
+    if kind == "application/json":
+        return json_pairs(raw)
+    raise BadRequestError("a change is sent as application/x-www-form-urlencoded or application/json")
+
+
+def body_of(environ: Mapping[str, Any]) -> bytes:
+    """All of it."""
+    text = str(environ.get("CONTENT_LENGTH") or "0")
+    if not text.isascii() or not text.isdigit() or len(text) > 9 or int(text) > BODY_MAX:
+        raise BadRequestError(f"a body has {BODY_MAX} bytes at most")
+    raw: bytes = environ["wsgi.input"].read(int(text))
+    return raw
+
+
+def is_whole(raw: bytes, document: Any) -> bool:
+    """Whether all texts are ones that UTF-8 can hold; JSON may write half a character."""
+    if b"\\u" not in raw:
+        return True
+    try:
+        json.dumps(document, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def json_pairs(raw: bytes) -> list[tuple[str, str]]:
+    """Of an object whose values are texts, numbers, truths, or lists of these."""
+    try:
+        document: Any = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise BadRequestError("the body is no JSON") from None
+    if not isinstance(document, dict):
+        raise BadRequestError("the body is no JSON object")
+    pairs: list[tuple[str, str]] = []
+    if not is_whole(raw, document):
+        raise BadRequestError("a text of the body holds half a character")
+    for name, value in document.items():
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, bool):
+                pairs.append((name, "1" if one else ""))
+            elif isinstance(one, (str, int)):
+                pairs.append((name, str(one)))
+            elif one is not None:
+                raise BadRequestError(f"{name[:80]} is neither a text, a whole number, true, false nor a list of these")
+    if len(pairs) > FORM_FIELDS_MAX:
+        raise BadRequestError(f"more than {FORM_FIELDS_MAX} fields were sent")
+    return pairs

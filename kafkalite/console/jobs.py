@@ -1,0 +1,185 @@
+"""Jobs: what takes longer than a page may. Each has an id, says how far it is, and can be cancelled.
+
+    start ─▶ running ─▶ done │ failed │ cancelled          its page is there before, during and after, for a while
+
+Few run at a time and few are kept; a job's file is gone with it. The console's end cancels them.
+
+Thread rule: any thread; a Job's work runs on a thread of its own, with a client of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.client.errors import ClientError
+from kafkalite.console.requests import BadRequestError, BusyError, NotFoundError
+from kafkalite.errors import KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kafkalite.client import Client
+    from kafkalite.console.audit import Audit, Deed
+    from kafkalite.console.clients import Clients
+
+    Work = Callable[["Client", "Job"], dict[str, Any]]
+
+logger = logging.getLogger(__name__)
+
+RUNNING_MAX: Final = 3
+KEPT_MAX: Final = 50
+FILES_MAX: Final = 5
+"""Files of jobs that are kept: the oldest go first."""
+JOIN_S: Final = 10.0
+
+
+class Cancelled(Exception):
+    """Somebody wants it no longer."""
+
+
+class Job:
+    """One of them. `state`: running, done, failed or cancelled."""
+
+    def __init__(self, kind: str, title: str, who: str, folder: Path) -> None:
+        self.id = secrets.token_hex(8)
+        self.kind = kind
+        self.title = title
+        self.who = who
+        self.state = "running"
+        self.done = 0
+        """How many of what it works on are done."""
+        self.total: int | None = None
+        self.result: dict[str, Any] = {}
+        self.why = ""
+        """Of one that failed."""
+        self.began = time.time_ns() // 1_000_000
+        self.ended = 0
+        self.path = folder / self.id
+        """Where its file is, if it makes one."""
+        self.file_name = ""
+        self._cancelled = threading.Event()
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+
+    def go_on(self, done: int | None = None) -> None:
+        """Says how far it is; Cancelled when it is wanted no longer."""
+        if done is not None:
+            self.done = done
+        if self._cancelled.is_set():
+            raise Cancelled
+
+    def row(self) -> dict[str, Any]:
+        """As a page shows it."""
+        return {
+            "id": self.id,
+            "kind": self.kind,
+            "title": self.title,
+            "who": self.who,
+            "state": self.state,
+            "done": self.done,
+            "total": self.total,
+            "result": self.result,
+            "why": self.why,
+            "began": self.began,
+            "ended": self.ended,
+            "file": self.file_name if self.state == "done" else "",
+        }
+
+
+class Jobs:
+    """See the module."""
+
+    def __init__(self, clients: Clients, audit: Audit) -> None:
+        self._clients = clients
+        self._audit = audit
+        self._lock = threading.Lock()
+        self._jobs: dict[str, Job] = {}
+        self._threads: dict[str, threading.Thread] = {}
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._closed = False
+
+    def start(self, kind: str, title: str, deed: Deed, work: Work) -> Job:
+        """Starts one; BusyError when as many run as may."""
+        with self._lock:
+            if self._closed:
+                raise BusyError("the console is about to stop")
+            running = [job for job in self._jobs.values() if job.state == "running"]
+            if len(running) >= RUNNING_MAX:
+                raise BusyError(f"{RUNNING_MAX} jobs run already: wait for one, or cancel one")
+            if self._folder is None:
+                self._folder = tempfile.TemporaryDirectory(prefix="kafkalite-console-")
+            job = Job(kind, title, deed.who, Path(self._folder.name))
+            self._jobs[job.id] = job
+            self._tidy()
+            thread = threading.Thread(target=self._run, args=(job, deed, work), name=f"job-{job.id}", daemon=True)
+            self._threads[job.id] = thread
+            thread.start()
+        return job
+
+    def _tidy(self) -> None:
+        """Forgets the oldest that are over, and the oldest files."""
+        over = [job for job in self._jobs.values() if job.state != "running"]
+        for job in over[: max(len(self._jobs) - KEPT_MAX, 0)]:
+            del self._jobs[job.id]
+            job.path.unlink(missing_ok=True)
+        with_files = [job for job in self._jobs.values() if job.state == "done" and job.file_name]
+        for job in with_files[: max(len(with_files) - FILES_MAX, 0)]:
+            job.file_name = ""
+            job.path.unlink(missing_ok=True)
+
+    def _run(self, job: Job, deed: Deed, work: Work) -> None:
+        state, why, result = "failed", "", {}
+        try:
+            with self._clients.taken() as seat:
+                try:
+                    result = work(seat.client, job)
+                    state = "done"
+                except Cancelled:
+                    state = "cancelled"
+                except (KafkaError, ClientError, BadRequestError, NotFoundError, ValueError) as error:
+                    why = str(error)
+                deed.detail.update(job=job.id, result=result)
+                self._audit.note(seat.client, deed._replace(action=f"{deed.action} (job)"), state)
+        except Exception:  # a job that fails must be seen to have failed
+            logger.exception("the job %s failed", job.id)
+            why = "it failed; the log of the console says why"
+        if state != "done":
+            job.path.unlink(missing_ok=True)
+        with self._lock:
+            job.result, job.why, job.ended = result, why, time.time_ns() // 1_000_000
+            job.state = state
+            self._threads.pop(job.id, None)
+
+    def all(self) -> list[Job]:
+        """The youngest first."""
+        with self._lock:
+            return list(reversed(self._jobs.values()))
+
+    def find(self, job_id: str) -> Job:
+        """NotFoundError."""
+        with self._lock:
+            job = self._jobs.get(job_id)
+        if job is None:
+            raise NotFoundError("there is no such job; the console keeps the last ones, and forgets all when it stops")
+        return job
+
+    def close(self) -> None:
+        """Cancels all, and waits a while."""
+        with self._lock:
+            self._closed = True
+            for job in self._jobs.values():
+                job.cancel()
+            threads = list(self._threads.values())
+        for thread in threads:
+            thread.join(JOIN_S)
+        with self._lock:
+            if self._folder is not None:
+                self._folder.cleanup()
+                self._folder = None

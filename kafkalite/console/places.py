@@ -1,0 +1,28 @@
+"""What a path leads to.
+
+Thread rule: immutable values.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kafkalite.web.users import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kafkalite.client import Client
+    from kafkalite.console.bench import ActionRequest
+    from kafkalite.console.requests import Done, Download
+
+    Page = Callable[[Client, ActionRequest], dict[str, Any] | Done | Download]
+
+
+class Place(NamedTuple):
+    """A page, its template, the part of the console that it belongs to, and the role that it needs."""
+
+    page: Page
+    template: str
+    part: str
+    role: Role = Role.VIEWER
