@@ -1,7 +1,7 @@
 """Administration of a cluster.
 
     acls.py           Acls: rules of who may do what
-    admin.py          Admin: topics, partitions, configurations, DeleteRecords
+    admin.py          Admin: topics, partitions, configurations, DeleteRecords, log directories
     groups.py         Groups: consumer groups and their committed offsets
     transactions.py   TransactionAdmin: transactional ids, and what is open in partitions
 

@@ -84,6 +84,17 @@ class ConfigEntry(NamedTuple):
     documentation: str | None
 
 
+class LogDirectory(NamedTuple):
+    """A directory of a broker; `error_code` is not 0 where its disk failed. Total and usable are of its file system,
+    None where the broker does not tell (before KIP-827)."""
+
+    path: str
+    error_code: int
+    total: int | None
+    usable: int | None
+    sizes: dict[TopicPartition, int]
+
+
 class Admin:
     """See the module; `Client.admin` gives one."""
 
@@ -183,6 +194,30 @@ class Admin:
                         if not row.is_future_key:
                             sizes[TopicPartition(topic.name, row.partition_index)] = row.partition_size
             return sizes
+
+        return self._client.with_retries(ask)
+
+    def log_directories(self, node_id: int) -> list[LogDirectory]:
+        """The directories of a broker, with the bytes of each replica there. KafkaError as for `partition_sizes`."""
+
+        def ask() -> list[LogDirectory]:
+            answer = self._broker(node_id).request(api.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=None))
+            raise_for(answer.error_code, f"the directories of broker {node_id}")
+            return [
+                LogDirectory(
+                    row.log_dir,
+                    row.error_code,
+                    row.total_bytes if row.total_bytes >= 0 else None,
+                    row.usable_bytes if row.usable_bytes >= 0 else None,
+                    {
+                        TopicPartition(topic.name, part.partition_index): part.partition_size
+                        for topic in row.topics
+                        for part in topic.partitions
+                        if not part.is_future_key
+                    },
+                )
+                for row in answer.results
+            ]
 
         return self._client.with_retries(ask)
 

@@ -7,7 +7,7 @@ Thread rule: one thread at a time, that of the Client.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.client.cluster import raise_for
 from kafkalite.client.committed import (
@@ -27,10 +27,10 @@ from kafkalite.protocol.messages.delete_groups import DeleteGroupsRequest
 from kafkalite.protocol.messages.describe_groups import DescribeGroupsRequest
 from kafkalite.protocol.messages.list_groups import ListGroupsRequest
 from kafkalite.protocol.messages.offset_commit import OffsetCommitRequest
-from kafkalite.protocol.messages.offset_fetch import OffsetFetchRequest
+from kafkalite.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from kafkalite.client.cluster import Cluster
     from kafkalite.client.committed import Offsets
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 DEAD: Final = "Dead"
 CLASSIC: Final = "classic"  # Kafka's word for the older group protocol (KIP-848); nothing of Kafka 0.7
 CONSUMER: Final = "consumer"
+OFFSET_FETCH_GROUPS_VERSION: Final = 8
+"""The first version of OffsetFetch that asks for several groups."""
+GROUPS_A_REQUEST: Final = 100
 
 
 class GroupListing(NamedTuple):
@@ -49,6 +52,13 @@ class GroupListing(NamedTuple):
     protocol_type: str
     state: str
     kind: str
+
+
+class GroupProgress(NamedTuple):
+    """A group and the offsets that it has committed; None where they may not be read."""
+
+    group: GroupListing
+    committed: dict[TopicPartition, int] | None
 
 
 class GroupMember(NamedTuple):
@@ -193,6 +203,23 @@ class Groups:
 
         return self._client.with_retries(ask)
 
+    def progress(self) -> tuple[GroupProgress, ...]:
+        """Every group by name with all it has committed, in one request for many of them where brokers take that."""
+
+        def ask() -> tuple[GroupProgress, ...]:
+            found: dict[str, GroupProgress] = {}
+            for broker in self._client.brokers():
+                connection = self._client.connection_to(broker.node_id)
+                answer = connection.request(api.LIST_GROUPS, ListGroupsRequest())
+                raise_for(answer.error_code, "the groups")
+                offsets = committed_by_group(connection, [row.group_id for row in answer.groups])
+                for row in answer.groups:
+                    group = GroupListing(row.group_id, row.protocol_type, row.group_state, row.group_type or CLASSIC)
+                    found[row.group_id] = GroupProgress(group, offsets.get(row.group_id))
+            return tuple(found[name] for name in sorted(found))
+
+        return self._client.with_retries(ask)
+
     def partitions(self, group: GroupDescription) -> tuple[GroupPartition, ...]:
         """How far a group is in each partition that it has committed in, or whose members have it."""
         committed = self.committed(group.group_id)
@@ -232,6 +259,39 @@ class Groups:
     def _coordinator(self, group_id: str) -> Connection:
         """A connection to the broker that keeps a group."""
         return Coordinator(self._client, group_id).connection()
+
+
+def committed_by_group(connection: Connection, groups: Sequence[str]) -> dict[str, dict[TopicPartition, int]]:
+    """What groups of this coordinator have committed; those that may not be asked for, or have moved, are left out."""
+    found: dict[str, dict[TopicPartition, int]] = {}
+    if not connection.knows(api.OFFSET_FETCH, OFFSET_FETCH_GROUPS_VERSION):
+        for group in groups:
+            answer = connection.request(
+                api.OFFSET_FETCH,
+                OffsetFetchRequest(group_id=group, topics=None),
+                version_max=OFFSET_FETCH_VERSION_MAX,
+            )
+            if not answer.error_code:
+                found[group] = offsets_in(answer.topics)
+        return found
+    for start in range(0, len(groups), GROUPS_A_REQUEST):
+        named = groups[start : start + GROUPS_A_REQUEST]
+        asked = [OffsetFetchRequestGroup(group_id=group, topics=None) for group in named]
+        answer = connection.request(
+            api.OFFSET_FETCH, OffsetFetchRequest(groups=asked), version_max=OFFSET_FETCH_GROUPS_VERSION
+        )
+        found |= {row.group_id: offsets_in(row.topics) for row in answer.groups if not row.error_code}
+    return found
+
+
+def offsets_in(topics: Iterable[Any]) -> dict[TopicPartition, int]:
+    """The committed offsets of an answer of OffsetFetch."""
+    return {
+        TopicPartition(topic.name, row.partition_index): row.committed_offset
+        for topic in topics
+        for row in topic.partitions
+        if not row.error_code and row.committed_offset >= 0
+    }
 
 
 def assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
