@@ -60,6 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--masks", metavar="FILE", type=Path, help="what nobody may see")
     parser.add_argument("--registry", metavar="URL", help="the schema registry, for values in Avro")
     parser.add_argument(
+        "--state-dir", metavar="DIR", type=Path, help="where numbers for charts are kept over restarts (nowhere)"
+    )
+    parser.add_argument(
         "--threads", metavar="N", type=count, default=THREADS_DEFAULT, help="requests served at a time (8)"
     )
     add_serving_arguments(parser)
@@ -95,6 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
             timeout_s=arguments.timeout,
             writes=True if arguments.allow_changes else False if arguments.read_only else None,
             audit_topic=arguments.audit_topic,
+            state=arguments.state_dir,
         )
     except ValueError as error:
         raise UsageError(f"--bootstrap-server: {error}") from error

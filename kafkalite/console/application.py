@@ -12,7 +12,6 @@ Thread rule: any thread.
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import logging
 from importlib import resources
@@ -37,6 +36,7 @@ from kafkalite.console.requests import (
     Download,
     NotFoundError,
 )
+from kafkalite.console.texts import FILTERS
 from kafkalite.console.topics import topic_page, topics_page
 from kafkalite.console.tracking import track_page
 from kafkalite.errors import ErrorCode, GroupIdNotFound, KafkaError, StartupError, UnknownTopicOrPartition
@@ -60,6 +60,8 @@ CSP: Final = (
 STATIC: Final = {
     "console.css": "text/css; charset=utf-8",
     "console.js": "text/javascript; charset=utf-8",
+    "pictures.css": "text/css; charset=utf-8",
+    "live.js": "text/javascript; charset=utf-8",
     **SCRIPTS,
 }
 REASONS: Final = {
@@ -134,8 +136,13 @@ class Application:
         self._desk = desk
         self._cluster = cluster
         self._writes = writes
-        self._routes: Routes[Place | str] = Routes([("/", {"GET": "home"}), ("/static/{}", {"GET": "static"}), *ROUTES])
+        self._routes: Routes[Place | str] = Routes([("/static/{}", {"GET": "static"}), *ROUTES])
         self._templates = templates()
+
+    def extend(self, rows: Iterable[tuple[str, Mapping[str, Place]]], names: Mapping[str, object]) -> None:
+        """Further pages, before those that are here, and names for templates. Before it serves."""
+        self._routes = Routes([*rows, ("/static/{}", {"GET": "static"}), *ROUTES])
+        self._templates.globals |= names
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., object]) -> Iterable[bytes]:
         answer = self._answer(environ)
@@ -163,8 +170,6 @@ class Application:
         except NoSuchMethodError as error:
             why = f"this page takes {error}, not {environ['REQUEST_METHOD'][:20]}"
             return self._failed(environ, 405, why)._replace(headers=(("Allow", str(error)),))
-        if place == "home":
-            return Answer(302, "text/plain", b"", (("Location", "/topics"),))
         if isinstance(place, str):
             return self._static(environ, values[0])
         try:
@@ -214,10 +219,11 @@ class Application:
             return found
 
     def _static(self, environ: Mapping[str, Any], name: str) -> Answer:
-        if name not in STATIC:
+        kind = STATIC.get(name)
+        if kind is None:
             return self._failed(environ, 404, "there is no such page")
         body = resources.files("kafkalite.console").joinpath("static", name).read_bytes()
-        return Answer(200, STATIC[name], body, (("Cache-Control", "max-age=3600"),))
+        return Answer(200, kind, body, (("Cache-Control", "max-age=3600"),))
 
     def _failed(self, environ: Mapping[str, Any], status: int, why: str) -> Answer:
         return self._rendered(environ, status, "failed", "", {"status": status, "reason": REASONS[status], "why": why})
@@ -290,39 +296,5 @@ def templates() -> Any:
     environment = Environment(
         loader=PackageLoader("kafkalite.console"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    environment.filters |= {"count": count_text, "size": size_text, "time": time_text, "after": after_text}
+    environment.filters |= FILTERS
     return environment
-
-
-def count_text(value: int | None) -> str:
-    """1234567 → 1,234,567."""
-    return "–" if value is None else f"{value:,}"
-
-
-def size_text(value: int | None) -> str:
-    """Bytes with a unit."""
-    if value is None:
-        return "–"
-    for unit, length in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if value >= length:
-            return f"{value / length:.3g} {unit}"
-    return f"{value} B"
-
-
-def time_text(ms: int) -> str:
-    """2026-11-22 19:44:32.123 UTC; – for none."""
-    if ms <= 0:
-        return "–"
-    try:
-        return f"{dt.datetime.fromtimestamp(ms // 1000, dt.UTC):%Y-%m-%d %H:%M:%S}.{ms % 1000:03d} UTC"
-    except (OverflowError, ValueError, OSError):
-        return str(ms)
-
-
-def after_text(ms: int) -> str:
-    """+1.5 s."""
-    sign, size = ("−", -ms) if ms < 0 else ("+", ms)
-    for unit, length in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
-        if size >= length:
-            return f"{sign}{size / length:.3g} {unit}"
-    return f"{sign}{size} ms"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.client.errors import ClientError
+from kafkalite.console.pictures import WINDOWS
 from kafkalite.errors import KafkaError
 from kafkalite.model import OFFSET_LATEST, TopicPartition
 
@@ -87,6 +88,7 @@ def group_page(client: Client, request: Request) -> dict[str, Any]:
         for row in client.groups.partitions(group)
     ]
     return {
+        "window": request.choice("window", WINDOWS),
         "group": group.group_id,
         "state": group.state,
         "protocol": group.kind,

@@ -28,9 +28,14 @@ def letters_page(client: Client, request: Request) -> dict[str, Any]:
     """Topics that by their names hold dead letters: ours, share groups', Spring's."""
     del request
     known = client.with_retries(client.topics)
-    names = [name for name in known if name.startswith(f"{DEAD}.") or name.lower().endswith(SUFFIXES)]
+    names = [name for name in known if is_dead_letter_topic(name)]
     counts = counted(client, [known[name] for name in names])
     return {"topics": [{"name": name, **counts[name]} for name in names]}
+
+
+def is_dead_letter_topic(name: str) -> bool:
+    """By its name."""
+    return name.startswith(f"{DEAD}.") or name.lower().endswith(SUFFIXES)
 
 
 def letter_topic_page(client: Client, request: Request) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from kafkalite.console.clients import Clients
 from kafkalite.console.desk import Desk
 from kafkalite.console.forms import BODY_MAX
 from kafkalite.console.masks import Masks
+from kafkalite.console.reading import Reading
 from kafkalite.errors import StartupError
 from kafkalite.web.guard import Guard, is_loopback, known_names
 from kafkalite.web.server import Address, Limits, WebServer
@@ -24,9 +25,11 @@ from kafkalite.web.signin import SignIn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from pathlib import Path
 
     from kafkalite.avro.client import RegistryClient
     from kafkalite.client.security import Security
+    from kafkalite.console.sampler import Sampler
     from kafkalite.web.tls import Tls
     from kafkalite.web.users import Users
 
@@ -45,6 +48,7 @@ class ConsoleServer:
     `registry`       the address of a schema registry, for values in Avro
     `writes`         whether it changes anything; None: only where nobody but this machine reaches it
     `audit_topic`    where it is written, beside the log, who changed what
+    `state`          the directory in which numbers are kept over restarts; None: nowhere
     """
 
     def __init__(
@@ -62,6 +66,7 @@ class ConsoleServer:
         timeout_s: float = 10.0,
         writes: bool | None = None,
         audit_topic: str | None = None,
+        state: Path | None = None,
     ) -> None:
         listed = list(addresses)
         strange = [address.url for address in listed if not is_loopback(address.host)]
@@ -94,6 +99,8 @@ class ConsoleServer:
             realm="kafkalite console",
         )
         self._web = WebServer(guard, listed, tls=tls, limits=limits, extra="console")
+        self._reading = Reading(client.twin(), opener_of(registry), state=state)
+        application.extend(self._reading.routes(), self._reading.names())
 
     def __enter__(self) -> Self:
         self.start()
@@ -112,9 +119,15 @@ class ConsoleServer:
         """Of the first address."""
         return self._web.addresses[0].url
 
+    @property
+    def sampler(self) -> Sampler:
+        """What looks at the cluster."""
+        return self._reading.sampler
+
     def start(self) -> None:
         """Binds and serves; the cluster is asked when somebody looks. StartupError."""
         self._web.bind()
+        self._reading.start()
         self._web.start(on_failure=self.failed.set)
 
     def stop(self, reason: str = "stop was called") -> None:
@@ -122,6 +135,7 @@ class ConsoleServer:
         if self._web.stop():
             logger.info("the console stopped: %s", reason)
         self._desk.close()
+        self._reading.stop()
         self._clients.close()
 
 

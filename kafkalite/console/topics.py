@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.client.errors import ClientError
+from kafkalite.console.pictures import WINDOWS
 from kafkalite.errors import KafkaError
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition, uuid_text
 
@@ -100,6 +101,7 @@ def topic_page(client: Client, request: Request) -> dict[str, Any]:
         )
     groups, complete = groups_of(client, topic.name, {key: row.offset for key, row in ends.items()})
     return {
+        "window": request.choice("window", WINDOWS),
         "name": topic.name,
         "id": uuid_text(topic.topic_id) if any(topic.topic_id) else "",
         "internal": topic.is_internal,

@@ -30,8 +30,13 @@ from tests.kit.harness.console_scene import HOSTILE, SCRIPT, fill
 
 pytestmark = pytest.mark.integration
 
+SCRIPTS = {f'<script type="module" src="/static/{name}.js">' for name in ("console", "live")}
 LOOPBACK = parse_address("http://127.0.0.1:0", 0)
 PAGES = (
+    "/",
+    "/?window=day",
+    "/search",
+    "/search?q=or",
     "/topics",
     "/topics/orders",
     "/topics/orders/messages",
@@ -95,7 +100,7 @@ def test_a_page_is_whole_html_with_nothing_that_runs_in_it(console: ConsoleServe
     assert answer.headers["Cache-Control"] == "no-store"
     assert answer.text.startswith("<!doctype html>")
     assert answer.text.rstrip().endswith("</html>")
-    assert re.findall(r"<script[^>]*>", answer.text) == ['<script type="module" src="/static/console.js">']
+    assert set(re.findall(r"<script[^>]*>", answer.text)) == SCRIPTS
     assert re.search(r"<[^>]*\s(on\w+|style)=", answer.text) is None
     assert SCRIPT not in answer.text
 
@@ -114,6 +119,7 @@ def test_a_topic_with_its_groups_and_settings(console: ConsoleServer) -> None:
     assert [(row["partition"], row["start"], row["end"]) for row in topic["partitions"]] == [(0, 0, 4), (1, 0, 1)]
     assert topic["groups"] == [{"group": "billing", "state": "Empty", "partitions": 1, "lag": 1}]
     assert topic["settings"][0] == {"name": "retention.ms", "value": "-1", "source": "topic"}
+    assert topic["window"] == "hour"
 
 
 def test_messages_from_every_place(console: ConsoleServer) -> None:

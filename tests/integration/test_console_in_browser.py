@@ -26,6 +26,8 @@ pytestmark = [
 ]
 
 PAGES = (
+    "/",
+    "/search?q=or",
     "/topics",
     "/topics?q=nothing-like-it",
     "/topics/orders",

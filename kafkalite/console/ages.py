@@ -1,0 +1,66 @@
+"""How old what a group has not read yet is, from end offsets that were seen and when: no record is fetched for it.
+
+    ends seen      12:00:00 → 100 · 12:00:05 → 180
+    committed 140  the 140th record was written at 12:00:02.5, if they came evenly
+
+Of an offset that is older than everything seen only a bound is known. Pure; times are ms since 1970.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from typing import Final, NamedTuple
+
+POINTS_MAX: Final = 240
+
+
+class Age(NamedTuple):
+    """Of the oldest record that was not read, in ms; `exact` False: it is at least so old."""
+
+    ms: float
+    exact: bool
+
+
+class SeenEnds:
+    """End offsets of one partition, and when they were seen: 4 KB at most.
+
+    Where there are too many every second one of the older half is forgotten, so that the near past stays exact and the
+    far past is there.
+    """
+
+    __slots__ = ("_ends", "_times")
+
+    def __init__(self) -> None:
+        self._ends = array("q")
+        self._times = array("q")
+
+    def see(self, time_ms: int, end: int) -> None:
+        """One sample; a time before the last one is left out, an offset that goes back begins anew."""
+        if self._times and time_ms <= self._times[-1]:
+            return
+        if self._ends and end < self._ends[-1]:
+            del self._ends[:], self._times[:]
+        if len(self._ends) > 1 and self._ends[-1] == end == self._ends[-2]:
+            self._times[-1] = time_ms  # a plateau is its first and its last moment
+            return
+        self._ends.append(end)
+        self._times.append(time_ms)
+        if len(self._ends) > POINTS_MAX:
+            half = POINTS_MAX // 2
+            self._ends[:half] = self._ends[:half:2]
+            self._times[:half] = self._times[:half:2]
+
+    def age(self, committed: int, now_ms: int) -> Age | None:
+        """Of the record at the committed offset; None where nothing was seen, 0 where there is no such record yet."""
+        if not self._ends:
+            return None
+        if committed >= self._ends[-1]:
+            return Age(0.0, True)
+        after = bisect_right(self._ends, committed)
+        if after == 0:
+            return Age(max(now_ms - self._times[0], 0), False)
+        before = after - 1
+        share = (committed - self._ends[before]) / (self._ends[after] - self._ends[before])
+        written = self._times[before] + share * (self._times[after] - self._times[before])
+        return Age(max(now_ms - written, 0.0), True)

@@ -1,0 +1,134 @@
+"""The first page: how the cluster is, what goes through it, groups in trouble, letters since yesterday, search.
+
+All but the letters comes from the sampler's last look, so that it is there at once. Thread rule: functions belong to
+the thread that has the client.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.client.errors import ClientError
+from kafkalite.console.letters import is_dead_letter_topic
+from kafkalite.console.observations import TROUBLES, GroupNow, Sample
+from kafkalite.console.pictures import WINDOWS, Gallery
+from kafkalite.errors import KafkaError
+from kafkalite.model import OFFSET_LATEST, TopicPartition
+
+if TYPE_CHECKING:
+    from kafkalite.client import Client
+    from kafkalite.console.requests import Request
+    from kafkalite.console.sampler import Sampler
+
+DAY_MS: Final = 86_400_000
+GROUPS_SHOWN: Final = 8
+LETTER_TOPICS_MAX: Final = 200
+FOUND_MAX: Final = 20
+
+
+class Home:
+    """See the module."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        self._sampler = sampler
+
+    def page(self, client: Client, request: Request) -> dict[str, Any]:
+        """The first page."""
+        window = request.choice("window", WINDOWS)
+        sample = self._sampler.latest
+        brokers = client.with_retries(client.brokers)
+        groups = [] if sample is None else in_trouble(sample)
+        return {
+            "brokers": len(brokers),
+            "sample": None if sample is None else health(sample),
+            "gap": self._sampler.failure,
+            "window": window,
+            "charts": Gallery.of(self._sampler, window).cluster(),
+            "groups": [group_row(group) for group in groups[:GROUPS_SHOWN]],
+            "troubled": len(groups),
+            "letters": [] if sample is None else letters_since(client, sample, int(time.time() * 1000) - DAY_MS),
+        }
+
+    def search_page(self, client: Client, request: Request) -> dict[str, Any]:
+        """Topics and groups whose names hold a text, those that begin with it first."""
+        del client
+        sought = request.text("q")
+        sample = self._sampler.latest
+        if not sought or sample is None:
+            return {"q": sought, "topics": [], "groups": [], "more_topics": 0, "more_groups": 0}
+        topics = named(sought, list(sample.topics))
+        groups = named(sought, list(sample.groups))
+        return {
+            "q": sought,
+            "topics": [sample.topics[name]._asdict() for name in topics[:FOUND_MAX]],
+            "groups": [group_row(sample.groups[name]) for name in groups[:FOUND_MAX]],
+            "more_topics": max(len(topics) - FOUND_MAX, 0),
+            "more_groups": max(len(groups) - FOUND_MAX, 0),
+        }
+
+
+def health(sample: Sample) -> dict[str, Any]:
+    """Counts of what there is, and of what is not as it should be."""
+    topics = sample.topics.values()
+    sizes = [topic.size for topic in topics if topic.size is not None]
+    return {
+        "time": sample.time_ms,
+        "topics": sum(not topic.internal for topic in topics),
+        "partitions": sum(topic.partitions for topic in topics),
+        "offline": sum(topic.offline for topic in topics),
+        "under_replicated": sum(topic.under_replicated for topic in topics),
+        "groups": len(sample.groups),
+        "bytes": sum(sizes) if sizes else None,
+        "rate_in": sample.rate_in,
+        "rate_out": sample.rate_out,
+    }
+
+
+def in_trouble(sample: Sample) -> list[GroupNow]:
+    """The worst first."""
+    found = [group for group in sample.groups.values() if group.trouble]
+    return sorted(found, key=lambda group: (TROUBLES.index(group.trouble), -(group.lag or 0), group.group))
+
+
+def group_row(group: GroupNow) -> dict[str, Any]:
+    """A group as plain data."""
+    return {
+        "group": group.group,
+        "state": group.state,
+        "trouble": group.trouble,
+        "lag": group.lag,
+        "seconds": None if group.age_ms is None else group.age_ms / 1000,
+        "exact": group.exact,
+        "rate": group.rate,
+        "trend": group.trend,
+        "zero_s": group.zero_s,
+    }
+
+
+def letters_since(client: Client, sample: Sample, since_ms: int) -> list[dict[str, Any]]:
+    """Topics of dead letters, with how many letters are younger than a time; nothing where it cannot be asked."""
+    names = [name for name in sample.topics if is_dead_letter_topic(name)][:LETTER_TOPICS_MAX]
+    if not names:
+        return []
+    try:
+        topics = client.with_retries(client.topics)
+        keys = [
+            TopicPartition(name, row.partition) for name in names if name in topics for row in topics[name].partitions
+        ]
+        ends = client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST))
+        begins = client.list_offsets(dict.fromkeys(keys, since_ms))
+    except (KafkaError, ClientError):
+        return []
+    counts = dict.fromkeys(names, 0)
+    for key in keys:
+        if begins[key].offset >= 0:
+            counts[key.topic] += ends[key].offset - begins[key].offset
+    return [{"topic": name, "count": counts[name]} for name in sorted(names, key=lambda name: (-counts[name], name))]
+
+
+def named(sought: str, names: list[str]) -> list[str]:
+    """Those that hold a text, in any case of letters."""
+    low = sought.lower()
+    found = [name for name in names if low in name.lower()]
+    return sorted(found, key=lambda name: (not name.lower().startswith(low), name.startswith("__"), name))

@@ -1,0 +1,108 @@
+"""Which pictures a page has, out of the sampler's rings. Any thread."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import quote
+
+from kafkalite.console.charts import AGE, BYTES, COUNT, LINES_MAX, RATE, Chart, Line
+from kafkalite.console.rings import SPANS, Span
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from kafkalite.console.sampler import Sampler
+
+T = TypeVar("T")
+
+SIZES_REACH: Final = 15
+"""Slots of 5 s: disks are looked at once a minute."""
+WINDOWS: Final = tuple(span.name for span in SPANS)
+
+
+class Gallery:
+    """The rings at one moment, through one span of time."""
+
+    def __init__(self, sampler: Sampler, span: Span, now_ms: int) -> None:
+        self._sampler = sampler
+        self._span = span
+        self._now_ms = now_ms
+
+    @classmethod
+    def of(cls, sampler: Sampler, window: str) -> Gallery:
+        """Up to now; `window` is one of WINDOWS."""
+        span = next(span for span in SPANS if span.name == window)
+        return cls(sampler, span, int(time.time() * 1000))
+
+    def line(self, name: str, *key: str, to: str = "") -> Line | None:
+        """One series; None for one that is not kept."""
+        series = self._sampler.rings.get(*key)
+        return None if series is None else Line(name, series.window(self._span, self._now_ms), to)
+
+    def draw(self, chart: Chart) -> dict[str, Any]:
+        """With lines as far as the sampler's pauses are long."""
+        reach = max(chart.reach, -(-3 * self._sampler.interval_ms // (2 * SPANS[0].step_ms)))
+        factor = self._span.step_ms // SPANS[0].step_ms
+        return chart._replace(reach=max(-(-reach // factor), 2)).drawn(self._span, self._now_ms)
+
+    def group(self, group: str) -> list[dict[str, Any]]:
+        """Lag in messages, in time, and what it reads, by topic."""
+        sample = self._sampler.latest
+        known = sample.groups.get(group) if sample is not None else None
+        if known is None or sample is None:
+            return []
+        rows = first_ones(known.readings, lambda row: (-row.lag, row.topic), lambda row: row.topic)
+        topics = [(row.topic, sample.topics[row.topic].id) for row in rows if row.topic in sample.topics]
+
+        def lines(kind: str) -> list[Line]:
+            found = (
+                self.line(name, kind, group, name, number, to=f"/topics/{quote(name, '')}") for name, number in topics
+            )
+            return [line for line in found if line is not None]
+
+        return [
+            self.draw(Chart("lag", "Lag", COUNT, lines("lag"), peak=True)),
+            self.draw(Chart("age", "Age of the oldest message not read", AGE, lines("lag-seconds"), peak=True)),
+            self.draw(Chart("read", "Messages read", RATE, lines("out"))),
+        ]
+
+    def topic(self, topic: str) -> list[dict[str, Any]]:
+        """What comes in and goes out, the lag of its groups, its bytes."""
+        sample = self._sampler.latest
+        known = sample.topics.get(topic) if sample is not None else None
+        if known is None or sample is None:
+            return []
+        pairs = first_ones(
+            sample.groups_of(topic), lambda pair: (-pair[1].lag, pair[0].group), lambda pair: pair[0].group
+        )
+        groups = [group.group for group, _ in pairs]
+
+        def of_groups(kind: str) -> list[Line]:
+            found = (self.line(name, kind, name, topic, known.id, to=f"/groups/{quote(name, '')}") for name in groups)
+            return [line for line in found if line is not None]
+
+        written = self.line("written", "in", topic, known.id)
+        disk = self.line("on disk", "disk", topic, known.id)
+        charts = [
+            Chart("in", "Messages written", RATE, [] if written is None else [written]),
+            Chart("disk", "Bytes on disk", BYTES, [] if disk is None else [disk], reach=SIZES_REACH),
+        ]
+        if groups:
+            charts.insert(1, Chart("lag", "Lag of its groups", COUNT, of_groups("lag"), peak=True))
+        return [self.draw(chart) for chart in charts]
+
+    def cluster(self) -> list[dict[str, Any]]:
+        """What all topics take in, and all groups read."""
+        found = (self.line("written", "total-in"), self.line("read by groups", "total-out"))
+        return [self.draw(Chart("throughput", "Messages", RATE, [line for line in found if line is not None]))]
+
+    def left_out(self) -> int:
+        """Series for which there is no room."""
+        return self._sampler.rings.left_out
+
+
+def first_ones(rows: Iterable[T], worst: Callable[[T], Any], name: Callable[[T], str]) -> list[T]:
+    """In an order that keeps their colours from chart to chart: by name, of too many those that lag most first."""
+    listed = sorted(rows, key=worst)
+    return [*sorted(listed[:LINES_MAX], key=name), *listed[LINES_MAX:]]

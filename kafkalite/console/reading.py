@@ -1,0 +1,97 @@
+"""What the console knows of a cluster over time, and the pages that it makes of that: sampler, pictures, further parts.
+
+    Reading(client) ─▶ routes: paths to pages · names: what templates may ask for · start, stop: its sampler
+
+Thread rule: `start` and `stop` belong to one thread; pages belong to the thread that has their client.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkalite.console.home import Home, group_row
+from kafkalite.console.pictures import Gallery
+from kafkalite.console.places import Place
+from kafkalite.console.sampler import Sampler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+    from kafkalite.avro.client import RegistryClient
+    from kafkalite.client import Client
+
+
+class Reading:
+    """See the module. `client` is the sampler's own; `state` as for ConsoleServer."""
+
+    def __init__(
+        self, client: Client, open_registry: Callable[[], RegistryClient] | None = None, *, state: Path | None = None
+    ) -> None:
+        self.sampler = Sampler(client, state)
+        self._open_registry = open_registry
+
+    def start(self) -> None:
+        """Begins to look."""
+        self.sampler.start()
+
+    def stop(self) -> None:
+        """Idempotent."""
+        self.sampler.stop()
+
+    def routes(self) -> list[tuple[str, dict[str, Place]]]:
+        """Paths to pages; of what there is not, there is no path."""
+        home = Home(self.sampler)
+        return [
+            ("/", {"GET": Place(home.page, "home", "home")}),
+            ("/search", {"GET": Place(home.search_page, "search", "home")}),
+        ]
+
+    def names(self) -> dict[str, object]:
+        """What templates may ask for."""
+        return {
+            "topics_now": self._topics_now,
+            "group_now": self._group_now,
+            "group_charts": self._group_charts,
+            "topic_charts": self._topic_charts,
+            "nav": self._nav(),
+        }
+
+    def _topics_now(self, rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+        """What the last look says of the topics of a list."""
+        sample = self.sampler.latest
+        if sample is None:
+            return {}
+        wanted = {row["name"] for row in rows} & sample.topics.keys()
+        found: dict[str, dict[str, Any]] = {
+            name: {"rate": sample.topics[name].rate, "groups": 0, "lag": 0} for name in wanted
+        }
+        for group in sample.groups.values():
+            for reading in group.readings:
+                row = found.get(reading.topic)
+                if row is not None:
+                    row["groups"] += 1
+                    row["lag"] += reading.lag
+        return found
+
+    def _group_now(self, group: str) -> dict[str, Any] | None:
+        """What the last look says of a group."""
+        sample = self.sampler.latest
+        known = None if sample is None else sample.groups.get(group)
+        return None if known is None else group_row(known)
+
+    def _group_charts(self, group: str, window: str) -> list[dict[str, Any]]:
+        return Gallery.of(self.sampler, window).group(group)
+
+    def _topic_charts(self, topic: str, window: str) -> list[dict[str, Any]]:
+        return Gallery.of(self.sampler, window).topic(topic)
+
+    def _nav(self) -> list[tuple[str, str, str]]:
+        """The parts of the console: name, path, label."""
+        return [
+            ("home", "/", "Overview"),
+            ("topics", "/topics", "Topics"),
+            ("groups", "/groups", "Groups"),
+            ("letters", "/letters", "Dead letters"),
+            ("track", "/track", "Track"),
+        ]

@@ -1,0 +1,237 @@
+"""Rings of numbers, one set a series: 5 s for an hour, 1 min for a day, 15 min for two weeks; 28 KB, and no database.
+
+    add ─▶ 5 s slots ─▶ 1 min slots, of 12 ─▶ 15 min slots, of 15
+
+A slot that nothing was written to is NaN: a gap, over which nobody may draw a line. Coarser slots hold the peak of
+lags, which is what one looks for, and the mean of everything else. A series is known by a key that holds the topic's
+id, so that a topic made anew under its old name begins again. There are so many series at most; of more, the busiest
+are kept.
+
+Times are ms since 1970 and come with each call. Thread rule: not synchronised; one thread writes, and whoever reads
+beside it may see a slot too few or too many, and nothing worse.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import math
+import struct
+import sys
+import zlib
+from array import array
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    Key = tuple[str, ...]
+
+NAN: Final = math.nan
+SERIES_MAX: Final = 2000
+PEAKS: Final = frozenset({"lag", "lag-seconds"})
+"""Kinds, the first word of a key, of which a coarse slot holds the peak."""
+WEIGHT_KEPT: Final = 0.98
+"""What is left of a series' weight after each sample: half of it after three minutes."""
+TAKEN_OVER: Final = 2.0
+"""How much busier a newcomer has to be than what it drives out."""
+REPLACED_MAX: Final = 50
+"""Series that are driven out by one sample."""
+MAGIC: Final = b"kafkalite rings 1\n"
+_SIZES: Final = struct.Struct("<II")
+
+
+class Span(NamedTuple):
+    """A ring's kind: what it is called, ms of a slot, how many slots."""
+
+    name: str
+    step_ms: int
+    slots: int
+
+    @property
+    def length_ms(self) -> int:
+        """Of the whole ring."""
+        return self.step_ms * self.slots
+
+
+HOUR: Final = Span("hour", 5_000, 720)
+DAY: Final = Span("day", 60_000, 1440)
+FORTNIGHT: Final = Span("fortnight", 900_000, 1344)
+SPANS: Final = (HOUR, DAY, FORTNIGHT)
+
+
+class Ring:
+    """Slots by number; the newest is `head`, -1 when there is none, and those `count` before it are kept."""
+
+    __slots__ = ("head", "values")
+
+    def __init__(self, count: int) -> None:
+        self.values = array("d", [NAN]) * count
+        self.head = -1
+
+    def put(self, slot: int, value: float) -> None:
+        """A slot behind the head is written if it is kept; one farther back says that the clock was set: all begins."""
+        count = len(self.values)
+        if self.head < 0 or slot <= self.head - count:
+            self._clear()
+            self.head = slot
+        for passed in range(max(self.head + 1, slot - count + 1), slot):
+            self.values[passed % count] = NAN
+        self.head = max(self.head, slot)
+        self.values[slot % count] = value
+
+    def window(self, last: int, length: int) -> list[float]:
+        """The slots up to `last`, the oldest first; NaN where nothing is known."""
+        return [self._at(slot) for slot in range(last - length + 1, last + 1)]
+
+    def _at(self, slot: int) -> float:
+        count = len(self.values)
+        return self.values[slot % count] if 0 <= self.head - slot < count else NAN
+
+    def _clear(self) -> None:
+        for index in range(len(self.values)):
+            self.values[index] = NAN
+
+
+class Series:
+    """The rings of one key. `weight` says how busy it is."""
+
+    __slots__ = ("peak", "rings", "weight")
+
+    def __init__(self, kind: str) -> None:
+        self.rings = tuple(Ring(span.slots) for span in SPANS)
+        self.peak = kind in PEAKS
+        self.weight = 0.0
+
+    def add(self, time_ms: int, value: float) -> None:
+        """Into the finest ring, and what that makes of the coarser ones."""
+        self.rings[0].put(time_ms // SPANS[0].step_ms, value)
+        for place in range(1, len(SPANS)):
+            fine, coarse = SPANS[place - 1], SPANS[place]
+            slot = time_ms // coarse.step_ms
+            parts = coarse.step_ms // fine.step_ms
+            found = [each for each in self.rings[place - 1].window((slot + 1) * parts - 1, parts) if each == each]
+            if found:
+                self.rings[place].put(slot, max(found) if self.peak else math.fsum(found) / len(found))
+
+    def window(self, span: Span, now_ms: int) -> list[float]:
+        """All slots of a span up to now, the oldest first."""
+        return self.rings[SPANS.index(span)].window(now_ms // span.step_ms, span.slots)
+
+
+class Value(NamedTuple):
+    """What a sample says of a series; NaN where it could not be told. `weight`: messages that moved."""
+
+    key: Key
+    value: float
+    weight: float
+
+
+class Rings:
+    """See the module. `left_out` counts the series of the last sample that there is no room for."""
+
+    def __init__(self, series_max: int = SERIES_MAX) -> None:
+        self._series: dict[Key, Series] = {}
+        self._series_max = series_max
+        self.left_out = 0
+
+    def __len__(self) -> int:
+        return len(self._series)
+
+    def get(self, *key: str) -> Series | None:
+        """None for one that is not kept."""
+        return self._series.get(key)
+
+    def add(self, time_ms: int, values: Iterable[Value]) -> None:
+        """One sample."""
+        for series in self._series.values():
+            series.weight *= WEIGHT_KEPT
+        strangers: list[Value] = []
+        for row in values:
+            known = self._series.get(row.key)
+            if known is None:
+                strangers.append(row)
+            else:
+                known.weight += row.weight
+                known.add(time_ms, row.value)
+        self.left_out = len(strangers) - self._admit(time_ms, strangers)
+
+    def _admit(self, time_ms: int, strangers: list[Value]) -> int:
+        """How many could come in: while there is room all, then those that are busier than what is here."""
+        free = self._series_max - len(self._series)
+        if len(strangers) > free:
+            strangers = heapq.nlargest(max(free, 0) + REPLACED_MAX, strangers, key=lambda row: row.weight)
+        for row in strangers[: max(free, 0)]:
+            self._begin(time_ms, row)
+        rest = strangers[max(free, 0) :]
+        if not rest:
+            return len(strangers)
+        idle = heapq.nsmallest(len(rest), self._series.items(), key=lambda item: item[1].weight)
+        taken = 0
+        for row, (key, series) in zip(rest, idle, strict=False):
+            if row.weight <= TAKEN_OVER * series.weight:
+                break
+            del self._series[key]
+            self._begin(time_ms, row)
+            taken += 1
+        return max(free, 0) + taken
+
+    def _begin(self, time_ms: int, row: Value) -> None:
+        series = self._series[row.key] = Series(row.key[0])
+        series.weight = row.weight
+        series.add(time_ms, row.value)
+
+    # --- kept over restarts -------------------------------------------------------------------------------------------
+
+    def dump(self, cluster: str) -> bytes:
+        """All of it as bytes, with a checksum; `cluster` is the id that `load` will ask for."""
+        known = list(self._series.items())
+        rows = [[list(key), [ring.head for ring in series.rings], series.weight] for key, series in known]
+        head = json.dumps({"cluster": cluster, "series": rows}).encode()
+        parts = [head]
+        for _, series in known:
+            parts += [little_endian(ring.values) for ring in series.rings]
+        body = b"".join(parts)
+        return b"".join((MAGIC, _SIZES.pack(len(head), zlib.crc32(body)), body))
+
+    def load(self, raw: bytes, cluster: str) -> bool:
+        """What `dump` gave, unless it is of another cluster (False); ValueError for what is damaged."""
+        start = len(MAGIC) + _SIZES.size
+        if len(raw) < start or not raw.startswith(MAGIC):
+            raise ValueError("this is no file of the console's numbers")
+        size, checksum = _SIZES.unpack_from(raw, len(MAGIC))
+        body = memoryview(raw)[start:]
+        if zlib.crc32(body) != checksum:
+            raise ValueError("its checksum is another")
+        document = json.loads(bytes(body[:size]))
+        if document["cluster"] != cluster:
+            return False
+        self._series = read_series(document, body[size:])
+        return True
+
+
+def read_series(document: Mapping[str, Any], body: memoryview) -> dict[Key, Series]:
+    """The series of a file whose checksum is right."""
+    found: dict[Key, Series] = {}
+    place = 0
+    for key, heads, weight in document["series"]:
+        series = Series(key[0])
+        series.weight = weight
+        for ring, head in zip(series.rings, heads, strict=True):
+            size = len(ring.values) * ring.values.itemsize
+            ring.values = array("d", bytes(body[place : place + size]))
+            if sys.byteorder != "little":
+                ring.values.byteswap()
+            ring.head = head
+            place += size
+        found[tuple(key)] = series
+    return found
+
+
+def little_endian(values: array[float]) -> bytes:
+    """As every machine reads it."""
+    if sys.byteorder == "little":
+        return values.tobytes()
+    swapped = array("d", values)
+    swapped.byteswap()
+    return swapped.tobytes()

@@ -1,0 +1,209 @@
+"""Looks at a cluster every five seconds, on a thread of its own, and keeps what it saw: `latest`, and the rings.
+
+    metadata, ListOffsets, ListGroups and OffsetFetch ─▶ Observer ─▶ latest, rings ─▶ once a minute ─▶ a file
+
+A large cluster is looked at less often rather than burdened: a look takes a sixth of the time at most. While the
+cluster does not answer there is a gap. The file is written beside the old one, synced and renamed, so that one of them
+is whole.
+
+Thread rule: `start` makes the thread, `stop` ends it; `latest` and `rings` may be read by any thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.client.errors import ClientError
+from kafkalite.console.observations import Look, Observer
+from kafkalite.console.rings import HOUR, Rings
+from kafkalite.errors import KafkaError
+from kafkalite.model import OFFSET_LATEST, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from kafkalite.client import Client
+    from kafkalite.client.admin.groups import GroupProgress
+    from kafkalite.client.cluster import TopicDescription
+    from kafkalite.console.observations import Sample
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_MS: Final = HOUR.step_ms
+INTERVALS_MAX: Final = 12
+"""Pauses longer than so many intervals are gaps, whoever made them."""
+SHARE: Final = 5
+"""A look that took so long is followed by a pause of so many times that."""
+SAVE_MS: Final = 60_000
+SIZES_MS: Final = 60_000
+"""Between two looks at the brokers' disks."""
+METADATA_MS: Final = 60_000
+PARTITIONS_MANY: Final = 2000
+"""With more of them metadata is asked for once a minute, not each time."""
+STOP_S: Final = 5.0
+FILE: Final = "console-numbers"
+
+
+class Sampler:
+    """See the module. `client` belongs to it; `path` is where its numbers are kept, None: nowhere."""
+
+    def __init__(self, client: Client, path: Path | None = None) -> None:
+        self.rings = Rings()
+        self.latest: Sample | None = None
+        """None before the first look."""
+        self.failure = ""
+        """Why the last look failed; "" when it did not."""
+        self.interval_ms = INTERVAL_MS
+        """Between the last two looks."""
+        self._client = client
+        self._path = path
+        self._observer = Observer()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="console-sampler", daemon=True)
+        self._topics: Mapping[str, TopicDescription] = {}
+        self._topics_at = 0
+        self._sizes_at = 0
+        self._saved_at = 0
+        self._loaded = path is None
+
+    def start(self) -> None:
+        """Once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Saves what it has. Idempotent."""
+        if self._stopped.is_set():
+            return
+        self._stopped.set()
+        self._client.interrupt()
+        if self._thread.ident is not None:
+            self._thread.join(STOP_S)
+        self._save()
+        self._client.close()
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            began = time.monotonic()
+            self.sample(int(time.time() * 1000))
+            took_ms = int((time.monotonic() - began) * 1000)
+            now_ms = int(time.time() * 1000)
+            pause_ms = max(INTERVAL_MS - now_ms % INTERVAL_MS, SHARE * took_ms)
+            self._stopped.wait(pause_ms / 1000)
+
+    def sample(self, now_ms: int) -> None:
+        """One look, and what belongs to it."""
+        try:
+            look = self._look(now_ms)
+        except (KafkaError, ClientError, OSError) as error:
+            if not self.failure and not self._stopped.is_set():
+                logger.warning("the cluster's numbers have a gap: %s", error)
+            self.failure = str(error)
+            self._topics_at = 0  # a topic may have gone meanwhile
+            return
+        except Exception as error:  # the thread goes on; pages read what there is
+            logger.exception("the cluster's numbers could not be taken")
+            self.failure = str(error)
+            return
+        self.failure = ""
+        if self.latest is not None:
+            self.interval_ms = max(min(now_ms - self.latest.time_ms, INTERVALS_MAX * INTERVAL_MS), INTERVAL_MS)
+        self.latest, values = self._observer.observe(look)
+        self.rings.add(now_ms, values)
+        if now_ms - self._saved_at >= SAVE_MS:
+            self._saved_at = now_ms
+            self._save()
+
+    def _look(self, now_ms: int) -> Look:
+        client = self._client
+        count = sum(len(topic.partitions) for topic in self._topics.values())
+        if count <= PARTITIONS_MANY or now_ms - self._topics_at >= METADATA_MS:
+            self._topics, self._topics_at = client.with_retries(client.topics), now_ms
+        self._load()
+        keys = [
+            TopicPartition(name, row.partition)
+            for name, topic in self._topics.items()
+            for row in topic.partitions
+            if row.leader >= 0
+        ]
+        groups: tuple[GroupProgress, ...] = ()
+        with contextlib.suppress(KafkaError):  # a right that we do not have
+            groups = client.groups.progress()
+        # After the groups, so that nothing that was committed is beyond them.
+        ends = {key: row.offset for key, row in client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST)).items()}
+        sizes: dict[TopicPartition, int] | None = None
+        free: dict[tuple[int, str], tuple[int, int]] | None = None
+        if now_ms - self._sizes_at >= SIZES_MS:
+            self._sizes_at = now_ms
+            with contextlib.suppress(KafkaError, ClientError):
+                sizes, free = self._disks(frozenset(keys))
+        return Look(now_ms, self._topics, ends, groups, sizes, free)
+
+    def _disks(
+        self, keys: frozenset[TopicPartition]
+    ) -> tuple[dict[TopicPartition, int], dict[tuple[int, str], tuple[int, int]]]:
+        """Bytes of each leader, and usable and total bytes of each directory."""
+        leaders = {
+            TopicPartition(name, row.partition): row.leader
+            for name, topic in self._topics.items()
+            for row in topic.partitions
+        }
+        sizes: dict[TopicPartition, int] = {}
+        free: dict[tuple[int, str], tuple[int, int]] = {}
+        for broker in self._client.brokers():
+            for row in self._client.admin.log_directories(broker.node_id):
+                sizes |= {
+                    key: size for key, size in row.sizes.items() if key in keys and leaders[key] == broker.node_id
+                }
+                if row.usable is not None and row.total is not None:
+                    free[broker.node_id, row.path] = (row.usable, row.total)
+        return sizes, free
+
+    # --- the file -----------------------------------------------------------------------------------------------------
+
+    def _load(self) -> None:
+        """Once, when it is known which cluster this is."""
+        if self._loaded or self._path is None:
+            return
+        self._loaded = True
+        try:
+            raw = (self._path / FILE).read_bytes()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            logger.warning("the numbers of before cannot be read: %s", error)
+            return
+        try:
+            if not self.rings.load(raw, self._client.cluster_id or ""):
+                logger.warning("the numbers in %s are of another cluster: they begin anew", self._path)
+        except (ValueError, LookupError, TypeError) as error:
+            logger.warning("the numbers in %s begin anew: %s", self._path, error)
+
+    def _save(self) -> None:
+        if self._path is None or not self._loaded or not len(self.rings):
+            return
+        try:
+            save(self._path, self.rings.dump(self._client.cluster_id or ""))
+        except OSError as error:
+            logger.warning("the numbers cannot be kept: %s", error)
+
+
+def save(directory: Path, raw: bytes) -> None:
+    """The file anew: whole when it is there. OSError."""
+    directory.mkdir(parents=True, exist_ok=True)
+    fresh = directory / f"{FILE}.new"
+    with fresh.open("wb") as file:
+        file.write(raw)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(directory / FILE)
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
