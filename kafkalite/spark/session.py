@@ -57,7 +57,18 @@ def session(
         builder = builder.master(master)
     for name, value in {**DEFAULTS, **(settings or {})}.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    register(spark)
+    return spark
+
+
+def register(spark: Any) -> None:
+    """Tells a session of the format. By itself Spark lists what stands in folders on the path of its workers, where a
+    tree that is installed in place does not show, and leaves out in silence what it could not list.
+    """
+    from kafkalite.spark.format import KafkaliteDataSource
+
+    spark.dataSource.register(KafkaliteDataSource)
 
 
 def connected(remote: str, settings: Mapping[str, str]) -> Any:

@@ -112,3 +112,19 @@ def test_a_bad_record_is_one_line_and_nothing_else(
     said = f"offset 1 of {kafka_topic}-0 cannot be decoded: it is no JSON of the schema id INT"
     assert (process.returncode, out, (tmp_path / "errors").read_text()) == (2, "", f"kafkalite: {said}\n")
     assert "Spark" in (tmp_path / "log").read_text()
+
+
+@pytest.mark.slow
+def test_a_tree_that_is_installed_in_place_is_found_from_any_folder(
+    kafka_broker: Broker, client: Client, kafka_topic: str, tmp_path: Path
+) -> None:
+    """Spark's workers list the folders on their path, in which such a tree (`pip install -e`) does not stand."""
+    client.produce(kafka_topic, 0, [b"x"])
+    words = [sys.executable, "-m", "kafkalite", "load", "-b", kafka_broker.bootstrap_servers, "-t", kafka_topic]
+    words += ["--to", "loaded", "--master", "local[1]", "--conf", "spark.driver.host=127.0.0.1", "--json"]
+    environment = {name: text for name, text in os.environ.items() if name not in ("PYTHONPATH", "PYSPARK_PYTHON")}
+    done = subprocess.run(
+        words, cwd=tmp_path, env=environment | {"SPARK_LOCAL_IP": "127.0.0.1"}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert json.loads(done.stdout)["records"] == 1
