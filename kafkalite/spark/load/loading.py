@@ -41,6 +41,8 @@ COMMIT_SIZE: Final = 1024 * 1024 * 1024
 """Bytes on the wire, about, that a load publishes at a time."""
 OWN_OPTIONS: Final = ("subscribe", "assign", "starting", "ending", "failondataloss", "kafka.bootstrap.servers")
 """How options of the source begin that a load sets itself."""
+NO_WEBHDFS: Final = "jersey.internal.RuntimeDelegateImpl"
+"""A class that Hadoop's WebHDFS client asks for, and its jar of 3.5 for programs does not have."""
 RANGE: Final = 10_000
 TRIGGER_S: Final = 2.0
 CHECKPOINT: Final = "_checkpoint"
@@ -392,13 +394,28 @@ def publisher(
 # --- what is loaded ---------------------------------------------------------------------------------------------------
 
 
-def read(spark: SparkSession, path: str | os.PathLike[str], topic: str | None = None) -> DataFrame:
-    """What is loaded as a DataFrame, with topic, date and hour as columns. LoadError when that is nothing."""
+def read(
+    spark: SparkSession, path: str | os.PathLike[str], topic: str | None = None, *, spark_path: str | None = None
+) -> DataFrame:
+    """What is loaded as a DataFrame, with topic, date and hour as columns. LoadError when that is nothing.
+
+    `spark_path` is what Spark is to call the directory, where that is another name, as hdfs://namenode:8020/data/loaded
+    for webhdfs://namenode:9870/data/loaded: the Hadoop client 3.5 of Spark 4.3 lacks what WebHDFS needs.
+    """
     from pyspark.sql.types import StringType, StructField, StructType
 
+    base = storage_of(path).place("")
     found = paths(path, topic)
-    reader = spark.read.option("basePath", storage_of(path).place(""))
-    frame = reader.parquet(*found)
+    if spark_path is not None:
+        found = [f"{spark_path.rstrip('/')}{name.removeprefix(base)}" for name in found]
+        base = spark_path
+    reader = spark.read.option("basePath", base)
+    try:
+        frame = reader.parquet(*found)
+    except Exception as error:
+        if NO_WEBHDFS not in str(error):
+            raise
+        raise LoadError(f"{base}: Spark's Hadoop client cannot speak WebHDFS; say spark_path='hdfs://…'") from error
     if frame.schema["topic"].dataType == StringType():
         return frame
     fields = [StructField("topic", StringType()) if field.name == "topic" else field for field in frame.schema.fields]

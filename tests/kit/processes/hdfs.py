@@ -49,6 +49,10 @@ class MiniHdfs:
     def url(self, path: str) -> str:
         return f"webhdfs://127.0.0.1:{self.port}{path}"
 
+    def rpc_url(self, path: str) -> str:
+        """As Hadoop's own clients call it."""
+        return f"hdfs://127.0.0.1:{self._rpc_port}{path}"
+
     def __enter__(self) -> Self:
         self._directory.mkdir(parents=True, exist_ok=True)
         self.start(fresh=True)
