@@ -12,7 +12,8 @@
     tally.py       gives marks, and counts them by window until they are reported
     producers.py   AuditedProducer, AuditedWriter: kafkalite.client with a tally; librdkafka.py: confluent-kafka's;
                    classic.py: Kafka 0.7's
-    taken.py       what consumers took; consumers.py: kafkalite.client's; foreign_consumers.py: of other libraries
+    taken.py       what consumers took; consumers.py: kafkalite.client's; foreign_consumers.py: of other libraries;
+                   classic_consumers.py: Kafka 0.7's
     events.py      the messages of the audit topic, and what they say together
     counts.py      which marks a stage has, how often
     stages.py      stages read: brokers, a mirror's word, loaded files
@@ -29,6 +30,7 @@ from kafkalite.lazy import lazy_names
 
 if TYPE_CHECKING:
     from kafkalite.audit.classic import AuditedClassicProducer as AuditedClassicProducer
+    from kafkalite.audit.classic_consumers import AuditedClassicConnector as AuditedClassicConnector
     from kafkalite.audit.consumers import AuditedGroupReader as AuditedGroupReader
     from kafkalite.audit.foreign_consumers import AuditedAioKafkaConsumer as AuditedAioKafkaConsumer
     from kafkalite.audit.foreign_consumers import AuditedConfluentConsumer as AuditedConfluentConsumer
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
 _WHERE: Final = {
     "AuditedAioKafkaConsumer": "kafkalite.audit.foreign_consumers",
+    "AuditedClassicConnector": "kafkalite.audit.classic_consumers",
     "AuditedClassicProducer": "kafkalite.audit.classic",
     "AuditedConfluentConsumer": "kafkalite.audit.foreign_consumers",
     "AuditedConfluentProducer": "kafkalite.audit.librdkafka",
@@ -50,6 +53,7 @@ _WHERE: Final = {
 
 __all__ = [
     "AuditedAioKafkaConsumer",
+    "AuditedClassicConnector",
     "AuditedClassicProducer",
     "AuditedConfluentConsumer",
     "AuditedConfluentProducer",

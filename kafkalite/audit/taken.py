@@ -143,6 +143,10 @@ class TakenTally:
         """A record was handed out."""
         self._taken.setdefault(key, Spans()).add(offset, offset + 1)
 
+    def took_range(self, key: TopicPartition, first: int, end: int) -> None:
+        """All records from `first` up to, not including, `end` were handed out."""
+        self._taken.setdefault(key, Spans()).add(first, end)
+
     def metadata(self, key: TopicPartition, offset: int) -> str:
         """What a commit of this offset has to carry."""
         return metadata_of(self._taken[key].below(offset)) if key in self._taken else ""

@@ -249,6 +249,7 @@ class ConsumerConnector:
             key: ConsumedPosition(*key, share.offsets[key], self._queue_of(key[0], thread))
             for key, thread in share.owners.items()
         }
+        self._was_placed(share.offsets)
         self._start_fetchers(share)
         idle = sorted(share.topics - {topic for topic, _ in share.owners})
         if idle:
@@ -298,6 +299,7 @@ class ConsumerConnector:
     # --- offsets ------------------------------------------------------------------------------------------------------
 
     def _store_position(self, position: ConsumedPosition, offset: int) -> None:
+        self._was_placed({(position.topic, position.partition): offset})
         self._store(position.topic, position.partition, offset)
 
     def _store(self, topic: str, partition: BrokerPartition, offset: int) -> None:
@@ -305,6 +307,14 @@ class ConsumerConnector:
             nodes.store_offset(self._client, self._group, topic, partition, offset)
         except ZooKeeperError as error:
             logger.warning("offset %d of %s-%s is not stored: %s", offset, topic, partition, error)
+        else:
+            self._was_stored(topic, partition, offset)
+
+    def _was_placed(self, offsets: Mapping[tuple[str, BrokerPartition], int]) -> None:
+        """For who builds on this: partitions are read from these offsets on."""
+
+    def _was_stored(self, topic: str, partition: BrokerPartition, offset: int) -> None:
+        """For who builds on this: ZooKeeper has taken an offset."""
 
     def _commit_often(self) -> None:
         interval_s = self._config.auto_commit_interval_ms / 1000

@@ -94,4 +94,5 @@ class Reading:
             ("groups", "/groups", "Groups"),
             ("letters", "/letters", "Dead letters"),
             ("track", "/track", "Track"),
+            ("jobs", "/jobs", "Jobs"),
         ]

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kafkalite.audit import AuditedClassicProducer
+from kafkalite.audit import AuditedClassicConnector, AuditedClassicProducer
 from kafkalite.broker import Broker
-from kafkalite.classic import ProducerData
+from kafkalite.classic import ConsumerConfig, ConsumerConnector, ProducerData
 from kafkalite.cli import main
 from kafkalite.client import Client
 from tests.kit.processes.broker import wait_until
+from tests.kit.processes.zookeeper import ZooKeeper
 
 pytestmark = pytest.mark.integration
 
@@ -131,3 +132,43 @@ def test_flags_that_cannot_be(options: list[str], why: str, tmp_path: Path, caps
     given = [str(file) if word == "SCHEMA" else word for word in options]
     assert main(["audit", "--live", "127.0.0.1:1", *given]) == 2
     assert why in capsys.readouterr().err
+
+
+def takes(made: ConsumerConnector, count: int) -> None:
+    """So many messages, committed."""
+    with made as connector:
+        (stream,) = connector.create_message_streams({"clicks": 1})["clicks"]
+        for _ in range(count):
+            next(stream)
+        connector.commit_offsets()
+
+
+@pytest.mark.zookeeper
+def test_consumers_of_the_old_kind_are_a_stage_and_what_they_passed_over_is_missing(
+    zookeeper: ZooKeeper, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Three members of one group after each other, of which the second does not say what it took."""
+    settings = {
+        "listeners": "kafka://127.0.0.1:0,kafka07://127.0.0.1:0",
+        "log.flush.interval": "1",
+        "node.id": "0",
+        "zookeeper.connect": zookeeper.address,
+    }
+    group = ConsumerConfig(groupid="hadoop", zk_connect=zookeeper.address, auto_offset_reset="smallest")
+    with Broker(settings) as live, Client(live.bootstrap_servers) as client:
+        live.create_topic("clicks", 1, message_format="classic")
+        with AuditedClassicProducer({"zk.connect": zookeeper.address}, mark_field="audit", window_s=0.001) as producer:
+            for at in range(200):
+                producer.send(ProducerData("clicks", [b'{"page": "/%d"}' % at]))
+        await_messages(client, "clicks", 200)
+        options = ("--consumer", "hadoop", "--mark-field", "clicks=audit")
+        takes(AuditedClassicConnector(group), 100)
+        takes(ConsumerConnector(group), 10)
+        takes(AuditedClassicConnector(group), 90)
+        wait_until(lambda: len(list(client.read("kafkalite.audit.classic", 0))) > 0, 60, "reports")
+        status, told = audit(live, capsys, *options)
+        assert (status, {row["stage"] for row in told["differences"]}) == (1, {"hadoop"})
+        missing = sorted(
+            number for row in told["messages"] for span in row["missing"] for number in range(span[0], span[1] + 1)
+        )
+        assert missing == list(range(100, 110))

@@ -1,0 +1,89 @@
+"""Kafka 0.7's consumers, which report what they took as a stage of the audit.
+
+    with AuditedClassicConnector(ConsumerConfig(groupid="hadoop", zk_connect="zk:2181")) as connector:
+        (stream,) = connector.create_message_streams({"clicks": 1})["clicks"]
+
+A stream hands out what stands between two offsets without gaps, so what was taken is what lies between the offset a
+partition was read from and the one that ZooKeeper has taken: reports follow commits, explicit and automatic ones. They
+go to the topic of counts of 0.7's format. ZooKeeper keeps an offset and no more, so a crash between commit and report
+leaves what the last commit covers as missing.
+
+Partitions are those of one broker: the one that the audit calls live, which has the 0.7 topics.
+
+Thread rule: as ConsumerConnector; `_reporting` guards the tally, and one report is sent at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from kafkalite.audit.events import AUDIT_TOPIC, classic_topic
+from kafkalite.audit.taken import TakenTally
+from kafkalite.classic import ConsumerConnector, Producer, ProducerConfig, ProducerData
+from kafkalite.classic.errors import ClassicError
+from kafkalite.model import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kafkalite.classic import ConsumerConfig
+    from kafkalite.zookeeper.nodes import BrokerPartition
+
+logger = logging.getLogger(__name__)
+
+
+class AuditedClassicConnector(ConsumerConnector):
+    """A ConsumerConnector whose messages are audited; see the module.
+
+    `stage`        the name of the stage (default: the group's)
+    `audit_topic`  the topic of counts of today's clients, beside whose name stands that of 0.7's
+    """
+
+    def __init__(self, config: ConsumerConfig, *, stage: str | None = None, audit_topic: str = AUDIT_TOPIC) -> None:
+        self.tally = TakenTally(stage or config.groupid)
+        self._reporting = threading.Lock()
+        self._reached: dict[tuple[str, BrokerPartition], int] = {}  # up to where what was handed out is told
+        self._audit_topic = classic_topic(audit_topic)
+        self._reporter: Producer | None = None
+        super().__init__(config)
+
+    def _was_placed(self, offsets: Mapping[tuple[str, BrokerPartition], int]) -> None:
+        super()._was_placed(offsets)
+        with self._reporting:
+            self._reached.update(offsets)
+
+    def _was_stored(self, topic: str, partition: BrokerPartition, offset: int) -> None:
+        super()._was_stored(topic, partition, offset)
+        with self._reporting:
+            first = self._reached.get((topic, partition), offset)
+            if offset > first:
+                self._reached[topic, partition] = offset
+                key = TopicPartition(topic, partition.partition)
+                self.tally.took_range(key, first, offset)
+                self.tally.committed(key, offset)
+            self._report()
+
+    def _report(self) -> None:
+        """What cannot be sent now goes with the next commit: 0.7's commits fail with a line, too."""
+        records = self.tally.reports()
+        if not records:
+            return
+        try:
+            if self._reporter is None:
+                self._reporter = Producer(ProducerConfig(zk_connect=self._config.zk_connect))
+            self._reporter.send(ProducerData(self._audit_topic, [record.value for record in records]))
+        except (ClassicError, OSError) as error:
+            self.tally.put_back(records)
+            logger.warning("what was taken could not be reported: %s", error)
+
+    def _leave(self, caller: threading.Thread) -> None:
+        try:
+            super()._leave(caller)
+        finally:
+            with self._reporting:
+                self._report()
+                reporter, self._reporter = self._reporter, None
+            if reporter is not None:
+                reporter.close()
