@@ -4,8 +4,8 @@
     python -m tools.wheel_check dist/kafkalite-0.1.0-cp313-….whl --python python3.13     in an environment, as anybody
 
 What is needed is fetched before, as wheels alone, and installed without the network. One of another processor runs by
-qemu (Debian: qemu-user-static), in one process, since programs that it starts would need binfmt_misc. Needs root, for
-debootstrap and chroot; the systems are kept in build/wheels/.
+qemu (Debian: qemu-user-static); so that it can start its Python again without binfmt_misc, a program of this machine
+stands in that one's place. Needs root, for debootstrap and chroot; the systems are kept in build/wheels/.
 """
 
 from __future__ import annotations
@@ -42,6 +42,18 @@ with Broker(log_dirs="/tmp/first") as broker, Client(broker.bootstrap_servers) a
     assert sum(len(chunk.columns) for chunk in client.read("first", 0)) == 1
 print(f"a first message {time.monotonic() - began:.2f} s after the start of Python", flush=True)
 """
+AGAIN: Final = """
+#include <unistd.h>
+int main(int argc, char **argv) {
+    char *words[argc + 4];
+    words[0] = EMULATOR, words[1] = "-0", words[2] = PYTHON, words[3] = REAL;
+    for (int i = 1; i <= argc; i++)
+        words[3 + i] = argv[i];
+    execv(EMULATOR, words);
+    return 126;
+}
+"""
+"""What stands where the emulated Python is looked for, by whoever starts it once more."""
 FIRST: Final = """set -e
 began=$(date +%s%N)
 python3 -m venv /venv
@@ -114,6 +126,20 @@ def check_here(root: Path, wheel: Path, house: Path) -> None:
     print(f"{wheel.name}: installed and tested without a compiler")
 
 
+def emulated_python(root: Path, number: str, arch: str) -> tuple[str, ...]:
+    """The words that run the Python of the system: through a program of this machine, by which it starts itself too."""
+    python = f"/usr/bin/python{number[0]}.{number[1:]}"
+    real = f"{python}.{arch}"
+    if not (root / real.lstrip("/")).exists():
+        (root / python.lstrip("/")).rename(root / real.lstrip("/"))
+    source = root / "again.c"
+    source.write_text(AGAIN, encoding="utf-8")
+    names = {"EMULATOR": f"/usr/bin/qemu-{arch}-static", "PYTHON": python, "REAL": real}
+    defined = [f'-D{name}="{value}"' for name, value in names.items()]
+    run("gcc", "-static", *defined, "-o", root / python.lstrip("/"), source)
+    return ("env", "PYTHONPATH=/site", "chroot", str(root), python)
+
+
 def check_emulated(root: Path, wheel: Path, house: Path, number: str, arch: str) -> None:
     """Unpacked by this machine's pip, run by qemu."""
     shutil.rmtree(root / "site", ignore_errors=True)
@@ -134,8 +160,7 @@ def check_emulated(root: Path, wheel: Path, house: Path, number: str, arch: str)
         *("--target", root / "site", wheel, *TEST_PACKAGES),
     )
     copy_tests(root)
-    python = f"/usr/bin/python{number[0]}.{number[1:]}"
-    inside: tuple[str | Path, ...] = ("chroot", root, f"/usr/bin/qemu-{arch}-static", "-E", "PYTHONPATH=/site", python)
+    inside = emulated_python(root, number, arch)
     run(*inside, "-c", MESSAGE)
     script = f"import os, sys, pytest; os.chdir('/tests-of'); sys.exit(pytest.main(['-q', *{TESTS!r}]))"
     run(*inside, "-c", script)
