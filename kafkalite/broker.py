@@ -335,7 +335,7 @@ class Broker:
         for wanted in config.bound_listeners:  # one by one, so that a stop closes those before one that cannot be
             self._listeners.append(self._bind(wanted))
         cluster = self._cluster_view(logs)
-        self._member = member = self._join(controllers, logs)
+        self._member = member = self._join(controllers, logs, authorizer)
         config = logs.config  # with what was changed while an earlier broker ran, or by the cluster
         services = BrokerServices(
             config, logs, cluster, self.clock, pool, groups, transactions, quotas, member, authorizer
@@ -423,11 +423,11 @@ class Broker:
         timeout_s = config.initial_broker_registration_timeout_ms / 1000
         return find_cluster_id(controllers, f"broker-{config.node_id}", timeout_s, self.clock)
 
-    def _join(self, controllers: Controllers | None, logs: LogManager) -> Member | None:
+    def _join(self, controllers: Controllers | None, logs: LogManager, authorizer: Authorizer | None) -> Member | None:
         """The membership in the cluster, registered and caught up; None for a broker that stands alone."""
         if controllers is None:
             return None
-        from kafkalite.cluster.joining import join, use_quotas, use_users
+        from kafkalite.cluster.joining import join, producer_ids, use_quotas, use_rules, use_users
         from kafkalite.cluster.settings import ClusterSettings
 
         assert self._quotas is not None, "made before the listeners"
@@ -451,9 +451,15 @@ class Broker:
     def _enter(self) -> None:
         """In a cluster: all parts run, so that it may be let in."""
         if self._member is not None:
+            functools.partial(use_rules, authorizer),
             self._use_quotas()  # which may have come while the workers were made
+        for sign_ins in self._sign_ins.values():
+            sign_ins.use_cluster(member)
+        assert self._transactions is not None, "made before the listeners"
+        self._transactions.producer_ids = ids = producer_ids(member, self.config, self.clock)
             self._member.enter()
 
+        ids.prefetch()
     def _find_row(self) -> Callable[[int], Row | None]:
         if self._told is not None:
             return self._told.errors.find
@@ -662,7 +668,8 @@ class Broker:
             allow_without_acl=config.allow_everyone_if_no_acl_found,
             clock=logs.clock,
         )
-        logger.info("permissions are asked of %d rules", len(authorizer))
+        if not config.in_cluster:  # whose rules are not known yet
+            logger.info("permissions are asked of %d rules", len(authorizer))
         return authorizer
 
     def _make_worker(

@@ -88,7 +88,7 @@ class Dispatcher:
     @staticmethod
     def _respond(row: table.Row, context: RequestContext, request: Any) -> Any:
         """The handler's answer, or that the asker may not come through the API's gate."""
-        if context.broker.authorizer is not None:
+        if context.broker.authorizer is not None and row.gated:
             refusal = permissions.refused(context, request)
             if refusal is not None:
                 return refusal

@@ -1,4 +1,5 @@
-"""Clients' requests for the controller, passed on in Envelopes (KIP-590) and answered as the controller answers.
+"""Clients' requests for the controller, passed on in Envelopes (KIP-590) and answered as the controller answers; and
+the broker's own (`ask`), but for those that keep it in the cluster.
 
     forward(request) ─▶ queue ─▶ kafkalite-forwarder ─▶ Envelope to the quorum's leader ─▶ Deferred
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.cluster.connection import ConnectionFailed, ControllerConnection
 from kafkalite.cluster.lifecycle import LOOK_AGAIN_S
@@ -49,10 +50,12 @@ class Outcome(NamedTuple):
 
 
 class _Waiting(NamedTuple):
-    envelope: EnvelopeRequest
+    key: int
+    message: object
     size: int
     give_up_at: float
-    outcome: Deferred[Outcome]
+    ended: Callable[[Any], object]
+    """Called with the controller's response; with the code of why there is none."""
 
 
 class Forwarder:
@@ -84,15 +87,30 @@ class Forwarder:
             request_data=request, request_principal=encode_principal(principal), client_host_address=packed(host)
         )
         outcome: Deferred[Outcome] = Deferred()
-        with self._worker.lock:
-            full = self._waiting and self._waiting_bytes + len(request) > WAITING_BYTES_MAX
-            if full or self._stopping:
-                return completed(Outcome(None, ErrorCode.REQUEST_TIMED_OUT))
-            give_up_at = self._clock.monotonic() + RETRY_S_MAX
-            self._waiting.append(_Waiting(envelope, len(request), give_up_at, outcome))
-            self._waiting_bytes += len(request)
-            self._worker.call_locked()
+        if not self._enqueue(api.ENVELOPE, envelope, len(request), lambda found: outcome.complete(_outcome(found))):
+            return completed(Outcome(None, ErrorCode.REQUEST_TIMED_OUT))
         return outcome
+
+    def ask(self, key: int, message: object) -> Deferred[Any]:
+        """Sends a request of the broker's own: the controller's response, or None where none came in time.
+
+        Its top-level `error_code` NOT_CONTROLLER is not told: the next leader is asked.
+        """
+        answer: Deferred[Any] = Deferred()
+        if not self._enqueue(key, message, 0, lambda found: answer.complete(_response(found))):
+            return completed(None)
+        return answer
+
+    def _enqueue(self, key: int, message: object, size: int, ended: Callable[[Any], object]) -> bool:
+        with self._worker.lock:
+            full = self._waiting and self._waiting_bytes + size > WAITING_BYTES_MAX
+            if full or self._stopping:
+                return False
+            give_up_at = self._clock.monotonic() + RETRY_S_MAX
+            self._waiting.append(_Waiting(key, message, size, give_up_at, ended))
+            self._waiting_bytes += size
+            self._worker.call_locked()
+        return True
 
     def stop(self) -> None:
         """What waits is told that its time is over."""
@@ -104,7 +122,7 @@ class Forwarder:
         if self._connection is not None:
             self._connection.close()
         while self._waiting:
-            self._waiting.popleft().outcome.complete(Outcome(None, ErrorCode.REQUEST_TIMED_OUT))
+            self._waiting.popleft().ended(ErrorCode.REQUEST_TIMED_OUT)
 
     def _turn(self) -> float | None:
         """Asks for the first that waits; the seconds until the next turn."""
@@ -113,40 +131,51 @@ class Forwarder:
                 return None
             first = self._waiting[0]
         try:
-            outcome = self._ask(first.envelope)
+            found = self._ask_leader(first.key, first.message)
         except Exception:
-            logger.exception("a client's request could not be passed on")
-            outcome = Outcome(None, ErrorCode.UNKNOWN_SERVER_ERROR)
-        if outcome is None and self._clock.monotonic() < first.give_up_at:
+            logger.exception("a request could not be passed on to the controller")
+            found = ErrorCode.UNKNOWN_SERVER_ERROR
+        if found is None and self._clock.monotonic() < first.give_up_at:
             return LOOK_AGAIN_S
         with self._worker.lock:
             self._waiting.popleft()
             self._waiting_bytes -= first.size
-        first.outcome.complete(outcome or Outcome(None, ErrorCode.REQUEST_TIMED_OUT))
+        first.ended(ErrorCode.REQUEST_TIMED_OUT if found is None else found)
         return 0.0
 
-    def _ask(self, envelope: EnvelopeRequest) -> Outcome | None:
-        """None when there is no controller to say anything."""
+    def _ask_leader(self, key: int, message: object) -> Any:
+        """The response; None when there is no controller to say anything."""
         leader = self._leader()
         if leader is None:
             return None
         try:
             connection = self._connection = self._open_to(self._connection, leader)
-            version = connection.version(api.ENVELOPE)
-            answer = connection.request(api.ENVELOPE, version, envelope, REQUEST_TIMEOUT_S)
+            version = connection.version(key)
+            answer = connection.request(key, version, message, REQUEST_TIMEOUT_S)
         except ConnectionFailed as error:
             logger.debug("%s", error)
             return None
         if answer.error_code == ErrorCode.NOT_CONTROLLER:
             connection.close()
             return None
-        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            return Outcome(None, ErrorCode.UNSUPPORTED_VERSION)
-        if answer.error_code or answer.response_data is None or len(answer.response_data) < _CORRELATION_ID_SIZE:
-            code = fields(code=answer.error_code)
-            logger.warning("the controller refused what a client's request was passed on in", extra=code)
-            return Outcome(None, ErrorCode.UNKNOWN_SERVER_ERROR)
-        return Outcome(bytes(answer.response_data))
+        return answer
+
+
+def _response(found: Any) -> Any:
+    return None if isinstance(found, ErrorCode) else found
+
+
+def _outcome(found: Any) -> Outcome:
+    """What became of a request that was passed on: by the response to its Envelope, or by why there is none."""
+    if isinstance(found, ErrorCode):
+        return Outcome(None, found)
+    if found.error_code == ErrorCode.UNSUPPORTED_VERSION:
+        return Outcome(None, ErrorCode.UNSUPPORTED_VERSION)
+    if found.error_code or found.response_data is None or len(found.response_data) < _CORRELATION_ID_SIZE:
+        code = fields(code=found.error_code)
+        logger.warning("the controller refused what a client's request was passed on in", extra=code)
+        return Outcome(None, ErrorCode.UNKNOWN_SERVER_ERROR)
+    return Outcome(bytes(found.response_data))
 
 
 def encode_principal(principal: str) -> bytes:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
-from kafkalite.cluster.image import EMPTY, Address, Image
+from kafkalite.acls import Acl, AclOperation, AclPermission, PatternType, ResourceType
+from kafkalite.cluster.image import EMPTY, AclState, Address, Image
 from kafkalite.cluster.lifecycle import Node, Times
 from kafkalite.cluster.member import Controllers, Member
+from kafkalite.cluster.producer_ids import BlockIds
+from kafkalite.cluster.records import MetadataFault
+from kafkalite.errors import InvalidRequest
 from kafkalite.log.directory import directory_id
 from kafkalite.model import new_uuid
 
@@ -17,7 +22,10 @@ if TYPE_CHECKING:
     from kafkalite.log.manager import LogManager
     from kafkalite.model import Endpoint
     from kafkalite.quotas.quotas import Quotas
+    from kafkalite.security.authorizer import Authorizer
     from kafkalite.settings.broker import BrokerConfig
+
+logger = logging.getLogger("kafkalite.cluster")
 
 PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 """Kafka's SecurityProtocol."""
@@ -56,6 +64,11 @@ def join(
     return Member(node, controllers, times, clock, serves=serves, on_fatal=on_fatal)
 
 
+def producer_ids(member: Member, config: BrokerConfig, clock: Clock) -> BlockIds:
+    """The cluster's ids, as far as this broker hands them out."""
+    return BlockIds(config.node_id, lambda: member.epoch, member.ask, clock)
+
+
 def use_quotas(quotas: Quotas, before: Image, now: Image) -> None:
     """A listener of the member's: the cluster's quotas are those that count here."""
     if now.quotas is not before.quotas:
@@ -67,3 +80,38 @@ def use_users(logs: LogManager, before: Image, now: Image) -> None:
     if now.credentials is not before.credentials or before is EMPTY:
         known = {number: row for number, row in now.credentials.items() if number[0] in MECHANISMS}
         logs.use_credentials({(MECHANISMS[number], user): row for (number, user), row in known.items()})
+
+
+def use_rules(authorizer: Authorizer | None, before: Image, now: Image) -> None:
+    """A listener of the member's: the cluster's rules (ACLs) are those that count here.
+
+    MetadataFault for what is no rule that this release knows: nobody may do more than the cluster allows.
+    """
+    if now.acls is before.acls:
+        return
+    if authorizer is None:
+        if now.acls and not before.acls:
+            logger.warning("the cluster has rules (ACLs) that nobody asks here: authorizer.class.name is not set")
+        return
+    added = [each for number, each in now.acls.items() if before.acls.get(number) != each]
+    gone = {each for number, each in before.acls.items() if now.acls.get(number) != each}
+    if gone:
+        gone.difference_update(now.acls.values())  # another id may say the same
+    authorizer.use(map(_rule, added), map(_rule, gone))
+
+
+def _rule(state: AclState) -> Acl:
+    rule = Acl(
+        ResourceType(state.resource_type),
+        state.resource_name,
+        PatternType(state.pattern_type),
+        state.principal,
+        state.host,
+        AclOperation(state.operation),
+        AclPermission(state.permission),
+    )
+    try:
+        rule.check()
+    except InvalidRequest as error:
+        raise MetadataFault(f"the cluster has a rule that is none to this release: {error}") from error
+    return rule

@@ -153,6 +153,10 @@ class Member:
 
     @property
     def fenced(self) -> bool:
+    def ask(self, key: int, message: object) -> Deferred[Any]:
+        """Sends the controller a request of the broker's own; see `Forwarder.ask`."""
+        return self._forwarder.ask(key, message)
+
         """Whether the controllers keep it out of service."""
         return self._lifecycle.fenced
 
@@ -223,6 +227,8 @@ class Member:
             self._lifecycle.saw(image)
             failed = self._lifecycle.phase is Phase.FAILED
         if failed:
+            except MetadataFault:
+                raise  # it must not be gone on without
             self._call_beat()
 
     # --- registration and beats, on their thread ----------------------------------------------------------------------

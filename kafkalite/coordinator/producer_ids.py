@@ -10,13 +10,23 @@ while a block is made durable, and taken under no other.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from kafkalite.log.manager import LogManager
 
 BLOCK_SIZE: Final = 1000
 """Producer ids made durable at once; as many as Kafka's brokers take."""
+
+
+class IdSource(Protocol):
+    """Where new producers' ids come from: the data directory's own, or those that a cluster's controller gives."""
+
+    def next(self) -> int:
+        """An id nobody else gets; KafkaError when there is none now. May block."""
+
+    def take(self) -> int | None:
+        """An id if there is one at hand, without waiting."""
 
 
 class ProducerIds:

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
     from kafkalite.clock import Clock
     from kafkalite.coordinator.groups import GroupCoordinator, Offset
-    from kafkalite.coordinator.producer_ids import ProducerIds
+    from kafkalite.coordinator.producer_ids import IdSource
     from kafkalite.coordinator.timers import Timer, TimerQueue
     from kafkalite.executors import Executors, Job
     from kafkalite.log.manager import LogManager
@@ -170,7 +170,7 @@ class TransactionCoordinator:
         pool: IoPool,
         clock: Clock,
         groups: GroupCoordinator,
-        producer_ids: ProducerIds,
+        producer_ids: IdSource,
         timers: TimerQueue,
         *,
         executors: Executors = THREADS,

@@ -55,6 +55,9 @@ ROWS: Final[tuple[Row, ...]] = tuple(
         (
             Row(api.METADATA, 0, 13, LazyFunction("in_cluster:metadata")),
             Row(api.API_VERSIONS, 0, 4, LazyFunction("in_cluster:api_versions")),
+            Row(api.SASL_HANDSHAKE, 0, 1, LazyFunction("sign_in:handshake")),
+            Row(api.DESCRIBE_ACLS, 1, 3, LazyFunction("acls:describe"), LazyFunction("acls:needs_blocking")),
+            Row(api.SASL_AUTHENTICATE, 0, 2, LazyFunction("sign_in:authenticate")),
             Row(api.DESCRIBE_CLIENT_QUOTAS, 0, 1, LazyFunction("client_quotas:describe")),
             Row(api.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, LazyFunction("user_credentials:describe"), always),
             Row(api.DESCRIBE_CLUSTER, 0, 2, LazyFunction("in_cluster:describe_cluster")),

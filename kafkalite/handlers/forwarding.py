@@ -38,6 +38,10 @@ class ForwardRow(Row):
 
     __slots__ = ()
 
+    @property
+    def gated(self) -> bool:
+        return False  # the controller decides who may
+
     def decode(self, version: int, body: bytes | bytearray | memoryview, partitions_max: int = PARTITIONS_MAX) -> Any:
         return Forwarded(super().decode(version, body, partitions_max), bytes(body))
 

@@ -5,7 +5,9 @@ has none of that name is left out. A leader that cannot be told is LEADER_NOT_AV
 where it is registered. Any living broker may be called the controller: admin clients send to whom they like.
 
 A topic that is not there is asked for at the controller, where that is allowed, and the client asks again: it is never
-answered finished at once. Source: KRaftMetadataCache and AuthHelper of Kafka 4.1.
+answered finished at once. Of all topics, those that the asker may not describe are left out.
+
+Source: KRaftMetadataCache and AuthHelper of Kafka 4.1.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from kafkalite.errors import ErrorCode
 from kafkalite.handlers import api_versions as alone
 from kafkalite.handlers.cluster_table import FORWARDED, ROWS
 from kafkalite.handlers.describe_cluster import BROKERS, CONTROLLERS
+from kafkalite.handlers.metadata import may_describe, may_make
 from kafkalite.handlers.permissions import TOPIC, cluster_operations, operations
 from kafkalite.model import INTERNAL_TOPICS, ZERO_UUID, topic_name_error
 from kafkalite.protocol.messages.api_versions import (
@@ -118,40 +121,50 @@ def _topics(context: RequestContext, request: MetadataRequest, view: View) -> li
     version = context.api_version
     tells = request.include_topic_authorized_operations
     if request.topics is None or (not request.topics and version < _ALL_TOPICS_NULL_SINCE):
-        found = [_topic(view, each, version) for each in view.image.topics.values()]
+        described = (each for each in view.image.topics.values() if may_describe(context, each.name, probe=True))
+        found = [_topic(view, each, version) for each in described]
     else:
         unique = {(item.topic_id, item.name): item for item in request.topics}
-        found = [_asked(view, item, version) for item in unique.values()]
+        found = [_asked(context, view, item, version) for item in unique.values()]
         if request.allow_auto_topic_creation and context.broker.config.auto_create_topics_enable:
             _ask_for(context, found)
     for each in found:
-        if tells and each.name:
+        if tells and each.name and each.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             each.topic_authorized_operations = operations(context, TOPIC, each.name)
     return found
 
 
 def _ask_for(context: RequestContext, found: list[MetadataResponseTopic]) -> None:
-    """Has the controller make what is not there; the client asks again."""
-    missing = [
-        each.name
-        for each in found
-        if each.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and each.name and not each.is_internal
-    ]
+    """Has the controller make what is not there, and the asker may make; he asks again."""
+    missing = []
+    for each in found:
+        if each.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not each.name:
+            continue
+        if not may_make(context, each.name):
+            each.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif not each.is_internal:
+            missing.append(each.name)
     assert context.broker.member is not None, "served in a cluster alone"
     if missing:
         creation = context.broker.member.creation
         creation.ask(missing, context.client_id, context.principal, context.client_host)
 
 
-def _asked(view: View, item: MetadataRequestTopic, version: int) -> MetadataResponseTopic:
+def _asked(context: RequestContext, view: View, item: MetadataRequestTopic, version: int) -> MetadataResponseTopic:
     if item.topic_id != ZERO_UUID:
         by_id = view.image.topics.get(item.topic_id)
         if by_id is None:
             name = None if version >= _NULL_NAMES_SINCE else ""
             return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=name, topic_id=item.topic_id)
+        if not may_describe(context, by_id.name):
+            return MetadataResponseTopic(
+                error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=None, topic_id=item.topic_id
+            )
         return _topic(view, by_id, version)
     if item.name is None:
         return MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=None)
+    if not may_describe(context, item.name):
+        return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=item.name)
     by_name = view.image.topic(item.name)
     if by_name is not None:
         return _topic(view, by_name, version)

@@ -75,9 +75,7 @@ def needs_blocking(context: RequestContext, request: MetadataRequest) -> bool:
     if not _may_create(context, request):
         return False
     return any(
-        topic.name not in topics
-        and topic.topic_id == ZERO_UUID
-        and _may_describe(context, topic.name or "", probe=True)
+        topic.name not in topics and topic.topic_id == ZERO_UUID and may_describe(context, topic.name or "", probe=True)
         for topic in request.topics or ()
     )
 
@@ -145,7 +143,7 @@ def _asked(context: RequestContext, request: MetadataRequest) -> list[Topic | Me
     """The topics to describe, and finished answers for those that cannot be; each once, in the order asked."""
     if request.topics is None or (not request.topics and context.api_version < _NULL_TOPICS_SINCE):
         every = context.broker.logs.topics.values()
-        return [topic for topic in every if _may_describe(context, topic.name, probe=True)]
+        return [topic for topic in every if may_describe(context, topic.name, probe=True)]
     may_create = _may_create(context, request)
     unique = {(item.topic_id, item.name): item for item in request.topics}
     return [_find(context, item, may_create=may_create) for item in unique.values()]
@@ -157,20 +155,20 @@ def _find(context: RequestContext, item: MetadataRequestTopic, *, may_create: bo
         found = logs.topics_by_id.get(item.topic_id)
         if found is None:
             return _failure(context, ErrorCode.UNKNOWN_TOPIC_ID, None, item.topic_id)
-        if not _may_describe(context, found.name):
+        if not may_describe(context, found.name):
             return _failure(context, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, item.topic_id)
         return found
     name = item.name
     if name is None:
         return _failure(context, ErrorCode.INVALID_TOPIC_EXCEPTION, None)
-    if not _may_describe(context, name):
+    if not may_describe(context, name):
         denied = _failure(context, ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
         denied.is_internal = False
         return denied
     found = logs.topics.get(name)
     if found is not None:
         return found
-    if may_create and not _may_make(context, name):
+    if may_create and not may_make(context, name):
         return _failure(context, ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
     if topic_name_error(name) is not None:
         return _failure(context, ErrorCode.INVALID_TOPIC_EXCEPTION, name)
@@ -185,11 +183,13 @@ def _find(context: RequestContext, item: MetadataRequestTopic, *, may_create: bo
         return _failure(context, error.code, name)
 
 
-def _may_describe(context: RequestContext, name: str, *, probe: bool = False) -> bool:
+def may_describe(context: RequestContext, name: str, *, probe: bool = False) -> bool:
+    """Whether the asker may know of a topic of this name, be it there or not."""
     return allows(context, DESCRIBE, TOPIC, name, probe=probe)
 
 
-def _may_make(context: RequestContext, name: str) -> bool:
+def may_make(context: RequestContext, name: str) -> bool:
+    """Whether the asker may have this topic made by asking for it."""
     return allows(context, CREATE, CLUSTER, probe=True) or allows(context, CREATE, TOPIC, name)
 
 

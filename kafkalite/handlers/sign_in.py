@@ -38,9 +38,11 @@ if TYPE_CHECKING:
     from kafkalite._native.serve.sasl_connection import SaslConnection
     from kafkalite._native.serve.transfer import Answer
     from kafkalite.clock import Clock
+    from kafkalite.cluster.member import Member
     from kafkalite.features import Features
     from kafkalite.handlers.context import RequestContext
     from kafkalite.pool import IoPool
+    from kafkalite.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
     from kafkalite.security.sasl import MechanismServer
     from kafkalite.security.sasl_listener import SaslListener
 
@@ -95,8 +97,9 @@ class SignIns:
         *,
         telemetry: bool = False,
     ) -> None:
-        self.features = features
-        self.telemetry = telemetry
+        self._features = features
+        self._telemetry = telemetry
+        self._member: Member | None = None
         self.listener = listener
         self.pool = pool
         self.clock = clock
@@ -106,6 +109,18 @@ class SignIns:
         self._counts: Counter[SignInCount] = Counter()
         self._lock = threading.Lock()
         self._lanes = itertools.cycle([(listener, number) for number in range(LONG_STEPS_MAX)])
+
+    def use_cluster(self, member: Member) -> None:
+        """The broker is in a cluster, and serves what such a one does."""
+        self._member = member
+
+    def versions(self, version: int, request: ApiVersionsRequest) -> ApiVersionsResponse:
+        """What clients are told before anybody knows who they are."""
+        if self._member is None:
+            return api_versions.answer(version, request, self._features(), telemetry=self._telemetry)
+        from kafkalite.handlers.in_cluster import versions_answer
+
+        return versions_answer(self._member, version, request, telemetry=self._telemetry)
 
     def start(self) -> None:
         """Begins what runs beside it: the keys of bearer tokens are fetched. ConfigError."""
@@ -207,7 +222,7 @@ class SignIn:
         if not row.serves(version):
             return table.unsupported_api_versions(correlation_id)
         request = row.decode(version, header.request_body(row.key, version, body))
-        response = api_versions.answer(version, request, self._shared.features(), telemetry=self._shared.telemetry)
+        response = self._shared.versions(version, request)
         if response.error_code == ErrorCode.NONE:
             self._state = State.EXPECT_HANDSHAKE
             self._connection.software_name = request.client_software_name

@@ -74,6 +74,11 @@ class Row:
 
     __slots__ = ("advertised", "blocks", "handler", "key", "name", "newest", "oldest")
 
+    @property
+    def gated(self) -> bool:
+        """Whether this broker's authoriser is asked who may come through the API's gate."""
+        return True
+
     def __init__(
         self,
         key: int,

@@ -124,7 +124,7 @@ class LogManager:
         self._traffic_gone: TrafficCounts = sum_traffic(())
         self._written: dict[str, dict[tuple[str, int], int]] = {}  # what the checkpoint files say
         self._journal: Journal | None = None
-        self._cluster_credentials: Mapping[tuple[str, str], ScramCredential] | None = None  # replaced as a whole
+        self._cluster_credentials: dict[tuple[str, str], ScramCredential] = {}  # of a cluster's users
         self._to_remove: list[tuple[str, int]] = []  # directories renamed, not synced; delays in ms; guarded by _lock
         self._renames_unsynced = False  # of partition directories; guarded by _lock, as the next
         self._renames_failed: str | None = None
@@ -612,14 +612,15 @@ class LogManager:
 
     @property
     def credentials(self) -> Mapping[tuple[str, str], ScramCredential]:
-        """What is kept of passwords, by mechanism and user. It changes under the GIL: in place, or as a whole."""
-        if self._cluster_credentials is not None:
-            return self._cluster_credentials
-        return self._open_journal().state.credentials
+        """What is kept of passwords, by mechanism and user. It changes in place, under the GIL."""
+        return self._cluster_credentials if self.config.in_cluster else self._open_journal().state.credentials
 
     def use_credentials(self, credentials: Mapping[tuple[str, str], ScramCredential]) -> None:
         """From now on these are the users: what the controllers of a cluster say. Nothing is made durable."""
-        self._cluster_credentials = credentials
+        known = self._cluster_credentials
+        known.update(credentials)
+        for gone in known.keys() - credentials.keys():
+            del known[gone]
 
     def alter_credentials(self, decide: Callable[[], Sequence[dict[str, object]]]) -> None:
         """Writes down, as a whole, what `decide` changes of the present credentials, which hold still meanwhile."""
@@ -829,7 +830,9 @@ class LogManager:
         return self._open_journal().state.unclean_count
 
     def _producer_id_seen(self, producer_id: int) -> None:
-        """A log knows a producer id of another broker's: ours go on above it."""
+        """A log knows a producer id of another broker's: ours go on above it, where they are not a cluster's."""
+        if self.config.in_cluster:
+            return
         with self._journal_lock:
             journal_ = self._open_journal()
             if producer_id >= journal_.state.next_producer_id:

@@ -50,6 +50,10 @@ class CountedRow(table.Row):
         self._row = row
         self._note = note
 
+    @property
+    def gated(self) -> bool:
+        return self._row.gated
+
     def decode(self, version: int, body: bytes | bytearray | memoryview, partitions_max: int = PARTITIONS_MAX) -> Any:
         return self._row.decode(version, body, partitions_max)
 

@@ -68,6 +68,7 @@ ROWS: Final[tuple[tuple[int, str, str, int, int, int], ...]] = (
     (64, "UnregisterBroker", "unregister_broker", 0, 0, 0),
     (65, "DescribeTransactions", "describe_transactions", 0, 0, 0),
     (66, "ListTransactions", "list_transactions", 0, 2, 0),
+    (67, "AllocateProducerIds", "allocate_producer_ids", 0, 0, 0),
     (68, "ConsumerGroupHeartbeat", "consumer_group_heartbeat", 0, 1, 0),
     (69, "ConsumerGroupDescribe", "consumer_group_describe", 0, 1, 0),
     (71, "GetTelemetrySubscriptions", "get_telemetry_subscriptions", 0, 0, 0),

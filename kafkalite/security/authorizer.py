@@ -1,4 +1,4 @@
-"""Who may do what: Kafka's StandardAuthorizer, its rules in the metadata journal.
+"""Who may do what: Kafka's StandardAuthorizer, its rules in the metadata journal, or those of a cluster (`use`).
 
     asked     super user ─▶ yes, else the rules (`kafkalite.security.rules`), else the default
     changed   line in the journal, durable ─▶ rules ─▶ epoch raised ─▶ answered
@@ -229,13 +229,27 @@ class Authorizer:
         if not added and not removed:
             return
         self._record(added, removed)
+        self._apply(added, removed)
+        for acl, what in [*((acl, "added") for acl in added), *((acl, "removed") for acl in removed)]:
+            audit.info("rule %s", what, extra=fields(rule=_text(acl)))
+
+    def use(self, added: Iterable[Acl], removed: Iterable[Acl]) -> None:
+        """Rules that the controllers of a cluster have added and removed count from now on, all at once.
+
+        One that is there already, or is not there, changes nothing. Nothing is made durable.
+        """
+        with self._changing:
+            self._apply(
+                [acl for acl in dict.fromkeys(added) if acl not in self._rules],
+                [acl for acl in dict.fromkeys(removed) if acl in self._rules],
+            )
+
+    def _apply(self, added: Sequence[Acl], removed: Sequence[Acl]) -> None:
         with self._lock:
             for acl in added:
                 self._rules.add(acl)
             for acl in removed:
                 self._rules.remove(acl)
-        for acl, what in [*((acl, "added") for acl in added), *((acl, "removed") for acl in removed)]:
-            audit.info("rule %s", what, extra=fields(rule=_text(acl)))
         self.control.rules_changed()
 
 

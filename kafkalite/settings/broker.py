@@ -199,7 +199,7 @@ class BrokerConfig(
         controller = next(iter(self.controller_listener_names), None)
         protocol = None if controller is None else protocol_of(controller, self.listener_security_protocol_map)
         listeners = {listener.name: listener.protocol for listener in self.bound_listeners}
-        check_in_cluster(self, self.node_id, listeners, protocol, asks_rules=self.asks_rules)
+        check_in_cluster(self, self.node_id, listeners, protocol)
 
     @property
     def bound_listeners(self) -> tuple[Listener, ...]:

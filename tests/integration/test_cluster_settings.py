@@ -21,7 +21,7 @@ from kafkalite.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from kafkalite.protocol.messages.list_config_resources import ListConfigResourcesRequest
-from tests.kit.fakes.controller import ScriptedController
+from tests.kit.fakes.controller import BLOCK_SIZE, ScriptedController
 from tests.kit.harness.clustered import ServingBroker, cluster_settings, journal_operations, member_of
 from tests.kit.processes.broker import wait_until
 
@@ -204,3 +204,16 @@ def test_journal_has_nothing_of_the_cluster(broker: Broker, connection: Connecti
     assert described(connection, BROKER, "7")["log.cleaner.threads"] == ("2", DYNAMIC_BROKER)
     broker.stop()
     assert journal_operations(tmp_path) == {"format"}
+
+
+def test_producer_ids_come_in_blocks_from_the_controller(controller: ScriptedController, tmp_path: Path) -> None:
+    given: list[int] = []
+    for crash in (True, False):
+        broker = ServingBroker(cluster_settings(controller.address, tmp_path)).start()
+        assert broker._transactions is not None
+        ids = broker._transactions.producer_ids
+        given += [wait_until(ids.take, WAIT_S, "an id is there") for _ in range(2 * BLOCK_SIZE)]
+        broker._stop_parts(crash=crash)
+    assert len(set(given)) == len(given) == 4 * BLOCK_SIZE
+    assert all(request.broker_id == 7 for request in controller.requests(api.ALLOCATE_PRODUCER_IDS))
+    assert "producer_ids" not in journal_operations(tmp_path)

@@ -81,16 +81,6 @@ def test_settings_of_a_cluster_mean_nothing_without_a_role() -> None:
         ({**IN_CLUSTER, "listeners": "PLAINTEXT://:9092,kafka07://:9072"}, "listeners", "Kafka 0.7"),
         ({**IN_CLUSTER, "zookeeper.connect": "z:2181"}, "zookeeper.connect", "classic"),
         ({**IN_CLUSTER, "inter.broker.listener.name": "INSIDE"}, "inter.broker.listener.name", "INSIDE is none"),
-        (
-            {**IN_CLUSTER, "listeners": "SASL_PLAINTEXT://:9092", "sasl.enabled.mechanisms": "PLAIN"},
-            "listeners",
-            "users of a cluster",
-        ),
-        (
-            {**IN_CLUSTER, "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"},
-            "authorizer.class.name",
-            "rules of a cluster",
-        ),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_sentence(given: dict[str, str], key: str, words: str) -> None:

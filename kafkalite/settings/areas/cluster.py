@@ -120,9 +120,7 @@ def check_alone(rows: ClusterRows, node_id: int, controller_ports: frozenset[int
         raise ConfigError("process.roles", f"there are other voters, and {_NO_CONTROLLER}")
 
 
-def check_in_cluster(
-    rows: ClusterRows, node_id: int, listeners: Mapping[str, str], controller: str | None, *, asks_rules: bool
-) -> None:
+def check_in_cluster(rows: ClusterRows, node_id: int, listeners: Mapping[str, str], controller: str | None) -> None:
     """ConfigError for what a broker in a cluster cannot do or be.
 
     `listeners` are the bound ones, name → protocol; `controller` is the protocol of the controllers' listener.
@@ -138,11 +136,6 @@ def check_in_cluster(
         raise ConfigError(
             "controller.listener.names", f"controllers behind {controller} are not reached by this release"
         )
-    signed_in = [name for name, protocol in listeners.items() if protocol.startswith("SASL")]
-    if signed_in:
-        raise ConfigError("listeners", f"{signed_in[0]}: this release does not know the users of a cluster (SASL)")
-    if asks_rules:
-        raise ConfigError("authorizer.class.name", "this release does not know the rules of a cluster (ACLs)")
     inner = (rows.inter_broker_listener_name or next(iter(listeners))).upper()
     if inner not in listeners:
         raise ConfigError("inter.broker.listener.name", f"{inner} is none of the listeners {', '.join(listeners)}")

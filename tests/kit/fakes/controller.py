@@ -21,6 +21,7 @@ from kafkalite.cluster.records import RECORD_TYPES, encode_value
 from kafkalite.errors import ErrorCode
 from kafkalite.protocol import api, header
 from kafkalite.protocol.messages import alter_configs, incremental_alter_configs
+from kafkalite.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from kafkalite.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from kafkalite.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from kafkalite.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
 
 TOPIC_ID = bytes(15) + b"\x01"
 RECEIVE_S = 30
+BLOCK_SIZE = 20
+"""Producer ids that a broker is given at a time."""
 SERVED = {
     api.FETCH: (4, 18),
     api.API_VERSIONS: (0, 4),
@@ -64,6 +67,7 @@ SERVED = {
     api.BROKER_HEARTBEAT: (0, 1),
     api.ALTER_CONFIGS: (0, 2),
     api.INCREMENTAL_ALTER_CONFIGS: (0, 1),
+    api.ALLOCATE_PRODUCER_IDS: (0, 0),
 }
 ALTERED = {
     api.ALTER_CONFIGS: (alter_configs.AlterConfigsResponse, alter_configs.AlterConfigsResourceResponse),
@@ -151,6 +155,7 @@ class ScriptedController:
         """(API, version, request) of all there were."""
         self.registered: dict[int, tuple[int, int]] = {}
         """Node id → (epoch, whether it is fenced)."""
+        self.next_producer_id = 1000
         self._changed = threading.Condition()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
@@ -250,6 +255,7 @@ class ScriptedController:
                 api.FETCH_SNAPSHOT: self._fetch_snapshot,
                 api.BROKER_REGISTRATION: self._register,
                 api.BROKER_HEARTBEAT: self._beat,
+                api.ALLOCATE_PRODUCER_IDS: self._allocate,
             }
             return handlers[key](request)
 
@@ -372,6 +378,12 @@ class ScriptedController:
             )
         )
         return BrokerRegistrationResponse(broker_epoch=epoch)
+
+    def _allocate(self, request: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse:
+        if self.registered.get(request.broker_id, (-1, True))[0] != request.broker_epoch:
+            return AllocateProducerIdsResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+        start, self.next_producer_id = self.next_producer_id, self.next_producer_id + BLOCK_SIZE
+        return AllocateProducerIdsResponse(producer_id_start=start, producer_id_len=BLOCK_SIZE)
 
     def _beat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
         epoch, fenced = self.registered.get(request.broker_id, (-1, True))

@@ -12,6 +12,8 @@ from kafkalite.cluster.forwarding import RETRY_S_MAX, Forwarder, Outcome, encode
 from kafkalite.cluster.lifecycle import LOOK_AGAIN_S
 from kafkalite.cluster.quorum import Address
 from kafkalite.errors import ErrorCode
+from kafkalite.protocol import api
+from kafkalite.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from kafkalite.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from tests.kit.fakes.clock import FakeClock
 from tests.kit.fakes.executors import FakeExecutors
@@ -164,3 +166,27 @@ def test_addresses_are_packed_as_java_has_them(host: str, size: int) -> None:
 def test_long_name_has_a_length_of_two_bytes() -> None:
     name = "n" * 200
     assert encode_principal(f"User:{name}") == b"\0\0\x05User" + bytes((201 & 0x7F | 0x80, 1)) + name.encode() + b"\0\0"
+
+
+def test_brokers_own_request_gets_the_controllers_response(scene: Scene) -> None:
+    refusal = AllocateProducerIdsResponse(error_code=ErrorCode.NOT_CONTROLLER)
+    given = AllocateProducerIdsResponse(producer_id_start=5, producer_id_len=10)
+    scene.connection.answers = [refusal, ConnectionFailed("gone"), given]
+    answer = scene.forwarder.ask(api.ALLOCATE_PRODUCER_IDS, AllocateProducerIdsRequest(broker_id=7))
+    assert [scene.turn(), scene.turn()] == [LOOK_AGAIN_S, LOOK_AGAIN_S]
+    scene.turn()
+    assert answer.response is given
+    assert len(scene.connection.asked) == 3
+
+
+def test_brokers_own_request_without_a_controller_ends_with_nothing(scene: Scene) -> None:
+    scene.leader = None
+    answer = scene.forwarder.ask(api.ALLOCATE_PRODUCER_IDS, AllocateProducerIdsRequest(broker_id=7))
+    scene.turn()
+    scene.clock.advance(RETRY_S_MAX)
+    scene.turn()
+    assert answer.response is None
+    late = scene.forwarder.ask(api.ALLOCATE_PRODUCER_IDS, AllocateProducerIdsRequest(broker_id=7))
+    scene.forwarder.stop()
+    assert late.response is None
+    assert scene.forwarder.ask(api.ALLOCATE_PRODUCER_IDS, AllocateProducerIdsRequest()).response is None

@@ -1,0 +1,203 @@
+"""Who may come in and do what at a broker of a cluster: its users and rules (ACLs). The controller is scripted."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kafkalite.acls import Acl, AclOperation, AclPermission, PatternType, ResourceType
+from kafkalite.client import Client
+from kafkalite.client.connection import Connection
+from kafkalite.client.errors import ClientError
+from kafkalite.client.security import Security
+from kafkalite.cluster import metadata_types as types
+from kafkalite.errors import ErrorCode, KafkaError
+from kafkalite.protocol import api
+from kafkalite.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kafkalite.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kafkalite.security.scram import new_credential
+from kafkalite.settings.areas.permissions import STANDARD_AUTHORIZER
+from tests.kit.fakes.controller import ScriptedController
+from tests.kit.harness.clustered import ServingBroker, cluster_settings, journal_operations, member_of
+from tests.kit.processes.broker import wait_until
+
+if TYPE_CHECKING:
+    from kafkalite.broker import Broker
+
+WAIT_S = 60
+PASSWORD = "correct horse"
+IDS = {"orders": bytes(range(16)), "secrets": bytes(range(1, 17))}
+
+
+@pytest.fixture
+def controller() -> Iterator[ScriptedController]:
+    with ScriptedController("aaaaaaaaaaaaaaaaaaaaaQ") as scripted:
+        scripted.append(types.FeatureLevelRecord(name="metadata.version", feature_level=27))
+        scripted.append(*(types.TopicRecord(name=name, topic_id=number) for name, number in IDS.items()))
+        yield scripted
+
+
+def user(name: str, mechanism: str = "SCRAM-SHA-256") -> types.UserScramCredentialRecord:
+    kept = new_credential(mechanism, PASSWORD)
+    return types.UserScramCredentialRecord(
+        name=name,
+        mechanism={"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}[mechanism],
+        salt=kept.salt,
+        stored_key=kept.stored_key,
+        server_key=kept.server_key,
+        iterations=kept.iterations,
+    )
+
+
+def rule(acl: Acl) -> types.AccessControlEntryRecord:
+    return types.AccessControlEntryRecord(
+        id=uuid.uuid4().bytes,
+        resource_type=acl.resource_type,
+        resource_name=acl.name,
+        pattern_type=acl.pattern_type,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission,
+    )
+
+
+def may_read(name: str, permission: AclPermission = AclPermission.ALLOW, who: str = "User:ann") -> Acl:
+    return Acl(ResourceType.TOPIC, name, PatternType.LITERAL, who, "*", AclOperation.READ, permission)
+
+
+def secured(controller: ScriptedController, directory: Path, **more: object) -> dict[str, object]:
+    return {
+        **cluster_settings(controller.address, directory),
+        "listeners": "SASL://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
+        "listener.security.protocol.map": "SASL:SASL_PLAINTEXT,PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512,PLAIN",
+        "connection.failed.authentication.delay.ms": "0",
+        "authorizer.class.name": STANDARD_AUTHORIZER,
+        "super.users": "User:root",
+        **more,
+    }
+
+
+def connect(broker: Broker, name: str = "ann", mechanism: str = "SCRAM-SHA-256") -> Connection:
+    security = Security(
+        {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": mechanism,
+            "sasl.username": name,
+            "sasl.password": PASSWORD,
+        }
+    )
+    endpoint = broker.endpoints["SASL"]
+    return Connection.connect(endpoint.host, endpoint.port, client_id="test", security=security)
+
+
+def codes(connection: Connection, *names: str) -> dict[str, int]:
+    asked = [MetadataRequestTopic(name=name) for name in names]
+    request = MetadataRequest(topics=asked, allow_auto_topic_creation=True)
+    return {each.name: each.error_code for each in connection.request(api.METADATA, request).topics}
+
+
+def test_users_of_the_cluster_sign_in_and_its_rules_hold(controller: ScriptedController, tmp_path: Path) -> None:
+    controller.append(user("ann"), user("root", "SCRAM-SHA-512"), rule(may_read("orders")))
+    with ServingBroker(secured(controller, tmp_path)) as broker:
+        connection = connect(broker)
+        assert connection.features["metadata.version"] == 27
+        assert not connection.supports(api.DESCRIBE_QUORUM)  # which that controller does not serve
+        denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert codes(connection, "orders", "secrets", "none") == {"orders": 0, "secrets": denied, "none": denied}
+        told = connection.request(api.METADATA, MetadataRequest(topics=None)).topics
+        assert [each.name for each in told] == ["orders"]
+        by_id = [MetadataRequestTopic(name=None, topic_id=number) for number in IDS.values()]
+        told = connection.request(api.METADATA, MetadataRequest(topics=by_id)).topics
+        assert [(each.name, each.error_code) for each in told] == [("orders", 0), (None, denied)]
+        asked = [DescribeConfigsResource(resource_type=2, resource_name="orders")]
+        (refused,) = connection.request(api.DESCRIBE_CONFIGS, DescribeConfigsRequest(resources=asked)).results
+        assert refused.error_code == denied
+        connection.close()
+        root = connect(broker, "root", "SCRAM-SHA-512")
+        assert codes(root, "orders", "secrets") == {"orders": 0, "secrets": 0}
+        root.close()
+        plain = connect(broker, "ann", "PLAIN")
+        assert codes(plain, "orders") == {"orders": 0}
+        plain.close()
+        assert controller.requests(api.ENVELOPE) == []
+    assert journal_operations(tmp_path) <= {"format", "secret"}
+
+
+def test_changes_of_users_and_rules_hold_at_once_and_whole(controller: ScriptedController, tmp_path: Path) -> None:
+    entry = rule(may_read("orders"))
+    controller.append(user("ann"), entry, rule(may_read("orders")))  # said twice, under two ids
+    with ServingBroker(secured(controller, tmp_path)) as broker:
+        connection = connect(broker)
+        denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        image = lambda: member_of(broker).image  # noqa: E731  # the present one
+        controller.append(types.RemoveAccessControlEntryRecord(id=entry.id), rule(may_read("secrets")))
+        wait_until(lambda: codes(connection, "secrets")["secrets"] == 0, WAIT_S, "one more may be read")
+        assert codes(connection, "orders") == {"orders": 0}  # by the other id
+        no_one = Acl(*may_read("*", AclPermission.DENY))._replace(operation=AclOperation.ALL)
+        controller.append(rule(no_one), rule(may_read("orders")._replace(operation=AclOperation.ALL)))
+        wait_until(lambda: codes(connection, "secrets")["secrets"] == denied, WAIT_S, "none may be read")
+        assert codes(connection, "orders") == {"orders": denied}
+        controller.append(*(types.RemoveAccessControlEntryRecord(id=number) for number in image().acls))
+        controller.append(types.RemoveUserScramCredentialRecord(name="ann", mechanism=1))
+        wait_until(lambda: not image().credentials, WAIT_S, "the user is gone")
+        assert codes(connection, "orders") == {"orders": denied}
+        connection.close()
+        with pytest.raises(ClientError):
+            connect(broker)
+        assert len(broker._services.authorizer) == 0
+
+
+def test_what_the_controller_answers_is_not_asked_of_the_rules_here(
+    controller: ScriptedController, tmp_path: Path
+) -> None:
+    controller.append(user("ann"))
+    with ServingBroker(secured(controller, tmp_path)) as broker:
+        connection = connect(broker)
+        (made,) = connection.request(api.CREATE_TOPICS, CreateTopicsRequest(topics=[CreatableTopic(name="new")])).topics
+        assert made.error_code == 0  # says this controller, who is told who asks
+        (envelope,) = controller.requests(api.ENVELOPE)
+        assert envelope.request_principal == b"\0\0\x05User\x04ann\0\0"
+        connection.close()
+        with Client(broker.bootstrap_servers) as anonymous, pytest.raises(KafkaError) as refused:
+            anonymous.acls.find()
+        assert refused.value.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+def test_rules_are_there_before_clients_are_served(controller: ScriptedController, tmp_path: Path) -> None:
+    rules = [rule(may_read(f"t{number}")) for number in range(2000)]
+    controller.append(user("ann"), rule(may_read("orders", AclPermission.DENY)), *rules)
+    given = secured(controller, tmp_path, **{"allow.everyone.if.no.acl.found": "true"})
+    with ServingBroker(given) as broker:
+        connection = connect(broker)
+        assert codes(connection, "orders", "secrets") == {
+            "orders": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            "secrets": 0,
+        }
+        connection.close()
+
+
+def test_rule_that_is_not_understood_stops_the_broker(controller: ScriptedController, tmp_path: Path) -> None:
+    with ServingBroker(secured(controller, tmp_path)) as broker:
+        entry = rule(may_read("orders"))
+        entry.operation = 99
+        controller.append(entry)
+        assert broker.failed.wait(WAIT_S)
+
+
+def test_rules_without_an_authorizer_are_told_in_the_log(
+    controller: ScriptedController, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    controller.append(rule(may_read("orders")))
+    with ServingBroker(cluster_settings(controller.address, tmp_path)) as broker:
+        assert "authorizer.class.name is not set" in caplog.text
+        with Client(broker.bootstrap_servers) as client, pytest.raises(KafkaError) as refused:
+            client.acls.find()
+        assert refused.value.code == ErrorCode.SECURITY_DISABLED
