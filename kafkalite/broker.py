@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from kafkalite._native.serve.quota import QuotaControl
     from kafkalite._native.serve.worker_parts import NativeApi
     from kafkalite.clock import Clock
+    from kafkalite.cluster.controller_security import ControllerSecurity
     from kafkalite.cluster.member import Controllers, Member
     from kafkalite.families import Family
     from kafkalite.handlers.sign_in import SignIns
@@ -411,7 +412,15 @@ class Broker:
             voters={number: Address(*server) for number, server in config.quorum_voters().items()},
             servers=tuple(Address(*server) for server in config.quorum_servers()),
             listener=config.controller_listener_names[0],
+            security=self._controller_security(),
         )
+
+    def _controller_security(self) -> ControllerSecurity | None:
+        if self.config.controller_protocol == "PLAINTEXT":
+            return None
+        from kafkalite.cluster.controller_security import ControllerSecurity
+
+        return ControllerSecurity(self.config)
 
     def _find_cluster_id(self, controllers: Controllers | None) -> str:
         """The cluster's id where the data directory does not tell it; empty for a broker that stands alone."""
@@ -442,24 +451,24 @@ class Broker:
             functools.partial(use_quotas, self._quotas),
             functools.partial(use_users, logs),
             ClusterSettings(logs, self._use_cluster_config).use,
+            functools.partial(use_rules, authorizer),
         ]
+        for sign_ins in self._sign_ins.values():
+            sign_ins.use_cluster(member)
+        assert self._transactions is not None, "made before the listeners"
+        self._transactions.producer_ids = ids = producer_ids(member, self.config, self.clock)
         member.start()
         member.wait_caught_up()
+        ids.prefetch()
         logs.broker_epoch = member.epoch
         return member
 
     def _enter(self) -> None:
         """In a cluster: all parts run, so that it may be let in."""
         if self._member is not None:
-            functools.partial(use_rules, authorizer),
             self._use_quotas()  # which may have come while the workers were made
-        for sign_ins in self._sign_ins.values():
-            sign_ins.use_cluster(member)
-        assert self._transactions is not None, "made before the listeners"
-        self._transactions.producer_ids = ids = producer_ids(member, self.config, self.clock)
             self._member.enter()
 
-        ids.prefetch()
     def _find_row(self) -> Callable[[int], Row | None]:
         if self._told is not None:
             return self._told.errors.find

@@ -3,31 +3,37 @@
 It may be aborted from any thread, which ends a request that waits; everything else is one thread's. Answers of any size
 are read, as the controllers are the cluster's own, but never more than was announced and is there.
 
-Only listeners without TLS and SASL yet: `kafkalite.cluster.member` refuses others at the start.
+Where the controllers ask for it there is TLS, and the broker signs in, again before its session ends (KIP-368).
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import socket
 import struct
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite import protocol
 from kafkalite.protocol import header
 from kafkalite.protocol.api import API_VERSIONS, APIS
 from kafkalite.protocol.messages.api_versions import ApiVersionsRequest
+from kafkalite.security.sasl import Refused
 from kafkalite.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from kafkalite.cluster.controller_security import ControllerSecurity
     from kafkalite.cluster.quorum import Address
 
 CONNECT_TIMEOUT_S: Final = 10.0
 NEGOTIATED_IN: Final = 3
 """The version of ApiVersions that every release since Kafka 2.4 knows."""
 RESPONSE_SIZE_MAX: Final = 1 << 30
+SESSION_PART: Final = 0.85
+"""Of a session has passed when the broker signs in again; Kafka's clients take 85 to 95 %."""
 _SIZE: Final = struct.Struct(">i")
 _PIECE: Final = 1 << 20
 
@@ -45,11 +51,19 @@ class ControllerConnection:
         self._socket = sock
         self._client_id = client_id
         self._correlation_id = 0
+        self._security: ControllerSecurity | None = None
+        self._sign_in_at = math.inf  # again, by time.monotonic()
         self.versions: Mapping[int, tuple[int, int]] = {}
         """API → oldest and newest version that the controller serves."""
 
     @classmethod
-    def connect(cls, address: Address, client_id: str, timeout_s: float = CONNECT_TIMEOUT_S) -> ControllerConnection:
+    def connect(
+        cls,
+        address: Address,
+        client_id: str,
+        timeout_s: float = CONNECT_TIMEOUT_S,
+        security: ControllerSecurity | None = None,
+    ) -> ControllerConnection:
         """One that is ready for use. ConnectionFailed."""
         try:
             sock = socket.create_connection(address, timeout=timeout_s)
@@ -58,6 +72,13 @@ class ControllerConnection:
                 f"cannot connect to the controller at {address}: {error.strerror or error}"
             ) from error
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if security is not None:
+            try:
+                sock = security.wrap(sock, address.host)
+            except OSError as error:
+                sock.close()
+                why = getattr(error, "reason", None) or error.strerror or error
+                raise ConnectionFailed(f"no TLS with the controller at {address}: {why}") from error
         connection = cls(address, sock, client_id)
         asked = ApiVersionsRequest(client_software_name="kafkalite", client_software_version=VERSION)
         answer = connection._exchange(API_VERSIONS, NEGOTIATED_IN, asked, timeout_s)
@@ -65,7 +86,19 @@ class ControllerConnection:
             connection.close()
             raise ConnectionFailed(f"the controller at {address} refused ApiVersions with error {answer.error_code}")
         connection.versions = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
+        if security is not None and security.mechanism is not None:
+            connection._security = security
+            connection._sign_in(timeout_s)
         return connection
+
+    def _sign_in(self, timeout_s: float) -> None:
+        assert self._security is not None, "the controllers have SASL"
+        try:
+            lasts_ms = self._security.sign_in(lambda key, version, ask: self._exchange(key, version, ask, timeout_s))
+        except Refused as error:
+            self.close()
+            raise ConnectionFailed(f"the controller at {self.address} does not let this broker in: {error}") from error
+        self._sign_in_at = time.monotonic() + SESSION_PART * lasts_ms / 1000 if lasts_ms else math.inf
 
     def version(self, api_key: int, oldest: int = 0, newest: int = 32767) -> int:
         """The newest version of an API that both sides know, within these. ConnectionFailed where there is none."""
@@ -79,13 +112,15 @@ class ControllerConnection:
 
     def request(self, api_key: int, version: int, message: object, timeout_s: float) -> Any:
         """The answer to a request. ConnectionFailed."""
+        if time.monotonic() >= self._sign_in_at:
+            self._sign_in(timeout_s)
         return self._exchange(api_key, version, message, timeout_s)
 
     def abort(self) -> None:
         """Ends what waits for an answer, now. Any thread."""
         self.closed = True
         with contextlib.suppress(OSError):  # it is closed already
-            self._socket.shutdown(socket.SHUT_RDWR)
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # an SSLSocket's own would change its state
 
     def close(self) -> None:
         """Idempotent."""

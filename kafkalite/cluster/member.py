@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kafkalite.clock import Clock
+    from kafkalite.cluster.controller_security import ControllerSecurity
     from kafkalite.cluster.forwarding import Outcome
     from kafkalite.cluster.lifecycle import Node, Times
     from kafkalite.deferred import Deferred
@@ -66,6 +67,12 @@ class Controllers:
     voters: Mapping[int, Address]
     servers: tuple[Address, ...]
     listener: str
+    security: ControllerSecurity | None = None
+    """What their listener asks for; None: nothing."""
+
+    def connect(self, address: Address, client_id: str, timeout_s: float) -> ControllerConnection:
+        """A connection that is ready for use. ConnectionFailed."""
+        return ControllerConnection.connect(address, client_id, timeout_s, self.security)
 
     def quorum(self) -> Quorum:
         """Of which nothing is known yet."""
@@ -85,7 +92,7 @@ class Member:
         serves: bool,
         on_fatal: Callable[[BaseException], None],
         executors: Executors = THREADS,
-        connect: Connect = ControllerConnection.connect,
+        connect: Connect | None = None,
     ) -> None:
         self.image: Image = EMPTY
         self.listeners: list[Callable[[Image, Image], None]] = []
@@ -93,7 +100,7 @@ class Member:
         self._times = times
         self._clock = clock
         self._on_fatal = on_fatal
-        self._connect = connect
+        self._connect = connect or controllers.connect
         self._client_id = f"broker-{node.node_id}"
         self._observer = Observer(node.node_id, node.cluster_id, node.directory_id, controllers.quorum())
         self._lifecycle = Lifecycle(node, times, clock.monotonic(), serves=serves)  # guarded by _beating.lock
@@ -146,6 +153,10 @@ class Member:
         """Passes a client's request on to the controller; see `Forwarder.forward`."""
         return self._forwarder.forward(request, principal, host)
 
+    def ask(self, key: int, message: object) -> Deferred[Any]:
+        """Sends the controller a request of the broker's own; see `Forwarder.ask`."""
+        return self._forwarder.ask(key, message)
+
     @property
     def phase(self) -> Phase:
         """Where it is in its life."""
@@ -153,10 +164,6 @@ class Member:
 
     @property
     def fenced(self) -> bool:
-    def ask(self, key: int, message: object) -> Deferred[Any]:
-        """Sends the controller a request of the broker's own; see `Forwarder.ask`."""
-        return self._forwarder.ask(key, message)
-
         """Whether the controllers keep it out of service."""
         return self._lifecycle.fenced
 
@@ -220,6 +227,8 @@ class Member:
         for listener in self.listeners:
             try:
                 listener(before, image)
+            except MetadataFault:
+                raise  # it must not be gone on without
             except Exception:
                 logger.exception("metadata up to offset %d could not be carried out everywhere", image.offset)
         self._applied_offset = image.offset
@@ -227,8 +236,6 @@ class Member:
             self._lifecycle.saw(image)
             failed = self._lifecycle.phase is Phase.FAILED
         if failed:
-            except MetadataFault:
-                raise  # it must not be gone on without
             self._call_beat()
 
     # --- registration and beats, on their thread ----------------------------------------------------------------------
@@ -348,7 +355,7 @@ def _ask_cluster_id(controllers: Controllers, client_id: str) -> tuple[str, list
     reasons = []
     for address in dict.fromkeys((*controllers.servers, *controllers.voters.values())):
         try:
-            connection = ControllerConnection.connect(address, client_id, FETCH_TIMEOUT_S)
+            connection = controllers.connect(address, client_id, FETCH_TIMEOUT_S)
             try:
                 version = connection.version(api.DESCRIBE_CLUSTER, _ENDPOINT_TYPE_SINCE)
                 request = DescribeClusterRequest(endpoint_type=_CONTROLLERS)

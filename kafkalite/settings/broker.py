@@ -196,10 +196,14 @@ class BrokerConfig(
         names = {name.upper() for name in self.controller_listener_names}
         if any(item.name in names for item in parse_names(self.listeners)):
             raise ConfigError("listeners", "names a controllers' listener, which a broker in a cluster does not bind")
-        controller = next(iter(self.controller_listener_names), None)
-        protocol = None if controller is None else protocol_of(controller, self.listener_security_protocol_map)
+        protocol = self.controller_protocol if self.controller_listener_names else None
         listeners = {listener.name: listener.protocol for listener in self.bound_listeners}
         check_in_cluster(self, self.node_id, listeners, protocol)
+
+    @property
+    def controller_protocol(self) -> str:
+        """The protocol of the controllers' listener, in a cluster."""
+        return protocol_of(self.controller_listener_names[0], self.listener_security_protocol_map)
 
     @property
     def bound_listeners(self) -> tuple[Listener, ...]:

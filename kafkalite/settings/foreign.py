@@ -39,7 +39,6 @@ _PREFIXES: Final[dict[str, str]] = {
     "ssl.secure.random.implementation": "TLS is OpenSSL's",
     "ssl.keymanager.algorithm": "TLS is OpenSSL's",
     "ssl.trustmanager.algorithm": "TLS is OpenSSL's",
-    "ssl.endpoint.identification.algorithm": "a server checks no host names",
     "sasl.jaas.config": "a broker's belongs to a mechanism: listener.name.<listener>.<mechanism>.sasl.jaas.config",
     "sasl.kerberos.": "GSSAPI is not served",
     "sasl.login.": "the broker signs in nowhere",

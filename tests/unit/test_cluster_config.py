@@ -71,11 +71,10 @@ def test_settings_of_a_cluster_mean_nothing_without_a_role() -> None:
         ({**IN_CLUSTER, "controller.quorum.voters": "one:9093"}, "controller.quorum.voters", "id@host:port"),
         ({**IN_CLUSTER, "controller.quorum.voters": "7@one:9093"}, "node.id", "a controller's"),
         ({**IN_CLUSTER, "controller.listener.names": "none"}, "controller.listener.names", "names none"),
-        ({**IN_CLUSTER, "controller.listener.names": "SSL"}, "controller.listener.names", "behind SSL"),
         (
             {**IN_CLUSTER, "listener.security.protocol.map": "CONTROLLER:SASL_SSL,PLAINTEXT:PLAINTEXT"},
-            "controller.listener.names",
-            "behind SASL_SSL",
+            "sasl.mechanism.controller.protocol",
+            "not 'GSSAPI'",
         ),
         ({**IN_CLUSTER, "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093"}, "listeners", "does not bind"),
         ({**IN_CLUSTER, "listeners": "PLAINTEXT://:9092,kafka07://:9072"}, "listeners", "Kafka 0.7"),

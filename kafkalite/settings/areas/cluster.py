@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 BROKER: Final = "broker"
 CONTROLLER: Final = "controller"
 VOTERS_KEY: Final = "controller.quorum.voters"
+MECHANISM_KEY: Final = "sasl.mechanism.controller.protocol"
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+"""By which a broker can sign in at controllers."""
 SERVERS_KEY: Final = "controller.quorum.bootstrap.servers"
 _SERVER: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+(?:%\w+)?)\]|([A-Za-z0-9._-]+)):([0-9]{1,5})")
 KEYS: Final = (
@@ -32,6 +35,8 @@ KEYS: Final = (
     "broker.heartbeat.interval.ms",
     "broker.session.timeout.ms",
     "controlled.shutdown.enable",
+    MECHANISM_KEY,
+    "ssl.endpoint.identification.algorithm",
 )
 """Settings that a broker which stands alone has no use for."""
 _NO_CONTROLLER: Final = (
@@ -78,6 +83,20 @@ class ClusterRows:
     )
     controlled_shutdown_enable: bool = setting(
         BOOLEAN, True, "Whether a stop in a cluster has the controllers move leadership away first."
+    )
+
+    sasl_mechanism_controller_protocol: str = setting(
+        STRING,
+        "GSSAPI",
+        f"How a broker in a cluster signs in at controllers whose listener has SASL: {', '.join(MECHANISMS)}. Name and"
+        " password stand in `listener.name.<listener>.<mechanism>.sasl.jaas.config`.",
+    )
+    ssl_endpoint_identification_algorithm: str = setting(
+        STRING,
+        "https",
+        "`https`: a broker in a cluster checks that a controller's certificate, where it has TLS, is of its host."
+        " Empty: it does not.",
+        choices=("https", ""),
     )
 
     @property
@@ -132,9 +151,10 @@ def check_in_cluster(rows: ClusterRows, node_id: int, listeners: Mapping[str, st
         raise ConfigError("node.id", f"{node_id} is a controller's, by {VOTERS_KEY}")
     if controller is None:
         raise ConfigError("controller.listener.names", "names none, and a broker in a cluster needs the controllers'")
-    if controller != "PLAINTEXT":
+    mechanism = rows.sasl_mechanism_controller_protocol
+    if controller.startswith("SASL") and mechanism not in MECHANISMS:
         raise ConfigError(
-            "controller.listener.names", f"controllers behind {controller} are not reached by this release"
+            MECHANISM_KEY, f"must be one of {', '.join(MECHANISMS)}, not {mechanism[:64]!r}: the controllers have SASL"
         )
     inner = (rows.inter_broker_listener_name or next(iter(listeners))).upper()
     if inner not in listeners:

@@ -79,6 +79,7 @@ class Authority:
         common_name: str,
         *,
         client: bool = False,
+        also_client: bool = False,
         hosts: tuple[str, ...] = ("localhost",),
         addresses: tuple[str, ...] = ("127.0.0.1",),
         begins_days: float = -1,
@@ -86,11 +87,13 @@ class Authority:
         bits: int = 0,
         name: x509.Name | None = None,
     ) -> Identity:
-        """For a server under these names, or a client; `bits` asks for an RSA key of that size."""
+        """For a server under these names (`also_client` of others), or a client; `bits`: an RSA key of that size."""
         key: Key = rsa.generate_private_key(65537, bits) if bits else ec.generate_private_key(ec.SECP256R1())
         builder = build_certificate(name or name_of(common_name), self.name, key, begins_days, ends_days)
-        purpose = ExtendedKeyUsageOID.CLIENT_AUTH if client else ExtendedKeyUsageOID.SERVER_AUTH
-        builder = builder.add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+        purposes = [] if client else [ExtendedKeyUsageOID.SERVER_AUTH]
+        if client or also_client:
+            purposes.append(ExtendedKeyUsageOID.CLIENT_AUTH)
+        builder = builder.add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
         builder = builder.add_extension(_usage(signs=False), critical=True)
         if not client:
             names = [x509.DNSName(host) for host in hosts]
