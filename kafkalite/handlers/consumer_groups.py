@@ -97,7 +97,7 @@ def heartbeat(
 
 def _off(context: RequestContext) -> bool:
     """Whether the cluster's features leave this protocol out."""
-    return context.broker.logs.features.level(GROUP_VERSION) == 0
+    return context.broker.feature_level(GROUP_VERSION) == 0
 
 
 def _denial(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> KafkaError | None:

@@ -69,6 +69,12 @@ class BrokerServices:
     metric_sources: list[Source] = field(default_factory=list)
     """What parts tell of themselves, where somebody asks for metrics."""
 
+    def feature_level(self, name: str) -> int:
+        """The level of a feature; 0 is off."""
+        if self.member is None:
+            return self.logs.features.level(name)
+        return self.member.image.features.get(name, 0)
+
     def topic_config(self, name: str) -> TopicConfig | None:
         """The settings of a topic, of a cluster's wherever it is; None for one that is not there."""
         if self.member is None:

@@ -217,3 +217,13 @@ def test_producer_ids_come_in_blocks_from_the_controller(controller: ScriptedCon
     assert len(set(given)) == len(given) == 4 * BLOCK_SIZE
     assert all(request.broker_id == 7 for request in controller.requests(api.ALLOCATE_PRODUCER_IDS))
     assert "producer_ids" not in journal_operations(tmp_path)
+
+
+def test_levels_of_features_are_those_of_the_cluster(controller: ScriptedController, broker: Broker) -> None:
+    services = broker._services
+    assert services is not None
+    assert (services.feature_level("group.version"), services.feature_level("metadata.version")) == (0, 27)
+    controller.append(types.FeatureLevelRecord(name="group.version", feature_level=1))
+    wait_until(lambda: services.feature_level("group.version") == 1, WAIT_S, "it is switched on")
+    controller.append(types.FeatureLevelRecord(name="group.version", feature_level=0))
+    wait_until(lambda: services.feature_level("group.version") == 0, WAIT_S, "it is switched off")
