@@ -97,12 +97,12 @@ def _joined(
 
 
 def list_resources(context: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
-    """ListConfigResources: topics and brokers are the cluster's."""
+    """ListConfigResources: topics and brokers are the cluster's, fenced ones too."""
     view, logs = in_cluster.view_of(context), context.broker.logs
 
     def names(kind: int) -> Iterable[str]:
         if kind in (BROKER, BROKER_LOGGER):
-            return [str(broker.node_id) for broker, _ in view.living()]
+            return [str(number) for number in sorted(view.image.brokers) if view.address(number) is not None]
         return sorted(
             {TOPIC: view.image.topic_ids, GROUP: logs.group_configs, CLIENT_METRICS: logs.client_metrics}[kind]
         )
