@@ -6,9 +6,8 @@
         for where, row in ledger.records():
             print(where, row.state)
 
-`refresh` reads, committed, up to the high watermark that there was when it began: a transaction's markers reach its
-partitions one by one, so that reading to the last stable offset alone could miss a row whose offset is committed
-already.
+`refresh` reads, committed, up to the high watermark that there was when it began (kafkalite.failures.reading), so that
+it misses no row whose offset is committed already.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -16,22 +15,19 @@ Thread rule: one thread at a time, that of the Client.
 from __future__ import annotations
 
 import json
-import time
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from kafkalite.client import READ_COMMITTED, RangeUnavailable
 from kafkalite.errors import UnknownTopicOrPartition
 from kafkalite.failures.names import ledger_name, parse_origin
+from kafkalite.failures.reading import OPEN_S_MAX, decided, ends_of
 from kafkalite.failures.rows import OPEN_PREFIX, POLICY_KEY, Row, decode_row
-from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
+from kafkalite.model import OFFSET_EARLIEST, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kafkalite.client import Client
-
-POLL_S: Final = 0.2
 
 
 class Ledger:
@@ -50,7 +46,7 @@ class Ledger:
         self.unread_count = 0
         """Rows that this version cannot read."""
 
-    def refresh(self, timeout_s: float = 90.0) -> None:
+    def refresh(self, timeout_s: float = OPEN_S_MAX) -> None:
         """Up to its end now. RangeUnavailable when a transaction stays open for so long."""
         try:
             keys = [TopicPartition(self.topic, number) for number in self._client.partitions(self.topic)]
@@ -58,24 +54,16 @@ class Ledger:
             self.exists = False
             return
         self.exists = True
-        ends = {key: row.offset for key, row in self._client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST)).items()}
+        ends = ends_of(self._client, keys)
         fresh = [key for key in keys if key not in self._positions]
         if fresh:
             starts = self._client.list_offsets(dict.fromkeys(fresh, OFFSET_EARLIEST))
             self._positions |= {key: starts[key].offset for key in fresh}
-        behind = {key: offset for key, offset in self._positions.items() if offset < ends[key]}
-        if not behind:
-            return
-        deadline = time.monotonic() + timeout_s
-        with self._client.reader(behind, ends=ends, isolation=READ_COMMITTED, reset="earliest") as reader:
-            while not reader.done:
-                for chunk in reader.poll(POLL_S):
-                    for key, value in zip(chunk.columns.keys, chunk.columns.values, strict=True):
-                        self._take(key or b"", value)
-                if time.monotonic() > deadline:
-                    raise RangeUnavailable(f"{self.topic} has a transaction that has been open for {timeout_s:g} s")
-            for place in behind:
-                self._positions[place] = reader.position(place)
+        for chunk in decided(self._client, self._positions, ends, timeout_s):
+            for key, value in zip(chunk.columns.keys, chunk.columns.values, strict=True):
+                self._take(key or b"", value)
+            self._positions[chunk.partition] = chunk.next_offset
+        self._positions = {key: max(self._positions[key], ends[key]) for key in keys}
 
     def _take(self, key: bytes, value: bytes | None) -> None:
         text = key.decode(errors="replace")

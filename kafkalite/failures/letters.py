@@ -17,7 +17,6 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kafkalite.client import READ_COMMITTED
 from kafkalite.client.committed import GroupMetadata
 from kafkalite.errors import UnknownTopicOrPartition
 from kafkalite.failures.adapters.columnar import columns_of, messages_of
@@ -25,6 +24,7 @@ from kafkalite.failures.events import Goal, Message, Put
 from kafkalite.failures.headers import EDITED, REDRIVEN, found_letter, rendered
 from kafkalite.failures.ledger import Ledger
 from kafkalite.failures.names import DEAD, RETRY, ledger_name, origin_text
+from kafkalite.failures.reading import decided
 from kafkalite.failures.rows import GIVEN_UP, Row, State, encode_row
 from kafkalite.model import TopicPartition
 from kafkalite.record.columns import Record
@@ -101,15 +101,16 @@ class LetterBox:
         self._ledger.refresh()
         for topic in self.topics:
             for number in self._client.partitions(topic):
-                for entry in self._of_partition(TopicPartition(topic, number)):
+                for entry in self._of_partition(TopicPartition(topic, number))[0]:
                     if keep is None or keep(entry):
                         yield entry
 
-    def _of_partition(self, place: TopicPartition) -> list[Entry]:
-        """A marker speaks of what stands before it."""
+    def _of_partition(self, place: TopicPartition) -> tuple[list[Entry], int]:
+        """All letters, and the offset before which there are no others. A marker speaks of what stands before it."""
+        start, end = self._client.start_offset(*place), self._client.end_offset(*place)
         markers: dict[str, int] = {}
         found: list[tuple[Message, FoundLetter]] = []
-        for chunk in self._client.read(*place, isolation=READ_COMMITTED):
+        for chunk in decided(self._client, {place: start}, {place: end}):
             for message in messages_of(chunk):
                 if RESOLVED_BY in dict(message.headers):
                     markers[(message.key or b"").decode(errors="replace")] = message.offset
@@ -121,7 +122,7 @@ class LetterBox:
             if max(markers.get(about, -1) for about in (entry.day, entry.origin, entry.own_key)) > entry.message.offset
             else entry
             for entry in entries
-        ]
+        ], end
 
     def _state(self, found: FoundLetter) -> str:
         """By the ledger, which names the letter that speaks for a record now."""
@@ -312,8 +313,8 @@ class LetterBox:
             producer.flush()
         for number in numbers:
             place = TopicPartition(topic, number)
-            open_ones = [e.message.offset for e in self._of_partition(place) if e.state != "resolved"]
-            end = self._client.end_offset(topic, number)
+            entries, end = self._of_partition(place)
+            open_ones = [entry.message.offset for entry in entries if entry.state != "resolved"]
             starts |= self._client.admin.delete_records({place: min(open_ones, default=end)})
         return starts
 
@@ -324,7 +325,7 @@ class LetterBox:
             producer.init_transactions()
             with producer.transaction():
                 for number in numbers:
-                    entries = self._of_partition(TopicPartition(topic, number))
+                    entries, _ = self._of_partition(TopicPartition(topic, number))
                     keys = {entry.message.key for entry in entries if key in {entry.day, entry.origin}}
                     graves = [
                         Message(topic, number, -1, -1, each, None, ((RESOLVED_BY, by.encode()),))
@@ -390,7 +391,7 @@ def may_bury(client: Client, where: TopicPartition, offset: int) -> Tombstone:
         return Tombstone(f"{where.topic} is not compacted, so a record cannot be removed from it alone")
     key: bytes | None = None
     seen = False
-    for chunk in client.read(*where, offset, isolation=READ_COMMITTED):
+    for chunk in decided(client, {where: offset}, {where: client.end_offset(*where)}):
         keys = chunk.columns.keys
         for place, number in enumerate(chunk.columns.offsets.tolist()):
             if number == offset:

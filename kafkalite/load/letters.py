@@ -21,11 +21,12 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kafkalite.client import READ_COMMITTED, ClientError
+from kafkalite.client import ClientError
 from kafkalite.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
 from kafkalite.failures.adapters.columnar import columns_of, messages_of
 from kafkalite.failures.events import Failure, FailureKind, Goal, Letter, Message, Put
 from kafkalite.failures.headers import FIRST, GROUP, REDRIVEN, letter_of, rendered
+from kafkalite.failures.reading import decided
 from kafkalite.failures.topics import DEAD_LETTER_SETTINGS, size_max
 from kafkalite.load.storage import LoadError
 from kafkalite.model import TopicPartition
@@ -137,9 +138,11 @@ def _was_sent(storage: Storage, client: Client, about: Mapping[str, Any]) -> boo
     message, _, _, failed_ms = first
     for number in client.partitions(about["topic"]):
         begin = max(int(about["ends"].get(str(number), 0)), client.start_offset(about["topic"], number))
-        if begin > client.end_offset(about["topic"], number):
-            begin = client.start_offset(about["topic"], number)  # the topic is another one
-        for chunk in client.read(about["topic"], number, begin, isolation=READ_COMMITTED):
+        place = TopicPartition(about["topic"], number)
+        end = client.end_offset(*place)
+        if begin > end:
+            begin = client.start_offset(*place)  # the topic is another one
+        for chunk in decided(client, {place: begin}, {place: end}):
             for there in messages_of(chunk):
                 letter = letter_of(there.headers)
                 headers = dict(there.headers)

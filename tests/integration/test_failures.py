@@ -1,28 +1,34 @@
 """Members of kafkalite.failures against a broker: what fails is tried again, dies once, and a kill loses nothing."""
 
-import os
 import random
 import struct
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from kafkalite.broker import Broker
-from kafkalite.client import READ_COMMITTED, Client
+from kafkalite.client import Client
 from kafkalite.errors import CorruptMessage, KafkaError, StartupError
 from kafkalite.failures import Failed, Ignore, Ledger, Message, Policy, RetryForever, RetryHere, RetryTopics, run
 from kafkalite.failures.events import Failure
 from kafkalite.failures.rows import State
 from kafkalite.failures.topics import faults
 from kafkalite.model import TopicPartition
-from kafkalite.record.columns import Record
-from tests.kit.processes.broker import REPOSITORY, BrokerProcess, wait_until
+from tests.kit.harness.failing_groups import (
+    Script,
+    broker_process,
+    is_done,
+    numbered_topic,
+    play,
+    records,
+    small_broker,
+    states,
+)
+from tests.kit.processes.broker import BrokerProcess, wait_until
 
 pytestmark = pytest.mark.integration
 TIMEOUT_S = 120.0
@@ -30,7 +36,7 @@ TIMEOUT_S = 120.0
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    with Broker(flush_on_acks_all="false", offsets_topic_num_partitions=2) as broker:
+    with small_broker() as broker:
         yield broker
 
 
@@ -40,60 +46,10 @@ def client(broker: Broker) -> Iterator[Client]:
         yield client
 
 
-def topic_of(client: Client, count: int, partitions: int = 1, keys: int = 5) -> str:
-    """A fresh topic with so many numbered records in each partition."""
-    topic = f"orders-{time.monotonic_ns()}"
-    client.admin.create_topic(topic, partitions)
-    for partition in range(partitions):
-        values = [Record(-1, -1, b"k%d" % (n % keys), b"%d" % n, (("h", b"\xff"),)) for n in range(count)]
-        client.produce(topic, partition, values)
-    return topic
-
-
-def records(client: Client, topic: str, partition: int = 0) -> list[Record]:
-    chunks = client.read(topic, partition, isolation=READ_COMMITTED)
-    return [record for chunk in chunks for record in chunk.columns.records()]
-
-
-def states(client: Client, group: str) -> Counter[State]:
-    ledger = Ledger(client, group)
-    ledger.refresh()
-    return Counter(row.state for _, row in ledger.records())
-
-
-def is_done(client: Client, group: str, ends: dict[TopicPartition, int], waiting: bool = True) -> bool:
-    """Whether the group has handled all of these partitions, and has nothing waiting."""
-    committed = client.groups.committed(group)
-    done = all(key in committed and committed[key].offset >= end for key, end in ends.items())
-    return done and not (waiting and {State.RETRYING, State.PARKED, State.TRYING} & states(client, group).keys())
-
-
-def play(
-    client: Client,
-    broker: Broker,
-    policy: Policy,
-    handler: Callable[[Message], None],
-    count: int,
-    **options: object,
-) -> None:
-    """Runs one member until all is done."""
-    stop = threading.Event()
-    ends = dict.fromkeys([TopicPartition(policy.topics[0], 0)], count)
-    member = threading.Thread(
-        target=run, args=(policy, handler, broker.bootstrap_servers), kwargs={"stop": stop, **options}
-    )
-    member.start()
-    try:
-        wait_until(lambda: is_done(client, policy.group, ends), TIMEOUT_S, "all is handled", 0.1)
-    finally:
-        stop.set()
-        member.join()
-
-
 def test_a_failing_record_goes_through_its_topics_and_dies_with_all_that_is_known(
     client: Client, broker: Broker
 ) -> None:
-    topic = topic_of(client, 20)
+    topic = numbered_topic(client, 20)
     calls: list[tuple[str, int, float]] = []
 
     def handle(record: Message) -> None:
@@ -111,7 +67,7 @@ def test_a_failing_record_goes_through_its_topics_and_dies_with_all_that_is_know
     def moved(message: Message, goal: str, where: str) -> None:
         told.append((message.value, goal, where.rpartition(".")[2]))
 
-    play(client, broker, policy, handle, 20, on_failed=failed, on_moved=moved)
+    play(broker.bootstrap_servers, policy, handle, 20, on_failed=failed, on_moved=moved)
     assert told == [
         (b"3", "RuntimeError", 0),
         (b"3", "retry", "1s"),
@@ -151,7 +107,7 @@ def test_a_failing_record_goes_through_its_topics_and_dies_with_all_that_is_know
 
 
 def test_two_groups_on_one_topic_see_nothing_of_each_others_retries(client: Client, broker: Broker) -> None:
-    topic = topic_of(client, 30)
+    topic = numbered_topic(client, 30)
     seen: dict[str, Counter[int]] = {"a": Counter(), "b": Counter()}
     for name, bad in (("a", 5), ("b", 6)):
 
@@ -161,7 +117,7 @@ def test_two_groups_on_one_topic_see_nothing_of_each_others_retries(client: Clie
                 raise RuntimeError("no")
 
         policy = Policy(group=f"{name}-{topic}", topics=[topic], strategy=RetryTopics(["1 s"]))
-        play(client, broker, policy, handle, 30)
+        play(broker.bootstrap_servers, policy, handle, 30)
     assert seen["a"] == Counter(range(30)) + Counter([5])
     assert seen["b"] == Counter(range(30)) + Counter([6])
 
@@ -173,7 +129,7 @@ def test_two_groups_on_one_topic_see_nothing_of_each_others_retries(client: Clie
 )
 @pytest.mark.parametrize("moves", ["exactly once", "at least once"])
 def test_strategies(client: Client, broker: Broker, strategy: object, calls: int, dead: int, moves: str) -> None:
-    topic = topic_of(client, 10)
+    topic = numbered_topic(client, 10)
     seen: Counter[int] = Counter()
 
     def handle(record: Message) -> None:
@@ -185,14 +141,14 @@ def test_strategies(client: Client, broker: Broker, strategy: object, calls: int
             raise RuntimeError("not yet")
 
     policy = Policy(group=f"g-{topic}", topics=[topic], strategy=strategy, fatal=[ArithmeticError], moves=moves)
-    play(client, broker, policy, handle, 10)
+    play(broker.bootstrap_servers, policy, handle, 10)
     assert (seen[2], seen[4]) == (1, calls)
     letters = [letter.value for letter in records(client, policy.layout.dead(topic))]
     assert sorted(letters) == [b"2", b"4"][: 1 + dead]
 
 
 def test_order_by_key_holds_while_a_key_fails(client: Client, broker: Broker) -> None:
-    topic = topic_of(client, 100)
+    topic = numbered_topic(client, 100)
     seen: Counter[int] = Counter()
     done: list[int] = []
 
@@ -206,7 +162,7 @@ def test_order_by_key_holds_while_a_key_fails(client: Client, broker: Broker) ->
         done.append(number)
 
     policy = Policy(group=f"g-{topic}", topics=[topic], strategy=RetryTopics(["1 s", "1 s"]), order="key")
-    play(client, broker, policy, handle, 100)
+    play(broker.bootstrap_servers, policy, handle, 100)
     for key in range(5):
         mine = [number for number in done if number % 5 == key]
         assert mine == sorted(mine)
@@ -216,7 +172,7 @@ def test_order_by_key_holds_while_a_key_fails(client: Client, broker: Broker) ->
 
 
 def test_a_group_waits_until_another_has_decided_retries_included(client: Client, broker: Broker) -> None:
-    topic = topic_of(client, 30)
+    topic = numbered_topic(client, 30)
     decided: dict[int, float] = {}
     billed: dict[int, float] = {}
     failed: Counter[int] = Counter()
@@ -237,7 +193,7 @@ def test_a_group_waits_until_another_has_decided_retries_included(client: Client
     other = threading.Thread(target=run, args=(fraud, judge, broker.bootstrap_servers), kwargs={"stop": stop})
     other.start()
     try:
-        play(client, broker, billing, bill, 30)
+        play(broker.bootstrap_servers, billing, bill, 30)
     finally:
         stop.set()
         other.join()
@@ -247,11 +203,11 @@ def test_a_group_waits_until_another_has_decided_retries_included(client: Client
 
 
 def test_groups_that_would_wait_for_each_other_do_not_start(client: Client, broker: Broker) -> None:
-    topic = topic_of(client, 1)
+    topic = numbered_topic(client, 1)
     first = Policy(group=f"a-{topic}", topics=[topic], strategy=RetryTopics(["1 s"]))
-    play(client, broker, first, lambda record: None, 1)
+    play(broker.bootstrap_servers, first, lambda record: None, 1)
     second = Policy(group=f"b-{topic}", topics=[topic], strategy=RetryTopics(["1 s"]), after=[first.group])
-    play(client, broker, second, lambda record: None, 1)
+    play(broker.bootstrap_servers, second, lambda record: None, 1)
     circle = Policy(group=first.group, topics=[topic], strategy=RetryTopics(["1 s"]), after=[second.group])
     with pytest.raises(StartupError, match="would wait for itself"):
         run(circle, lambda record: None, broker.bootstrap_servers)
@@ -259,10 +215,9 @@ def test_groups_that_would_wait_for_each_other_do_not_start(client: Client, brok
 
 @pytest.mark.parametrize("on_damage", ["stop", "skip"])
 def test_a_batch_that_cannot_be_read_ends_the_member_or_becomes_letters(tmp_path: Path, on_damage: str) -> None:
-    settings = {"log_dirs": str(tmp_path), "offsets_topic_num_partitions": 2}
     seen: list[int] = []
     alarms: list[str] = []
-    with Broker(flush_on_acks_all="false", **settings) as broker, Client(broker.bootstrap_servers) as client:
+    with small_broker(log_dirs=str(tmp_path)) as broker, Client(broker.bootstrap_servers) as client:
         client.admin.create_topic("orders", 1)
         for first in range(0, 40, 10):
             client.produce("orders", 0, [b"%d" % number for number in range(first, first + 10)])
@@ -284,7 +239,7 @@ def test_a_batch_that_cannot_be_read_ends_the_member_or_becomes_letters(tmp_path
                 run(policy, handle, broker.bootstrap_servers)
             assert seen == list(range(10))
             return
-        play(client, broker, policy, handle, 40, on_alarm=lambda alarm: alarms.append(alarm.kind))
+        play(broker.bootstrap_servers, policy, handle, 40, on_alarm=lambda alarm: alarms.append(alarm.kind))
         assert seen == [*range(10), *range(20, 40)]
         assert alarms == ["damaged"]
         ledger = Ledger(client, "g")
@@ -304,35 +259,24 @@ def test_a_batch_that_cannot_be_read_ends_the_member_or_becomes_letters(tmp_path
 class Crowd:
     """Members as processes, killed and started again."""
 
-    def __init__(self, bootstrap: str, group: str, topic: str, count: int, directory: Path, *more: str) -> None:
-        self._command = [sys.executable, "-m", "tests.kit.processes.failing_member", bootstrap, group, topic]
-        self._more = more
-        self._directory = directory
-        self.members = [self._start(number) for number in range(count)]
-
-    def _start(self, number: int) -> subprocess.Popen[bytes]:
-        environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-        with (self._directory / f"member-{number}").open("ab") as out:
-            return subprocess.Popen(
-                [*self._command, f"m{number}", *self._more], stdout=out, stderr=out, env=environment
-            )
-
-    def kill(self, number: int) -> None:
-        self.members[number].kill()
-        self.members[number].wait()
-        self.members[number] = self._start(number)
+    def __init__(self, directory: Path, count: int, *words: str) -> None:
+        text = "from tests.kit.processes.failing_member import main\nmain()\n"
+        bootstrap, group, topic, *more = words
+        self.members = [
+            Script(directory, f"member-{number}", text, bootstrap, group, topic, f"m{number}", *more)
+            for number in range(count)
+        ]
 
     def revive(self) -> None:
         """Who has ended by himself is started again, as a supervisor would."""
-        for number, member in enumerate(self.members):
-            if member.poll() is not None:
-                self.members[number] = self._start(number)
+        for member in self.members:
+            member.revive()
 
     def close(self) -> None:
         for member in self.members:
-            member.terminate()
+            member.process.terminate()
         for member in self.members:
-            member.wait(60)
+            member.close()
 
 
 def survive(
@@ -341,11 +285,11 @@ def survive(
     """Kills members and the broker at random moments, then looks at what is there."""
     chance = random.Random(kills)
     with Client(broker.bootstrap) as client:
-        topic = topic_of(client, count, partitions, keys=max(count // 33, 5))
+        topic = numbered_topic(client, count, partitions, keys=max(count // 33, 5))
         client.admin.create_topic(f"{topic}-done", 1)
         group = f"g-{topic}"
         ends = {TopicPartition(topic, partition): count for partition in range(partitions)}
-        crowd = Crowd(broker.bootstrap, group, topic, 3, directory, order)
+        crowd = Crowd(directory, 3, broker.bootstrap, group, topic, order)
         moments = sorted(["member"] * kills + ["broker"] * falls, key=lambda _: chance.random())
         try:
             for moment in moments:
@@ -354,7 +298,7 @@ def survive(
                     broker.kill()
                     broker.start()
                 else:
-                    crowd.kill(chance.randrange(3))
+                    crowd.members[chance.randrange(3)].kill()
 
             def done() -> bool:
                 crowd.revive()
@@ -386,7 +330,7 @@ def survive(
 
 @pytest.fixture
 def process(tmp_path: Path) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path / "broker", {"offsets.topic.num.partitions": "2"}) as process:
+    with broker_process(tmp_path) as process:
         yield process
 
 

@@ -12,18 +12,24 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
 
 import pytest
 
 from kafkalite.broker import Broker
 from kafkalite.client import READ_COMMITTED, Client
 from kafkalite.errors import KafkaError
-from kafkalite.failures import Ignore, Ledger, Loss, Message, Policy, RetryTopics, Runner, run
-from kafkalite.failures.adapters.columnar import ColumnarPort
+from kafkalite.failures import Ignore, Ledger, Loss, Message, Policy, RetryTopics
 from kafkalite.failures.rows import Row, State, encode_row
 from kafkalite.model import TopicPartition
 from kafkalite.record.columns import Record
+from tests.kit.harness.failing_groups import (
+    MemberThread,
+    broker_process,
+    numbers,
+    percentile,
+    rows_of,
+    small_broker,
+)
 from tests.kit.processes.broker import REPOSITORY, BrokerProcess, wait_until
 
 pytestmark = pytest.mark.integration
@@ -32,7 +38,7 @@ TIMEOUT_S = 300.0
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
-    with Broker(flush_on_acks_all="false", offsets_topic_num_partitions=2) as broker:
+    with small_broker() as broker:
         yield broker
 
 
@@ -44,44 +50,8 @@ def client(broker: Broker) -> Iterator[Client]:
 
 @pytest.fixture
 def process(tmp_path: Path) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path / "broker", {"offsets.topic.num.partitions": "2"}) as process:
+    with broker_process(tmp_path) as process:
         yield process
-
-
-def percentile(numbers: list[float], share: float) -> float:
-    return sorted(numbers)[int(len(numbers) * share)] if numbers else 0.0
-
-
-class Member:
-    """A member in a thread of this process."""
-
-    def __init__(self, broker: Broker, policy: Policy, handler: object, **options: object) -> None:
-        self._stop = threading.Event()
-        self.runner: Runner | None = None
-        self._thread = threading.Thread(
-            target=run,
-            args=(policy, handler, broker.bootstrap_servers),
-            kwargs={"stop": self._stop, "on_start": self._started, **options},
-        )
-
-    def _started(self, runner: Runner) -> None:
-        self.runner = runner
-
-    @property
-    def generation(self) -> int:
-        """Which rebalance of its group it has come with."""
-        assert self.runner is not None
-        port = self.runner._port
-        assert isinstance(port, ColumnarPort)
-        return port.reader.group_metadata.generation
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._stop.set()
-        self._thread.join()
 
 
 # --- delays -----------------------------------------------------------------------------------------------------------
@@ -126,7 +96,7 @@ def test_ten_thousand_that_fail_at_once_are_not_early_and_hold_nobody_up(client:
         end = client.end_offset("orders", 0)
         policy = Policy(group=group, topics=["orders"], strategy=RetryTopics(["10 s"], jitter=0.0))
         handled = end + failing
-        with Member(broker, policy, handle, max_poll_interval_s=30.0) as member:
+        with MemberThread(broker.bootstrap_servers, policy, handle, max_poll_interval_s=30.0) as member:
             wait_until(lambda: len(seen) >= handled, TIMEOUT_S, "all are handled", 0.1)  # noqa: B023  # at once
             generation = member.generation
             if failing:
@@ -203,7 +173,9 @@ def keyed(
                 try:
                     committed = client.groups.committed("keyed", require_stable=True)
                     handled = sum(row.offset for key, row in committed.items() if key.topic == "orders")
-                    return handled == 100_000 and all(row.state is State.DEAD for _, row in rows_of(client, "keyed"))
+                    return handled == 100_000 and all(
+                        row.state is State.DEAD for row in rows_of(client, "keyed").values()
+                    )
                 except KafkaError:
                     return False
 
@@ -220,12 +192,6 @@ def keyed(
                     number, at_first, ms = (record.value or b"").split()
                     found.append((record.key or b"", int(number), at_first == b"1", float(ms)))
     return found
-
-
-def rows_of(client: Client, group: str) -> list[tuple[str, Row]]:
-    ledger = Ledger(client, group)
-    ledger.refresh()
-    return list(ledger.records())
 
 
 @pytest.mark.slow
@@ -274,7 +240,9 @@ def test_a_loss_above_its_share_is_an_alarm_and_the_count_is_exact(
 
     policy = Policy(group="billing", topics=["orders"], strategy=Ignore(alarm=Loss(0.001, "1 h", least=1000)))
     ends = TopicPartition("orders", 0)
-    with Member(broker, policy, handle, on_alarm=lambda alarm: kinds_seen.append(alarm.kind)) as member:
+    with MemberThread(
+        broker.bootstrap_servers, policy, handle, on_alarm=lambda alarm: kinds_seen.append(alarm.kind)
+    ) as member:
 
         def done() -> bool:
             found = client.groups.committed("billing").get(ends)
@@ -369,7 +337,7 @@ def test_a_group_never_passes_the_one_that_it_waits_for_whoever_is_killed(
                 members[group] = start(group)
 
             def done() -> bool:
-                return len(values(client, "billing-done")) == count
+                return len(numbers(client, "billing-done")) == count
 
             wait_until(done, TIMEOUT_S, "both have handled all", 0.5)
         finally:
@@ -377,16 +345,11 @@ def test_a_group_never_passes_the_one_that_it_waits_for_whoever_is_killed(
                 member.terminate()
             for member in members.values():
                 member.wait(60)
-        assert sorted(values(client, "fraud-done")) == sorted(values(client, "billing-done")) == list(range(count))
+        assert sorted(numbers(client, "fraud-done")) == sorted(numbers(client, "billing-done")) == list(range(count))
     decided, billed = (first_times(tmp_path / group) for group in ("fraud", "billing"))
     assert [number for number in range(count) if billed[number] < decided[number]] == []
     waits = [billed[number] - decided[number] for number in range(0, count, 3)]
     print(f"{len(waits)} waits, {kills} kills: p50 {percentile(waits, 0.5):.2f} s, p99 {percentile(waits, 0.99):.2f} s")
-
-
-def values(client: Client, topic: str) -> list[int]:
-    chunks = client.read(topic, 0, isolation=READ_COMMITTED)
-    return [int(record.value or b"") for chunk in chunks for record in chunk.columns.records()]
 
 
 def first_times(log: Path) -> dict[int, float]:

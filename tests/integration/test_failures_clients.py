@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kafkalite.broker import Broker
-from kafkalite.client import READ_COMMITTED, Client
+from kafkalite.client import Client
 from kafkalite.failures import Failed, Ignore, Ledger, Message, Policy, RetryForever, RetryHere, RetryTopics, Runner
 from kafkalite.failures.adapters.aio import AioPort
 from kafkalite.failures.adapters.columnar import ColumnarPort
@@ -18,6 +18,7 @@ from kafkalite.failures.rows import State
 from kafkalite.failures.runner import Port, TransactionFailed, Written
 from kafkalite.model import TopicPartition
 from kafkalite.record.columns import Record
+from tests.kit.harness.failing_groups import records, small_broker
 from tests.kit.processes.apache_kafka import ApacheKafka
 from tests.kit.processes.broker import wait_until
 
@@ -48,7 +49,7 @@ STRATEGIES = {
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    with Broker(flush_on_acks_all="false", offsets_topic_num_partitions=2) as broker:
+    with small_broker() as broker:
         yield broker
 
 
@@ -107,8 +108,7 @@ def play(servers: str, port: str, name: str) -> None:
         ledger.refresh()
         assert {where: row.state for where, row in ledger.records()} == {f"{topic}-0-{n}": s for n, s in dead.items()}
         assert ledger.opened == {}
-        chunks = client.read(policy.layout.dead(topic), 0, isolation=READ_COMMITTED)
-        letters = [record for chunk in chunks for record in chunk.columns.records()]
+        letters = records(client, policy.layout.dead(topic))
         assert sorted((one.value or b"", one.headers[0]) for one in letters) == sorted(
             (values[number] or b"", ("h", b"x")) for number in dead
         )
@@ -167,11 +167,7 @@ def test_what_does_not_fit_is_told_as_that_and_a_smaller_one_goes_after_it(
         finally:
             member.close()
 
-        def values() -> list[bytes | None]:
-            chunks = client.read(topic, 0, isolation=READ_COMMITTED)
-            return [record.value for chunk in chunks for record in chunk.columns.records()]
-
-        wait_until(lambda: values() == [b"x" * 500], TIMEOUT_S, "the marker is there, too")
+        assert [record.value for record in records(client, topic)] == [b"x" * 500]
         committed = client.groups.committed(f"g-{topic}", require_stable=True)
         assert {key: row.offset for key, row in committed.items()} == ({place: 500} if exact else {})
 

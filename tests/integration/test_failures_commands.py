@@ -19,11 +19,13 @@ import pytest
 
 from kafkalite.broker import Broker
 from kafkalite.cli import main
-from kafkalite.client import READ_COMMITTED, Client
+from kafkalite.client import Client
 from kafkalite.failures.alarms import AlarmSender
 from kafkalite.failures.events import Alarm
 from kafkalite.failures.headers import found_letter
+from kafkalite.failures.letters import LetterBox
 from kafkalite.record.columns import Record
+from tests.kit.harness.failing_groups import numbers, records, small_broker
 from tests.kit.processes.broker import REPOSITORY, wait_until
 
 pytestmark = pytest.mark.integration
@@ -51,7 +53,7 @@ delays = ["1 s"]
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
-    with Broker(flush_on_acks_all="false", offsets_topic_num_partitions=2) as broker:
+    with small_broker() as broker:
         yield broker
 
 
@@ -91,11 +93,6 @@ class Member:
     def __exit__(self, *exc: object) -> None:
         self.process.terminate()
         self.process.wait(60)
-
-
-def records(client: Client, topic: str) -> list[Record]:
-    chunks = client.read(topic, 0, isolation=READ_COMMITTED)
-    return [record for chunk in chunks for record in chunk.columns.records()]
 
 
 def done(client: Client) -> Counter[bytes | None]:
@@ -171,13 +168,37 @@ def test_letters_are_resolved_by_record_and_by_day(
     assert client.start_offset("dlq.billing.orders", 0) == client.end_offset("dlq.billing.orders", 0)
 
 
+def test_a_letter_whose_transaction_is_open_is_not_given_up_with_those_before_it(
+    client: Client, broker: Broker, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = "dlq.billing.orders"
+    put_letters(client, broker, place, capsys, 40)
+    at = ("-b", broker.bootstrap_servers)
+    (row,) = said(capsys, "letters", "list", "billing", "--first", "1", *at)
+    said(capsys, "letters", "resolve", "billing", str(row["day"]), *at)
+    assert said(capsys, "letters", "list", "billing", *at) == []
+    headers = (("dlq.topic", b"orders"), ("dlq.partition", b"0"), ("dlq.offset", b"99"), ("dlq.group", b"billing"))
+    with client.twin() as writing, client.twin() as resolving, writing.producer(transactional_id="w") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(topic, 0, [Record(-1, -1, b"k", b"99", headers)])
+        producer.flush()
+        box = LetterBox(resolving, "billing")
+        resolver = threading.Thread(target=box.resolve, args=("orders-0-0", "somebody"))
+        ahead = client.end_offset(topic, 0)
+        resolver.start()
+        wait_until(lambda: client.end_offset(topic, 0) > ahead or not resolver.is_alive(), TIMEOUT_S, "the marker")
+        producer.commit_transaction()
+        resolver.join()
+    assert [row["record"] for row in said(capsys, "letters", "list", "billing", *at)] == ["orders-0-99"]
+
+
 def test_letters_in_a_compacted_topic_are_kept_one_by_one_and_resolved_by_tombstones(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings = {"log_cleaner_backoff_ms": 50, "offsets_topic_num_partitions": 2}
     topic = "dlq.billing.orders"
     (place / "billing.toml").write_text('cleanup = "compact"\n' + POLICY)
-    with Broker(flush_on_acks_all="false", **settings) as broker, Client(broker.bootstrap_servers) as client:
+    with small_broker(log_cleaner_backoff_ms=50) as broker, Client(broker.bootstrap_servers) as client:
         for name in ("orders", "done"):
             client.admin.create_topic(name, 1)
         client.produce("orders", 0, [Record(-1, -1, b"k", b"%d" % n) for n in range(40)])
@@ -337,20 +358,17 @@ def test_a_key_is_held_for_its_dead_record_until_that_is_processed_or_resolved(
         assert isinstance(states, dict)
         return states
 
-    def in_order() -> list[int]:
-        return [int(record.value or b"") for record in records(client, "done")]
-
     with Member(broker, place):
-        wait_until(lambda: 40 in in_order(), TIMEOUT_S, "the other key is done", 0.2)
+        wait_until(lambda: 40 in numbers(client, "done"), TIMEOUT_S, "the other key is done", 0.2)
         wait_until(lambda: status() == {"dead": 1, "parked": 32}, TIMEOUT_S, "all others are parked", 0.2)
     with Member(broker, place):  # who comes after it holds the key, too
         (place / "mended").touch()
         assert said(capsys, "letters", "redrive", "billing", "--yes", *at) == [{"sent": 1, "too_often": 0}]
         wait_until(lambda: status() == {"dead": 1, "parked": 19}, TIMEOUT_S, "it goes on up to the next", 0.2)
-        assert [number for number in in_order() if number != 40] == list(range(20))
+        assert [number for number in numbers(client, "done") if number != 40] == list(range(20))
         said(capsys, "letters", "resolve", "billing", "orders-0-20", *at)
         wait_until(lambda: status() == {"dead": 1}, TIMEOUT_S, "it goes on", 0.2)
-    assert [number for number in in_order() if number != 40] == [*range(20), *range(21, 40)]
+    assert [number for number in numbers(client, "done") if number != 40] == [*range(20), *range(21, 40)]
     assert said(capsys, "letters", "list", "billing", *at) == []
 
 

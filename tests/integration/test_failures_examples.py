@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kafkalite.broker import Broker
-from kafkalite.client import READ_COMMITTED, Client
+from kafkalite.client import Client
 from kafkalite.record.columns import Record
+from tests.kit.harness.failing_groups import records, small_broker
 from tests.kit.processes.broker import REPOSITORY, wait_until
 
 pytestmark = pytest.mark.integration
@@ -21,9 +21,8 @@ INVOICES = {"ignore": {0, 3}, "forever": {0, 1, 3}, "here": {0, 1, 3}, "topics":
 TIMEOUT_S = 60.0
 
 
-def values(client: Client, topic: str) -> Counter[bytes | None]:
-    chunks = client.read(topic, 0, isolation=READ_COMMITTED)
-    return Counter(record.key for chunk in chunks for record in chunk.columns.records())
+def keys(client: Client, topic: str) -> Counter[bytes | None]:
+    return Counter(record.key for record in records(client, topic))
 
 
 @pytest.mark.parametrize("strategy", INVOICES)
@@ -37,7 +36,7 @@ def test_a_kill_with_an_order_in_hand_loses_and_doubles_nothing(strategy: str, t
             return subprocess.Popen(words, stdout=file, env=environment)
 
     with (
-        Broker(flush_on_acks_all="false", offsets_topic_num_partitions=2) as broker,
+        small_broker() as broker,
         Client(broker.bootstrap_servers) as client,
     ):
         for topic in ("orders", f"invoices-{strategy}"):
@@ -50,9 +49,9 @@ def test_a_kill_with_an_order_in_hand_loses_and_doubles_nothing(strategy: str, t
         process = start("")
         invoices = Counter(b"%d" % number for number in INVOICES[strategy])
         try:
-            wait_until(lambda: values(client, f"invoices-{strategy}") == invoices, TIMEOUT_S, "invoices", 0.1)
+            wait_until(lambda: keys(client, f"invoices-{strategy}") == invoices, TIMEOUT_S, "invoices", 0.1)
             dead = f"dlq.billing-{strategy}.orders"
-            wait_until(lambda: values(client, dead) == {b"2": 1}, TIMEOUT_S, "the letter", 0.1)
+            wait_until(lambda: keys(client, dead) == {b"2": 1}, TIMEOUT_S, "the letter", 0.1)
         finally:
             process.terminate()
             assert process.wait(TIMEOUT_S) == 0

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kafkalite.cli import main
-from kafkalite.client import READ_COMMITTED, Client, Security
+from kafkalite.client import Client, Security
 from kafkalite.errors import KafkaError, StartupError
 from kafkalite.failures import Ledger, Message, Policy, RetryTopics, Runner, run
 from kafkalite.failures.adapters.aio import AioPort
@@ -18,6 +18,7 @@ from kafkalite.failures.adapters.columnar import ColumnarPort
 from kafkalite.failures.adapters.confluent import ConfluentPort
 from kafkalite.failures.rows import State
 from kafkalite.failures.runner import Port
+from tests.kit.harness.failing_groups import records
 from tests.kit.harness.guarded_side import ROOT, Side, kafkalite
 from tests.kit.harness.sasl_broker import PASSWORD
 from tests.kit.processes.broker import REPOSITORY, wait_until
@@ -194,5 +195,4 @@ def test_rights_of_the_page_are_enough_for_whoever_looks_after_letters(side: Sid
     kafkalite("letters", "resolve", "billing", "orders-0-3", *where)
     assert "redriven" in kafkalite("failures", "status", "billing", *where)
     with side.client(ROOT) as client:
-        chunks = client.read("retry.billing.orders.0s", 0, isolation=READ_COMMITTED)
-        assert [record.value for chunk in chunks for record in chunk.columns.records()] == [b"3"]
+        assert [record.value for record in records(client, "retry.billing.orders.0s")] == [b"3"]

@@ -28,7 +28,7 @@ def letters_of(client: Client, topic: str) -> list[Message]:
     return [
         message
         for number in client.partitions(topic)
-        for chunk in client.read(topic, number, isolation=READ_COMMITTED)
+        for chunk in client.read(topic, number, end=client.end_offset(topic, number), isolation=READ_COMMITTED)
         for message in messages_of(chunk)
     ]
 

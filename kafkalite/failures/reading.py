@@ -1,0 +1,56 @@
+"""Reading that misses nothing whose transaction was said to be committed.
+
+A transaction's markers reach its partitions one by one, after its end was answered, and any transaction that is open
+holds back all behind it. So a reader of committed records that goes to the last stable offset may not see a record
+that is there for good. Here the end is the high watermark, and what is open before it is waited for.
+
+Thread rule: one thread at a time, that of the Client.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.client import READ_COMMITTED, RangeUnavailable
+from kafkalite.model import OFFSET_LATEST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from kafkalite.client import Chunk, Client
+    from kafkalite.model import TopicPartition
+
+POLL_S: Final = 0.2
+OPEN_S_MAX: Final = 90.0
+"""How long a transaction is waited for."""
+
+
+def ends_of(client: Client, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """High watermarks now."""
+    found = client.list_offsets(dict.fromkeys(partitions, OFFSET_LATEST))
+    return {key: row.offset for key, row in found.items()}
+
+
+def decided(
+    client: Client,
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    timeout_s: float = OPEN_S_MAX,
+) -> Iterator[Chunk]:
+    """Committed records from these offsets to before those. RangeUnavailable when a transaction is open for so long."""
+    behind = {key: offset for key, offset in starts.items() if offset < ends[key]}
+    if not behind:
+        return
+    deadline = time.monotonic() + timeout_s
+    with client.reader(
+        behind, ends={key: ends[key] for key in behind}, isolation=READ_COMMITTED, reset="earliest"
+    ) as reader:
+        while not reader.done:
+            chunks = reader.poll(POLL_S)
+            if chunks:
+                deadline = time.monotonic() + timeout_s
+            elif time.monotonic() > deadline:
+                topics = ", ".join(sorted({key.topic for key in behind}))
+                raise RangeUnavailable(f"{topics} has a transaction that has been open for {timeout_s:g} s")
+            yield from chunks
