@@ -581,7 +581,9 @@ class Runner:
         """What was read before a damaged batch is worked off: a member that is started again and again at that batch
         would otherwise end each time before it has come to them."""
         assert self._workers is not None, "running"
-        self._await_workers(list(self._workers.running))
+        deadline = time.monotonic() + REVOKE_WAIT_S
+        while self.session.is_busy and time.monotonic() < deadline:
+            self._tell(self._workers.results(BUSY_POLL_S) or [Tick()])
 
     # --- writing ------------------------------------------------------------------------------------------------------
 

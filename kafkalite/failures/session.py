@@ -198,6 +198,15 @@ class Session:
         return min(times, default=None)
 
     @property
+    def is_busy(self) -> bool:
+        """Whether something that was read is handled or written, or is about to be, without waiting for anybody."""
+        for lane in self._lanes.values():
+            head = None if self._breaker.is_open or lane.waits_for else lane.head
+            if lane.run is not None or lane.moving or (head is not None and head.due <= self._now.ms):
+                return True
+        return False
+
+    @property
     def waits(self) -> dict[TopicPartition, str]:
         """Partitions whose next record waits for another group, which is to be asked (Decided)."""
         return {lane.partition: lane.waits_for for lane in self._lanes.values() if lane.waits_for}
