@@ -5,7 +5,7 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,12 +13,13 @@ import pytest
 from kafkalite.broker import Broker
 from kafkalite.client import Client
 from kafkalite.errors import CorruptMessage, KafkaError, StartupError
-from kafkalite.failures import Failed, Ignore, Ledger, Message, Policy, RetryForever, RetryHere, RetryTopics, run
+from kafkalite.failures import Failed, Ignore, Ledger, Limit, Message, Policy, RetryForever, RetryHere, RetryTopics, run
 from kafkalite.failures.events import Failure
 from kafkalite.failures.rows import State
 from kafkalite.failures.topics import faults
 from kafkalite.model import TopicPartition
 from tests.kit.harness.failing_groups import (
+    MemberThread,
     Script,
     broker_process,
     is_done,
@@ -109,17 +110,85 @@ def test_a_failing_record_goes_through_its_topics_and_dies_with_all_that_is_know
 def test_two_groups_on_one_topic_see_nothing_of_each_others_retries(client: Client, broker: Broker) -> None:
     topic = numbered_topic(client, 30)
     seen: dict[str, Counter[int]] = {"a": Counter(), "b": Counter()}
-    for name, bad in (("a", 5), ("b", 6)):
+    strategies = {"a": RetryTopics(["1 s"]), "b": RetryHere(2, "10 ms", then=RetryTopics(["1 s", "1 s"]))}
+    policies = {
+        name: Policy(group=f"{name}-{topic}", topics=[topic], strategy=strategy)
+        for name, strategy in strategies.items()
+    }
 
-        def handle(record: Message, name: str = name, bad: int = bad) -> None:
+    def handler(name: str, bad: int) -> Callable[[Message], None]:
+        def handle(record: Message) -> None:
             seen[name][int(record.value or b"")] += 1
             if int(record.value or b"") == bad:
                 raise RuntimeError("no")
 
-        policy = Policy(group=f"{name}-{topic}", topics=[topic], strategy=RetryTopics(["1 s"]))
-        play(broker.bootstrap_servers, policy, handle, 30)
+        return handle
+
+    with (
+        MemberThread(broker.bootstrap_servers, policies["a"], handler("a", 5)) as first,
+        MemberThread(broker.bootstrap_servers, policies["b"], handler("b", 6)) as second,
+    ):
+        for member, policy in ((first, policies["a"]), (second, policies["b"])):
+            ends = {TopicPartition(topic, 0): 30}
+            member.wait_until(lambda group=policy.group, ends=ends: is_done(client, group, ends), "all is handled")
     assert seen["a"] == Counter(range(30)) + Counter([5])
-    assert seen["b"] == Counter(range(30)) + Counter([6])
+    assert seen["b"] == Counter(range(30)) + Counter([6] * 3)
+    for name, bad in (("a", b"5"), ("b", b"6")):
+        assert [letter.value for letter in records(client, policies[name].layout.dead(topic))] == [bad]
+
+
+def test_a_handler_that_fails_for_all_opens_the_breaker_which_closes_after_the_repair(
+    client: Client, broker: Broker
+) -> None:
+    topic = numbered_topic(client, 500)
+    mended = threading.Event()
+    done: Counter[int] = Counter()
+    alarms: list[str] = []
+
+    def handle(record: Message) -> None:
+        if not mended.is_set():
+            raise RuntimeError("all fail")
+        done[int(record.value or b"")] += 1
+
+    limit = Limit(0.5, "1 min", least=20)
+    policy = Policy(group=f"g-{topic}", topics=[topic], strategy=RetryTopics(["1 s"]), limit=limit)
+    options = {"on_alarm": lambda alarm: alarms.append(alarm.text)}
+    with MemberThread(broker.bootstrap_servers, policy, handle, **options) as member:
+        member.wait_until(lambda: bool(alarms), "the breaker is open")
+        assert member.runner is not None
+        assert member.runner.session.breaker_open
+        mended.set()
+        ends = {TopicPartition(topic, 0): 500}
+        member.wait_until(lambda: is_done(client, policy.group, ends), "all is handled")
+        assert not member.runner.session.breaker_open
+    assert [text.partition(":")[0] for text in alarms] == ["the breaker is open", "the breaker is closed"]
+    assert done == Counter(range(500))
+    retried = sum(client.end_offset(name, 0) for name in policy.layout.retries(topic) if name in client.topics())
+    assert retried <= 2 * (limit.least + 10)  # with the markers of their transactions
+    assert records(client, policy.layout.dead(topic)) == []
+
+
+def test_a_group_that_starts_over_handles_all_but_the_dead_or_the_dead_alone(client: Client, broker: Broker) -> None:
+    topic = numbered_topic(client, 100)
+    place = TopicPartition(topic, 0)
+    dead = {n for n in range(100) if n % 10 == 7}
+
+    def fail(record: Message) -> None:
+        if int(record.value or b"") in dead:
+            raise RuntimeError("no")
+
+    options = {"group": f"g-{topic}", "topics": [topic], "strategy": RetryHere(1)}
+    play(broker.bootstrap_servers, Policy(**options), fail, 100)
+    for mode, wanted in (("skip", set(range(100)) - dead), ("letters", dead)):
+        seen: Counter[int] = Counter()
+        client.groups.commit(options["group"], {place: 0})
+
+        def count(record: Message, seen: Counter[int] = seen) -> None:
+            seen[int(record.value or b"")] += 1
+
+        play(broker.bootstrap_servers, Policy(**options, reprocess=mode), count, 100)
+        assert (mode, seen) == (mode, Counter(wanted))
+    assert states(client, options["group"]) == {}  # the dead were handled after all
 
 
 @pytest.mark.parametrize(

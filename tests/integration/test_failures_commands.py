@@ -20,16 +20,20 @@ import pytest
 from kafkalite.broker import Broker
 from kafkalite.cli import main
 from kafkalite.client import Client
+from kafkalite.failures import Message, Policy, RetryTopics
 from kafkalite.failures.alarms import AlarmSender
 from kafkalite.failures.events import Alarm
 from kafkalite.failures.headers import found_letter
 from kafkalite.failures.letters import LetterBox
+from kafkalite.failures.topics import DEAD_LETTER_SETTINGS
 from kafkalite.record.columns import Record
-from tests.kit.harness.failing_groups import numbers, records, small_broker
+from tests.kit.harness.failing_groups import numbers, play, records, small_broker
 from tests.kit.processes.broker import REPOSITORY, wait_until
 
 pytestmark = pytest.mark.integration
 TIMEOUT_S = 60.0
+BATCH_OVERHEAD = 61 + 12
+"""Bytes of a batch around the value of a record without key: its header, and the record's own lengths and deltas."""
 
 HANDLER = """
 import os, pathlib, signal
@@ -166,6 +170,65 @@ def test_letters_are_resolved_by_record_and_by_day(
         said(capsys, "letters", "resolve", "billing", day, *at)
     assert said(capsys, "letters", "list", "billing", *at) == []
     assert client.start_offset("dlq.billing.orders", 0) == client.end_offset("dlq.billing.orders", 0)
+
+
+def test_a_thousand_letters_of_a_day_are_kept_until_each_is_resolved(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Retention and compaction run all the while; letters have the day alone as their key."""
+    (place / "billing.toml").write_text('letter_key = "date"\n' + POLICY)
+    topic = "dlq.billing.orders"
+    often = {"log_cleaner_backoff_ms": 50, "log_retention_check_interval_ms": 50, "log_retention_ms": 1}
+    with small_broker(**often) as broker, Client(broker.bootstrap_servers) as client:
+        client.admin.create_topic("orders", 1, configs={"retention.ms": "-1"})
+        client.produce("orders", 0, [b"%d" % n for n in range(40)])
+        put_letters(client, broker, place, capsys, 1000)
+        client.admin.alter_topic_configs(topic, {"segment.ms": "1"})
+        client.admin.create_topic("watched", 1, configs={"segment.ms": "1"})
+
+        def retention_has_run() -> bool:
+            client.produce("watched", 0, [b"x"])
+            return client.start_offset("watched", 0) > 5
+
+        wait_until(retention_has_run, TIMEOUT_S, "retention and compaction have come by", 0.05)
+        at = ("-b", broker.bootstrap_servers)
+        listed = said(capsys, "letters", "list", "billing", *at)
+        assert len(listed) == 1000
+        assert {record.key for record in records(client, topic)} == {str(row["day"]).encode() for row in listed}
+        for row in listed[:3]:
+            said(capsys, "letters", "resolve", "billing", str(row["record"]), *at)
+        left = said(capsys, "letters", "list", "billing", *at)
+        assert left == listed[3:]
+        assert client.start_offset(topic, 0) == int(str(left[0]["letter"]).rpartition("-")[2])
+        for day in {str(row["day"]) for row in left}:
+            said(capsys, "letters", "resolve", "billing", day, *at)
+        assert said(capsys, "letters", "list", "billing", *at) == []
+
+
+def test_what_is_too_large_for_its_letter_is_shown_and_sent_back_from_where_it_stands(
+    client: Client, broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A value that hardly fits into its topic, and an error that alone would not."""
+    size = 1_000_000
+    limit = {"max.message.bytes": str(size)}
+    client.admin.create_topic("big", 1, configs=limit)
+    client.admin.create_topic("dlq.billing.big", 1, configs={**DEAD_LETTER_SETTINGS, **limit})
+    value = b"x" * (size - 10 - BATCH_OVERHEAD)
+    client.produce("big", 0, [value])
+
+    def handle(_: Message) -> None:
+        raise ValueError("y" * size)
+
+    policy = Policy(group="billing", topics=["big"], strategy=RetryTopics(["1 s"]), fatal=[ValueError])
+    play(broker.bootstrap_servers, policy, handle, 1)
+    at = ("-b", broker.bootstrap_servers)
+    (letter,) = records(client, "dlq.billing.big")
+    assert (letter.value, dict(letter.headers)["dlq.truncated"]) == (None, b"value")
+    (row,) = said(capsys, "letters", "show", "billing", "big-0-0", *at)
+    assert row["value"] == value.decode()
+    assert said(capsys, "letters", "redrive", "billing", "--yes", *at) == [{"sent": 1, "too_often": 0}]
+    (back,) = records(client, "retry.billing.big.0s")
+    assert (back.value, "dlq.truncated" in dict(back.headers)) == (value, False)
 
 
 def test_a_letter_whose_transaction_is_open_is_not_given_up_with_those_before_it(
