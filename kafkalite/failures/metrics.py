@@ -67,6 +67,10 @@ def lines(session: Session, late: Late, group: str) -> Iterator[str]:
     for name, number in gauges.items():
         yield f"# TYPE {PREFIX}_{name} gauge"
         yield f'{PREFIX}_{name}{{group="{escaped(group)}"}} {number}'
+    waits = Counter(session.waits.values())
+    yield f"# TYPE {PREFIX}_waits_for gauge"
+    for other, number in sorted(waits.items()):
+        yield f'{PREFIX}_waits_for{{group="{escaped(group)}",other="{escaped(other)}"}} {number}'
     yield f"# TYPE {PREFIX}_late_seconds histogram"
     total = 0
     for bound, count in zip((*map(str, LATE_BUCKETS_S), "+Inf"), late.counts, strict=True):

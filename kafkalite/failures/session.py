@@ -209,7 +209,7 @@ class Session:
     @property
     def waits(self) -> dict[TopicPartition, str]:
         """Partitions whose next record waits for another group, which is to be asked (Decided)."""
-        return {lane.partition: lane.waits_for for lane in self._lanes.values() if lane.waits_for}
+        return {lane.partition: lane.waits_for for lane in list(self._lanes.values()) if lane.waits_for}
 
     @property
     def holders(self) -> dict[TopicPartition, list[int]]:

@@ -33,6 +33,7 @@ from kafkalite.failures.events import (
     TransactionEnded,
 )
 from kafkalite.failures.lanes import key_digest
+from kafkalite.failures.metrics import Late, exposition
 from kafkalite.failures.policy import Policy
 from kafkalite.failures.rows import Row, State
 from kafkalite.failures.session import Session
@@ -237,11 +238,27 @@ def test_a_group_waits_for_another() -> None:
     desk.assign()
     desk.fetch(range(6))
     assert (desk.handled, desk.session.waits) == ([], {ORDERS: "fraud"})
+    text = exposition(desk.session, Late(), "billing")
+    assert 'kafkalite_failures_waits_for{group="billing",other="fraud"} 1\n' in text
     desk.tell(Decided("fraud", ORDERS, 5, frozenset({3}), frozenset({1})))
     assert desk.handled == [0, 2]  # 1 was given up by fraud, of 3 it does not know yet
     assert desk.rows["orders-0-1"].state is State.SKIPPED
     desk.tell(Decided("fraud", ORDERS, 6))
     assert desk.handled == [0, 2, 3, 4, 5]
+    assert desk.session.waits == {}
+
+
+def test_what_another_group_gave_up_may_be_waited_for_or_handled() -> None:
+    for on_dead, handled in (("process", [0, 1, 2]), ("wait", [0])):
+        desk = Desk(policy(RetryTopics(["10 s"]), after=["fraud"], on_dead=on_dead))
+        desk.assign()
+        desk.fetch(range(3))
+        desk.tell(Decided("fraud", ORDERS, 3, frozenset(), frozenset({1})))
+        assert (on_dead, desk.handled) == (on_dead, handled)
+    desk.tell(Decided("fraud", ORDERS, 3, frozenset({1})))  # redriven: nobody knows yet
+    assert desk.handled == [0]
+    desk.tell(Decided("fraud", ORDERS, 3))
+    assert desk.handled == [0, 1, 2]
 
 
 def opened(session: Session, *partitions: TopicPartition) -> Callable[[Event, float], list[Action]]:
