@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 from kafkalite.cli import Parser, UsageError
 from kafkalite.cli.common import add_client_arguments, natural, open_client, print_json, print_table
 from kafkalite.cli.times import moment
+from kafkalite.client.admin.resets import EARLIEST, LATEST, OFFSET, SHIFT, TIME, Target, plan_reset
 from kafkalite.errors import GroupIdNotFound
-from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
+from kafkalite.model import TopicPartition
 
 if TYPE_CHECKING:
     import argparse
@@ -159,7 +160,10 @@ def reset_offsets_action(client: Client, arguments: argparse.Namespace) -> None:
     keys = wanted(client, arguments.topics) if arguments.topics else sorted(present)
     if not keys:
         raise UsageError(f"group {arguments.group} has committed nothing: name its topics with --topic")
-    targets = new_offsets(client, arguments, keys, present)
+    try:
+        targets = {row.partition: row.after for row in plan_reset(client, keys, present, target_of(arguments))}
+    except ValueError as error:
+        raise UsageError(f"--shift-by: {error}") from error
     if arguments.execute:
         client.groups.commit(arguments.group, targets)
     if arguments.json:
@@ -194,24 +198,14 @@ def wanted(client: Client, texts: list[str]) -> list[TopicPartition]:
     return sorted(set(keys))
 
 
-def new_offsets(
-    client: Client, arguments: argparse.Namespace, keys: list[TopicPartition], present: dict[TopicPartition, int]
-) -> dict[TopicPartition, int]:
-    """Where each partition is to go, kept inside what the log has."""
-    starts = client.list_offsets(dict.fromkeys(keys, OFFSET_EARLIEST))
-    ends = client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST))
+def target_of(arguments: argparse.Namespace) -> Target:
+    """What the flags ask for."""
     if arguments.to_earliest:
-        found = {key: starts[key].offset for key in keys}
-    elif arguments.to_latest:
-        found = {key: ends[key].offset for key in keys}
-    elif arguments.to_datetime is not None:
-        times = client.list_offsets(dict.fromkeys(keys, arguments.to_datetime))
-        found = {key: times[key].offset if times[key].offset >= 0 else ends[key].offset for key in keys}
-    elif arguments.to_offset is not None:
-        found = dict.fromkeys(keys, arguments.to_offset)
-    else:
-        missing = [str(key) for key in keys if key not in present]
-        if missing:
-            raise UsageError(f"--shift-by: nothing is committed for {', '.join(missing)}")
-        found = {key: present[key] + arguments.shift_by for key in keys}
-    return {key: min(max(offset, starts[key].offset), ends[key].offset) for key, offset in found.items()}
+        return Target(EARLIEST)
+    if arguments.to_latest:
+        return Target(LATEST)
+    if arguments.to_datetime is not None:
+        return Target(TIME, arguments.to_datetime)
+    if arguments.to_offset is not None:
+        return Target(OFFSET, arguments.to_offset)
+    return Target(SHIFT, arguments.shift_by)
