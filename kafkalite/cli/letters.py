@@ -101,21 +101,10 @@ def box_of(client: Client, arguments: argparse.Namespace) -> LetterBox:
 
 def chosen(arguments: argparse.Namespace) -> Callable[[Entry], bool]:
     """What the flags ask for."""
-    left = [arguments.first or sys.maxsize]
+    from kafkalite.failures.letters import Choice
 
-    def keep(entry: Entry) -> bool:
-        name = entry.found.reason.exception
-        fits = (
-            (arguments.exception is None or arguments.exception in {name, name.rpartition(".")[2]})
-            and (arguments.day is None or arguments.day == entry.day)
-            and (arguments.key is None or arguments.key.encode() == entry.message.key)
-            and (getattr(arguments, "all", False) or entry.state in {"dead", "unreadable"})
-        )
-        if fits:
-            left[0] -= 1
-        return fits and left[0] >= 0
-
-    return keep
+    everything = getattr(arguments, "all", False)
+    return Choice(arguments.exception, arguments.day, arguments.key, arguments.first, everything).keep()
 
 
 def described(entry: Entry) -> dict[str, Any]:

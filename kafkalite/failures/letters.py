@@ -13,6 +13,7 @@ Thread rule: one thread at a time, that of the Client.
 from __future__ import annotations
 
 import hashlib
+import sys
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -30,7 +31,7 @@ from kafkalite.model import TopicPartition
 from kafkalite.record.columns import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from kafkalite.client import Client, Producer
     from kafkalite.failures.events import Letter
@@ -70,6 +71,35 @@ class Entry(NamedTuple):
         return datetime.fromtimestamp(self.message.timestamp / 1000, UTC).date().isoformat()
 
 
+class Choice(NamedTuple):
+    """Letters by what they are; None: any. `everything`: those that are no longer dead, too."""
+
+    exception: str | None = None
+    """A class's name, with or without its module."""
+    day: str | None = None
+    key: str | None = None
+    first: int | None = None
+    everything: bool = False
+
+    def keep(self) -> Keep:
+        """To be used for one pass, as it counts."""
+        left = [sys.maxsize if self.first is None else self.first]
+
+        def kept(entry: Entry) -> bool:
+            name = entry.found.reason.exception
+            fits = (
+                (self.exception is None or self.exception in {name, name.rpartition(".")[2]})
+                and (self.day is None or self.day == entry.day)
+                and (self.key is None or self.key.encode() == entry.message.key)
+                and (self.everything or entry.state in {"dead", "unreadable"})
+            )
+            if fits:
+                left[0] -= 1
+            return fits and left[0] >= 0
+
+        return kept
+
+
 class Redriven(NamedTuple):
     """What a redrive did, or would do."""
 
@@ -104,6 +134,11 @@ class LetterBox:
                 for entry in self._of_partition(TopicPartition(topic, number))[0]:
                     if keep is None or keep(entry):
                         yield entry
+
+    def at(self, place: TopicPartition, offset: int) -> Entry | None:
+        """The letter at a place of its topic; None where there is none."""
+        self._ledger.refresh()
+        return next((entry for entry in self._of_partition(place)[0] if entry.message.offset == offset), None)
 
     def _of_partition(self, place: TopicPartition) -> tuple[list[Entry], int]:
         """All letters, and the offset before which there are no others. A marker speaks of what stands before it."""
@@ -271,25 +306,26 @@ class LetterBox:
 
     # --- resolve ------------------------------------------------------------------------------------------------------
 
-    def resolve(self, key: str, by: str) -> dict[TopicPartition, int]:
-        """A marker for a day (2026-11-22) or a record (orders-3-1842) behind its letters; then gives up what stands
+    def resolve(self, what: str | Iterable[str], by: str) -> dict[TopicPartition, int]:
+        """A marker for each day (2026-11-22) or record (orders-3-1842) behind its letters; then gives up what stands
         before the first letter that is not resolved. The new start offsets."""
+        keys = [what] if isinstance(what, str) else list(what)
         starts: dict[TopicPartition, int] = {}
-        held = self._held_by(key)
+        held = self._held_by(keys)
         for topic in self.topics:
             if self._is_compacted(topic):
-                starts |= self._bury(topic, key, by)
+                starts |= self._bury(topic, keys, by)
             else:
-                starts |= self._mark(topic, key, by)
+                starts |= self._mark(topic, keys, by)
         self._let_go(held)
         return starts
 
-    def _held_by(self, key: str) -> list[str]:
-        """The dead records of this day or name that their keys wait for."""
+    def _held_by(self, keys: list[str]) -> list[str]:
+        """The dead records of these days or names that their keys wait for."""
         self._ledger.refresh()
         if not any(row.held for _, row in self._ledger.records()):
             return []
-        return [entry.origin for entry in self.entries(lambda entry: key in {entry.day, entry.origin})]
+        return [entry.origin for entry in self.entries(lambda entry: not {entry.day, entry.origin}.isdisjoint(keys))]
 
     def _let_go(self, origins: list[str]) -> None:
         """Their keys go on: the member looks every second or so."""
@@ -303,13 +339,15 @@ class LetterBox:
         (entry,) = self._client.admin.describe_topic_configs(topic, ["cleanup.policy"])
         return "compact" in (entry.value or "")
 
-    def _mark(self, topic: str, key: str, by: str) -> dict[TopicPartition, int]:
+    def _mark(self, topic: str, keys: list[str], by: str) -> dict[TopicPartition, int]:
         starts: dict[TopicPartition, int] = {}
         numbers = self._client.partitions(topic)
         with self._client.producer() as producer:
             for number in numbers:
-                marker = Message(topic, number, -1, -1, key.encode(), None, ((RESOLVED_BY, by.encode()),))
-                producer.send(topic, number, columns_of([marker]))
+                markers = [
+                    Message(topic, number, -1, -1, key.encode(), None, ((RESOLVED_BY, by.encode()),)) for key in keys
+                ]
+                producer.send(topic, number, columns_of(markers))
             producer.flush()
         for number in numbers:
             place = TopicPartition(topic, number)
@@ -318,7 +356,7 @@ class LetterBox:
             starts |= self._client.admin.delete_records({place: min(open_ones, default=end)})
         return starts
 
-    def _bury(self, topic: str, key: str, by: str) -> dict[TopicPartition, int]:
+    def _bury(self, topic: str, keys: list[str], by: str) -> dict[TopicPartition, int]:
         """A tombstone for each letter, all in one transaction: the broker gives the space back when it compacts."""
         numbers = self._client.partitions(topic)
         with self._client.producer(transactional_id=f"kafkalite-redrive-{self.group}") as producer:
@@ -326,10 +364,10 @@ class LetterBox:
             with producer.transaction():
                 for number in numbers:
                     entries, _ = self._of_partition(TopicPartition(topic, number))
-                    keys = {entry.message.key for entry in entries if key in {entry.day, entry.origin}}
+                    buried = {entry.message.key for entry in entries if not {entry.day, entry.origin}.isdisjoint(keys)}
                     graves = [
                         Message(topic, number, -1, -1, each, None, ((RESOLVED_BY, by.encode()),))
-                        for each in sorted(filter(None, keys))
+                        for each in sorted(filter(None, buried))
                     ]
                     if graves:
                         producer.send(topic, number, columns_of(graves))
