@@ -4,7 +4,8 @@ server.py        addresses, sign-in, start and stop, over kafkalite.web
 application.py   paths ─▶ pages ─▶ HTML by templates, or the same as JSON
 topics.py, messages.py, groups.py, letters.py, tracking.py    pages: a client and a request in, plain data out
 actions.py       paths that change things; access.py, audit.py: who may, and who did; forms.py: what they are sent
-sending.py       records from a form        desk.py, jobs.py: what actions share, and what takes longer than a page
+sending.py, resetting.py, altering.py, redriving.py, exporting.py, tailing.py    the actions, by what they are about
+desk.py, jobs.py what actions share, and what takes longer than a page
 reading.py       what is known over time, and the pages of it: sampler.py looks, observations.py and ages.py make rates,
                  lags and ages of it, rings.py keeps them, pictures.py and charts.py draw; home.py the first page
 masks.py         what nobody may see, taken out before anything is shown or searched

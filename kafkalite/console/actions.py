@@ -1,4 +1,4 @@
-"""Paths that lead to changes, and the pages from which they go out.
+"""Paths that lead to changes, the pages from which they go out, and what runs beside pages: tails, jobs, exports.
 
     GET  a form, or what would be done ─▶ POST  the same path: done, and on to where it is seen
 
@@ -10,30 +10,79 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
 
+from kafkalite.console.altering import (
+    alter_action,
+    alter_page,
+    create_topic_action,
+    delete_topic_action,
+    delete_topic_page,
+    grow_action,
+    grow_page,
+    new_topic_page,
+    trim_action,
+    trim_page,
+)
+from kafkalite.console.exporting import export_action, export_page
 from kafkalite.console.places import Place
+from kafkalite.console.redriving import letter_page, redrive_action, redrive_edited_action, resolve_action
+from kafkalite.console.resetting import delete_group_action, delete_group_page, reset_action, reset_page
 from kafkalite.console.sending import produce_page, send_action, sent_page
+from kafkalite.console.tailing import tail_page
+from kafkalite.console.working import cancel_action, job_file_page, job_page, jobs_page
 from kafkalite.web.users import Role
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from kafkalite.console.places import Page
+
 SCRIPTS: Final = {
     "actions.css": "text/css; charset=utf-8",
+    "actions.js": "text/javascript; charset=utf-8",
+    "tail.js": "text/javascript; charset=utf-8",
 }
-ACTIONS: Final = (
-    (
-        "/produce",
-        {
-            "GET": Place(produce_page, "produce", "topics", Role.OPERATOR),
-            "POST": Place(send_action, "produce", "topics", Role.OPERATOR),
-        },
-    ),
-    ("/sent", {"GET": Place(sent_page, "sent", "topics")}),
-)
 NOTICES: Final = {
     "sent": "The record was sent; here it is.",
+    "reset": "The offsets were moved.",
+    "group-deleted": "The group was deleted.",
+    "created": "The topic was created.",
+    "altered": "The settings were changed.",
+    "grown": "The topic has its new partitions.",
+    "trimmed": "The records were given up.",
+    "topic-deleted": "The topic was deleted.",
 }
 """What a page says above itself after a change, by the field `done` of its address: a link cannot put words there."""
+
+
+def pair(page: Page, action: Page, template: str, part: str, role: Role) -> dict[str, Place]:
+    """A form and what it does."""
+    return {"GET": Place(page, template, part, role), "POST": Place(action, template, part, role)}
+
+
+ACTIONS: Final = (
+    ("/produce", pair(produce_page, send_action, "produce", "topics", Role.OPERATOR)),
+    ("/sent", {"GET": Place(sent_page, "sent", "topics")}),
+    ("/new-topic", pair(new_topic_page, create_topic_action, "new_topic", "topics", Role.ADMIN)),
+    ("/topics/{}/tail", {"GET": Place(tail_page, "tail", "topics")}),
+    ("/topics/{}/export", pair(export_page, export_action, "export", "topics", Role.VIEWER)),
+    ("/topics/{}/alter", pair(alter_page, alter_action, "alter", "topics", Role.ADMIN)),
+    ("/topics/{}/grow", pair(grow_page, grow_action, "grow", "topics", Role.ADMIN)),
+    ("/topics/{}/trim", pair(trim_page, trim_action, "trim", "topics", Role.ADMIN)),
+    ("/topics/{}/delete", pair(delete_topic_page, delete_topic_action, "delete_topic", "topics", Role.ADMIN)),
+    ("/groups/{}/reset", pair(reset_page, reset_action, "reset", "groups", Role.OPERATOR)),
+    ("/groups/{}/delete", pair(delete_group_page, delete_group_action, "delete_group", "groups", Role.ADMIN)),
+    ("/letters/{}/redrive", {"POST": Place(redrive_action, "failed", "letters", Role.OPERATOR)}),
+    ("/letters/{}/resolve", {"POST": Place(resolve_action, "failed", "letters", Role.OPERATOR)}),
+    ("/letters/{}/{}/{}", {"GET": Place(letter_page, "letter", "letters")}),
+    (
+        "/letters/{}/{}/{}/redrive",
+        {"POST": Place(redrive_edited_action, "letter", "letters", Role.OPERATOR)},
+    ),
+    ("/jobs", {"GET": Place(jobs_page, "jobs", "jobs")}),
+    ("/jobs/{}", {"GET": Place(job_page, "job", "jobs")}),
+    ("/jobs/{}/cancel", {"POST": Place(cancel_action, "failed", "jobs")}),
+    ("/jobs/{}/file", {"GET": Place(job_file_page, "failed", "jobs")}),
+)
 
 
 def notice_of(environ: Mapping[str, Any]) -> str:

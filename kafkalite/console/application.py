@@ -297,4 +297,5 @@ def templates() -> Any:
         loader=PackageLoader("kafkalite.console"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     environment.filters |= FILTERS
+    environment.filters["tojson_text"] = json.dumps  # escaped as any text is; Jinja's own is for scripts
     return environment

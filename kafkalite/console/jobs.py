@@ -24,11 +24,10 @@ from kafkalite.errors import KafkaError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kafkalite.client import Client
     from kafkalite.console.audit import Audit, Deed
-    from kafkalite.console.clients import Clients
+    from kafkalite.console.clients import Clients, Seat
 
-    Work = Callable[["Client", "Job"], dict[str, Any]]
+    Work = Callable[[Seat, "Job"], dict[str, Any]]
 
 logger = logging.getLogger(__name__)
 
@@ -139,7 +138,7 @@ class Jobs:
         try:
             with self._clients.taken() as seat:
                 try:
-                    result = work(seat.client, job)
+                    result = work(seat, job)
                     state = "done"
                 except Cancelled:
                     state = "cancelled"

@@ -5,18 +5,21 @@ Thread rule: functions belong to the thread that has the client.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.console.requests import BadRequestError
 from kafkalite.console.shown import cell, visible
 from kafkalite.console.topics import counted
-from kafkalite.failures.letters import LetterBox
+from kafkalite.failures.headers import Reason, found_letter
+from kafkalite.failures.letters import Choice, LetterBox
 from kafkalite.failures.names import DEAD
 from kafkalite.record.columns import Record
 
 if TYPE_CHECKING:
     from kafkalite.client import Client
     from kafkalite.console.requests import Request
+    from kafkalite.failures.letters import Entry
 
 LETTERS_MAX: Final = 500
 SCANNED_MAX: Final = 20_000
@@ -49,15 +52,22 @@ def letter_topic_page(client: Client, request: Request) -> dict[str, Any]:
     group = group_of(topic)
     every = request.flag("all")
     box = LetterBox(client, group, topic)
+    choice = Choice(
+        exception=request.text("exception") or None,
+        day=request.text("day") or None,
+        key=request.text("key") or None,
+        everything=every,
+    )
+    keep = choice.keep()
+    groups: Counter[str] = Counter()
     rows: list[dict[str, Any]] = []
     scanned = 0
     for entry in box.entries():
         scanned += 1
-        if len(rows) < LETTERS_MAX and (every or entry.state == "dead"):
-            message, reason = entry.message, entry.found.reason
-            record = request.masks.masked(
-                topic, Record(message.offset, message.timestamp, message.key, message.value, entry.found.headers)
-            )
+        if len(rows) < LETTERS_MAX and keep(entry):
+            groups[entry.found.letter.group] += 1
+            message = entry.message
+            record, reason = masked_letter(request, topic, entry)
             rows.append(
                 {
                     "origin": visible(entry.origin),
@@ -78,12 +88,25 @@ def letter_topic_page(client: Client, request: Request) -> dict[str, Any]:
             )
     return {
         "topic": topic,
-        "group": group,
+        "group": group or visible(next((name for name, _ in groups.most_common(1)), "")),
+        "exception": choice.exception or "",
+        "day": choice.day or "",
+        "key": choice.key or "",
         "letters": rows,
         "all": every,
         "scanned": scanned,
         "more": len(rows) == LETTERS_MAX,
     }
+
+
+def masked_letter(request: Request, topic: str, entry: Entry) -> tuple[Record, Reason]:
+    """A letter without what nobody may see, and why it is one, out of headers that are masked too."""
+    message = entry.message
+    record = request.masks.masked(
+        topic, Record(message.offset, message.timestamp, message.key, message.value, message.headers)
+    )
+    found = found_letter(record.headers)
+    return record, Reason() if found is None else found.reason
 
 
 def group_of(topic: str) -> str:

@@ -60,6 +60,10 @@ class Masks:
         except (OSError, ValueError) as error:
             raise StartupError(f"{path}: {error}") from error
 
+    def cover(self, topic: str) -> bool:
+        """Whether any mask is about a topic."""
+        return any(expression.fullmatch(topic) for mask in self._masks for expression in mask.topics)
+
     def masked(self, topic: str, record: Record) -> Record:
         """The record without what is masked; itself where nothing is."""
         for mask in self._masks:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from kafkalite.avro.client import RegistryRefused, RegistryUnreachable
 from kafkalite.client.cluster import READ_COMMITTED
 from kafkalite.console.requests import BadRequestError, NotFoundError, Request, whole
-from kafkalite.console.shown import cell, shown, visible
+from kafkalite.console.rows import rows_of
+from kafkalite.console.shown import SIZE_MAX, cell, shown, visible
 from kafkalite.errors import OffsetOutOfRange
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 from kafkalite.record.columns import BytesColumn
@@ -198,7 +199,15 @@ def message_page(client: Client, request: Request) -> dict[str, Any]:
         "kinds": [name for name in KINDS if name != "avro" or request.documents is not None],
         "older": offset - 1 if offset > first else None,
         "newer": offset + 1 if offset + 1 < end else None,
+        "row": rows_of([(key, record)], request.documents)[0] if size_of(record) <= SIZE_MAX else None,
+        "origin": request.origin,
     }
+
+
+def size_of(record: Record) -> int:
+    """Bytes that a page has to show."""
+    pairs = [(name.encode(), value) for name, value in record.headers]
+    return sum(len(raw or b"") for raw in (record.key, record.value, *(raw for pair in pairs for raw in pair)))
 
 
 def value_of(request: Request, raw: bytes | None, kind: str) -> Shown:

@@ -66,6 +66,8 @@ class Request:
         pairs: list[tuple[str, str]] | None = None,
     ) -> None:
         self.values = values
+        self.origin = f"{environ.get('wsgi.url_scheme', 'http')}://{environ.get('HTTP_HOST', '')}"
+        """Where the visitor finds this console."""
         self.masks = masks
         self.documents = documents
         """Decodes Avro; None without a schema registry."""

@@ -1,0 +1,41 @@
+"""What depends on a topic or a group: said before it is deleted.
+
+Thread rule: functions belong to the thread that has the client.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkalite.avro.client import RegistryRefused, RegistryUnreachable
+from kafkalite.failures.names import DEAD, RETRY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kafkalite.avro.client import RegistryClient
+
+
+def topics_of_failures(topics: Iterable[str], *, group: str = "", topic: str = "") -> list[str]:
+    """Retry topics and dead letters of a group, or of a topic in any group, by their names."""
+    found = []
+    for name in topics:
+        kind, _, rest = name.partition(".")
+        if kind not in {DEAD, RETRY}:
+            continue
+        if group and rest.startswith(f"{group}."):
+            found.append(name)
+        if topic and (rest.endswith(f".{topic}") or f".{topic}." in rest):
+            found.append(name)
+    return sorted(found)
+
+
+def subjects_of(registry: RegistryClient | None, topic: str) -> list[str] | None:
+    """The registry's subjects of a topic; None: there is no registry, or it does not say."""
+    if registry is None:
+        return None
+    try:
+        listed: Any = registry.request("GET", "/subjects")
+    except (RegistryRefused, RegistryUnreachable):
+        return None
+    return sorted(name for name in listed if name in {f"{topic}-key", f"{topic}-value"})

@@ -1,0 +1,221 @@
+"""Ways out for dead letters, by the functions of `kafkalite letters`: redriven, edited on the way, or resolved.
+
+What is chosen: letters by their place in their topic, or all that are dead and fit a filter. A redrive and a resolve
+are jobs. Where a mask hides a part of a letter it is not edited: what was hidden would be lost, or come to light.
+
+Thread rule: functions belong to the thread that has the client.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.console.letters import group_of, masked_letter
+from kafkalite.console.requests import BadRequestError, ConflictError, Done, NotFoundError, whole
+from kafkalite.console.sending import KINDS, SIZE_MAX, bytes_of, field_of
+from kafkalite.console.shown import shown, visible
+from kafkalite.failures.edits import parse_patch, patch_edit
+from kafkalite.failures.letters import ROUNDS_MAX, Choice, LetterBox
+from kafkalite.model import TopicPartition
+from kafkalite.record.columns import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kafkalite.client import Client
+    from kafkalite.console.bench import ActionRequest
+    from kafkalite.console.clients import Seat
+    from kafkalite.console.jobs import Job
+    from kafkalite.failures.events import Message
+    from kafkalite.failures.letters import Entry
+
+CHOSEN_MAX: Final = 500
+PATCH_SIZE_MAX: Final = 64 * 1024
+EDITABLE: Final = tuple(kind for kind in KINDS if kind != "avro")
+PROGRESS_EVERY: Final = 100
+
+
+def chosen_of(request: ActionRequest) -> Callable[[Entry], bool]:
+    """Of the fields `letter` (partition-offset), or `all_that_fit` with exception, day and key; BadRequestError."""
+    choice = Choice(
+        exception=request.text("exception") or None, day=request.text("day") or None, key=request.text("key") or None
+    )
+    if request.flag("all_that_fit"):
+        return choice.keep()
+    named = request.many("letter")
+    if not named or len(named) > CHOSEN_MAX:
+        raise BadRequestError(f"choose 1 to {CHOSEN_MAX} letters, or all that fit")
+    places = set()
+    for text in named:
+        partition, dash, offset = text.partition("-")
+        if not dash:
+            raise BadRequestError("a letter is named PARTITION-OFFSET")
+        places.add((whole(partition, "partition"), whole(offset, "offset")))
+    return lambda entry: (entry.partition.partition, entry.message.offset) in places
+
+
+def group_for(request: ActionRequest, topic: str) -> str:
+    """Whose letters they are; BadRequestError."""
+    group = request.text("group") or group_of(topic)
+    if not group:
+        raise BadRequestError(f"the name of {topic} does not tell whose letters it holds: name the group")
+    return group
+
+
+def edit_of(request: ActionRequest, topic: str) -> Callable[[Message], Message] | None:
+    """A JSON Patch for each value, if there is one; BadRequestError."""
+    text = request.whole_text("patch", PATCH_SIZE_MAX).strip()
+    if not text:
+        return None
+    if request.masks.cover(topic):
+        raise ConflictError("a mask hides parts of these letters, which a patch could bring to light")
+    try:
+        return patch_edit(parse_patch(text))
+    except (ValueError, RecursionError) as error:
+        raise BadRequestError(f"the patch is none: {error}") from error
+
+
+def redrive_action(client: Client, request: ActionRequest) -> Done:
+    """A job that sends what is chosen back."""
+    topic = request.values[0]
+    client.topic(topic)
+    return started(request, topic, chosen_of(request), edit_of(request, topic))
+
+
+def started(
+    request: ActionRequest,
+    topic: str,
+    keep: Callable[[Entry], bool],
+    edit: Callable[[Message], Message] | None,
+) -> Done:
+    group, to_main = group_for(request, topic), request.flag("to_main")
+    rounds = request.number("rounds", ROUNDS_MAX, 1, 1000)
+
+    def work(seat: Seat, job: Job) -> dict[str, Any]:
+        scanned = 0
+
+        def watched(entry: Entry) -> bool:
+            nonlocal scanned
+            scanned += 1
+            if scanned % PROGRESS_EVERY == 0:
+                job.go_on()
+            return keep(entry)
+
+        box = LetterBox(seat.client, group, topic)
+        done = box.redrive(
+            watched,
+            to_main=to_main,
+            edit=edit,
+            rounds_max=rounds,
+            on_sent=lambda count: job.go_on(job.done + count),
+        )
+        return {"letters sent": done.sent, "redriven too often, and left": done.too_often}
+
+    title = f"Redrive of {topic} to {'its main topic' if to_main else 'the retry topic of ' + group}"
+    request.bench.deed.detail.update(group=group, to_main=to_main, edited=edit is not None)
+    job = request.bench.desk.jobs.start("redrive", title, request.bench.deed, work)
+    return Done(f"/jobs/{job.id}", {"job": job.id})
+
+
+def resolve_action(client: Client, request: ActionRequest) -> Done:
+    """A job that ends the matter of what is chosen."""
+    topic = request.values[0]
+    client.topic(topic)
+    group, keep = group_for(request, topic), chosen_of(request)
+    by = request.bench.access.name or "console"
+
+    def work(seat: Seat, job: Job) -> dict[str, Any]:
+        box = LetterBox(seat.client, group, topic)
+        origins = list(dict.fromkeys(entry.origin for entry in box.entries(keep) if entry.state != "resolved"))
+        job.total = len(origins)
+        job.go_on()
+        starts = box.resolve(origins, by) if origins else {}
+        job.go_on(len(origins))
+        return {"records resolved": len(origins), **{f"{key} begins at": offset for key, offset in starts.items()}}
+
+    request.bench.deed.detail["group"] = group
+    job = request.bench.desk.jobs.start("resolve", f"Resolve in {topic}", request.bench.deed, work)
+    return Done(f"/jobs/{job.id}", {"job": job.id})
+
+
+# --- one letter -------------------------------------------------------------------------------------------------------
+
+
+def letter_page(client: Client, request: ActionRequest) -> dict[str, Any]:
+    """One letter: why, and its value in a form, to be edited and redriven."""
+    topic = request.values[0]
+    place = TopicPartition(topic, whole(request.values[1], "partition"))
+    offset = whole(request.values[2], "offset")
+    entry = entry_at(client, request, place, offset)
+    box = LetterBox(client, group_of(topic), topic)
+    message = box.original(entry)
+    _, reason = masked_letter(request, topic, entry)
+    letter = entry.found.letter
+    hidden = is_masked(request, entry, message)
+    kind, value = ("null", "") if hidden else field_of_letter(request, message.value)
+    return {
+        "topic": topic,
+        "partition": place.partition,
+        "offset": offset,
+        "state": entry.state,
+        "record": visible(entry.origin),
+        "origin_topic": letter.partition.topic,
+        "origin_partition": letter.partition.partition,
+        "origin_offset": letter.offset,
+        "group": visible(letter.group) or group_of(topic),
+        "failures": letter.attempt,
+        "rounds": letter.rounds,
+        "exception": visible(reason.exception),
+        "cause": visible(reason.cause),
+        "text": visible(reason.text),
+        "stack": visible(reason.stack),
+        "masked": hidden,
+        "kind": kind,
+        "kinds": EDITABLE,
+        "value": value,
+        "size": shown(message.value).size,
+        "error": "",
+    }
+
+
+def field_of_letter(request: ActionRequest, raw: bytes | None) -> tuple[str, str]:
+    """As `field_of`, but bytes of Avro stay bytes: the schema that wrote them has to stay too."""
+    kind, text = field_of(request, raw)
+    return ("hex", (raw or b"").hex(" ")) if kind == "avro" else (kind, text)
+
+
+def is_masked(request: ActionRequest, entry: Entry, original: Message) -> bool:
+    """Whether a mask hides anything of a letter, or of the record that it is of (which a reference letter shows)."""
+    about = (entry.partition.topic, entry.message), (entry.found.letter.partition.topic, original)
+    rows = [(topic, Record(each.offset, each.timestamp, *each[4:7])) for topic, each in about]
+    return any(request.masks.masked(topic, record) != record for topic, record in rows)
+
+
+def entry_at(client: Client, request: ActionRequest, place: TopicPartition, offset: int) -> Entry:
+    """NotFoundError."""
+    box = LetterBox(client, request.text("group") or group_of(place.topic), place.topic)
+    found = box.at(place, offset)
+    if found is None:
+        raise NotFoundError(f"{place}-{offset} is no letter, or has gone")
+    return found
+
+
+def redrive_edited_action(client: Client, request: ActionRequest) -> dict[str, Any] | Done:
+    """A job that sends one letter back with the value of the form."""
+    topic = request.values[0]
+    place = TopicPartition(topic, whole(request.values[1], "partition"))
+    offset = whole(request.values[2], "offset")
+    entry = entry_at(client, request, place, offset)
+    if is_masked(request, entry, LetterBox(client, "", topic).original(entry)):
+        raise ConflictError("a mask hides a part of this letter: it cannot be edited here")
+    kind, text = request.choice("kind", EDITABLE), request.whole_text("value", SIZE_MAX)
+    try:
+        value = bytes_of(request, kind, text, "", "the value")
+    except BadRequestError as error:
+        return {**letter_page(client, request), "kind": kind, "value": text, "error": str(error)}
+    return started(
+        request,
+        topic,
+        lambda entry: entry.partition == place and entry.message.offset == offset,
+        lambda message: message._replace(value=value),
+    )

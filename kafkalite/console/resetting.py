@@ -1,0 +1,186 @@
+"""A group's offsets moved, and groups deleted.
+
+    GET  where each partition would go ─▶ POST  exactly that: what was shown is sent back, and refused if the group, or
+                                               the log, is no longer as it was
+
+Thread rule: functions belong to the thread that has the client.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from kafkalite.client.admin.resets import OFFSET, SHIFT, TARGETS, TIME, Target, plan_reset
+from kafkalite.console.depending import topics_of_failures
+from kafkalite.console.messages import time_of
+from kafkalite.console.requests import BadRequestError, ConflictError, Done
+from kafkalite.errors import GroupIdNotFound
+from kafkalite.failures.names import ledger_name
+from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
+
+if TYPE_CHECKING:
+    from kafkalite.client import Client
+    from kafkalite.console.bench import ActionRequest
+
+PLAN_SIZE_MAX: Final = 512 * 1024
+PARTITIONS_MAX: Final = 5000
+OFFSET_DIGITS_MAX: Final = 18
+
+
+def reset_page(client: Client, request: ActionRequest) -> dict[str, Any]:
+    """The form; with `to`, where each partition would go."""
+    group = request.values[0]
+    asked = {
+        "group": group,
+        "to": request.text("to"),
+        "value": request.text("value"),
+        "topics": request.text("topics"),
+        "members": members_of(client, group),
+        "targets": TARGETS,
+        "error": "",
+        "plan": None,
+        "plan_text": "",
+    }
+    if not asked["to"]:
+        return asked
+    try:
+        plan = plan_of(client, group, request)
+    except (BadRequestError, ValueError) as error:
+        return {**asked, "error": str(error)}
+    rows = [[row["topic"], row["partition"], row["before"], row["after"]] for row in plan]
+    return {**asked, "plan": plan, "plan_text": json.dumps(rows)}
+
+
+def members_of(client: Client, group: str) -> int:
+    """0 for a group that is not there yet, too."""
+    try:
+        return len(client.groups.describe(group).members)
+    except GroupIdNotFound:
+        return 0
+
+
+def plan_of(client: Client, group: str, request: ActionRequest) -> list[dict[str, Any]]:
+    """BadRequestError, ValueError."""
+    committed = {key: row.offset for key, row in client.groups.committed(group).items()}
+    keys = wanted(client, request.text("topics")) if request.text("topics") else sorted(committed)
+    if not keys:
+        raise BadRequestError(f"{group} has committed nothing: name topics")
+    if len(keys) > PARTITIONS_MAX:
+        raise BadRequestError(f"{len(keys)} partitions are too many for a page: kafkalite groups reset-offsets")
+    target = target_of(request)
+    return [
+        {
+            "topic": row.partition.topic,
+            "partition": row.partition.partition,
+            "before": row.before,
+            "after": row.after,
+            "start": row.start,
+            "end": row.end,
+        }
+        for row in plan_reset(client, keys, committed, target)
+    ]
+
+
+def wanted(client: Client, text: str) -> list[TopicPartition]:
+    """TOPIC or TOPIC:PARTITION, with commas between."""
+    keys: set[TopicPartition] = set()
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, colon, number = part.partition(":")
+        numbers = client.partitions(name)
+        if colon:
+            if not number.isdecimal() or len(number) > OFFSET_DIGITS_MAX or int(number) not in numbers:
+                raise BadRequestError(f"{name} has no partition {number[:20]}")
+            numbers = [int(number)]
+        keys.update(TopicPartition(name, each) for each in numbers)
+    return sorted(keys)
+
+
+def target_of(request: ActionRequest) -> Target:
+    kind, value = request.choice("to", TARGETS), request.text("value")
+    if kind == TIME:
+        return Target(kind, time_of(value))
+    if kind == OFFSET:
+        return Target(kind, whole(value))
+    if kind == SHIFT:
+        return Target(kind, -whole(value[1:]) if value.startswith("-") else whole(value.removeprefix("+")))
+    return Target(kind)
+
+
+def whole(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > OFFSET_DIGITS_MAX:
+        raise BadRequestError("write a whole number")
+    return int(text)
+
+
+def reset_action(client: Client, request: ActionRequest) -> Done:
+    """Commits what was shown."""
+    group = request.values[0]
+    rows = parsed_plan(request.whole_text("plan", PLAN_SIZE_MAX))
+    if members_of(client, group):
+        raise ConflictError(f"{group} has members, who would commit over it: end them first")
+    committed = {key: row.offset for key, row in client.groups.committed(group).items()}
+    starts = client.list_offsets(dict.fromkeys(rows, OFFSET_EARLIEST))
+    ends = client.list_offsets(dict.fromkeys(rows, OFFSET_LATEST))
+    for key, (before, after) in rows.items():
+        if committed.get(key) != before:
+            raise ConflictError(f"{group} has moved in {key} since this was shown: look again")
+        if not starts[key].offset <= after <= ends[key].offset:
+            raise ConflictError(f"{key} has no place {after} any more: look again")
+    moved = {key: after for key, (before, after) in rows.items() if after != before}
+    if moved:
+        client.groups.commit(group, moved)
+    request.bench.deed.detail.update(
+        {f"{key}": f"{rows[key][0]} -> {after}" for key, after in list(moved.items())[:50]}, moved=len(moved)
+    )
+    return Done(f"/groups/{quote(group, safe='')}?done=reset", {"group": group, "moved": len(moved)})
+
+
+def parsed_plan(text: str) -> dict[TopicPartition, tuple[int | None, int]]:
+    """[[topic, partition, before, after], …] as JSON; BadRequestError."""
+    try:
+        rows = [(*row,) for row in json.loads(text)]
+    except (ValueError, TypeError, RecursionError):
+        rows = [()]
+    if not all(is_row(row) for row in rows):
+        raise BadRequestError("plan is [[topic, partition, offset before or null, offset after], …] as JSON")
+    found = {TopicPartition(topic, partition): (before, after) for topic, partition, before, after in rows}
+    if not found or len(found) > PARTITIONS_MAX:
+        raise BadRequestError(f"a plan has 1 to {PARTITIONS_MAX} partitions")
+    return found
+
+
+def is_row(row: tuple[object, ...]) -> bool:
+    match row:
+        case (str(), int(), int() | None, int()):
+            return True
+    return False
+
+
+# --- delete -----------------------------------------------------------------------------------------------------------
+
+
+def delete_group_page(client: Client, request: ActionRequest) -> dict[str, Any]:
+    """What would go, and what depends on it."""
+    group = request.values[0]
+    described = client.groups.describe(group)
+    committed = client.groups.committed(group)
+    topics = client.with_retries(client.topics)
+    return {
+        "group": group,
+        "state": described.state,
+        "members": len(described.members),
+        "partitions": len(committed),
+        "topics": sorted({key.topic for key in committed}),
+        "ledger": ledger_name(group) if ledger_name(group) in topics else "",
+        "failures": topics_of_failures(topics, group=group),
+    }
+
+
+def delete_group_action(client: Client, request: ActionRequest) -> Done:
+    """Its name has to be typed."""
+    group = request.values[0]
+    request.require_name(group)
+    client.groups.delete(group)
+    return Done("/groups?done=group-deleted", {"deleted": group})

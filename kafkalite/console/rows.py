@@ -1,0 +1,68 @@
+"""Records as rows for programs: what an export holds, and what is copied from a page.
+
+    {"topic", "partition", "offset", "timestamp", "key", "key_is", "value", "value_is", "headers": [[name, value, is]]}
+
+A key or value is text where it is UTF-8, Avro's JSON where a registry knows it, else base64; the name that ends in _is
+says which. Thread rule: functions belong to the thread that has the documents.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.avro.client import RegistryRefused, RegistryUnreachable
+from kafkalite.record.columns import BytesColumn
+
+if TYPE_CHECKING:
+    from kafkalite.avro.documents import Documents
+    from kafkalite.model import TopicPartition
+    from kafkalite.record.columns import Record
+
+COLUMNS: Final = (
+    *("topic", "partition", "offset", "timestamp"),
+    *("key", "key_is", "value", "value_is", "headers"),
+)
+
+
+def rows_of(portion: list[tuple[TopicPartition, Record]], documents: Documents | None) -> list[dict[str, Any]]:
+    """One object a record, by COLUMNS."""
+    keys = texts_of([record.key for _, record in portion], documents)
+    values = texts_of([record.value for _, record in portion], documents)
+    rows = []
+    for (where, record), key, value in zip(portion, keys, values, strict=True):
+        headers = [[name_text(name), *text_of(raw)] for name, raw in record.headers]
+        place = (where.topic, where.partition, record.offset, record.timestamp)
+        rows.append(dict(zip(COLUMNS, (*place, *key, *value, headers), strict=True)))
+    return rows
+
+
+def name_text(name: str) -> str:
+    return name.encode(errors="replace").decode()
+
+
+def texts_of(column: list[bytes | None], documents: Documents | None) -> list[tuple[str | None, str]]:
+    """(text, what it is) of each: null, text, base64 or avro."""
+    found = [text_of(raw) for raw in column]
+    if documents is None or not any(raw is not None and raw[:1] == b"\0" for raw in column):
+        return found
+    try:
+        decoded, failed = documents.decode(BytesColumn.from_items(column))
+    except (RegistryRefused, RegistryUnreachable):
+        return found
+    return [
+        plain
+        if raw is None or raw[:1] != b"\0" or place in failed
+        else (json.dumps(document, ensure_ascii=False).encode(errors="replace").decode(), "avro")
+        for place, (raw, plain, document) in enumerate(zip(column, found, decoded, strict=True))
+    ]
+
+
+def text_of(raw: bytes | None) -> tuple[str | None, str]:
+    if raw is None:
+        return None, "null"
+    try:
+        return raw.decode(), "text"
+    except UnicodeDecodeError:
+        return base64.b64encode(raw).decode(), "base64"

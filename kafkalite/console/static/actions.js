@@ -1,0 +1,37 @@
+// Jobs that are watched, copies to the clipboard, and ticks for all. Pages work without this file.
+const job = document.querySelector("[data-job]");
+
+async function watch() {
+  if (document.hidden) return;
+  try {
+    const answer = await fetch(`/jobs/${job.dataset.job}`, { headers: { Accept: "application/json" } });
+    const row = (await answer.json()).job;
+    if (!row || row.state !== "running") {
+      location.reload();
+      return;
+    }
+    const done = document.querySelector("[data-done]");
+    done.textContent = row.done.toLocaleString("en");
+    const bar = document.querySelector("progress");
+    if (row.total) bar.value = row.done;
+  } catch {
+    // asked again below
+  }
+}
+
+if (job) setInterval(watch, 1000);
+
+for (const button of document.querySelectorAll("[data-copy]")) {
+  if (!navigator.clipboard) break;
+  button.hidden = false;
+  button.addEventListener("click", async () => {
+    await navigator.clipboard.writeText(button.parentElement.nextElementSibling.textContent);
+    button.textContent = "Copied";
+  });
+}
+
+for (const box of document.querySelectorAll("[data-all]")) {
+  box.addEventListener("change", () => {
+    for (const one of document.querySelectorAll("input[name=letter]")) one.checked = box.checked;
+  });
+}

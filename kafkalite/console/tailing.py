@@ -1,0 +1,138 @@
+"""A topic live: what came since the last look, asked for again and again by the page's script.
+
+    after = 0:1842,1:77 ─▶ nothing new? wait a second at most ─▶ records, a new `after`, and how many were left out
+
+Nothing is kept here between two looks. What is too much for a page is left out and counted: the oldest of it. Few looks
+wait at a time, so that tails leave workers to the others; `waited` says whether this one did.
+
+Thread rule: functions belong to the thread that has the client.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.client.cluster import READ_COMMITTED
+from kafkalite.console.messages import PARTITIONS_MAX, line, oldest
+from kafkalite.console.requests import NUMBER_DIGITS_MAX, BadRequestError, NotFoundError
+from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kafkalite.client import Client
+    from kafkalite.console.bench import ActionRequest
+    from kafkalite.record.columns import Record
+
+    Offsets = dict[TopicPartition, int]
+
+ROWS_MAX: Final = 200
+LOOKED_AT_MAX: Final = 5000
+"""Records that one look goes through for a filter."""
+SIZE_MAX: Final = 4 * 1024 * 1024
+"""Bytes of keys and values, likewise."""
+WAIT_S: Final = 1.0
+PAUSE_S: Final = 0.1
+
+
+def tail_page(client: Client, request: ActionRequest) -> dict[str, Any]:
+    """The page, or (with `after`) what came since."""
+    name = request.values[0]
+    topic = client.topic(name)
+    sought, chosen = request.text("q"), request.text("partition")
+    keys = [TopicPartition(name, row.partition) for row in topic.partitions if row.leader >= 0]
+    if chosen:
+        keys = [key for key in keys if key.partition == request.number("partition", 0, 0, 2**31 - 1)]
+        if not keys:
+            raise NotFoundError(f"{name} has no partition {chosen} with a leader")
+    shown = keys[:PARTITIONS_MAX]
+    ends = ends_of(client, shown)
+    after = after_of(name, request.text("after"), ends)
+    waited = ends == after and request.text("after") != "" and wait(client, request, after, ends)
+    rows, looked, left_out = came(client, request, after, ends, sought)
+    return {
+        "name": name,
+        "partitions": [row.partition for row in topic.partitions],
+        "partition": chosen,
+        "q": sought,
+        "after": ",".join(f"{key.partition}:{offset}" for key, offset in sorted(ends.items())),
+        "records": rows,
+        "passed": sum(ends[key] - after[key] for key in ends),
+        "looked": looked,
+        "left_out": left_out,
+        "partitions_left_out": len(keys) - len(shown),
+        "waited": waited,
+    }
+
+
+def ends_of(client: Client, keys: Iterable[TopicPartition]) -> Offsets:
+    """Up to where records can be read."""
+    found = client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST), isolation=READ_COMMITTED)
+    return {key: row.offset for key, row in found.items()}
+
+
+def after_of(topic: str, text: str, ends: Offsets) -> Offsets:
+    """The cursor; the end for a partition that it does not name, or that is shorter now. BadRequestError."""
+    named: Offsets = {}
+    for part in filter(None, text.split(",")):
+        number, colon, offset = part.partition(":")
+        if not colon or any(not each.isdecimal() or len(each) > NUMBER_DIGITS_MAX for each in (number, offset)):
+            raise BadRequestError("after is written PARTITION:OFFSET, with commas between")
+        named[TopicPartition(topic, int(number))] = int(offset)
+    return {key: min(named.get(key, end), end) for key, end in ends.items()}
+
+
+def wait(client: Client, request: ActionRequest, after: Offsets, ends: Offsets) -> bool:
+    """Waits until something comes (`ends` grow then), or a while; False where as many wait already as may."""
+    waiting = request.bench.desk.waiting
+    if not waiting.acquire(blocking=False):
+        return False
+    try:
+        deadline = time.monotonic() + WAIT_S
+        while ends == after and time.monotonic() < deadline:
+            time.sleep(PAUSE_S)
+            ends.update(ends_of(client, after))
+    finally:
+        waiting.release()
+    return True
+
+
+def came(
+    client: Client, request: ActionRequest, after: Offsets, ends: Offsets, sought: str
+) -> tuple[list[dict[str, Any]], int, int]:
+    """Lines of the newest records between two cursors, how many were looked at, and how many offsets were not."""
+    behind = [key for key in ends if ends[key] > after[key]]
+    if not behind:
+        return [], 0, 0
+    share = max((LOOKED_AT_MAX if sought else ROWS_MAX) // len(behind), 1)
+    firsts = client.list_offsets(dict.fromkeys(behind, OFFSET_EARLIEST))
+    needle = sought.encode()
+    rows: list[dict[str, Any]] = []
+    looked = left_out = size = 0
+    for key in behind:
+        start = max(after[key], ends[key] - share, firsts[key].offset)
+        left_out += start - after[key]
+        for _, record in oldest(client, key, start, ends[key], share):
+            if size > SIZE_MAX:
+                left_out += ends[key] - record.offset
+                break
+            looked += 1
+            size += len(record.key or b"") + len(record.value or b"")
+            if not sought or holds(request.masks.masked(key.topic, record), needle):
+                rows.append(line(request, key, record))
+    rows.sort(key=lambda row: (row["timestamp"], row["offset"]))
+    return rows[-ROWS_MAX:], looked, left_out + max(len(rows) - ROWS_MAX, 0)
+
+
+def holds(record: Record, needle: bytes) -> bool:
+    """Whether a text is in a key, a value or a header."""
+    return any(
+        raw is not None and needle in raw
+        for raw in (
+            record.key,
+            record.value,
+            *(value for _, value in record.headers),
+            *(name.encode() for name, _ in record.headers),
+        )
+    )

@@ -1,0 +1,48 @@
+"""Pages about jobs: all that are kept, one of them, its file, and its end.
+
+Thread rule: any thread.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkalite.console.requests import Done, Download, NotFoundError
+from kafkalite.web.users import Role
+
+if TYPE_CHECKING:
+    from kafkalite.client import Client
+    from kafkalite.console.bench import ActionRequest
+
+
+def jobs_page(client: Client, request: ActionRequest) -> dict[str, Any]:
+    """The youngest first."""
+    del client
+    return {"jobs": [job.row() for job in request.bench.desk.jobs.all()]}
+
+
+def job_page(client: Client, request: ActionRequest) -> dict[str, Any]:
+    """How far it is, or what came of it."""
+    del client
+    job = request.bench.desk.jobs.find(request.values[0])
+    own = job.who == request.bench.access.name
+    return {"job": job.row(), "may_cancel": own or request.bench.access.may(Role.OPERATOR)}
+
+
+def cancel_action(client: Client, request: ActionRequest) -> Done:
+    """By who started it, or by an operator."""
+    del client
+    job = request.bench.desk.jobs.find(request.values[0])
+    if job.who != request.bench.access.name:
+        request.bench.access.require(Role.OPERATOR)
+    job.cancel()
+    return Done(f"/jobs/{job.id}", {"job": job.id})
+
+
+def job_file_page(client: Client, request: ActionRequest) -> Download:
+    """What it made; NotFoundError before it is done, and once younger files took its place."""
+    del client
+    job = request.bench.desk.jobs.find(request.values[0])
+    if job.state != "done" or not job.file_name or not job.path.exists():
+        raise NotFoundError("this job has no file, or has it no longer")
+    return Download(job.path, job.file_name)
