@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 HOST ?= 127.0.0.1
 PORT ?= 9092
 PORT_07 ?= 9072
+CONSOLE ?= 127.0.0.1:8090
 DATA ?= $(CURDIR)/data
 PYTEST_ARGS ?=
 JOBS ?= 2
@@ -31,11 +32,14 @@ BUILD := $(BIN)/python setup.py -q build_ext --inplace -j $(JOBS)
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 16
 
-# As `kafkalite start` does, it opens Kafka 0.7's port too; PORT_07= (empty) leaves that out.
+# As `kafkalite start` does, it opens Kafka 0.7's port too; PORT_07= (empty) leaves that out. The console is served
+# beside it where the extra is installed (`pip install -e '.[console]'`); CONSOLE= (empty) leaves it out.
 comma := ,
-run: $(VENV)/.built  ## start a broker on 127.0.0.1:9092, data in ./data (HOST=, PORT=, PORT_07=, DATA= change that)
+HAS_CONSOLE = $(and $(CONSOLE),$(wildcard $(VENV)/lib/python3*/site-packages/jinja2),$(wildcard $(VENV)/lib/python3*/site-packages/waitress))
+run: $(VENV)/.built  ## start a broker on 127.0.0.1:9092, data in ./data (HOST=, PORT=, PORT_07=, DATA=, CONSOLE= change that)
 	@exec $(BIN)/kafkalite start --data-dir $(DATA) \
-		--listeners kafka://$(HOST):$(PORT)$(if $(PORT_07),$(comma)kafka07://$(HOST):$(PORT_07))
+		--listeners kafka://$(HOST):$(PORT)$(if $(PORT_07),$(comma)kafka07://$(HOST):$(PORT_07)) \
+		$(if $(HAS_CONSOLE),--console $(CONSOLE))
 
 build: $(VENV)/.built  ## build the native modules in place
 

@@ -15,6 +15,11 @@ Needs Jinja2 and waitress (`pip install 'kafkalite[console]'`).
 
 from __future__ import annotations
 
+import argparse
+import contextlib
+import os
+import signal
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -26,7 +31,7 @@ from kafkalite.web.server import Address, parse_address
 from kafkalite.web.users import Users
 
 if TYPE_CHECKING:
-    import argparse
+    from collections.abc import Iterator
 
 PORT_DEFAULT: Final = 8090
 LISTEN_DEFAULT: Final = f"http://127.0.0.1:{PORT_DEFAULT}"
@@ -65,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--threads", metavar="N", type=count, default=THREADS_DEFAULT, help="requests served at a time (8)"
     )
+    parser.add_argument("--until-stdin-ends", action="store_true", help=argparse.SUPPRESS)
     add_serving_arguments(parser)
 
 
@@ -108,12 +114,28 @@ def run(arguments: argparse.Namespace) -> int:
         where = ", ".join(address.url for address in server.addresses)
         return Ready(server.addresses[0].authority, f"kafkalite console is ready: {where}")
 
-    return serve(server, ready, arguments.ready_file, reload=None if tls is None else tls.reload)
+    with until_stdin_ends(wanted=arguments.until_stdin_ends):
+        return serve(server, ready, arguments.ready_file, reload=None if tls is None else tls.reload)
 
 
-def address_of(text: str) -> Address:
+@contextlib.contextmanager
+def until_stdin_ends(*, wanted: bool) -> Iterator[None]:
+    """Ends this process as SIGTERM does when standard input ends: whoever started it has gone."""
+
+    def watch() -> None:
+        with contextlib.suppress(OSError):
+            while os.read(0, 4096):
+                pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    if wanted:
+        threading.Thread(target=watch, name="stdin-watch", daemon=True).start()
+    yield
+
+
+def address_of(text: str, flag: str = "--listen") -> Address:
     """With or without http://; UsageError."""
     try:
         return parse_address(text if "://" in text else f"http://{text}", PORT_DEFAULT)
     except ValueError as error:
-        raise UsageError(f"--listen: {error}") from error
+        raise UsageError(f"{flag}: {error}") from error

@@ -6,11 +6,15 @@ Settings have Kafka's names. They come from the file given with --config, then f
   kafkalite start
   kafkalite start --config server.properties --set num.partitions=3
   kafkalite start --data-dir ./data --listeners kafka://127.0.0.1:0 --ready-file ready
+  kafkalite start --console 127.0.0.1:8090
   kafkalite start --data-dir ./replica --mirror-from live:9092 --mirror-topics 'logs[.].*'
 
 With --mirror-from the broker is a replica: it pulls topics from another cluster while it runs, each record once, as
 `kafkalite mirror` does. --mirror-config is a .properties file with MirrorMaker's names (topics, groups,
 sync.group.offsets.enabled, …) and the client settings for the source; docs/mirror.md.
+
+With --console a web page for the broker is served beside it, by a process of its own that ends with it:
+docs/console.md.
 
 SIGHUP reads the certificates of listeners with TLS again, without a restart. systemd (Type=notify) is told when the
 broker is ready, and its watchdog is fed.
@@ -30,7 +34,7 @@ from kafkalite.cli.serving import Ready, add_serving_arguments, beginning, serve
 if TYPE_CHECKING:
     import argparse
 
-    from kafkalite.broker import Broker
+    from kafkalite.broker import Broker, Companion
     from kafkalite.log.manager import LogManager
     from kafkalite.mirror.embedded import EmbeddedMirror
     from kafkalite.settings.broker import BrokerConfig
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
 LISTENERS: Final = "kafka://127.0.0.1:9092,kafka07://127.0.0.1:9072"
 """What a broker of its own binds unless it is told; an embedded one leaves Kafka 0.7's port out. So does one whose
 settings name a ZooKeeper and no listener: that is a file of Kafka's later days, whose ZooKeeper need not be there."""
+CONSOLE: Final = "127.0.0.1:8090"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,6 +58,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mirror-topics", metavar="REGEX", help="what a topic's whole name matches (default: all)")
     parser.add_argument(
         "--mirror-config", metavar="FILE", type=Path, help="a .properties file: what is pulled, how to reach the source"
+    )
+    parser.add_argument(
+        "--console",
+        metavar="HOST:PORT",
+        nargs="?",
+        const=CONSOLE,
+        help=f"serve the console beside it, on this machine ({CONSOLE})",
     )
     add_serving_arguments(parser)
 
@@ -108,7 +120,11 @@ def _made(arguments: argparse.Namespace) -> tuple[Broker, BrokerConfig]:
         config = BrokerConfig.load(arguments.config, {**overrides, "listeners": LISTENERS})
     from kafkalite.broker import Broker
 
-    companions = mirrors_of(arguments, config)
+    companions: list[Companion] = [*mirrors_of(arguments, config)]
+    if arguments.console is not None:
+        from kafkalite.cli.beside import console_beside
+
+        companions.append(console_beside(arguments.console, config.bound_listeners, arguments.log_level))
     with beginning():
         return Broker(config, companions=companions), config
 

@@ -1,0 +1,152 @@
+"""A console beside a broker: a process of its own, so that whatever becomes of it, the broker goes on.
+
+    broker serves ─▶ `kafkalite console` as a child ─ ended by itself? ─▶ again after a pause, so often in a row
+    broker stops, or is killed ─▶ the pipe on the child's standard input ends ─▶ the child does
+
+It is a companion of the broker, as a mirror is (`kafkalite.broker.Companion`). Whoever starts a broker without it
+imports nothing of this. Threads: one, made by `start`, which waits for the child.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.cli import UsageError
+from kafkalite.cli.console import address_of
+from kafkalite.web.guard import is_loopback
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from kafkalite.families import Family
+    from kafkalite.settings.listeners import Listener
+    from kafkalite.web.server import Address
+
+logger = logging.getLogger(__name__)
+
+NEEDS: Final = ("jinja2", "waitress")
+PAUSES_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0)
+"""Before each start anew; after the last it stays away."""
+LONG_LIFE_S: Final = 600.0
+"""Whoever lived so long begins with the first pause again."""
+STOP_S: Final = 5.0
+NICENESS: Final = 5
+"""The broker goes first where they share a processor."""
+REFUSED: Final = 2
+"""The exit status of a command that cannot begin; it could not do so a moment later either."""
+
+
+class ConsoleBeside:
+    """See the module. `command` is what is run, but for the broker's address."""
+
+    def __init__(self, address: Address, *, log_level: str = "info", command: Sequence[str] = ()) -> None:
+        self._url = address.url
+        self._command = list(command) or [sys.executable, "-m", "kafkalite", "console"]
+        self._log_level = log_level
+        self._child: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._note = ""
+
+    def start(self, bootstrap_servers: str) -> None:
+        """The broker serves there."""
+        words = ["-b", bootstrap_servers, "--listen", self._url, "--log-level", self._log_level, "--until-stdin-ends"]
+        self._thread = threading.Thread(target=self._run, args=(words,), name="console-beside", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the child, kindly for a while. Idempotent."""
+        self._stopped.set()
+        with self._lock:
+            child = self._child
+        if child is not None:
+            with contextlib.suppress(OSError):
+                child.stdin.close()  # type: ignore[union-attr]  # it was asked for
+            try:
+                child.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                child.kill()
+        if self._thread is not None:
+            self._thread.join(STOP_S)
+
+    def families(self) -> Iterable[Family]:
+        """None of its own."""
+        return ()
+
+    def notes(self) -> list[str]:
+        """That it is not there any more."""
+        return [self._note] if self._note else []
+
+    def _run(self, words: list[str]) -> None:
+        failures = 0
+        while not self._stopped.is_set():
+            began = time.monotonic()
+            status = self._once(words)
+            if self._stopped.is_set():
+                return
+            if time.monotonic() - began > LONG_LIFE_S:
+                failures = 0
+            if status == REFUSED or failures == len(PAUSES_S):
+                self._note = f"the console ended with status {status}, and does not come back; the broker goes on"
+                logger.error("%s", self._note)
+                return
+            logger.warning("the console ended with status %d, and starts again in %g s", status, PAUSES_S[failures])
+            self._stopped.wait(PAUSES_S[failures])
+            failures += 1
+
+    def _once(self, words: list[str]) -> int:
+        """One life of the child; its exit status."""
+        with self._lock:
+            if self._stopped.is_set():
+                return 0
+            try:
+                self._child = subprocess.Popen(
+                    [*self._command, *words],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    process_group=0,  # Ctrl-C is for the broker, which ends both
+                )
+            except OSError as error:
+                logger.warning("the console cannot be run: %s", error)
+                return REFUSED
+            child = self._child
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, child.pid, min(os.getpriority(os.PRIO_PROCESS, 0) + NICENESS, 19))
+        assert child.stdout is not None
+        line = child.stdout.readline().decode(errors="replace").strip()
+        if line:
+            logger.info("%s", line)
+        with contextlib.suppress(OSError):
+            child.stdout.close()
+        status = child.wait()
+        with contextlib.suppress(OSError):
+            child.stdin.close()  # type: ignore[union-attr]  # it was asked for
+        return status
+
+
+def console_beside(text: str, listeners: Iterable[Listener], log_level: str) -> ConsoleBeside:
+    """What --console asks for; UsageError for what could not work."""
+    missing = [name for name in NEEDS if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UsageError(f"--console needs {' and '.join(missing)}: pip install 'kafkalite[console]'")
+    address = address_of(text, "--console")
+    if address.scheme != "http" or not is_loopback(address.host):
+        raise UsageError(
+            f"--console {text}: beside the broker it is for this machine alone; "
+            "`kafkalite console` serves others, with --users and --tls-config"
+        )
+    if all(each.tls or each.sasl or each.classic for each in listeners):
+        raise UsageError(
+            "--console cannot reach this broker: each listener wants TLS or a sign-in; "
+            "`kafkalite console` takes them with --command-config"
+        )
+    return ConsoleBeside(address, log_level=log_level)
