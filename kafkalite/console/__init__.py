@@ -2,7 +2,8 @@
 
 server.py        addresses, sign-in, start and stop, over kafkalite.web
 application.py   paths ─▶ pages ─▶ HTML by templates, or the same as JSON
-topics.py, messages.py, groups.py, letters.py, tracking.py    pages: a client and a request in, plain data out
+topics.py, messages.py, groups.py, letters.py, tracking.py, brokers.py, transactions.py, rights.py, subjects.py,
+policies.py      pages: a client and a request in, plain data out
 actions.py       paths that change things; access.py, audit.py: who may, and who did; forms.py: what they are sent
 sending.py, resetting.py, altering.py, redriving.py, exporting.py, tailing.py    the actions, by what they are about
 desk.py, jobs.py what actions share, and what takes longer than a page

@@ -9,13 +9,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kafkalite.console.brokers import Brokers
 from kafkalite.console.home import Home, group_row
 from kafkalite.console.pictures import Gallery
 from kafkalite.console.places import Place
+from kafkalite.console.policies import policies_page, policy_page
+from kafkalite.console.rights import rights_page
 from kafkalite.console.sampler import Sampler
+from kafkalite.console.subjects import Subjects
+from kafkalite.console.transactions import transactions_page
+from kafkalite.protocol import api
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from kafkalite.avro.client import RegistryClient
@@ -41,11 +47,22 @@ class Reading:
 
     def routes(self) -> list[tuple[str, dict[str, Place]]]:
         """Paths to pages; of what there is not, there is no path."""
-        home = Home(self.sampler)
-        return [
+        home, brokers = Home(self.sampler), Brokers(self.sampler)
+        rows = [
             ("/", {"GET": Place(home.page, "home", "home")}),
             ("/search", {"GET": Place(home.search_page, "search", "home")}),
+            ("/policies", {"GET": Place(policies_page, "policies", "policies")}),
+            ("/policies/{}", {"GET": Place(policy_page, "policy", "policies")}),
+            ("/transactions", {"GET": Place(transactions_page, "transactions", "transactions")}),
+            ("/brokers", {"GET": Place(brokers.list_page, "brokers", "brokers")}),
+            ("/brokers/{}", {"GET": Place(brokers.page, "broker", "brokers")}),
+            ("/rights", {"GET": Place(rights_page, "rights", "rights")}),
         ]
+        if self._open_registry is not None:
+            subjects = Subjects(self._open_registry)
+            rows.append(("/subjects", {"GET": Place(subjects.list_page, "subjects", "subjects")}))
+            rows.append(("/subjects/{}", {"GET": Place(subjects.page, "subject", "subjects")}))
+        return rows
 
     def names(self) -> dict[str, object]:
         """What templates may ask for."""
@@ -54,7 +71,7 @@ class Reading:
             "group_now": self._group_now,
             "group_charts": self._group_charts,
             "topic_charts": self._topic_charts,
-            "nav": self._nav(),
+            "nav": Nav(self._nav),
         }
 
     def _topics_now(self, rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -87,12 +104,28 @@ class Reading:
         return Gallery.of(self.sampler, window).topic(topic)
 
     def _nav(self) -> list[tuple[str, str, str]]:
-        """The parts of the console: name, path, label."""
+        """The parts of the console: name, path, label. What the cluster does not serve is not there."""
+        lacks = self.sampler.lacks
         return [
             ("home", "/", "Overview"),
             ("topics", "/topics", "Topics"),
             ("groups", "/groups", "Groups"),
             ("letters", "/letters", "Dead letters"),
+            ("policies", "/policies", "Failures"),
             ("track", "/track", "Track"),
             ("jobs", "/jobs", "Jobs"),
+            *([("subjects", "/subjects", "Schemas")] if self._open_registry is not None else []),
+            *([] if api.LIST_TRANSACTIONS in lacks else [("transactions", "/transactions", "Transactions")]),
+            ("brokers", "/brokers", "Brokers"),
+            *([] if api.DESCRIBE_ACLS in lacks else [("rights", "/rights", "Rights")]),
         ]
+
+
+class Nav:
+    """The parts of the console, asked for anew on each page."""
+
+    def __init__(self, rows: Callable[[], list[tuple[str, str, str]]]) -> None:
+        self._rows = rows
+
+    def __iter__(self) -> Iterator[tuple[str, str, str]]:
+        return iter(self._rows())

@@ -23,6 +23,7 @@ from kafkalite.console.observations import Look, Observer
 from kafkalite.console.rings import HOUR, Rings
 from kafkalite.errors import KafkaError
 from kafkalite.model import OFFSET_LATEST, TopicPartition
+from kafkalite.protocol import api
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,6 +48,7 @@ METADATA_MS: Final = 60_000
 PARTITIONS_MANY: Final = 2000
 """With more of them metadata is asked for once a minute, not each time."""
 STOP_S: Final = 5.0
+ASKED: Final = (api.LIST_TRANSACTIONS, api.DESCRIBE_ACLS, api.DESCRIBE_USER_SCRAM_CREDENTIALS)
 FILE: Final = "console-numbers"
 
 
@@ -61,6 +63,8 @@ class Sampler:
         """Why the last look failed; "" when it did not."""
         self.interval_ms = INTERVAL_MS
         """Between the last two looks."""
+        self.lacks: frozenset[int] = frozenset()
+        """Requests that pages would send and that the cluster does not serve; known after the first look."""
         self._client = client
         self._path = path
         self._observer = Observer()
@@ -125,6 +129,8 @@ class Sampler:
         if count <= PARTITIONS_MANY or now_ms - self._topics_at >= METADATA_MS:
             self._topics, self._topics_at = client.with_retries(client.topics), now_ms
         self._load()
+        connection = client.any_connection()
+        self.lacks = frozenset(key for key in ASKED if not connection.supports(key))
         keys = [
             TopicPartition(name, row.partition)
             for name, topic in self._topics.items()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.client.errors import ClientError
 from kafkalite.console.pictures import WINDOWS
+from kafkalite.console.settings_rows import settings_rows
 from kafkalite.errors import KafkaError
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition, uuid_text
 
@@ -139,5 +140,4 @@ def settings_of(client: Client, topic: str) -> list[dict[str, Any]] | None:
         entries = client.admin.describe_topic_configs(topic)
     except (KafkaError, ClientError):
         return None
-    rows = [{"name": row.name, "value": None if row.sensitive else row.value, "source": row.source} for row in entries]
-    return sorted(rows, key=lambda row: (not str(row["source"]).startswith("topic"), str(row["name"])))
+    return settings_rows(entries)

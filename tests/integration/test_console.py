@@ -36,6 +36,11 @@ PAGES = (
     "/",
     "/?window=day",
     "/search",
+    "/policies",
+    "/transactions",
+    "/brokers",
+    "/brokers/1",
+    "/rights",
     "/search?q=or",
     "/topics",
     "/topics/orders",
@@ -118,7 +123,9 @@ def test_a_topic_with_its_groups_and_settings(console: ConsoleServer) -> None:
     topic = data(console, "/topics/orders")
     assert [(row["partition"], row["start"], row["end"]) for row in topic["partitions"]] == [(0, 0, 4), (1, 0, 1)]
     assert topic["groups"] == [{"group": "billing", "state": "Empty", "partitions": 1, "lag": 1}]
-    assert topic["settings"][0] == {"name": "retention.ms", "value": "-1", "source": "topic"}
+    first = topic["settings"][0]
+    assert (first["name"], first["value"], first["source"], first["own"]) == ("retention.ms", "-1", "topic", True)
+    assert len(first["doc"]) > 10
     assert topic["window"] == "hour"
 
 
@@ -191,6 +198,10 @@ def test_groups_letters_and_the_way_of_an_event(console: ConsoleServer) -> None:
         ("/track?id=a&in=nowhere", 400, "is no place"),
         ("/track?id=" + "a" * 5000, 400, "more than 4096 characters"),
         ("/topics?" + "&".join(f"a{n}=1" for n in range(60)), 400, "more than 50 fields"),
+        ("/brokers/99", 404, "there is no broker 99"),
+        ("/brokers/x", 404, "there is no broker"),
+        ("/policies/billing", 404, "has no ledger"),
+        ("/subjects", 404, "there is no such page"),
         ("/static/../server.py", 404, "no such page"),
         ("/static/%2e%2e%2fserver.py", 404, "no such page"),
         ("/groups/no-such-group", 404, "no-such-group"),

@@ -1,5 +1,5 @@
 // Keys. Every page works without this file.
-const PLACES = { t: "/topics", g: "/groups", l: "/letters", f: "/track" };
+const PLACES = { h: "/", t: "/topics", g: "/groups", l: "/letters", f: "/track", p: "/policies", b: "/brokers" };
 let afterG = false;
 
 function isTyping(target) {

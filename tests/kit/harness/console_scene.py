@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Final
 
+from kafkalite.avro.client import RegistryClient
 from kafkalite.model import TopicPartition
 from kafkalite.record.columns import Record
 
@@ -106,3 +108,36 @@ def fill(client: Client) -> None:
     )
     client.produce("dlq.billing.orders", 0, [Record(-1, STAMP + 9000, b"k2", b'{"id": 2}', letter)])
     client.groups.commit("billing", {TopicPartition("orders", 0): 3})
+
+
+def fill_further(client: Client) -> None:
+    """The ledger of the group shipping, which waits for billing; nothing in it is friendly."""
+    client.admin.create_topic("kafkalite.failures.shipping", 1, configs={"cleanup.policy": "compact"})
+    policy = {
+        "v": 1,
+        "group": "shipping",
+        "topics": ["orders"],
+        "strategy": {"kind": "RetryTopics", "delays": ["10 s", TEXTS[0]], "dead_letters": True},
+        "rules": {TEXTS[2]: {"kind": "RetryHere", "attempts": 3, "then": {"kind": "Ignore"}}},
+        "fatal": ["ValueError"],
+        "after": ["billing", TEXTS[1]],
+        "order": "key",
+    }
+    rows = {
+        "policy": policy,
+        "open/orders-1": {"v": 1, "state": "open", "member": TEXTS[3], "last": STAMP},
+        "orders-0-0": {"v": 1, "state": "retrying", "attempt": 2, "due": STAMP + 60_000, "exception": TEXTS[4]},
+        "orders-0-1": {"v": 1, "state": "parked", "due": STAMP + 90_000},
+        "orders-0-2": {"v": 1, "state": "dead", "attempt": 3, "exception": "ValueError", "reason": TEXTS[0]},
+    }
+    records = [Record(-1, STAMP, key.encode(), json.dumps(row).encode()) for key, row in rows.items()]
+    client.produce("kafkalite.failures.shipping", 0, records)
+
+
+def register_some(url: str) -> None:
+    """Two versions of the schema of orders."""
+    fields = [{"name": "id", "type": "string"}, {"name": "city", "type": "string", "default": TEXTS[0]}]
+    with RegistryClient(url) as registry:
+        for count in (1, 2):
+            schema = {"type": "record", "name": "Order", "fields": fields[:count]}
+            registry.register("orders-value", json.dumps(schema))

@@ -1,0 +1,26 @@
+"""Settings of topics and brokers as rows of a table, each with what it means: the broker says so. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kafkalite.client.admin.admin import ConfigEntry
+
+
+def settings_rows(entries: Iterable[ConfigEntry]) -> list[dict[str, Any]]:
+    """Settings, those that are set first; a secret has no value."""
+    rows = [
+        {
+            "name": row.name,
+            "value": None if row.sensitive else row.value,
+            "source": row.source,
+            "own": row.source != "default",
+            "secret": row.sensitive,
+            "doc": (row.documentation or "").replace("`", ""),
+        }
+        for row in entries
+    ]
+    return sorted(rows, key=lambda row: (not row["own"], row["source"] != "topic", str(row["name"])))

@@ -1,0 +1,143 @@
+"""The schema registry: subjects, versions, what changed between two of them, and who uses a subject.
+
+Any registry with Confluent's interface will do. Thread rule: any thread; a registry client is made for each request.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import json
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from kafkalite.avro.client import RegistryRefused, RegistryUnreachable
+from kafkalite.console.requests import BadRequestError, NotFoundError
+from kafkalite.console.shown import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from kafkalite.avro.client import RegistryClient
+    from kafkalite.client import Client
+    from kafkalite.console.requests import Request
+
+PAGE_SIZE: Final = 100
+DIFF_MAX: Final = 2000
+"""Lines."""
+SUFFIXES: Final = ("-value", "-key")
+
+
+class Subjects:
+    """See the module."""
+
+    def __init__(self, open_registry: Callable[[], RegistryClient]) -> None:
+        self._open_registry = open_registry
+
+    @contextlib.contextmanager
+    def _registry(self) -> Iterator[RegistryClient]:
+        """BadRequestError says what the registry said."""
+        try:
+            with self._open_registry() as registry:
+                yield registry
+        except RegistryUnreachable as error:
+            raise BadRequestError(f"the schema registry does not answer: {error}") from error
+        except RegistryRefused as error:
+            if error.status == 404:
+                raise NotFoundError(str(error)) from error
+            raise BadRequestError(f"the schema registry refused: {error}") from error
+
+    def list_page(self, client: Client, request: Request) -> dict[str, Any]:
+        """Subjects whose names hold a text."""
+        sought, page = request.text("q"), request.number("page", 1, 1, 10**6)
+        with self._registry() as registry:
+            names = [name for name in sorted(registry.request("GET", "/subjects")) if sought.lower() in name.lower()]
+            level = registry.request("GET", "/config").get("compatibilityLevel", "")
+        topics = client.with_retries(client.topics)
+        shown = names[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]
+        return {
+            "q": sought,
+            "level": level,
+            "subjects": [{"name": name, "topic": topic_of(name, topics)} for name in shown],
+            "count": len(names),
+            "page": page,
+            "pages": max(1, -(-len(names) // PAGE_SIZE)),
+        }
+
+    def page(self, client: Client, request: Request) -> dict[str, Any]:
+        """One subject: a version, and what it changed."""
+        name = request.values[0]
+        path = f"/subjects/{quote(name, safe='')}"
+        with self._registry() as registry:
+            versions: list[int] = registry.request("GET", f"{path}/versions")
+            version = request.number("version", versions[-1], 1, 2**31 - 1)
+            before = request.number("before", previous(versions, version), 0, 2**31 - 1)
+            found = registry.request("GET", f"{path}/versions/{version}")
+            older = registry.request("GET", f"{path}/versions/{before}") if before else None
+            level = ""
+            with contextlib.suppress(RegistryRefused):
+                level = registry.request("GET", f"/config/{quote(name, safe='')}").get("compatibilityLevel", "")
+            used: list[int] = []
+            with contextlib.suppress(RegistryRefused):
+                used = registry.request("GET", f"{path}/versions/{version}/referencedby")
+        text = pretty(found["schema"])
+        topic = topic_of(name, client.with_retries(client.topics))
+        return {
+            "subject": name,
+            "versions": versions,
+            "number": version,
+            "before": before,
+            "id": found["id"],
+            "kind": found.get("schemaType", "AVRO"),
+            "level": level,
+            "schema": visible(text),
+            "references": [
+                {"name": visible(str(row.get("name", ""))), "subject": row["subject"], "version": row["version"]}
+                for row in found.get("references", ())
+            ],
+            "referenced_by": used,
+            "topic": topic,
+            "groups": readers_of(client, topic) if topic else [],
+            "diff": [] if older is None else changes(pretty(older["schema"]), text),
+        }
+
+
+def previous(versions: list[int], version: int) -> int:
+    """The version before; 0 for none."""
+    return max((each for each in versions if each < version), default=0)
+
+
+def topic_of(subject: str, topics: object) -> str:
+    """The topic that a subject is named after (TOPIC-value, TOPIC-key); "" for none that is there."""
+    for suffix in SUFFIXES:
+        name = subject.removesuffix(suffix)
+        if name != subject and isinstance(topics, dict) and name in topics:
+            return name
+    return ""
+
+
+def readers_of(client: Client, topic: str) -> list[str]:
+    """Groups that have committed offsets of a topic."""
+    return [
+        row.group.group_id
+        for row in client.groups.progress()
+        if row.committed is not None and any(key.topic == topic for key in row.committed)
+    ]
+
+
+def pretty(schema: str) -> str:
+    """JSON with line ends; Protobuf as it is."""
+    try:
+        return json.dumps(json.loads(schema), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return schema
+
+
+def changes(before: str, after: str) -> list[dict[str, str]]:
+    """Lines with what became of each: same, gone or new; nothing where nothing changed."""
+    old, new = before.splitlines(), after.splitlines()
+    if old == new:
+        return []
+    kinds = {" ": "same", "-": "gone", "+": "new"}
+    rows = difflib.ndiff(old[:DIFF_MAX], new[:DIFF_MAX])
+    return [{"kind": kinds[row[0]], "text": visible(row[2:])} for row in rows if row[0] in kinds]
