@@ -62,6 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     changes.add_argument("--read-only", action="store_true", help="nobody changes anything, from here either")
     parser.add_argument("--audit-topic", metavar="TOPIC", help="who changed what is written there too")
+    parser.add_argument(
+        "--clusters", metavar="FILE", type=Path, help="several clusters, as TOML, in place of --bootstrap-server"
+    )
     parser.add_argument("--masks", metavar="FILE", type=Path, help="what nobody may see")
     parser.add_argument("--registry", metavar="URL", help="the schema registry, for values in Avro")
     parser.add_argument(
@@ -78,6 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     from kafkalite import logging
 
     logging.configure(level=arguments.log_level, json_lines=arguments.log_format == "json")
+    from kafkalite.console.clusters import read_clusters
     from kafkalite.console.masks import Masks
     from kafkalite.console.server import LIMITS, ConsoleServer
 
@@ -105,6 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
             writes=True if arguments.allow_changes else False if arguments.read_only else None,
             audit_topic=arguments.audit_topic,
             state=arguments.state_dir,
+            clusters=() if arguments.clusters is None else read_clusters(arguments.clusters),
         )
     except ValueError as error:
         raise UsageError(f"--bootstrap-server: {error}") from error

@@ -1,6 +1,7 @@
 """A web page for any Kafka cluster: topics, messages, groups, dead letters, and where an event went.
 
 server.py        addresses, sign-in, start and stop, over kafkalite.web
+site.py, clusters.py    one cluster, and several under addresses of their own
 application.py   paths ─▶ pages ─▶ HTML by templates, or the same as JSON
 topics.py, messages.py, groups.py, letters.py, tracking.py, brokers.py, transactions.py, rights.py, subjects.py,
 policies.py      pages: a client and a request in, plain data out

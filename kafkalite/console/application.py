@@ -23,6 +23,7 @@ from kafkalite.console.access import Access, ForbiddenError, access_of, require_
 from kafkalite.console.actions import ACTIONS, SCRIPTS, notice_of
 from kafkalite.console.audit import Deed, NoAuditError
 from kafkalite.console.bench import ActionRequest, Bench
+from kafkalite.console.clusters import based
 from kafkalite.console.forms import body_pairs
 from kafkalite.console.groups import group_page, groups_page
 from kafkalite.console.letters import letter_topic_page, letters_page
@@ -139,10 +140,17 @@ class Application:
         self._routes: Routes[Place | str] = Routes([("/static/{}", {"GET": "static"}), *ROUTES])
         self._templates = templates()
 
-    def extend(self, rows: Iterable[tuple[str, Mapping[str, Place]]], names: Mapping[str, object]) -> None:
-        """Further pages, before those that are here, and names for templates. Before it serves."""
+    def extend(
+        self, rows: Iterable[tuple[str, Mapping[str, Place]]], names: Mapping[str, object], *, base: str = ""
+    ) -> None:
+        """Further pages, before those that are here, and names for templates. Before it serves.
+
+        `base` is what addresses of pages begin with where this is one application of several.
+        """
         self._routes = Routes([*rows, ("/static/{}", {"GET": "static"}), *ROUTES])
         self._templates.globals |= names
+        if base:
+            self._templates.loader = at_base(self._templates, base)
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., object]) -> Iterable[bytes]:
         answer = self._answer(environ)
@@ -285,6 +293,14 @@ def wants_json(environ: Mapping[str, Any]) -> bool:
     """Whether a program asks."""
     query = environ.get("QUERY_STRING", "")
     return "as_json=1" in query.split("&") or environ.get("HTTP_ACCEPT", "").startswith("application/json")
+
+
+def at_base(environment: Any, base: str) -> Any:
+    """A loader of the same templates, with addresses that begin so."""
+    from jinja2 import FunctionLoader
+
+    loader = environment.loader
+    return FunctionLoader(lambda name: based(loader.get_source(environment, name)[0], base))
 
 
 def templates() -> Any:

@@ -57,7 +57,7 @@ class Gallery:
 
         def lines(kind: str) -> list[Line]:
             found = (
-                self.line(name, kind, group, name, number, to=f"/topics/{quote(name, '')}") for name, number in topics
+                self.line(name, kind, group, name, number, to=f"topics/{quote(name, '')}") for name, number in topics
             )
             return [line for line in found if line is not None]
 
@@ -79,7 +79,7 @@ class Gallery:
         groups = [group.group for group, _ in pairs]
 
         def of_groups(kind: str) -> list[Line]:
-            found = (self.line(name, kind, name, topic, known.id, to=f"/groups/{quote(name, '')}") for name in groups)
+            found = (self.line(name, kind, name, topic, known.id, to=f"groups/{quote(name, '')}") for name in groups)
             return [line for line in found if line is not None]
 
         written = self.line("written", "in", topic, known.id)

@@ -10,25 +10,20 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Final, Self
 
-from kafkalite.client import Client
-from kafkalite.console.application import Application
-from kafkalite.console.audit import Audit
-from kafkalite.console.clients import Clients
-from kafkalite.console.desk import Desk
+from kafkalite.client.security import Security
+from kafkalite.console.clusters import ClusterEntry, Mount
 from kafkalite.console.forms import BODY_MAX
-from kafkalite.console.masks import Masks
-from kafkalite.console.reading import Reading
+from kafkalite.console.site import Site
 from kafkalite.errors import StartupError
 from kafkalite.web.guard import Guard, is_loopback, known_names
 from kafkalite.web.server import Address, Limits, WebServer
 from kafkalite.web.signin import SignIn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from kafkalite.avro.client import RegistryClient
-    from kafkalite.client.security import Security
+    from kafkalite.console.masks import Masks
     from kafkalite.console.sampler import Sampler
     from kafkalite.web.tls import Tls
     from kafkalite.web.users import Users
@@ -36,8 +31,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LIMITS: Final = Limits(body_size=BODY_MAX)
-RETRY_S: Final = 5.0
-"""How long a page waits for a cluster that does not answer."""
 
 
 class ConsoleServer:
@@ -49,6 +42,7 @@ class ConsoleServer:
     `writes`         whether it changes anything; None: only where nobody but this machine reaches it
     `audit_topic`    where it is written, beside the log, who changed what
     `state`          the directory in which numbers are kept over restarts; None: nowhere
+    `clusters`       several, in place of `bootstrap_servers`; each is under an address of its own
     """
 
     def __init__(
@@ -67,6 +61,7 @@ class ConsoleServer:
         writes: bool | None = None,
         audit_topic: str | None = None,
         state: Path | None = None,
+        clusters: Sequence[ClusterEntry] = (),
     ) -> None:
         listed = list(addresses)
         strange = [address.url for address in listed if not is_loopback(address.host)]
@@ -74,24 +69,26 @@ class ConsoleServer:
             raise StartupError(f"{strange[0]} is open to others: --users says who may come in")
         self.failed = threading.Event()
         """Set when it cannot go on."""
-        client = Client(
-            bootstrap_servers,
-            client_id="kafkalite-console",
-            connect_timeout_s=min(timeout_s, 5.0),
-            request_timeout_s=timeout_s,
-            retry_timeout_s=min(timeout_s, RETRY_S),
-            security=security,
-        )
-        self._clients = Clients(client, opener_of(registry))
-        cluster = bootstrap_servers if isinstance(bootstrap_servers, str) else ",".join(bootstrap_servers)
-        self._desk = Desk(self._clients, Audit(audit_topic))
-        application = Application(
-            self._clients,
-            masks or Masks(),
-            self._desk,
-            cluster=cluster,
-            writes=not strange if writes is None else writes,
-        )
+        changes = not strange if writes is None else writes
+        servers = bootstrap_servers if isinstance(bootstrap_servers, str) else ",".join(bootstrap_servers)
+        entries = list(clusters) or [ClusterEntry("", servers, None, registry)]
+        several = bool(clusters)
+        self._sites = [
+            Site(
+                entry,
+                security=security if entry.config is None else Security.from_file(entry.config),
+                masks=masks,
+                timeout_s=timeout_s,
+                writes=changes,
+                audit_topic=audit_topic,
+                state=state / entry.name if several and state is not None else state,
+                entries=entries if several else (),
+            )
+            for entry in entries
+        ]
+        applications = [site.application for site in self._sites]
+        bases = [entry.base for entry in entries]
+        application = Mount(dict(zip(bases, applications, strict=True))) if several else applications[0]
         guard = Guard(
             application,
             names=known_names(listed, allowed_hosts),
@@ -99,8 +96,6 @@ class ConsoleServer:
             realm="kafkalite console",
         )
         self._web = WebServer(guard, listed, tls=tls, limits=limits, extra="console")
-        self._reading = Reading(client.twin(), opener_of(registry), state=state)
-        application.extend(self._reading.routes(), self._reading.names())
 
     def __enter__(self) -> Self:
         self.start()
@@ -121,35 +116,19 @@ class ConsoleServer:
 
     @property
     def sampler(self) -> Sampler:
-        """What looks at the cluster."""
-        return self._reading.sampler
+        """What looks at the cluster, the first of several."""
+        return self._sites[0].reading.sampler
 
     def start(self) -> None:
         """Binds and serves; the cluster is asked when somebody looks. StartupError."""
         self._web.bind()
-        self._reading.start()
+        for site in self._sites:
+            site.start()
         self._web.start(on_failure=self.failed.set)
 
     def stop(self, reason: str = "stop was called") -> None:
         """Idempotent; the log tells the reason."""
         if self._web.stop():
             logger.info("the console stopped: %s", reason)
-        self._desk.close()
-        self._reading.stop()
-        self._clients.close()
-
-
-def opener_of(registry: str | None) -> Callable[[], RegistryClient] | None:
-    """What opens the schema registry; StartupError for an address that is none."""
-    if registry is None:
-        return None
-    from kafkalite.avro.client import RegistryClient
-
-    def opened() -> RegistryClient:
-        return RegistryClient(registry, timeout_s=5.0, retry_timeout_s=5.0)
-
-    try:
-        opened().close()
-    except ValueError as error:
-        raise StartupError(f"--registry: {error}") from error
-    return opened
+        for site in self._sites:
+            site.stop()

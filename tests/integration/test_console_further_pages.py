@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -10,8 +12,10 @@ from kafkalite.acls import Acl, AclOperation, AclPermission, PatternType, Resour
 from kafkalite.broker import Broker
 from kafkalite.client import Client
 from kafkalite.console.brokers import full_after_s
+from kafkalite.console.clusters import read_clusters
 from kafkalite.console.policies import graph, strategy_text
 from kafkalite.console.rings import NAN
+from kafkalite.console.sampler import FILE
 from kafkalite.console.server import ConsoleServer
 from kafkalite.schema_registry.server import RegistryServer
 from tests.integration.test_console import LOOPBACK, ask, data
@@ -176,3 +180,31 @@ def test_what_the_cluster_lacks_is_not_among_the_parts(console: ConsoleServer) -
         assert data(server, "/rights")["enforced"] is False
         assert "has no rules" in ask(server, "/rights").text
     assert 'href="/subjects"' in ask(console, "/topics").text
+
+
+def test_several_clusters_each_under_its_address(broker: Broker, tmp_path: Path) -> None:
+    with Broker() as plain:
+        with Client(plain.bootstrap_servers) as client:
+            client.admin.create_topic("elsewhere", 1)
+        file = tmp_path / "clusters.toml"
+        file.write_text(
+            f'[[cluster]]\nname = "live"\nbootstrap = "{broker.bootstrap_servers}"\ncolour = "red"\n'
+            f'[[cluster]]\nname = "try-out"\nbootstrap = "{plain.bootstrap_servers}"\n'
+        )
+        with ConsoleServer("", [LOOPBACK], clusters=read_clusters(file), state=tmp_path / "state") as server:
+            root = ask(server, "/")
+            assert (root.status, root.headers["Location"]) == (302, "/c/live/")
+            live, other = ask(server, "/c/live/topics"), ask(server, "/c/try-out/topics")
+            assert ("orders" in live.text, "elsewhere" in live.text) == (True, False)
+            assert ("orders" in other.text, "elsewhere" in other.text) == (False, True)
+            assert 'class="colour colour-red"' in live.text
+            assert 'class="colour' not in other.text
+            for page in (live, ask(server, "/c/live/groups/billing"), ask(server, "/c/live/policies")):
+                links = re.findall(r'(?:href|src|action)="(/[^"]*)"', page.text)
+                assert len(links) > 8
+                assert [link for link in links if not link.startswith(("/c/live/", "/c/try-out/"))] == []
+            assert ask(server, "/c/live/static/console.css").status == 200
+            assert data(server, "/c/try-out/topics/elsewhere")["name"] == "elsewhere"
+            assert ask(server, "/c/none/topics").status == 404
+            wait_until(lambda: server.sampler.latest is not None, 60, "the first look")
+        assert (tmp_path / "state" / "live" / FILE).exists()

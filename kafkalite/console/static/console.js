@@ -1,5 +1,5 @@
 // Keys. Every page works without this file.
-const PLACES = { h: "/", t: "/topics", g: "/groups", l: "/letters", f: "/track", p: "/policies", b: "/brokers" };
+const PLACES = { h: "", t: "topics", g: "groups", l: "letters", f: "track", p: "policies", b: "brokers" };
 let afterG = false;
 
 function isTyping(target) {
@@ -15,9 +15,9 @@ document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
   const place = afterG ? PLACES[event.key] : undefined;
   afterG = !afterG && event.key === "g";
-  if (place) {
+  if (place !== undefined) {
     event.preventDefault();
-    location.assign(place);
+    location.assign(document.documentElement.dataset.base + place);
   } else if (event.key === "/") {
     const field = document.querySelector("[data-search]");
     if (field) {

@@ -1,0 +1,121 @@
+"""Several clusters at one console: the file that names them, and the addresses under which each is.
+
+    [[cluster]]
+    name = "live"                       # the address: /c/live/
+    bootstrap = "broker-1:9093,broker-2:9093"
+    config = "live.properties"          # how to reach it (TLS, SASL); beside this file
+    registry = "http://registry:8081"
+    colour = "red"                      # of the bar above each page
+
+    /c/live/topics ─▶ Mount ─▶ the application of that cluster, which knows it as /topics
+
+Addresses of clusters come from this file alone. Thread rule: any thread; immutable after it is made.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kafkalite.errors import StartupError
+from kafkalite.web.routes import raw_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+    WSGI = Callable[[dict[str, Any], Callable[..., object]], Iterable[bytes]]
+
+KEYS: Final = ("name", "bootstrap", "config", "registry", "colour")
+COLOURS: Final = ("", "red", "amber", "green", "blue", "violet")
+CLUSTERS_MAX: Final = 50
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_ADDRESS: Final = re.compile(r'((?:href|src|action|formaction|data-[a-z-]+)=")/(?!/)')
+
+
+class ClusterEntry(NamedTuple):
+    """One table of the file. `config` is None where none is needed."""
+
+    name: str
+    bootstrap: str
+    config: Path | None = None
+    registry: str | None = None
+    colour: str = ""
+
+    @property
+    def base(self) -> str:
+        """The beginning of its addresses, without a slash at the end."""
+        return f"/c/{self.name}"
+
+
+def read_clusters(path: Path) -> list[ClusterEntry]:
+    """StartupError says in a sentence what is wrong with the file."""
+    try:
+        return entries_of(tomllib.loads(path.read_text(encoding="utf-8")), path.parent)
+    except (OSError, ValueError) as error:
+        raise StartupError(f"{path}: {error}") from error
+
+
+def entries_of(document: dict[str, Any], directory: Path) -> list[ClusterEntry]:
+    """ValueError for a file that has anything else."""
+    rows = document.get("cluster", [])
+    if document.keys() - {"cluster"} or not isinstance(rows, list) or not 0 < len(rows) <= CLUSTERS_MAX:
+        raise ValueError(f"there are [[cluster]] tables, 1 to {CLUSTERS_MAX} of them, and nothing else")
+    found = [entry_of(row, directory) for row in rows]
+    names = [entry.name for entry in found]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"two clusters are called {twice}")
+    return found
+
+
+def entry_of(row: Any, directory: Path) -> ClusterEntry:
+    """ValueError for a table that is none."""
+    if not isinstance(row, dict) or row.keys() - set(KEYS) or not all(isinstance(each, str) for each in row.values()):
+        raise ValueError(f"a cluster has {', '.join(KEYS)}, each a text")
+    name, colour = row.get("name", ""), row.get("colour", "")
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"name = {name!r}: a name has letters, digits, '.', '_' and '-', 63 at most")
+    if not row.get("bootstrap"):
+        raise ValueError(f"the cluster {name} has no bootstrap")
+    if colour not in COLOURS:
+        raise ValueError(f"colour = {colour!r} of {name} is none of {', '.join(filter(None, COLOURS))}")
+    config = directory / row["config"] if "config" in row else None
+    return ClusterEntry(name, row["bootstrap"], config, row.get("registry"), colour)
+
+
+def based(source: str, base: str) -> str:
+    """A template whose addresses begin with `base`; templates are written as if there were one cluster, at /."""
+    return _ADDRESS.sub(rf"\g<1>{base}/", source)
+
+
+class Mount:
+    """See the module. What is under no cluster's address leads to the first one."""
+
+    def __init__(self, applications: Mapping[str, WSGI]) -> None:
+        """By the beginning of the address."""
+        self._applications = dict(applications)
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., object]) -> Iterable[bytes]:
+        path = raw_path(environ)
+        base = "/".join(path.split("/", 3)[:3])
+        application = self._applications.get(base)
+        if application is None:
+            first = next(iter(self._applications))
+            if environ["REQUEST_METHOD"] in {"GET", "HEAD"} and path in {"", "/"}:
+                start_response("302 Found", [("Location", f"{first}/"), ("Content-Length", "0")])
+                return [b""]
+            return self._applications[first](environ, start_response)
+        rest = path.removeprefix(base) or "/"
+        query = str(environ.get("QUERY_STRING", ""))
+
+        def start(status: str, headers: list[tuple[str, str]], *others: object) -> object:
+            moved = [
+                (name, base + value if name == "Location" and value.startswith("/") else value)
+                for name, value in headers
+            ]
+            return start_response(status, moved, *others)
+
+        inner = {**environ, "REQUEST_URI": rest + (f"?{query}" if query else ""), "PATH_INFO": rest}
+        return application(inner, start)

@@ -1,0 +1,91 @@
+"""One cluster at the console: its clients, what its actions share, what is seen of it over time, its application.
+
+Thread rule: `start` and `stop` belong to one thread.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.client import Client
+from kafkalite.console.application import Application
+from kafkalite.console.audit import Audit
+from kafkalite.console.clients import Clients
+from kafkalite.console.desk import Desk
+from kafkalite.console.masks import Masks
+from kafkalite.console.reading import Reading
+from kafkalite.errors import StartupError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from kafkalite.avro.client import RegistryClient
+    from kafkalite.client.security import Security
+    from kafkalite.console.clusters import ClusterEntry
+
+RETRY_S: Final = 5.0
+"""How long a page waits for a cluster that does not answer."""
+
+
+class Site:
+    """See the module. `entries` are all clusters of the console where there are several, this one among them."""
+
+    def __init__(
+        self,
+        entry: ClusterEntry,
+        *,
+        security: Security | None,
+        masks: Masks | None,
+        timeout_s: float,
+        writes: bool,
+        audit_topic: str | None,
+        state: Path | None,
+        entries: Sequence[ClusterEntry] = (),
+    ) -> None:
+        client = Client(
+            entry.bootstrap,
+            client_id="kafkalite-console",
+            connect_timeout_s=min(timeout_s, 5.0),
+            request_timeout_s=timeout_s,
+            retry_timeout_s=min(timeout_s, RETRY_S),
+            security=security,
+        )
+        self._clients = Clients(client, opener_of(entry.registry))
+        self._desk = Desk(self._clients, Audit(audit_topic))
+        self.application = Application(
+            self._clients, masks or Masks(), self._desk, cluster=entry.name or entry.bootstrap, writes=writes
+        )
+        self.reading = Reading(client.twin(), opener_of(entry.registry), state=state)
+        names = {
+            **self.reading.names(),
+            "colour": entry.colour,
+            "clusters": [(each.name, f"{each.base}/", each.colour, each.name == entry.name) for each in entries],
+        }
+        self.application.extend(self.reading.routes(), names, base=entry.base if entries else "")
+
+    def start(self) -> None:
+        """The cluster is looked at from now on."""
+        self.reading.start()
+
+    def stop(self) -> None:
+        """Idempotent."""
+        self._desk.close()
+        self.reading.stop()
+        self._clients.close()
+
+
+def opener_of(registry: str | None) -> Callable[[], RegistryClient] | None:
+    """What opens the schema registry; StartupError for an address that is none."""
+    if registry is None:
+        return None
+    from kafkalite.avro.client import RegistryClient
+
+    def opened() -> RegistryClient:
+        return RegistryClient(registry, timeout_s=5.0, retry_timeout_s=5.0)
+
+    try:
+        opened().close()
+    except ValueError as error:
+        raise StartupError(f"--registry: {error}") from error
+    return opened
