@@ -2,16 +2,17 @@
 
 The broker runs under callgrind; a C client sends a case's requests twice, and those of the second time are counted,
 whatever else the machine does; but a broker's own threads execute some 150,000 a second, so that a busy machine, which
-takes longer, adds to each request. With several trees (checkouts with a built `.venv`) each figure is printed with its
-ratio to the first tree's. Two runs of one tree differ by 0.3 %; with acks=all by 10 %, since the clock decides how many
-requests share a flush.
+takes longer, adds to each request. `--workers` leaves out all threads but the network workers: what to look at when a
+few percent count, and nothing is done elsewhere. With several trees (checkouts with a built `.venv`) each figure is
+printed with its ratio to the first tree's. Two runs of one tree differ by 0.3 %; with acks=all by 10 %, since the clock
+decides how many requests share a flush.
 
 `--rules 1000` counts each tree a second time, with an authoriser and so many rules, three of which are about what the
 client does; the ratio is to the same tree without. `--metrics` counts each tree a second time with a metrics listener,
 `--quotas` with quotas of bytes and time for any user that no client reaches.
 
-A fetch is one of many on its connection: what a connection costs, which is as much as five fetches, is a case of its
-own, or else a change of it would look like one of fetch.
+A fetch is one of many on its connection: what a connection costs, with the Metadata request that comes first as much
+as a dozen fetches, is taken off by a shorter load, or else a change of it would look like one of fetch.
 
 Requests are five in flight: a worker that waits for the only one in flight turns as often as the clock decides.
 """
@@ -19,13 +20,15 @@ Requests are five in flight: a worker that waits for the only one in flight turn
 from __future__ import annotations
 
 import argparse
+import functools
 import re
 import shutil
 import socket
+import struct
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +40,19 @@ from kafkalite.log.offline_journal import open_journal
 from kafkalite.model import ANONYMOUS
 from kafkalite.quotas.entities import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE, USER, Change
 from kafkalite.settings.areas.permissions import STANDARD_AUTHORIZER
+from tests.kit.harness import wire
 
 READY_TIMEOUT_S = 600
 RESPONSE_SIZE = 1 << 20
 BATCH_SIZE_MAX = 128_000
 """Of the batches that are fetched."""
+ONE_RECORD_BATCH_SIZE = 270
+"""Of a record of 200 bytes."""
+SESSION_TOPIC, SESSION_PARTITIONS = "counted-session", 100
+TOPIC_ALREADY_EXISTS = 36
+IN_FLIGHT = 5
+WORKERS_OWN = "on_readable"
+"""In the name of a function that network workers alone execute."""
 UNREACHED = 1e12
 """Bytes a second, and percent of a thread."""
 
@@ -52,7 +63,7 @@ def produce(records: int, acks: int = 1) -> Load:
     """Requests of one batch of so many records of 200 bytes."""
 
     def load(port: int, count: int) -> None:
-        options = ["--count", count, "--size", 200, "--records", records, "--in-flight", 5, "--acks", acks]
+        options = ["--count", count, "--size", 200, "--records", records, "--in-flight", IN_FLIGHT, "--acks", acks]
         client("raw_bench", "produce", "--port", port, "--topic", f"counted-{records}-{acks + 1}", *options)
 
     return load
@@ -65,6 +76,37 @@ def fetch(port: int, count: int) -> None:
         client("raw_bench", "fetch", "--port", port, *options)
 
 
+def fetch_little(port: int, count: int) -> None:
+    """Answers of one record each, of what the produce case with one record wrote."""
+    options = ["--topic", "counted-1-2", "--max-bytes", 1, "--count", count * ONE_RECORD_BATCH_SIZE]
+    client("raw_bench", "fetch", "--port", port, *options)
+
+
+def fetch_nothing(port: int, count: int) -> None:
+    """A session over SESSION_PARTITIONS partitions without records, which is asked, as clients do, what is new."""
+    with wire.Connection(port) as connection:
+        assert connection.create_topic(SESSION_TOPIC, SESSION_PARTITIONS) in (0, TOPIC_ALREADY_EXISTS)
+
+        def asked(session: int, epoch: int, topics: bytes) -> bytes:
+            limits = wire.i32(-1) + wire.i32(0) + wire.i32(1) + wire.i32(RESPONSE_SIZE) + wire.i8(0)
+            return limits + wire.i32(session) + wire.i32(epoch) + topics + wire.array([]) + wire.string("")
+
+        each = [
+            wire.i32(i) + wire.i32(-1) + wire.i64(0) + wire.i64(-1) + wire.i32(RESPONSE_SIZE)
+            for i in range(SESSION_PARTITIONS)
+        ]
+        opened = connection.call(
+            wire.FETCH, 11, asked(0, 0, wire.array([wire.string(SESSION_TOPIC) + wire.array(each)]))
+        )
+        session = struct.unpack_from(">i", opened, 6)[0]
+        assert session != 0
+        for epoch in range(1, count + IN_FLIGHT + 1):
+            if epoch <= count:
+                connection.send(wire.FETCH, 11, asked(session, epoch, wire.array([])))
+            if epoch > IN_FLIGHT:
+                assert connection.receive()[1][4:6] == b"\0\0"
+
+
 def connect(port: int, count: int) -> None:
     """Connections that come, are served, and go: the next one when the broker has closed its side of the last."""
     for _ in range(count):
@@ -73,23 +115,44 @@ def connect(port: int, count: int) -> None:
             assert connection.recv(1) == b""
 
 
-CASES: dict[str, tuple[Load, int]] = {
-    "produce 1 record": (produce(1), 10_000),
-    "produce 50 records": (produce(50), 5_000),
-    "produce 500 records": (produce(500), 1_000),
-    "fetch": (fetch, 400),
-    "connection": (connect, 400),
-    "produce 1 record, acks=all": (produce(1, -1), 1_000),
+@dataclass(frozen=True)
+class Case:
+    load: Load
+    count: int
+    without: int = 0
+    """Requests of a shorter load, whose instructions are taken off: connections, and what comes first on them."""
+    needs: str = ""
+    """The case whose records it reads."""
+
+
+CASES: dict[str, Case] = {
+    "produce 1 record": Case(produce(1), 10_000),
+    "produce 50 records": Case(produce(50), 5_000),
+    "produce 500 records": Case(produce(500), 1_000),
+    "fetch": Case(fetch, 400, 100, "produce 500 records"),
+    "fetch 1 record": Case(fetch_little, 5_000, 1_000, "produce 1 record"),
+    "fetch of 100 partitions, nothing new": Case(fetch_nothing, 500, 100),
+    "connection": Case(connect, 400),
+    "produce 1 record, acks=all": Case(produce(1, -1), 1_000),
 }
 
 
 class Counted:
     """The broker of a checkout under callgrind."""
 
-    def __init__(self, tree: Path, rules: int = 0, *, metrics: bool = False, quotas: bool = False) -> None:
+    def __init__(
+        self, tree: Path, rules: int = 0, *, workers: bool = False, metrics: bool = False, quotas: bool = False
+    ) -> None:
+        self._workers = workers
         self.folder = Path(tempfile.mkdtemp(prefix="kafkalite-instructions-"))
         self._out = self.folder / "callgrind.out"
-        prefix = ("valgrind", "--tool=callgrind", f"--callgrind-out-file={self._out}", "--quiet")
+        prefix = (
+            "valgrind",
+            "--tool=callgrind",
+            "--separate-threads=yes",
+            f"--callgrind-out-file={self._out}",
+            "--quiet",
+        )
         settings = {"metrics.listeners": "http://127.0.0.1:0"} if metrics else {}
         if rules:
             settings["authorizer.class.name"] = STANDARD_AUTHORIZER
@@ -103,19 +166,30 @@ class Counted:
         self.broker.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def per_request(self, load: Load, count: int) -> float:
-        """Instructions of the second of two equal loads."""
-        load(self.broker.port, count)
+    def per_request(self, case: Case) -> float:
+        """Instructions of a case whose requests were sent once before."""
+        case.load(self.broker.port, case.count)
+        counted = self._counted(case.load, case.count)
+        if case.without:
+            counted -= self._counted(case.load, case.without)
+        return counted / (case.count - case.without)
+
+    def _counted(self, load: Load, count: int) -> int:
+        """Instructions of all threads, or of the workers alone, during a load."""
         self._control("--zero")
         load(self.broker.port, count)
         before = set(self.folder.glob("callgrind.out.*"))
         self._control("--dump")
-        (dump,) = set(self.folder.glob("callgrind.out.*")) - before
-        # Not its "totals": after the first --zero these still have some of what was executed before it, at the start.
-        found = re.search(r"^summary: (\d+)", dump.read_text(), re.MULTILINE)
-        if found is None:
-            raise RuntimeError(f"{dump} has no summary")
-        return int(found[1]) / count
+        total = 0
+        for dump in set(self.folder.glob("callgrind.out.*")) - before:
+            text = dump.read_text()
+            # Not its "totals": after the first --zero these still have some of what the start executed.
+            found = re.search(r"^summary: (\d+)", text, re.MULTILINE)
+            if found is None:
+                raise RuntimeError(f"{dump} has no summary")
+            if not self._workers or WORKERS_OWN in text:
+                total += int(found[1])
+        return total
 
     def _control(self, what: str) -> None:
         subprocess.run(["callgrind_control", what, str(self.broker.pid)], check=True, capture_output=True)
@@ -145,9 +219,13 @@ def counts_of(tree: Path, names: list[str], scale: float, **options: Any) -> dic
     """Instructions a request of each case; the options are those of `Counted`."""
     counted = Counted(tree, **options)
     try:
-        return {name: counted.per_request(CASES[name][0], int(CASES[name][1] * scale)) for name in names}
+        return {name: counted.per_request(scaled(CASES[name], scale)) for name in names}
     finally:
         counted.close()
+
+
+def scaled(case: Case, scale: float) -> Case:
+    return replace(case, count=int(case.count * scale), without=int(case.without * scale))
 
 
 def variants(arguments: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -167,6 +245,7 @@ def main() -> None:
     parser.add_argument("--rules", type=int, default=0, metavar="COUNT", help="a second time with so many")
     parser.add_argument("--metrics", action="store_true", help="a second time with metrics.listeners")
     parser.add_argument("--quotas", action="store_true", help="a second time with quotas that are not reached")
+    parser.add_argument("--workers", action="store_true", help="count what network workers execute, nothing else")
     parser.add_argument("--scale", type=float, default=1.0, help="of the requests of each case")
     arguments = parser.parse_args()
     if shutil.which("valgrind") is None:
@@ -174,20 +253,22 @@ def main() -> None:
     names = arguments.only.split(";") if arguments.only else list(CASES)
     if unknown := set(names) - set(CASES):
         parser.error(f"unknown: {', '.join(sorted(unknown))} (of {', '.join(CASES)})")
-    if "fetch" in names and "produce 500 records" not in names[: names.index("fetch")]:
-        parser.error("fetch reads what 'produce 500 records' wrote: name that before")
+    for i, name in enumerate(names):
+        if CASES[name].needs not in ("", *names[:i]):
+            parser.error(f"{name!r} reads what {CASES[name].needs!r} wrote: name that before")
     yardstick: dict[str, float] = {}
     for tree in arguments.trees:
         own: dict[str, float] = {}
-        for name, found in counts_of(tree.resolve(), names, arguments.scale).items():
+        count = functools.partial(counts_of, tree.resolve(), names, arguments.scale, workers=arguments.workers)
+        for name, found in count().items():
             ratio = f"  x {found / yardstick[name]:.4f}" if name in yardstick else ""
             yardstick.setdefault(name, found)
-            print(f"{commit_of(tree):10} {name:28} {found:12,.0f} instructions a request{ratio}", flush=True)
+            print(f"{commit_of(tree):10} {name:36} {found:12,.0f} instructions a request{ratio}", flush=True)
             own[name] = found
         for what, options in variants(arguments):
-            for name, found in counts_of(tree.resolve(), names, arguments.scale, **options).items():
+            for name, found in count(**options).items():
                 text = f"{found:12,.0f} with {what}  x {found / own[name]:.4f}"
-                print(f"{commit_of(tree):10} {name:28} {text}", flush=True)
+                print(f"{commit_of(tree):10} {name:36} {text}", flush=True)
 
 
 if __name__ == "__main__":
