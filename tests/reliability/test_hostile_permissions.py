@@ -143,6 +143,9 @@ def test_one_of_ten_thousand_is_decided_by_itself(broker: AclBroker) -> None:
     assert codes(fetched) == [0 if name == "mine" else DENIED for name in names]
     twice = broker.ask("bob", api.PRODUCE, 9, produce("theirs", "mine", "theirs", "mine"))
     assert codes(twice) == [DENIED, 0, DENIED, 0]
+    broker.make_topic("theirs")
+    mixed = broker.ask("bob", api.FETCH, 12, fetch("absent", "mine", "theirs", "mine", "absent", "mine", "theirs"))
+    assert codes(mixed) == [DENIED, 0, DENIED, 0, DENIED, 0, DENIED]
 
 
 def test_a_denied_topic_without_acks_ends_the_connection(broker: AclBroker) -> None:

@@ -27,7 +27,6 @@ cdef enum:
     NAME_SIZE_MAX = 1024                # bytes of one that is kept; no topic's is longer than 249
     SECOND_BITS = 20
     SECOND_SHIFT = 4
-    NUMBER_SHIFT = 24
 
 
 @cython.final
@@ -66,8 +65,8 @@ cdef class AccessView:
         return self.mask + 1
 
     def may(self, int operation, Topic topic not None, double now):
-        """allows(), for tests."""
-        return self.allows(operation, topic, now)
+        """What Produce and Fetch ask, for tests."""
+        return is_allowed(self, operation, topic) or self.allows(operation, topic, now)
 
     cdef int grow(self, uint64_t capacity) except -1:
         """Makes room for so many entries, and empties it."""
@@ -94,7 +93,7 @@ cdef class AccessView:
         if self.epoch != self.control.epoch:
             self.forget()
         entry = self.entries[<uint64_t>topic.number & self.mask]
-        if entry >> NUMBER_SHIFT == <uint64_t>topic.number:
+        if entry >> ACCESS_NUMBER_SHIFT == <uint64_t>topic.number:
             if entry & (<uint64_t>1 << (operation - ACCESS_READ)):
                 return True
             second = <uint64_t><int64_t>now & ((1 << SECOND_BITS) - 1)
@@ -113,13 +112,13 @@ cdef class AccessView:
         if self.control.epoch != epoch or self.epoch != epoch:
             return allowed
         entry = self.entries[number & self.mask]
-        if entry >> NUMBER_SHIFT == number:
+        if entry >> ACCESS_NUMBER_SHIFT == number:
             # A denial of the other operation keeps its second, which is told again one second later at the latest.
             known = entry & 3 if (entry >> SECOND_SHIFT) & ((1 << SECOND_BITS) - 1) != second else entry & 15
         elif entry != 0 and self.mask + 1 < CAPACITY_MAX:
             self.grow(2 * (self.mask + 1))
         known |= <uint64_t>(1 if allowed else 4) << (operation - ACCESS_READ)
-        self.entries[number & self.mask] = number << NUMBER_SHIFT | second << SECOND_SHIFT | known
+        self.entries[number & self.mask] = number << ACCESS_NUMBER_SHIFT | second << SECOND_SHIFT | known
         return allowed
 
     cdef bint allows_name(self, int operation, bytes name, double now) except -1:

@@ -46,6 +46,7 @@ cdef class FetchPlan(FetchParts):
     cdef Meter meter                    # of bytes that are answered; None: they are not counted
     cdef double claimed                 # bytes that were taken from the quota before the answer was written
     cdef int32_t throttle_ms            # what the client is told to wait
+    cdef Topic readable                 # that the client may read, found in this evaluation: most parts are of the same
     cdef int32_t replica_id             # -1: a consumer
     cdef bint follows                   # as a replica, which the client may be
     cdef int32_t topic_count
@@ -75,7 +76,7 @@ cdef class FetchPlan(FetchParts):
     cdef int fail(self, int error, int32_t session_id) except -1
     cdef int bound(self, Meter meter, int32_t throttle_ms) except -1
     cdef int withhold(self, int32_t throttle_ms) except -1
-    cdef bint allows(self, TopicRef wanted, Topic topic) except -1
+    cdef int refusal(self, TopicRef wanted, Topic topic, int32_t index) except -1
     cdef FetchPart* next_part(self) except NULL
     cdef int evaluate(self) except -1
     cdef int examine(self, FetchPart* part, int32_t i, int64_t size_left) except -1

@@ -25,7 +25,7 @@ import logging
 
 from kafkalite._native.log.log_core cimport LogCore, LogSlice
 from kafkalite._native.log.segment cimport READ_DEFER, ReadResult
-from kafkalite._native.serve.access cimport ACCESS_READ, AccessView
+from kafkalite._native.serve.access cimport ACCESS_READ, AccessView, is_allowed
 from kafkalite._native.serve.counters cimport KEY_OF_FETCH, RequestCounters
 from kafkalite._native.serve.fetch_session cimport (
     EPOCH_FINAL, EPOCH_INITIAL, SESSION_NONE, FetchPart, FetchParts, FetchSessionCache,
@@ -288,8 +288,10 @@ cdef class FetchPlan(FetchParts):
         cdef int64_t left = self.size_max
         self.size = self.converted_size = 0
         self.advanced = 0
-        if self.access is not None and self.replica_id >= 0:
-            self.follows = self.access.allows_following()
+        if self.access is not None:
+            self.readable = None
+            if self.replica_id >= 0:
+                self.follows = self.access.allows_following()
         if self.logs is None:
             self.logs = [None] * self.part_count
         self.slices = [None] * self.part_count
@@ -330,14 +332,12 @@ cdef class FetchPlan(FetchParts):
         part.records_size = 0
         part.diverging_epoch = -1
         part.high_watermark = part.last_stable_offset = part.log_start_offset = -1
-        if self.access is not None and not self.allows(wanted, topic):
-            part.error = TOPIC_AUTHORIZATION_FAILED
-            return FETCH_READY
+        if self.access is not None and (topic is None or topic is not self.readable):
+            part.error = self.refusal(wanted, topic, part.index)
+            if part.error != 0:
+                return FETCH_READY
         if topic is None or part.index < 0 or part.index >= len(<tuple>topic.cores):
             part.error = wanted.error_of(part.index)
-            return FETCH_READY
-        if self.access is not None and self.replica_id >= 0:
-            part.error = NOT_LEADER_OR_FOLLOWER         # whoever may follow may not read, and nobody follows
             return FETCH_READY
         log = <LogCore>(<tuple>topic.cores)[part.index]
         if self.logs[i] is not log:
@@ -389,13 +389,21 @@ cdef class FetchPlan(FetchParts):
                         return FETCH_BLOCKED
         return FETCH_READY
 
-    cdef bint allows(self, TopicRef wanted, Topic topic) except -1:
-        """Whether the client may read a topic, now. Of an id that nothing has there is nothing to ask."""
+    cdef int refusal(self, TopicRef wanted, Topic topic, int32_t index) except -1:
+        """Why the client may not read a partition now; 0 when it may, and for what is not there if it may know that."""
         if self.replica_id >= 0:
-            return self.follows
-        if topic is not None:
-            return self.access.allows(ACCESS_READ, topic, self.now)
-        return wanted.by_id or self.access.allows_name(ACCESS_READ, wanted.key, self.now)
+            if not self.follows:
+                return TOPIC_AUTHORIZATION_FAILED
+            # Whoever may follow may not read, and nobody follows.
+            return NOT_LEADER_OR_FOLLOWER if topic is not None and 0 <= index < len(<tuple>topic.cores) else 0
+        if topic is None:
+            if wanted.by_id or self.access.allows_name(ACCESS_READ, wanted.key, self.now):
+                return 0                                # of an id that nothing has there is nothing to ask
+            return TOPIC_AUTHORIZATION_FAILED
+        if not is_allowed(self.access, ACCESS_READ, topic) and not self.access.allows(ACCESS_READ, topic, self.now):
+            return TOPIC_AUTHORIZATION_FAILED
+        self.readable = topic
+        return 0
 
     cdef int examine_classic(self, FetchPart* part, int32_t i, LogCore log, int64_t upper, int64_t size_left) except -1:
         """A part of a classic topic: its batches are made on the I/O pool, from 0.7's messages."""
