@@ -580,8 +580,6 @@ class Broker:
             per_address_overrides=config.connections_per_ip_overrides(),
             per_listener_max=config.connections_per_listener(),
             rates=self._connection_rates(config),
-            send_buffer_bytes=config.socket_send_buffer_bytes,
-            receive_buffer_bytes=config.socket_receive_buffer_bytes,
         )
 
     def _connection_rates(self, config: BrokerConfig) -> ConnectionRates:
@@ -607,7 +605,13 @@ class Broker:
             thread.start()
 
     def _bind(self, wanted: Listener) -> BoundListener:
-        listening = bind(wanted.host, wanted.port, self.config.socket_listen_backlog_size)
+        listening = bind(
+            wanted.host,
+            wanted.port,
+            self.config.socket_listen_backlog_size,
+            send_buffer_bytes=self.config.socket_send_buffer_bytes,
+            receive_buffer_bytes=self.config.socket_receive_buffer_bytes,
+        )
         port = int(listening.getsockname()[1])
         endpoint = self.config.advertised_endpoint(wanted, port)
         tls = None if self._tls is None else self._tls.by_name.get(wanted.name)

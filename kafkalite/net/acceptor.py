@@ -58,8 +58,6 @@ class Acceptor:
         per_address_overrides: Mapping[str, int],
         per_listener_max: Mapping[str, int],
         rates: ConnectionRates,
-        send_buffer_bytes: int,
-        receive_buffer_bytes: int,
     ) -> None:
         self._listeners = listeners
         self._workers = workers
@@ -73,8 +71,6 @@ class Acceptor:
         self._waiting: list[tuple[float, int, BoundListener]] = []  # heap: when each is accepted from again
         self._held: list[tuple[float, int, socket.socket]] = []  # heap: when each is closed
         self._number = 0
-        self._send_buffer_bytes = send_buffer_bytes
-        self._receive_buffer_bytes = receive_buffer_bytes
         self._choice = threading.Lock()  # from choosing a worker until it has the socket; above its mailbox's
         self._lock = threading.Lock()
         self._by_address: Counter[str] = Counter()
@@ -179,7 +175,7 @@ class Acceptor:
             logger.warning("refused a connection from %s: %s", host, reason)
             accepted.close()
             return True
-        self._prepare(accepted)
+        accepted.setblocking(False)
         with self._choice:
             self._pick_worker().adopt(accepted, (host, address[1]), listener)
         return True
@@ -242,15 +238,6 @@ class Acceptor:
             self._by_listener[listener.name] += 1
             self._by_address[host] += 1
         return None
-
-    def _prepare(self, accepted: socket.socket) -> None:
-        accepted.setblocking(False)
-        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if self._send_buffer_bytes > 0:
-            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
-        if self._receive_buffer_bytes > 0:
-            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes)
 
     def _pick_worker(self) -> Worker:
         """The worker with the fewest connections; in turn among equals."""

@@ -65,10 +65,22 @@ class BoundListener:
         return int(self.socket.getsockname()[1])
 
 
-def bind(host: str, port: int, backlog: int) -> socket.socket:
-    """A listening socket on host:port; an empty host is every interface, of both address families where there are."""
+def bind(
+    host: str, port: int, backlog: int, *, send_buffer_bytes: int = -1, receive_buffer_bytes: int = -1
+) -> socket.socket:
+    """A listening socket on host:port; an empty host is every interface, of both address families where there are.
+
+    What connections are to have (no delay, keep-alive, buffers unless they are -1) is set here: Linux gives an accepted
+    socket its listener's options, which spares four calls for each.
+    """
     listening = bind_only(host, port)
     try:
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if send_buffer_bytes > 0:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
+        if receive_buffer_bytes > 0:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         listening.listen(backlog)
     except OSError as error:
         listening.close()
