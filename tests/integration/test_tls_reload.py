@@ -185,6 +185,30 @@ def test_ticket_of_the_context_before_is_no_good_after_a_reload(tls: TlsBroker) 
         assert not sock.session_reused
 
 
+@pytest.mark.parametrize(
+    ("bits", "asks", "given"),
+    [(0, "none", False), (2048, "none", True), (0, "requested", True)],
+    ids=["ECDSA", "RSA", "ECDSA and certificates of clients"],
+)
+def test_tickets_of_tls_1_3_are_given_where_coming_back_spares_something(
+    tmp_path: Path, bits: int, asks: str, given: bool
+) -> None:
+    tls = TlsBroker(tmp_path, ssl_client_auth=asks)
+    tls.write_server(tls.authority.issue("server", bits=bits))
+    tls.broker = Broker(tls.settings)
+    with tls:
+        context = tls.context(minimum_version=ssl.TLSVersion.TLSv1_3)
+        with tls.secure(context) as sock:
+            sock.sendall(api_versions())
+            assert answered(sock) == 7
+            session = sock.session
+        assert (session is not None and session.has_ticket) is given
+        with tls.secure(context, session=session) as sock:
+            sock.sendall(api_versions())
+            assert answered(sock) == 7
+            assert sock.session_reused is given
+
+
 def test_revoked_certificate_is_refused(tmp_path: Path) -> None:
     lists = tmp_path / "revoked.pem"
     tls = TlsBroker(tmp_path, ssl_crl_location=str(lists))

@@ -22,6 +22,7 @@ cdef class KeyStore(CertificateStore):
     cdef EVP_PKEY* key
     cdef int take_pkcs12(self, bytes data, bytes password) except -1
     cdef void order_chain(self, kl_libssl* ssl) noexcept
+    cdef bint is_rsa(self) noexcept
 
 
 cdef class TrustStore(CertificateStore):
