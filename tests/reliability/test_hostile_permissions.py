@@ -17,11 +17,13 @@ from kafkalite.errors import ConfigError, ErrorCode, StartupError
 from kafkalite.log.journal import Journal, acls_change, encode_line
 from kafkalite.model import ANONYMOUS
 from kafkalite.protocol import api
+from kafkalite.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kafkalite.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kafkalite.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kafkalite.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkalite.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kafkalite.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kafkalite.protocol.messages.init_producer_id import InitProducerIdRequest
 from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kafkalite.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -30,6 +32,11 @@ from kafkalite.protocol.messages.offset_commit import (
 )
 from kafkalite.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from kafkalite.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkalite.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from kafkalite.security.authorizer import Authorizer
 from kafkalite.settings.areas.permissions import STANDARD_AUTHORIZER
 from tests.kit.harness import wire
@@ -225,6 +232,44 @@ def test_committed_offsets_of_what_one_may_not_see_are_left_out(broker: AclBroke
     assert [topic.name for topic in group.topics] == ["mine"]
     commit = broker.ask("bob", api.OFFSET_COMMIT, 8, OffsetCommitRequest(group_id="g", topics=both))
     assert [topic.partitions[0].error_code for topic in commit.topics] == [0, DENIED]
+
+
+def test_a_transaction_commits_no_offsets_to_a_group_or_topic_of_others(broker: AclBroker) -> None:
+    for name in ("mine", "theirs"):
+        broker.make_topic(name)
+    broker.allow(
+        rule("bob", WRITE, TRANSACTIONAL_ID, "bobs"),
+        rule("bob", READ, GROUP, "bobs"),
+        rule("bob", READ, TOPIC, "mine"),
+        rule("bob", DESCRIBE, TOPIC, "theirs"),
+    )
+    begun = InitProducerIdRequest(transactional_id="bobs", transaction_timeout_ms=LONG_MS)
+    producer = broker.ask("bob", api.INIT_PRODUCER_ID, 4, begun)
+    assert producer.error_code == 0
+    part = [TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=7)]
+
+    def commit(group: str, transactional_id: str = "bobs") -> list[int]:
+        request = TxnOffsetCommitRequest(
+            transactional_id=transactional_id,
+            group_id=group,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            topics=[TxnOffsetCommitRequestTopic(name=name, partitions=part) for name in ("mine", "theirs")],
+        )
+        answer = broker.ask("bob", api.TXN_OFFSET_COMMIT, 3, request)
+        return [topic.partitions[0].error_code for topic in answer.topics]
+
+    assert commit("theirs") == [ErrorCode.GROUP_AUTHORIZATION_FAILED] * 2
+    assert commit("bobs", "theirs") == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED] * 2
+    joined = AddOffsetsToTxnRequest(
+        transactional_id="bobs",
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        group_id="theirs",
+    )
+    answer = broker.ask("bob", api.ADD_OFFSETS_TO_TXN, 3, joined)
+    assert answer.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+    assert commit("bobs")[1] == DENIED
 
 
 # ---- names -----------------------------------------------------------------------------------------------------------

@@ -26,6 +26,8 @@ from tests.kit.harness.tls_broker import (
 from tests.kit.processes.broker import wait_until
 
 SEED = 13
+FALLBACK_SUITE = b"\x56\x00"  # TLS_FALLBACK_SCSV, RFC 7507
+ALERT, FATAL_INAPPROPRIATE_FALLBACK = 21, b"\x02\x56"
 pytestmark = pytest.mark.scenario("H")
 
 
@@ -202,6 +204,27 @@ def test_older_versions_and_weak_suites_are_refused(tls: TlsBroker) -> None:
     for context in (old, weak):
         with pytest.raises(ssl.SSLError), tls.secure(context):
             pass
+
+
+def test_client_that_was_made_to_fall_back_is_told_so(tls: TlsBroker) -> None:
+    """Somebody between them suppressed the newer version: a hello of the older one that says it is a second try."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    older = tls.context(maximum_version=ssl.TLSVersion.TLSv1_2)
+    with pytest.raises(ssl.SSLWantReadError):
+        older.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1").do_handshake()
+    hello = outgoing.read()[9:]  # behind the headers of record and message
+    suites_at = 2 + 32 + 1 + hello[34]
+    suites_size = struct.unpack_from(">H", hello, suites_at)[0]
+    changed = (
+        hello[:suites_at] + struct.pack(">H", suites_size + 2) + hello[suites_at + 2 : suites_at + 2 + suites_size]
+    )
+    changed += FALLBACK_SUITE + hello[suites_at + 2 + suites_size :]
+    message = b"\1" + struct.pack(">I", len(changed))[1:] + changed
+    for data, refused in ((message, True), (b"\1" + struct.pack(">I", len(hello))[1:] + hello, False)):
+        with tls.connect() as sock:
+            sock.sendall(b"\x16\3\1" + struct.pack(">H", len(data)) + data)
+            answer = sock.recv(7, socket.MSG_WAITALL)
+            assert (answer[0] == ALERT and answer[5:] == FATAL_INAPPROPRIATE_FALLBACK) is refused
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])

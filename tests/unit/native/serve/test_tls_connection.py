@@ -1,0 +1,187 @@
+"""Connections with TLS without a worker's thread, over socket pairs: events and turns of the loop are given by hand."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import selectors
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from kafkalite._native.serve.connection import Connection, WorkerResources
+from kafkalite._native.serve.fetch import FetchServer
+from kafkalite._native.serve.fetch_session import FetchSessionCache
+from kafkalite._native.serve.produce import ProduceServer
+from kafkalite._native.serve.topic_table import TopicTable
+from kafkalite._native.serve.transfer import Mailbox, OutBuffer
+from kafkalite._native.tls.tls_context import PROTOCOLS, KeyStore, TlsContext
+from kafkalite.handlers.table import native_apis
+from tests.kit.harness.certificates import Authority
+from tests.kit.harness.tls_broker import api_versions
+
+STEPS_A_TURN = 8
+ANSWER = b"\0\0\0\4\0\0\0\7"
+BUFFERS_MIN = 24_000
+"""libssl gives one connection 30 KB of them: more than either, to receive into or to seal into, has by itself."""
+NOISE_MAX = 8_000
+TRIES = 20_000
+"""Of asking twice within a tenth of a millisecond."""
+
+
+class Mallinfo(ctypes.Structure):
+    names = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
+    _fields_ = [(name, ctypes.c_size_t) for name in names]
+
+
+def given_out() -> int:
+    """Bytes that the C library has given out and that were not freed."""
+    mallinfo2 = ctypes.CDLL(None).mallinfo2
+    mallinfo2.restype = Mallinfo
+    return int(mallinfo2().uordblks)
+
+
+class Server:
+    """What connections of one worker share; each request is answered with ANSWER."""
+
+    def __init__(self, folder: Path) -> None:
+        authority = Authority()
+        identity = authority.issue("server")
+        authority.write_pem(folder / "authority.pem")
+        self.trusting = ssl.create_default_context(cafile=str(folder / "authority.pem"))
+        keys = KeyStore.from_pem(identity.key_pem, identity.chain_pem)
+        version = PROTOCOLS["TLSv1.3"]
+        self.context = TlsContext(
+            keys, None, asks=False, demands=False, oldest=version, newest=version, ciphers="", suites=""
+        )
+        out, mailbox, table = OutBuffer(), Mailbox(), TopicTable()
+        sessions = FetchSessionCache(slots_max=2, partitions_max=100, eviction_ms=1000)
+        self.io = WorkerResources(
+            mailbox,
+            out,
+            ProduceServer(table, out, None, partitions_max=100, deferred_bytes_max=1 << 20, flush_on_acks_all=True),
+            FetchServer(
+                table,
+                out,
+                mailbox,
+                None,
+                sessions,
+                partitions_max=100,
+                response_size_max=1 << 20,
+                copy_size_max=1 << 15,
+            ),
+            lambda *_: ANSWER,
+            lambda *_: None,
+            lambda *_: None,
+            native_apis(),
+            request_size_max=1 << 20,
+            output_bytes_max=1 << 20,
+            in_flight_max=8,
+        )
+        self.io.use_tls()
+        self.io.use_sign_in(handshake_s_max=60, handshake_count_max=100, failing_s=0, unknown_bytes_max=1 << 20)
+        self.io.now = 1.0
+        self.served: list[Served] = []
+
+    def accept(self) -> Served:
+        self.served.append(Served(self))
+        return self.served[-1]
+
+    def close(self) -> None:
+        for served in self.served:
+            served.connection.close()
+            served.socket.close()
+
+
+class Served:
+    """A connection and its client."""
+
+    def __init__(self, server: Server) -> None:
+        self.socket, sock = socket.socketpair()
+        self.socket.settimeout(60)
+        sock.setblocking(False)
+        listener = SimpleNamespace(tls=SimpleNamespace(principal_of=lambda subject: "User:ANONYMOUS"))
+        self.connection = Connection(server.io, sock, "127.0.0.1", 1, listener)
+        self.connection.secure(server.context)
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = server.trusting.wrap_bio(self.incoming, self.outgoing, server_hostname="localhost")
+
+    def turn(self) -> None:
+        self.connection.on_event(selectors.EVENT_READ | selectors.EVENT_WRITE)
+
+    def say_hello(self) -> None:
+        with pytest.raises(ssl.SSLWantReadError):
+            self.tls.do_handshake()
+        self.socket.sendall(self.outgoing.read())
+
+    def was_answered(self) -> bool:
+        """Whether something lies in the client's socket."""
+        return bool(select.select([self.socket], [], [], 0)[0])
+
+    def shake_hands(self) -> None:
+        self.say_hello()
+        self.turn()
+        self.incoming.write(self.socket.recv(65536))
+        self.tls.do_handshake()
+        self.socket.sendall(self.outgoing.read())
+        self.turn()
+
+    def ask_twice_at_once(self) -> None:
+        sealed = []
+        for _ in range(2):
+            self.tls.write(api_versions())
+            sealed.append(self.outgoing.read())
+        for piece in sealed:
+            self.socket.sendall(piece)
+            self.turn()
+        answers = b""
+        while len(answers) < 2 * len(ANSWER):
+            try:
+                answers += self.tls.read(2 * len(ANSWER))
+            except ssl.SSLWantReadError:
+                self.incoming.write(self.socket.recv(65536))
+        assert answers == 2 * ANSWER
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    made = Server(tmp_path)
+    yield made
+    made.close()
+
+
+def test_handshakes_get_eight_steps_a_turn_and_the_others_their_turn_next(server: Server) -> None:
+    crowd = [server.accept() for _ in range(2 * STEPS_A_TURN + 3)]
+    for served in crowd:
+        served.say_hello()
+    for answered in (STEPS_A_TURN, 2 * STEPS_A_TURN, len(crowd)):
+        for served in [served for served in crowd if not served.was_answered()]:
+            served.turn()
+        assert sum(served.was_answered() for served in crowd) == answered
+        server.io.now += 0.001
+
+
+@pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="it does not tell what is given out")
+def test_buffers_are_kept_while_a_client_asks_at_once_and_given_back_when_it_is_still(server: Server) -> None:
+    served = server.accept()
+    served.shake_hands()
+    served.ask_twice_at_once()
+    served.connection.trim(server.io.now)
+    still = given_out()
+    for _ in range(TRIES):
+        served.ask_twice_at_once()
+        if given_out() - still > BUFFERS_MIN:
+            break
+    else:
+        pytest.fail("no buffers are kept for a client that asks at once")
+    kept = given_out()
+    served.connection.trim(server.io.now - 0.5)
+    assert kept - given_out() < NOISE_MAX, "something came since"
+    served.connection.trim(server.io.now)
+    assert kept - given_out() > BUFFERS_MIN
+    served.ask_twice_at_once()
