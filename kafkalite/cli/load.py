@@ -252,6 +252,10 @@ def run_load(arguments: argparse.Namespace) -> int:
             raise UsageError(f"{error}{more}") from error
         runs.spark = spark
         try:
+            if arguments.json_schema is not None:
+                from kafkalite.spark.json_values import check_schema
+
+                check_schema(spark, arguments.json_schema)
             if arguments.follow is None:
                 runs.load(topics)
             else:

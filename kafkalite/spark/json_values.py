@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kafkalite.avro.decoder import MODES
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 DECODED, ERROR = "decoded", "json_error"
 RAW: Final = "_kafkalite_not_decoded"
@@ -50,6 +50,13 @@ def decode_json(frame: DataFrame, schema: str, *, column: str = "value", mode: s
         raised = sql.when(sql.col(ERROR).isNotNull(), sql.raise_error(place_of(frame, sql)))
         decoded = decoded.withColumn(ERROR, raised.cast("string"))
     return decoded.select(*frame.columns, DECODED, ERROR)
+
+
+def check_schema(spark: SparkSession, schema: str) -> None:
+    """ParseException for a schema that is none, before there is a value to decode."""
+    from pyspark.sql import functions as sql
+
+    _ = spark.range(1).select(sql.from_json(sql.lit("{}"), schema)).schema
 
 
 def place_of(frame: DataFrame, sql: Any) -> Any:

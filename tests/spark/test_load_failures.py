@@ -169,8 +169,7 @@ def test_a_registry_that_is_not_there_is_one_sentence(command, client: Client, k
     assert "127.0.0.1:9" in err[0]
 
 
-def test_a_setting_that_spark_refuses_is_one_sentence(command, client: Client, kafka_topic: str) -> None:
-    client.produce(kafka_topic, 0, [b"x"])
+def test_a_schema_that_spark_refuses_is_one_sentence_before_there_is_a_record(command, kafka_topic: str) -> None:
     status, out, err = command("-t", kafka_topic, "--json-schema", "id NOTHING AT ALL")
     assert (status, out, len(err)) == (EXIT_USAGE, "", 1)
     assert "Traceback" not in err[0]
