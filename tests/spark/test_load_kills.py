@@ -99,7 +99,12 @@ class Loads:
 
     def finish(self, mode: str) -> None:
         with self.running(mode) as process:
-            assert process.wait(TIMEOUT_S) == 0, (self._folder / f"{mode}.log").read_text()[-4000:]
+            while process.poll() is None:  # as long as it gets on: how many steps are left is chance
+                before = self._changes(mode)
+                wait_until(
+                    lambda at=before: self._changes(mode) > at or process.poll() is not None, TIMEOUT_S, "a change"
+                )
+            assert process.returncode == 0, (self._folder / f"{mode}.log").read_text()[-4000:]
 
     def rows(self, mode: str) -> list[tuple[int, int, bytes]]:
         if not load.files(self.target(mode)):
