@@ -15,6 +15,7 @@ from kafkalite.client import Client
 from kafkalite.errors import CorruptMessage, KafkaError, StartupError
 from kafkalite.failures import Failed, Ignore, Ledger, Limit, Message, Policy, RetryForever, RetryHere, RetryTopics, run
 from kafkalite.failures.events import Failure
+from kafkalite.failures.letters import LetterBox
 from kafkalite.failures.rows import State
 from kafkalite.failures.topics import faults
 from kafkalite.model import TopicPartition
@@ -269,6 +270,37 @@ def test_a_group_waits_until_another_has_decided_retries_included(client: Client
     assert billed.keys() == decided.keys() == set(range(30)) - {7}  # 7 was given up
     assert all(billed[number] > decided[number] for number in billed)
     assert states(client, billing.group) == {State.SKIPPED: 1}
+
+
+def test_a_group_waits_for_what_another_gave_up_until_it_was_sent_back_and_processed(
+    client: Client, broker: Broker
+) -> None:
+    topic = numbered_topic(client, 20)
+    place = TopicPartition(topic, 0)
+    mended = threading.Event()
+    billed: list[int] = []
+
+    def judge(record: Message) -> None:
+        if record.value == b"7" and not mended.is_set():
+            raise RuntimeError("no")
+
+    fraud = Policy(group=f"fraud-{topic}", topics=[topic], strategy=RetryHere(1))
+    billing = Policy(group=f"b-{topic}", topics=[topic], strategy=RetryHere(1), after=[fraud.group], on_dead="wait")
+    with (
+        MemberThread(broker.bootstrap_servers, fraud, judge) as first,
+        MemberThread(broker.bootstrap_servers, billing, lambda record: billed.append(record.offset)) as second,
+    ):
+        first.wait_until(lambda: is_done(client, fraud.group, {place: 20}), "fraud has decided on all")
+        second.wait_until(lambda: is_done(client, billing.group, {place: 7}), "billing is at the dead one")
+        assert second.runner is not None
+        runner = second.runner
+        second.wait_until(lambda: runner.session.waits == {place: fraud.group}, "and waits")
+        assert billed == list(range(7))
+        mended.set()
+        with client.twin() as other:
+            assert LetterBox(other, fraud.group).redrive().sent == 1
+        second.wait_until(lambda: is_done(client, billing.group, {place: 20}), "billing goes on")
+    assert billed == list(range(20))
 
 
 def test_groups_that_would_wait_for_each_other_do_not_start(client: Client, broker: Broker) -> None:
