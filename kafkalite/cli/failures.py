@@ -143,10 +143,14 @@ def status_action(client: Client, arguments: argparse.Namespace) -> None:
     if not ledger.exists:
         raise CommandError(f"group {arguments.group} has no ledger")
     counts = Counter(row.state.value for _, row in ledger.records())
+    held = [where for where, row in ledger.records() if row.held]
     if arguments.json:
-        print_json({"group": arguments.group, "states": dict(sorted(counts.items())), "policy": ledger.policy})
+        states = dict(sorted(counts.items()))
+        print_json({"group": arguments.group, "states": states, "held_by": held, "policy": ledger.policy})
         return
     print_table(("STATE", "RECORDS"), sorted(counts.items()))
+    for where in held:
+        print(f"the key of {where} waits until that is redriven and processed, or resolved")
 
 
 def ledger_action(client: Client, arguments: argparse.Namespace) -> None:

@@ -415,15 +415,19 @@ def test_a_key_is_held_for_its_dead_record_until_that_is_processed_or_resolved(
     client.produce("orders", 0, [Record(-1, -1, b"another key", b"40")])
     at = ("-b", broker.bootstrap_servers)
 
+    held_by: list[object] = []
+
     def status() -> dict[str, int]:
         (found,) = said(capsys, "failures", "status", "billing", *at)
         states = found["states"]
         assert isinstance(states, dict)
+        held_by.append(found["held_by"])
         return states
 
     with Member(broker, place):
         wait_until(lambda: 40 in numbers(client, "done"), TIMEOUT_S, "the other key is done", 0.2)
         wait_until(lambda: status() == {"dead": 1, "parked": 32}, TIMEOUT_S, "all others are parked", 0.2)
+        assert held_by[-1] == ["orders-0-7"]
     with Member(broker, place):  # who comes after it holds the key, too
         (place / "mended").touch()
         assert said(capsys, "letters", "redrive", "billing", "--yes", *at) == [{"sent": 1, "too_often": 0}]
@@ -431,6 +435,7 @@ def test_a_key_is_held_for_its_dead_record_until_that_is_processed_or_resolved(
         assert [number for number in numbers(client, "done") if number != 40] == list(range(20))
         said(capsys, "letters", "resolve", "billing", "orders-0-20", *at)
         wait_until(lambda: status() == {"dead": 1}, TIMEOUT_S, "it goes on", 0.2)
+        assert held_by[-1] == []
     assert [number for number in numbers(client, "done") if number != 40] == [*range(20), *range(21, 40)]
     assert said(capsys, "letters", "list", "billing", *at) == []
 
