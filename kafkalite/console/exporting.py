@@ -18,7 +18,7 @@ import re
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol
 
 from kafkalite.client.cluster import READ_COMMITTED
-from kafkalite.console.messages import begin_offsets, oldest, time_of
+from kafkalite.console.messages import begin_offsets, oldest, size_of, time_of
 from kafkalite.console.requests import BadRequestError, BusyError, Done, NotFoundError
 from kafkalite.console.rows import COLUMNS, rows_of
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
@@ -37,9 +37,11 @@ if TYPE_CHECKING:
 
 COUNT_DEFAULT, COUNT_MAX = 10_000, 200_000
 SIZE_MAX: Final = 64 * 1024 * 1024
-"""Bytes of records that go into one file."""
+"""Bytes of records, or of the file, after which it ends."""
 PORTION: Final = 500
+PORTION_SIZE: Final = 1024 * 1024
 STARTS: Final = ("oldest", "offset", "time")
+SAFE: Final = re.compile(r"[^A-Za-z0-9._-]")
 FORMULA: Final = re.compile(r"[=+\-@\t\r\n]")
 
 
@@ -86,12 +88,12 @@ def started(client: Client, request: ActionRequest) -> Done:
             for portion in portions(seat.client, ranges, masks, until):
                 writer.write(rows_of(portion[: count - written], seat.documents))
                 written = min(written + len(portion), count)
-                size += sum(len(record.key or b"") + len(record.value or b"") for _, record in portion)
+                size = max(size + sum(size_of(record) for _, record in portion), job.path.stat().st_size)
                 job.go_on(written)
                 if written >= count or size >= SIZE_MAX:
                     ended = f"{count} records" if written >= count else f"{SIZE_MAX // 2**20} MiB"
                     break
-        job.file_name = f"{name}.{kind}"
+        job.file_name = f"{SAFE.sub('_', name)}.{kind}"
         return {"records": written, "bytes": job.path.stat().st_size, "ended by": ended}
 
     request.bench.deed.detail.update(format=kind, count=count)
@@ -118,16 +120,18 @@ def ranges_of(client: Client, request: ActionRequest, name: str) -> dict[TopicPa
 def portions(
     client: Client, ranges: dict[TopicPartition, tuple[int, int]], masks: Masks, until: int | None
 ) -> Iterator[list[tuple[TopicPartition, Record]]]:
-    """Masked records, PORTION at most at a time, partition after partition."""
+    """Masked records, partition after partition, of PORTION records or some PORTION_SIZE bytes that were looked at."""
     for key, (start, end) in ranges.items():
-        portion = []
+        portion: list[tuple[TopicPartition, Record]] = []
+        looked = size = 0
         for _, record in oldest(client, key, start, end, end - start):
-            if until is not None and record.timestamp >= until:
-                continue
-            portion.append((key, masks.masked(key.topic, record)))
-            if len(portion) == PORTION:
-                yield portion
-                portion = []
+            looked += 1
+            size += size_of(record)
+            if until is None or record.timestamp < until:
+                portion.append((key, masks.masked(key.topic, record)))
+            if looked >= PORTION or size >= PORTION_SIZE:
+                yield portion  # of nothing, too: its reader looks whether this is wanted still
+                portion, looked, size = [], 0, 0
         if portion:
             yield portion
 

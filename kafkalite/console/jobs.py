@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RUNNING_MAX: Final = 3
+KIND_MAX: Final = 2
+"""Of one kind: exports, which everybody may begin, leave room for what operators do."""
 KEPT_MAX: Final = 50
 FILES_MAX: Final = 5
 """Files of jobs that are kept: the oldest go first."""
@@ -110,8 +112,8 @@ class Jobs:
             if self._closed:
                 raise BusyError("the console is about to stop")
             running = [job for job in self._jobs.values() if job.state == "running"]
-            if len(running) >= RUNNING_MAX:
-                raise BusyError(f"{RUNNING_MAX} jobs run already: wait for one, or cancel one")
+            if len(running) >= RUNNING_MAX or sum(job.kind == kind for job in running) >= KIND_MAX:
+                raise BusyError(f"{len(running)} jobs run already: wait for one, or cancel one")
             if self._folder is None:
                 self._folder = tempfile.TemporaryDirectory(prefix="kafkalite-console-")
             job = Job(kind, title, deed.who, Path(self._folder.name))

@@ -44,11 +44,7 @@ def is_dead_letter_topic(name: str) -> bool:
 def letter_topic_page(client: Client, request: Request) -> dict[str, Any]:
     """The letters of a topic, resolved ones left out unless they are asked for."""
     topic = request.values[0]
-    count = counted(client, [client.topic(topic)])[topic]["records"]
-    if count is None or count > SCANNED_MAX:
-        raise BadRequestError(
-            f"a page reads {SCANNED_MAX:,} letters at most: kafkalite letters list --topic {topic} reads them all"
-        )
+    require_few(client, topic)
     group = group_of(topic)
     every = request.flag("all")
     box = LetterBox(client, group, topic)
@@ -97,6 +93,15 @@ def letter_topic_page(client: Client, request: Request) -> dict[str, Any]:
         "scanned": scanned,
         "more": len(rows) == LETTERS_MAX,
     }
+
+
+def require_few(client: Client, topic: str) -> None:
+    """BadRequestError for a topic of more letters than a page may read."""
+    count = counted(client, [client.topic(topic)])[topic]["records"]
+    if count is None or count > SCANNED_MAX:
+        raise BadRequestError(
+            f"a page reads {SCANNED_MAX:,} letters at most: kafkalite letters list --topic {topic} reads them all"
+        )
 
 
 def masked_letter(request: Request, topic: str, entry: Entry) -> tuple[Record, Reason]:

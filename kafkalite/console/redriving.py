@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalite.console.letters import group_of, masked_letter
+from kafkalite.console.letters import group_of, masked_letter, require_few
 from kafkalite.console.requests import BadRequestError, ConflictError, Done, NotFoundError, whole
 from kafkalite.console.sending import KINDS, SIZE_MAX, bytes_of, field_of
 from kafkalite.console.shown import shown, visible
@@ -192,7 +192,8 @@ def is_masked(request: ActionRequest, entry: Entry, original: Message) -> bool:
 
 
 def entry_at(client: Client, request: ActionRequest, place: TopicPartition, offset: int) -> Entry:
-    """NotFoundError."""
+    """NotFoundError; BadRequestError where there are too many."""
+    require_few(client, place.topic)
     box = LetterBox(client, request.text("group") or group_of(place.topic), place.topic)
     found = box.at(place, offset)
     if found is None:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from pyarrow import parquet
@@ -20,7 +21,7 @@ from kafkalite.broker import Broker
 from kafkalite.client import Client
 from kafkalite.console import exporting, tailing
 from kafkalite.console.application import ROUTES
-from kafkalite.console.jobs import RUNNING_MAX
+from kafkalite.console.jobs import KIND_MAX
 from kafkalite.console.masks import Masks
 from kafkalite.console.server import ConsoleServer
 from kafkalite.model import TopicPartition
@@ -384,7 +385,7 @@ def test_a_group_with_members_stays_as_it_is(visitor: Visitor, client: Client, b
 def test_a_group_goes_when_its_name_was_typed(visitor: Visitor, client: Client) -> None:
     client.groups.commit("leaving", {TopicPartition("orders", 0): 0})
     assert "1 partition" in visitor.get("/groups/leaving/delete").text
-    assert visitor.form("/groups/leaving/delete", {"confirm": "leavin"}).status == 400
+    assert visitor.form("/groups/leaving/delete", {"confirm": "leave"}).status == 400
     assert visitor.form("/groups/leaving/delete", {"confirm": "leaving"}).status == 303
     assert visitor.get("/groups/leaving").status == 404
 
@@ -481,7 +482,7 @@ def test_an_export_is_of_what_was_asked_and_of_bounded_size(
         assert visitor.send_any("/topics/part/export", wrong).status == 400, wrong
     assert visitor.send_any("/topics/part/export", {"partition": 9}).status == 404
     monkeypatch.setattr(exporting, "SIZE_MAX", 3)
-    monkeypatch.setattr(exporting, "PORTION", 1)
+    monkeypatch.setattr(exporting, "PORTION_SIZE", 1)
     assert values(partition=0) == ["0", "1", "2"]
 
 
@@ -525,10 +526,41 @@ def test_a_job_is_cancelled_by_its_owner_or_an_operator(broker: Broker, monkeypa
             assert ann.form(f"/jobs/{first}/cancel", {}).status == 303
             assert op.form(f"/jobs/{second}/cancel", {}).status == 303
             assert [ended(bob, job)["state"] for job in (first, second)] == ["cancelled", "cancelled"]
-            third = [bob.send("/topics/orders/export", {})["job"] for _ in range(RUNNING_MAX)]
+            third = [bob.send("/topics/orders/export", {})["job"] for _ in range(KIND_MAX)]
             answer = bob.send_any("/topics/orders/export", {})
             assert (answer.status, "jobs run already" in answer.text) == (400, True)
             assert {row["id"] for row in ann.data("/jobs")["jobs"]} == {first, second, *third}
             assert ann.get("/jobs/none").status == 404
     finally:
         gate.set()
+
+
+# --- strangers --------------------------------------------------------------------------------------------------------
+
+ODD = ("%00", "%ff%fe", "..%2f..", "%3Cscript%3E", "a" * 3000, "orders", "0", "%E2%80%AE", "-1", "9" * 30)
+FIELDS = (
+    *("topic", "partition", "key_kind", "key", "value_kind", "value", "headers", "name", "count", "replicas"),
+    *("settings", "was", "total", "before", "confirm", "plan", "letter", "group", "patch", "kind", "format", "from"),
+    *("until", "rounds", "to", "topics", "like", "after", "q", "exception", "day", "all_that_fit"),
+)
+GARBAGE = ("", "\0", "x", "-1", "9" * 18, "9" * 400, "[", "{}", "[[]]", "\u202e", "a" * 4000, "__consumer_offsets")
+
+
+def test_no_form_and_no_link_of_a_stranger_breaks_a_page(visitor: Visitor, client: Client) -> None:
+    client.groups.commit("0", {TopicPartition("orders", 0): 0})
+    for path, methods in ROUTES:
+        for odd in ODD:
+            place = path.replace("{}", odd)
+            if "GET" in methods:
+                assert visitor.get(place).status < 500, place
+            if "POST" in methods:
+                assert visitor.form(place, {}).status < 500, place
+        place = path.replace("{}", "0")
+        for value in GARBAGE:
+            given_fields = dict.fromkeys(FIELDS, value)
+            if "GET" in methods:
+                assert visitor.get(f"{place}?{urlencode(given_fields)}").status < 500, (place, value)
+            if "POST" in methods:
+                assert visitor.form(place, given_fields).status < 500, (place, value)
+                kinds = {"content-type": "application/json", "sec-fetch-site": "same-origin"}
+                assert visitor.ask("POST", place, value.encode(), kinds).status < 500, (place, value)

@@ -12,6 +12,7 @@ import pytest
 
 from kafkalite.broker import Broker
 from kafkalite.client import Client
+from kafkalite.console import letters
 from kafkalite.console.masks import Masks
 from kafkalite.console.server import ConsoleServer
 from kafkalite.failures.letters import LetterBox, ledger_row
@@ -132,6 +133,18 @@ def test_one_letter_is_shown_edited_and_redriven(visitor: Visitor, client: Clien
     assert headers["own"] == b"1"
     assert headers["dlq.edited"] == hashlib.sha256(b'{"id": 6, "card": "4111"}').hexdigest().encode()
     assert visitor.get(f"/letters/{LETTERS}/0/99").status == 404
+
+
+def test_letters_that_are_too_many_for_a_page_are_for_the_command_line(
+    visitor: Visitor, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(letters, "SCANNED_MAX", 9)
+    for path in (f"/letters/{LETTERS}", f"/letters/{LETTERS}/0/6"):
+        answer = visitor.get(path)
+        assert (answer.status, "kafkalite letters list" in answer.text) == (400, True)
+    fields = {"group": "billing", "letter": "0-6"}  # a job is no page
+    assert ended(visitor, visitor.send(f"/letters/{LETTERS}/redrive", fields))["result"]["letters sent"] == 1
+    assert len(back(client)) == 1
 
 
 def test_resolved_letters_are_gone_for_all_readers(visitor: Visitor, client: Client) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kafkalite.console.access import Access, ForbiddenError, require_own
 from kafkalite.console.audit import Audit, Deed
 from kafkalite.console.forms import BODY_MAX, FORM_FIELDS_MAX, body_pairs
-from kafkalite.console.jobs import FILES_MAX, KEPT_MAX, RUNNING_MAX, Job, Jobs
+from kafkalite.console.jobs import FILES_MAX, KEPT_MAX, KIND_MAX, RUNNING_MAX, Job, Jobs
 from kafkalite.console.requests import BadRequestError, BusyError, NotFoundError, Request
 from kafkalite.console.sending import headers_text, parse_headers, plain_text
 from kafkalite.web.users import Role
@@ -166,9 +166,12 @@ def test_a_job_ends_as_done_failed_or_cancelled() -> None:
     assert (done.state, done.result, done.ended > 0) == ("done", {"got": "k"}, True)
     assert (waited(job := jobs.start("k", "t", NOBODY, wrong)).state, job.why) == ("failed", "because")
     assert "log of the console" in waited(jobs.start("k", "t", NOBODY, broken)).why
-    running = [jobs.start("k", "t", NOBODY, endless) for _ in range(RUNNING_MAX)]
+    running = [jobs.start("k", "t", NOBODY, endless) for _ in range(KIND_MAX)]
     with pytest.raises(BusyError):
         jobs.start("k", "t", NOBODY, endless)
+    running += [jobs.start("other", "t", NOBODY, endless) for _ in range(RUNNING_MAX - KIND_MAX)]
+    with pytest.raises(BusyError):
+        jobs.start("third", "t", NOBODY, endless)
     running[0].cancel()
     assert (waited(running[0]).state, running[0].done, running[0].path.exists()) == ("cancelled", 3, False)
     jobs.close()
