@@ -319,7 +319,7 @@ def trouble_of(state: str, lag: int, before: int | None, rate: float | None, *, 
         return "rebalancing"
     if not lag:
         return ""
-    if state == "Empty":
+    if state == "Empty" and not rate:  # who commits without being a member reads all the same
         return "nobody reads"
     if not enough:
         return ""

@@ -5,6 +5,7 @@ not, dead letters. Everything is real but the time: a clock that is wound on bet
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import random
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 TOPICS: Final = {"orders": 6, "payments": 3, "shipments": 3, "clicks": 6, "stock-levels": 2, "returns": 1, "mails": 1}
 STEPS: Final = 720
 STEP_MS: Final = 5000
-AHEAD_MS: Final = 20_000
-"""Of the last look before the clock: what it takes to live through all of them."""
 COMMITTERS: Final = {
     "fraud-check": ("orders",),
     "warehouse": ("orders", "payments", "returns"),
@@ -87,14 +86,16 @@ def fail_some(servers: str) -> None:
 @contextlib.contextmanager
 def lived(client: Client, sampler: Sampler, rng: random.Random, steps: int = STEPS) -> Iterator[None]:
     """After so many looks of the sampler, the last of them about now; members are there until the end."""
-    begin = int(time.time() * 1000) + AHEAD_MS - steps * STEP_MS
+    begin = int(time.time() * 1000) - steps * STEP_MS
     known = client.topics()
     ends = {
         key: client.end_offset(*key) for name, count in TOPICS.items() if name in known for key in keys_of(name, count)
     }
     commits: dict[tuple[str, TopicPartition], int] = {}
     with members(client) as readers, client.producer() as producer:
-        for step in range(steps):
+        for step in itertools.count():
+            if begin + step * STEP_MS > time.time() * 1000:  # it has caught up with the clock
+                break
             for name, partitions in TOPICS.items():
                 write(producer, rng, name, partitions, step, ends)
             producer.flush()
