@@ -4,23 +4,27 @@ cluster's, however it was changed."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from kafkalite.broker import Broker
 from kafkalite.client import Client
 from kafkalite.client.connection import Connection
+from kafkalite.client.security import Security
 from kafkalite.errors import ErrorCode
 from kafkalite.protocol import api
+from kafkalite.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kafkalite.protocol.messages.describe_acls import DescribeAclsRequest
 from kafkalite.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kafkalite.protocol.messages.init_producer_id import InitProducerIdRequest
+from kafkalite.protocol.messages.list_config_resources import ListConfigResourcesRequest
+from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kafkalite.settings.broker import BROKER_SETTINGS
 from kafkalite.settings.topic_rows import TOPIC_SETTINGS
+from tests.kit.harness.admin_storm import Storm
 from tests.kit.harness.clustered import ServingBroker, cluster_settings, journal_operations, member_of
 from tests.kit.processes.apache_kafka import ApacheKafka, run_tool
-from tests.kit.processes.broker import wait_until
-
-if TYPE_CHECKING:
-    from kafkalite.broker import Broker
+from tests.kit.processes.broker import free_port, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -104,3 +108,161 @@ def test_settings_changed_through_us_are_what_a_java_broker_tells(kafka_jars: Pa
         assert ours.keys() - theirs.keys() <= BROKER_SETTINGS.keys()
     assert TOPIC_SETTINGS.keys() >= OWN_TOPIC_SETTINGS
     assert journal_operations(tmp_path / "broker") == {"format"}
+
+
+AUTHORIZER = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS;User:root",
+}
+
+
+def test_rules_and_users_made_through_us_hold_at_both_brokers(kafka_jars: Path, tmp_path: Path) -> None:
+    assert kafka_jars
+    signed_in = {
+        "listener.security.protocol.map": "SASL:SASL_PLAINTEXT,PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+    }
+    kafka, sasl_port = ApacheKafka(tmp_path / "kafka"), free_port()
+    clients = f"SASL://127.0.0.1:{sasl_port},PLAINTEXT://{kafka.bootstrap}"
+    scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+    kafka.settings = {
+        **AUTHORIZER,
+        **signed_in,
+        "listener.name.sasl.scram-sha-256.sasl.jaas.config": scram,
+        "listeners": f"{clients},CONTROLLER://{controllers_of(kafka)}",
+        "advertised.listeners": clients,
+        "inter.broker.listener.name": "PLAINTEXT",
+    }
+    with kafka:
+        ours = {**cluster_settings(controllers_of(kafka), tmp_path / "broker"), **AUTHORIZER, **signed_in}
+        ours |= {"listeners": "SASL://127.0.0.1:0,PLAINTEXT://127.0.0.1:0", "inter.broker.listener.name": "PLAINTEXT"}
+        with ServingBroker(ours) as broker, Client(broker.bootstrap_servers) as client:
+            for name in ("orders", "secrets", "t1", "t2"):
+                client.admin.create_topic(name, partitions=1)
+            client.users.set_password("ann", "secret", "SCRAM-SHA-256", 4096)
+            acls = ("org.apache.kafka.tools.AclCommand", "--bootstrap-server", broker.bootstrap_servers)
+            run_tool(*acls, "--add", "--allow-principal", "User:ann", "--operation", "Read", "--topic", "orders")
+            prefixed = ("--resource-pattern-type", "prefixed")
+            run_tool(*acls, "--add", "--allow-principal", "User:ann", "--operation", "All", "--topic", "t", *prefixed)
+            described = ("--operation", "Describe", "--topic", "t2")
+            run_tool(*acls, "--add", "--deny-principal", "User:ann", *described)
+            image = lambda: member_of(broker).image  # noqa: E731  # the present one
+            wait_until(lambda: len(image().acls) == 3 and image().credentials, WAIT_S, "rules and the user are known")
+            with Client(kafka.bootstrap) as other:
+                assert set(client.acls.find()) == set(other.acls.find())
+                assert len(client.acls.find()) == 3
+            addresses = (sasl_port, broker.endpoints["SASL"].port)
+            seen = [what_ann_sees(port) for port in addresses]
+            assert seen[0] == seen[1]
+            assert seen[1]["orders"] == ErrorCode.NONE
+            assert seen[1]["t2"] == seen[1]["secrets"] == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            run_tool(*acls, "--remove", "--force", "--deny-principal", "User:ann", *described)
+            wait_until(lambda: len(image().acls) == 2, WAIT_S, "the rule is gone")
+            seen = [what_ann_sees(port) for port in addresses]
+            assert seen[0] == seen[1]
+            assert seen[1]["t2"] == ErrorCode.NONE
+    assert journal_operations(tmp_path / "broker") <= {"format", "secret"}
+
+
+def what_ann_sees(port: int) -> dict[str, int]:
+    """Topic → code, of those that are named, those in the list of all, and what she asks to be made."""
+    security = Security(
+        {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "SCRAM-SHA-256",
+            "sasl.username": "ann",
+            "sasl.password": "secret",
+        }
+    )
+    connection = Connection.connect("127.0.0.1", port, client_id="test", security=security)
+    asked = [MetadataRequestTopic(name=name) for name in ("orders", "secrets", "t1", "t2", "none", "tnone")]
+    named = connection.request(api.METADATA, MetadataRequest(topics=asked, allow_auto_topic_creation=False)).topics
+    listed = connection.request(api.METADATA, MetadataRequest(topics=None)).topics
+    wanted = CreateTopicsRequest(topics=[CreatableTopic(name="other", num_partitions=1, replication_factor=1)])
+    (made,) = connection.request(api.CREATE_TOPICS, wanted).topics
+    all_rules = DescribeAclsRequest(resource_type_filter=1, pattern_type_filter=1, operation=1, permission_type=1)
+    all_rules.resource_name_filter = all_rules.principal_filter = all_rules.host_filter = None
+    of_rules = connection.request(api.DESCRIBE_ACLS, all_rules).error_code
+    connection.close()
+    return {
+        **{each.name: each.error_code for each in named},
+        **{f"listed {each.name}": each.error_code for each in listed},
+        "made": made.error_code,
+        "rules": of_rules,
+    }
+
+
+def test_no_producer_id_is_given_twice_in_a_cluster(kafka_jars: Path, tmp_path: Path) -> None:
+    assert kafka_jars
+    given: list[int] = []
+    with ApacheKafka(tmp_path / "kafka") as kafka:
+        connection = Connection.connect("127.0.0.1", kafka.port, client_id="test")
+
+        def theirs() -> int | None:
+            answer = connection.request(api.INIT_PRODUCER_ID, InitProducerIdRequest(transactional_id=None))
+            return None if answer.error_code else answer.producer_id + 1  # 0 is one of them, and no None
+
+        for crash in (True, True, False):
+            broker = ServingBroker(cluster_settings(controllers_of(kafka), tmp_path / "broker")).start()
+            assert broker._transactions is not None
+            ids = broker._transactions.producer_ids
+            for _ in range(1500):  # one block and a half
+                given.append(wait_until(ids.take, WAIT_S, "an id of ours"))
+                given.append(wait_until(theirs, WAIT_S, "an id of the Java broker's") - 1)
+            broker._stop_parts(crash=crash)
+        connection.close()
+    assert len(set(given)) == len(given) == 9000
+
+
+SEED = 20261123
+STORM_STEPS = 200
+
+
+def test_both_brokers_answer_the_same_after_a_storm(kafka_jars: Path, tmp_path: Path) -> None:
+    """Half of the changes come in at the Java broker, half at ours."""
+    assert kafka_jars
+    quick_snapshots = {"metadata.log.max.record.bytes.between.snapshots": "1500"}
+    with (
+        ApacheKafka(tmp_path / "kafka", settings=AUTHORIZER | quick_snapshots) as kafka,
+        Client(kafka.bootstrap) as other,
+    ):
+        ours = cluster_settings(controllers_of(kafka), tmp_path / "broker") | AUTHORIZER
+        # Fenced, so that no partition is put on it, and topics can be made whatever it leads.
+        with Broker(ours) as broker, Client(broker.bootstrap_servers) as client:
+            storms = Storm(client, broker.bootstrap_servers, SEED), Storm(other, kafka.bootstrap, SEED + 1)
+            storms[0].node_id = 7
+            for storm in storms:
+                storm.run(STORM_STEPS)
+                assert len(storm.done) >= 12, storm.done
+            same_everywhere(kafka, broker, (other, client))
+            epoch = member_of(broker).epoch
+        with Broker(ours) as broker, Client(broker.bootstrap_servers) as client:  # by a snapshot, this time
+            assert member_of(broker).epoch > epoch
+            same_everywhere(kafka, broker, (other, client))
+    assert journal_operations(tmp_path / "broker") == {"format"}
+
+
+def same_everywhere(kafka: ApacheKafka, broker: Broker, clients: tuple[Client, Client]) -> None:
+    """Once ours has all that the Java broker has, both tell the same of everything."""
+    member = member_of(broker)
+    theirs, ours = clients
+    theirs.admin.create_topic(f"last{member.epoch}", partitions=1)
+    wait_until(lambda: member.image.topic(f"last{member.epoch}"), WAIT_S, "ours has it all")
+    assert set(ours.acls.find()) == set(theirs.acls.find())
+    assert ours.users.list_all() == theirs.users.list_all()
+    assert ours.quotas.list_all() == theirs.quotas.list_all()
+    listed = [resources(port) for port in (kafka.port, broker.port)]
+    # A Java broker goes on naming groups that had settings since it started.
+    former = {each for each in listed[0] if each[0] == GROUP and each not in member.image.configs}
+    assert listed[0] - former == listed[1]
+    assert {kind for kind, _ in listed[1]} == {TOPIC, BROKER, 8, CLIENT_METRICS, GROUP}
+    for kind, name in sorted(listed[0] | {(BROKER, "")}):
+        if kind in (TOPIC, CLIENT_METRICS, GROUP) or name == "":
+            same_settings(kafka, broker, kind, name)
+
+
+def resources(port: int) -> set[tuple[int, str]]:
+    connection = Connection.connect("127.0.0.1", port, client_id="test")
+    found = connection.request(api.LIST_CONFIG_RESOURCES, ListConfigResourcesRequest()).config_resources
+    connection.close()
+    return {(each.resource_type, each.resource_name) for each in found}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
-import random
 import re
 import uuid
 from collections import Counter
@@ -15,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kafkalite.acls import Acl, AclFilter, AclOperation, AclPermission, PatternType, ResourceType
+from kafkalite.acls import Acl
 from kafkalite.broker import Broker
 from kafkalite.client import Client
 from kafkalite.client.connection import Connection
@@ -26,9 +25,10 @@ from kafkalite.cluster.lifecycle import Node, Phase, Times
 from kafkalite.cluster.member import Controllers, Member
 from kafkalite.cluster.quorum import Address
 from kafkalite.cluster.records import CONTROL_TYPES, RECORD_TYPES, encode_value, read_batches
-from kafkalite.errors import KafkaError, StartupError
+from kafkalite.errors import StartupError
 from kafkalite.protocol import api
 from kafkalite.protocol.messages.metadata import MetadataRequest
+from tests.kit.harness.admin_storm import Storm
 from tests.kit.processes.apache_kafka import (
     KAFKA_VERSION,
     ApacheKafka,
@@ -220,103 +220,6 @@ def test_cluster_that_a_broker_cannot_be_in_is_refused_by_name(kafka_jars: Path,
 # --- the whole of the metadata ----------------------------------------------------------------------------------------
 
 
-class Storm:
-    """Random changes of a cluster by its admin APIs."""
-
-    def __init__(self, client: Client, seed: int) -> None:
-        self.client = client
-        self.rng = random.Random(seed)
-        self.topics: dict[str, int] = {}
-        self.rules: list[Acl] = []
-        self.done: Counter[str] = Counter()
-
-    def run(self, steps: int) -> None:
-        moves = [
-            *[self.create] * 4,
-            *(self.delete, self.grow, self.set_topic, self.set_broker),
-            *(self.add_rule, self.remove_rule, self.set_user, self.remove_user, self.set_quota, self.clear_quota),
-        ]
-        for _ in range(steps):
-            move = self.rng.choice(moves)
-            try:
-                move()
-            except KafkaError as error:
-                self.done[f"refused {error.code.name}"] += 1
-            else:
-                self.done[move.__name__] += 1
-
-    def any_topic(self) -> str:
-        return self.rng.choice(sorted(self.topics)) if self.topics else "none"
-
-    def create(self) -> None:
-        name = f"t{self.rng.randrange(40)}"
-        count = self.rng.randrange(1, 5)
-        values = {"retention.ms": str(self.rng.randrange(1000, 100_000))} if self.rng.random() < 0.5 else {}
-        self.client.admin.create_topic(name, partitions=count, configs=values)
-        self.topics[name] = count
-
-    def delete(self) -> None:
-        name = self.any_topic()
-        self.client.admin.delete_topic(name)
-        del self.topics[name]
-
-    def grow(self) -> None:
-        name = self.any_topic()
-        self.client.admin.add_partitions(name, self.topics.get(name, 0) + 1)
-        self.topics[name] += 1
-
-    def set_topic(self) -> None:
-        key = self.rng.choice(["retention.ms", "max.message.bytes"])
-        value = self.rng.choice([None, "50000", "60000"])
-        self.client.admin.alter_topic_configs(self.any_topic(), {key: value})
-
-    def set_broker(self) -> None:
-        self.client.admin.alter_broker_configs(1, {"log.cleaner.threads": self.rng.choice([None, "1", "2"])})
-
-    def add_rule(self) -> None:
-        rule = Acl(
-            ResourceType.TOPIC,
-            f"t{self.rng.randrange(5)}",
-            self.rng.choice([PatternType.LITERAL, PatternType.PREFIXED]),
-            f"User:u{self.rng.randrange(5)}",
-            "*",
-            self.rng.choice([AclOperation.READ, AclOperation.WRITE]),
-            self.rng.choice([AclPermission.ALLOW, AclPermission.DENY]),
-        )
-        self.client.acls.create([rule])
-        self.rules.append(rule)
-
-    def remove_rule(self) -> None:
-        if self.rules:
-            rule = self.rules.pop(self.rng.randrange(len(self.rules)))
-            self.client.acls.delete([AclFilter(*rule)])
-
-    def set_user(self) -> None:
-        mechanism = self.rng.choice(["SCRAM-SHA-256", "SCRAM-SHA-512"])
-        self.client.users.set_password(f"u{self.rng.randrange(5)}", "secret", mechanism, 4096)
-
-    def remove_user(self) -> None:
-        self.client.users.delete(f"u{self.rng.randrange(5)}", self.rng.choice(["SCRAM-SHA-256", "SCRAM-SHA-512"]))
-
-    def entity(self) -> tuple[tuple[str, str | None], ...]:
-        user = ("user", self.rng.choice([None, "u1", "u2"]))
-        client = ("client-id", self.rng.choice([None, "c1"]))
-        return self.rng.choice([(user,), (client,), (client, user), (("ip", "10.0.0.1"),)])
-
-    def key_of(self, entity: tuple[tuple[str, str | None], ...]) -> str:
-        if entity[0][0] == "ip":
-            return "connection_creation_rate"
-        return self.rng.choice(["producer_byte_rate", "consumer_byte_rate", "request_percentage"])
-
-    def set_quota(self) -> None:
-        entity = self.entity()
-        self.client.quotas.alter(entity, {self.key_of(entity): float(self.rng.randrange(10, 1000))})
-
-    def clear_quota(self) -> None:
-        entity = self.entity()
-        self.client.quotas.alter(entity, {self.key_of(entity): None})
-
-
 def observer(kafka: ApacheKafka, node_id: int) -> Member:
     """A member that follows, and asks for nothing."""
     node = Node(
@@ -353,7 +256,7 @@ def test_image_is_what_a_java_broker_knows_after_a_storm(kafka_jars: Path, tmp_p
         follower = observer(kafka, 7)
         snapshots_at_start = snapshots(kafka)
         with Client(kafka.bootstrap) as client:
-            storm = Storm(client, SEED)
+            storm = Storm(client, kafka.bootstrap, SEED)
             storm.run(STORM_STEPS)
             assert len(storm.done) >= 12, storm.done
             assert len(snapshots(kafka) - snapshots_at_start) >= 3
