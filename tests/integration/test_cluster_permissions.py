@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from kafkalite.acls import Acl, AclOperation, AclPermission, PatternType, ResourceType
 from kafkalite.client import Client
@@ -201,3 +204,29 @@ def test_rules_without_an_authorizer_are_told_in_the_log(
         with Client(broker.bootstrap_servers) as client, pytest.raises(KafkaError) as refused:
             client.acls.find()
         assert refused.value.code == ErrorCode.SECURITY_DISABLED
+
+
+def test_librdkafka_signs_in_and_sees_what_it_may(controller: ScriptedController, tmp_path: Path) -> None:
+    controller.append(user("ann", "SCRAM-SHA-512"), rule(may_read("orders")))
+    with ServingBroker(secured(controller, tmp_path)) as broker:
+        wait_until(lambda: not member_of(broker).image.brokers[7].fenced, WAIT_S, "it knows that it was let in")
+        given = {
+            "bootstrap.servers": str(broker.endpoints["SASL"]),
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": "ann",
+            "sasl.password": PASSWORD,
+        }
+        seen = AdminClient(given).list_topics(timeout=WAIT_S)
+        assert set(seen.topics) == {"orders"}
+        assert set(seen.brokers) == {7}
+        quiet = {"logger": silent_logger(), "socket.connection.setup.timeout.ms": 2000}
+        with pytest.raises(KafkaException):
+            AdminClient({**given, **quiet, "sasl.password": "wrong"}).list_topics(timeout=3)
+
+
+def silent_logger() -> logging.Logger:
+    quiet = logging.getLogger("tests.librdkafka")
+    quiet.addHandler(logging.NullHandler())
+    quiet.propagate = False
+    return quiet
