@@ -44,6 +44,7 @@ FORWARDED: Final = (
 )
 """What the controller answers."""
 _CONFIGS: Final = (api.ALTER_CONFIGS, api.INCREMENTAL_ALTER_CONFIGS)
+_TOKENS: Final = (api.CREATE_DELEGATION_TOKEN, api.RENEW_DELEGATION_TOKEN, api.EXPIRE_DELEGATION_TOKEN)
 
 
 def _forward_row(key: int, handler: LazyFunction, blocks: Callable[[RequestContext, Any], bool] = never) -> ForwardRow:
@@ -71,7 +72,9 @@ ROWS: Final[tuple[Row, ...]] = tuple(
             Row(api.GET_TELEMETRY_SUBSCRIPTIONS, 0, 0, LazyFunction("telemetry:subscriptions")),
             Row(api.PUSH_TELEMETRY, 0, 0, LazyFunction("telemetry:push"), always),
             Row(api.LIST_CONFIG_RESOURCES, 0, 1, LazyFunction("cluster_configs:list_resources")),
-            *(_forward_row(key, _TO_CONTROLLER) for key in FORWARDED if key not in _CONFIGS),
+            Row(api.DESCRIBE_DELEGATION_TOKEN, 1, 3, LazyFunction("delegation_tokens:describe")),
+            *(_forward_row(key, _TO_CONTROLLER) for key in FORWARDED if key not in (*_CONFIGS, *_TOKENS)),
+            *(_forward_row(key, LazyFunction("delegation_tokens:pass_on")) for key in _TOKENS),
             *(_forward_row(key, LazyFunction("cluster_configs:alter"), always) for key in _CONFIGS),
         ),
         key=lambda row: row.key,

@@ -1,15 +1,16 @@
 """CreateDelegationToken, RenewDelegationToken, ExpireDelegationToken, DescribeDelegationToken: there are none.
 
 Answered as a Kafka broker without delegation.token.secret.key does: 64 on a connection that does not show who asks,
-else 61.
+else 61. In a cluster the controllers may make tokens, which hold at other brokers: who is known is passed on to them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.errors import ErrorCode
 from kafkalite.model import ANONYMOUS
+from kafkalite.protocol import api
 from kafkalite.protocol.messages.create_delegation_token import (
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
@@ -25,7 +26,10 @@ from kafkalite.protocol.messages.expire_delegation_token import (
 from kafkalite.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kafkalite.handlers.context import RequestContext
+    from kafkalite.handlers.forwarding import Forwarded
 
 
 def _code(context: RequestContext) -> ErrorCode:
@@ -62,3 +66,19 @@ def expire(context: RequestContext, _request: ExpireDelegationTokenRequest) -> E
 
 def describe(context: RequestContext, _request: DescribeDelegationTokenRequest) -> DescribeDelegationTokenResponse:
     return DescribeDelegationTokenResponse(error_code=_code(context))
+
+
+_HERE: Final[dict[int, Callable[[RequestContext, Any], Any]]] = {
+    api.CREATE_DELEGATION_TOKEN: create,
+    api.RENEW_DELEGATION_TOKEN: renew,
+    api.EXPIRE_DELEGATION_TOKEN: expire,
+}
+
+
+def pass_on(context: RequestContext, request: Forwarded) -> Any:
+    """Of a broker in a cluster. The controller sees its own listener alone, so nobody unknown may get there."""
+    if context.principal == ANONYMOUS:
+        return _HERE[context.api_key](context, request.message)
+    from kafkalite.handlers import forwarding
+
+    return forwarding.handle(context, request)

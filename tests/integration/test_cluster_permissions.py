@@ -20,9 +20,14 @@ from kafkalite.client.security import Security
 from kafkalite.cluster import metadata_types as types
 from kafkalite.errors import ErrorCode, KafkaError
 from kafkalite.protocol import api
+from kafkalite.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from kafkalite.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkalite.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kafkalite.protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
+from kafkalite.protocol.messages.envelope import EnvelopeResponse
+from kafkalite.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kafkalite.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
 from kafkalite.security.scram import new_credential
 from kafkalite.settings.areas.permissions import STANDARD_AUTHORIZER
 from tests.kit.fakes.controller import ScriptedController
@@ -204,6 +209,32 @@ def test_rules_without_an_authorizer_are_told_in_the_log(
         with Client(broker.bootstrap_servers) as client, pytest.raises(KafkaError) as refused:
             client.acls.find()
         assert refused.value.code == ErrorCode.SECURITY_DISABLED
+
+
+def test_tokens_are_the_controllers_for_those_who_are_known(controller: ScriptedController, tmp_path: Path) -> None:
+    controller.append(user("ann"))
+    requests = {
+        api.CREATE_DELEGATION_TOKEN: CreateDelegationTokenRequest(),
+        api.RENEW_DELEGATION_TOKEN: RenewDelegationTokenRequest(hmac=b"h"),
+        api.EXPIRE_DELEGATION_TOKEN: ExpireDelegationTokenRequest(hmac=b"h"),
+    }
+    with ServingBroker(secured(controller, tmp_path)) as broker:
+        endpoint = broker.endpoints["PLAINTEXT"]
+        anonymous = Connection.connect(endpoint.host, endpoint.port, client_id="test")
+        for key, request in requests.items():
+            answer = anonymous.request(key, request)
+            assert answer.error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+        anonymous.close()
+        assert controller.requests(api.ENVELOPE) == []
+        connection = connect(broker)
+        refusal = EnvelopeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        for key, request in requests.items():
+            controller.answers[api.ENVELOPE].append(lambda _request: refusal)
+            assert connection.request(key, request).error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert len(controller.requests(api.ENVELOPE)) == 3
+        told = connection.request(api.DESCRIBE_DELEGATION_TOKEN, DescribeDelegationTokenRequest())
+        assert told.error_code == ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
+        connection.close()
 
 
 def test_librdkafka_signs_in_and_sees_what_it_may(controller: ScriptedController, tmp_path: Path) -> None:

@@ -68,6 +68,9 @@ SERVED = {
     api.ALTER_CONFIGS: (0, 2),
     api.INCREMENTAL_ALTER_CONFIGS: (0, 1),
     api.ALLOCATE_PRODUCER_IDS: (0, 0),
+    api.CREATE_DELEGATION_TOKEN: (1, 3),
+    api.RENEW_DELEGATION_TOKEN: (1, 2),
+    api.EXPIRE_DELEGATION_TOKEN: (1, 2),
 }
 ALTERED = {
     api.ALTER_CONFIGS: (alter_configs.AlterConfigsResponse, alter_configs.AlterConfigsResourceResponse),
