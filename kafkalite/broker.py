@@ -21,7 +21,7 @@ import socket
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from kafkalite._native.serve.connection import Connection, WorkerResources
 from kafkalite._native.serve.counters import Turns
@@ -56,11 +56,12 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from kafkalite._native.classic.classic_connection import ClassicServer
+    from kafkalite._native.serve.leaders import Leaders
     from kafkalite._native.serve.quota import QuotaControl
-    from kafkalite._native.serve.worker_parts import NativeApi
     from kafkalite.clock import Clock
     from kafkalite.cluster.controller_security import ControllerSecurity
     from kafkalite.cluster.member import Controllers, Member
+    from kafkalite.cluster.peers import Peers
     from kafkalite.families import Family
     from kafkalite.handlers.sign_in import SignIns
     from kafkalite.handlers.table import Row
@@ -115,9 +116,6 @@ class Broker:
     clients of it, while it serves. Usable as a context manager.
     """
 
-    _serves_in_cluster: ClassVar[bool] = False
-    """Whether a broker in a cluster asks to be given partitions: not before it can lead them."""
-
     def __init__(
         self,
         config: BrokerConfig | Mapping[str, object] | None = None,
@@ -168,6 +166,7 @@ class Broker:
         self._logs: LogManager | None = None
         self._groups: GroupCoordinator | None = None
         self._transactions: TransactionCoordinator | None = None
+        self._peers: Peers | None = None
         self._quotas: Quotas | None = None
         self._listeners: list[BoundListener] = []
         self._tls: TlsListeners | None = None
@@ -382,7 +381,7 @@ class Broker:
             ", ".join(f"{name}://{endpoint}" for name, endpoint in self.endpoints.items()),
             extra=fields(
                 data=str(config.data_directory),
-                partitions=sum(len(topic.partitions) for topic in logs.topics.values()),
+                partitions=sum(1 for _ in logs.logs()),
                 last_stop="clean" if logs.clean_start else "not clean: logs were checked",
                 seconds=round(time.monotonic() - began, 3),
             ),
@@ -394,11 +393,18 @@ class Broker:
 
     def _open_logs(self, cluster_id: str) -> LogManager:
         """The data directory, opened; a new one's cluster has this id, unless it is empty."""
-        self._logs = logs = LogManager(
+        self._logs = logs = self._log_class()(
             self.config, self.clock, on_fatal=self._on_fatal, policies=self._policies, cluster_id=cluster_id
         )
         logs.open()
         return logs
+
+    def _log_class(self) -> type[LogManager]:
+        if not self.config.in_cluster:
+            return LogManager
+        from kafkalite.log.assigned import AssignedLogs
+
+        return AssignedLogs
 
     def _find_controllers(self) -> Controllers | None:
         """Where the cluster's controllers are; None, and nothing is imported, for a broker that stands alone."""
@@ -437,17 +443,28 @@ class Broker:
         if controllers is None:
             return None
         from kafkalite.cluster.joining import join, producer_ids, use_quotas, use_rules, use_users
+        from kafkalite.cluster.partitions import Partitions
+        from kafkalite.cluster.peers import Peers
         from kafkalite.cluster.settings import ClusterSettings
+        from kafkalite.coordinator.remote import Remote
+        from kafkalite.log.assigned import AssignedLogs
 
+        assert isinstance(logs, AssignedLogs), "opened for a cluster"
         assert self._quotas is not None, "made before the listeners"
         endpoints = {
             listener.name: (self.endpoints[listener.name], listener.protocol)
             for listener in self.config.bound_listeners
         }
-        serves = self._serves_in_cluster
-        member = join(controllers, self.config, logs, endpoints, self.clock, serves=serves, on_fatal=self._on_fatal)
+        member = join(controllers, self.config, logs, endpoints, self.clock, on_fatal=self._on_fatal)
         self._member = member
+        self._peers = peers = Peers(lambda: member.image, self._inner_listener, self.config.node_id)
+        assert self._groups is not None, "made before the listeners, as the next"
+        assert self._transactions is not None, "see above"
+        self._groups.coordinate_led(logs)
+        self._transactions.coordinate_led(logs, Remote(logs, self._transactions.log, peers))
+        partitions = Partitions(logs, self.config.node_id, member.incarnation)
         member.listeners += [
+            partitions.use,
             functools.partial(use_quotas, self._quotas),
             functools.partial(use_users, logs),
             ClusterSettings(logs, self._use_cluster_config).use,
@@ -455,13 +472,17 @@ class Broker:
         ]
         for sign_ins in self._sign_ins.values():
             sign_ins.use_cluster(member)
-        assert self._transactions is not None, "made before the listeners"
         self._transactions.producer_ids = ids = producer_ids(member, self.config, self.clock)
         member.start()
         member.wait_caught_up()
         ids.prefetch()
         logs.broker_epoch = member.epoch
         return member
+
+    @property
+    def _inner_listener(self) -> str:
+        """The name of the listener that brokers of a cluster use among themselves."""
+        return (self.config.inter_broker_listener_name or self.config.bound_listeners[0].name).upper()
 
     def _enter(self) -> None:
         """In a cluster: all parts run, so that it may be let in."""
@@ -478,12 +499,22 @@ class Broker:
 
         return cluster_table.find
 
-    def _native_apis(self) -> tuple[NativeApi, NativeApi]:
+    def _leaders(self) -> Leaders | None:
+        """Who leads what this broker does not, for answers to clients; None: it stands alone."""
         if self._member is None:
-            return native_apis()
-        from kafkalite.handlers import cluster_table
+            return None
+        from kafkalite._native.serve.leaders import Leaders
 
-        return cluster_table.native_apis()
+        member = self._member
+
+        def address_of(listener: BoundListener, node_id: int) -> tuple[bytes, int, bytes | None] | None:
+            broker = member.image.brokers.get(node_id)
+            address = None if broker is None or broker.fenced else broker.addresses.get(listener.name)
+            if broker is None or address is None:
+                return None
+            return address.host.encode(), address.port, None if broker.rack is None else broker.rack.encode()
+
+        return Leaders(address_of)
 
     def _new_error_counts(self) -> ErrorCounts:
         from kafkalite.metrics.errors import ErrorCounts
@@ -731,7 +762,7 @@ class Broker:
                 dispatcher,
                 on_interest,
                 on_close,
-                self._native_apis(),
+                native_apis(),
                 request_size_max=config.socket_request_max_bytes,
                 output_bytes_max=config.connection_output_buffer_max_bytes,
                 in_flight_max=config.connection_max_in_flight_requests,
@@ -739,6 +770,9 @@ class Broker:
             io.faults = self._faults
             io.use_quotas(self._quota_control())
             self._add_sign_in(io, worker_count)
+            leaders = self._leaders()
+            if leaders is not None:
+                io.use_leaders(leaders)
             if authorizer is not None:
                 io.use_access(authorizer.control)
             if self._told is not None:
@@ -858,6 +892,9 @@ class Broker:
         if self._groups is not None:
             self._groups.stop()
             self._groups = None
+        if self._peers is not None:
+            self._peers.stop()
+            self._peers = None
         self._stop_workers(DRAIN_S)
         self._acceptor = None
         self._listeners = []

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from kafkalite.errors import ErrorCode
 from kafkalite.logging import fields
 from kafkalite.protocol import api, encode_request, header
-from kafkalite.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kafkalite.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -29,16 +30,20 @@ CONTROLLERS_CHOICE: Final = -1
 TOPICS_MAX: Final = 1000
 """Names that are asked for at a time, of all clients; those beyond are asked for when somebody asks again."""
 
+_MADE: Final = frozenset({ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS})
+
 
 class Creation:
-    """See the module. `forward` is the member's; `apis` gives what versions the controller serves."""
+    """See the module. `forward` and `ask` are the member's; `apis` gives what versions the controller serves."""
 
     def __init__(
         self,
         forward: Callable[[bytes, str, str], Deferred[Outcome]],
         apis: Callable[[], Mapping[int, tuple[int, int]]],
+        ask: Callable[[int, object], Deferred[Any]],
     ) -> None:
         self._forward = forward
+        self._ask = ask
         self._apis = apis
         self._lock = threading.Lock()
         self._asked: set[str] = set()
@@ -55,6 +60,29 @@ class Creation:
             CreatableTopic(name=name, num_partitions=CONTROLLERS_CHOICE, replication_factor=CONTROLLERS_CHOICE)
             for name in fresh
         ]
+        self._send(topics, client_id, principal, host)
+
+    def ask_internal(self, name: str, partitions: int, replicas: int, settings: Mapping[str, str]) -> None:
+        """Has a coordinator's topic made, in this broker's own name, unless that was asked already."""
+        with self._lock:
+            if name in self._asked:
+                return
+            self._asked.add(name)
+        configs = [CreatableTopicConfig(name=key, value=value) for key, value in settings.items()]
+        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=replicas, configs=configs)
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)
+
+        def answered(response: Any) -> None:
+            with self._lock:
+                self._asked.discard(name)
+            code = response.topics[0].error_code if response is not None and response.topics else None
+            if code not in _MADE:
+                text = response.topics[0].error_message if code else "no controller answered"
+                logger.warning("a coordinator's topic could not be made: %s", text, extra=fields(topic=name))
+
+        self._ask(api.CREATE_TOPICS, request).then(answered)
+
+    def _send(self, topics: list[CreatableTopic], client_id: str | None, principal: str, host: str) -> None:
         version = min(self._apis().get(api.CREATE_TOPICS, (0, 0))[1], api.APIS[api.CREATE_TOPICS].newest)
         request = CreateTopicsRequest(topics=topics, timeout_ms=TIMEOUT_MS)
         body = encode_request(api.CREATE_TOPICS, version, request)
@@ -62,7 +90,7 @@ class Creation:
 
         def answered(outcome: Outcome) -> None:
             with self._lock:
-                self._asked.difference_update(fresh)
-            logger.debug("topics were asked for", extra=fields(topics=len(fresh), code=outcome.code.name))
+                self._asked.difference_update(topic.name for topic in topics)
+            logger.debug("topics were asked for", extra=fields(topics=len(topics), code=outcome.code.name))
 
         self._forward(head + body, principal, host).then(answered)

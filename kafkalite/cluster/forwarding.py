@@ -155,7 +155,7 @@ class Forwarder:
         except ConnectionFailed as error:
             logger.debug("%s", error)
             return None
-        if answer.error_code == ErrorCode.NOT_CONTROLLER:
+        if getattr(answer, "error_code", 0) == ErrorCode.NOT_CONTROLLER:  # CreateTopics has none for all
             connection.close()
             return None
         return answer

@@ -40,7 +40,6 @@ def join(
     listeners: Mapping[str, tuple[Endpoint, str]],
     clock: Clock,
     *,
-    serves: bool,
     on_fatal: Callable[[BaseException], None],
 ) -> Member:
     """A member that is not started. `listeners` are where clients are told to connect, with the protocol."""
@@ -61,7 +60,7 @@ def join(
         beat=config.broker_heartbeat_interval_ms / 1000,
         session=config.broker_session_timeout_ms / 1000,
     )
-    return Member(node, controllers, times, clock, serves=serves, on_fatal=on_fatal)
+    return Member(node, controllers, times, clock, serves=True, on_fatal=on_fatal)
 
 
 def producer_ids(member: Member, config: BrokerConfig, clock: Clock) -> BlockIds:

@@ -109,12 +109,13 @@ class Member:
         self._forwarder = Forwarder(lambda: self._observer.quorum.leader, self._opened, clock, executors)
         self.controller_apis: Mapping[int, tuple[int, int]] = {}
         """API → oldest and newest version that the controller serves."""
-        self.creation = Creation(self.forward, lambda: self.controller_apis)
+        self.creation = Creation(self.forward, lambda: self.controller_apis, self.ask)
         self._log_connection: ControllerConnection | None = None  # replaced by its thread alone, as the next
         self._beat_connection: ControllerConnection | None = None
         self._serves = serves
         self._stopping = False
         self._applied_offset = -1  # of the last image that every listener was called with
+        self._publishing = False  # whether listeners are being called
         self._fault: BaseException | None = None
         self._begun = False  # whether faults are told to on_fatal
         self._caught_up = executors.event()  # or it failed, as the next
@@ -144,6 +145,8 @@ class Member:
 
     def _wait(self, event: Event, otherwise: str) -> None:
         done = event.wait(2 * self._times.registration_max)  # the first half is that of the registration
+        while not done and self._publishing:  # logs are recovered, which takes as long as it takes
+            done = event.wait(self._times.registration_max)
         if self._fault is not None:
             raise StartupError(str(self._fault)) from self._fault
         if not done:
@@ -156,6 +159,11 @@ class Member:
     def ask(self, key: int, message: object) -> Deferred[Any]:
         """Sends the controller a request of the broker's own; see `Forwarder.ask`."""
         return self._forwarder.ask(key, message)
+
+    @property
+    def incarnation(self) -> bytes:
+        """Of this process, as its registration has it."""
+        return self._node.incarnation
 
     @property
     def phase(self) -> Phase:
@@ -224,6 +232,7 @@ class Member:
 
     def _publish(self, image: Image) -> None:
         before, self.image = self.image, image
+        self._publishing = True
         for listener in self.listeners:
             try:
                 listener(before, image)
@@ -231,6 +240,7 @@ class Member:
                 raise  # it must not be gone on without
             except Exception:
                 logger.exception("metadata up to offset %d could not be carried out everywhere", image.offset)
+        self._publishing = False
         self._applied_offset = image.offset
         with self._beating.lock:
             self._lifecycle.saw(image)

@@ -55,6 +55,8 @@ def write_error(code: int) -> int:
     """What a member is told when the group could not be written down."""
     if code == 0:
         return 0
+    if code in {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR}:
+        return int(ErrorCode.NOT_COORDINATOR)
     return int(ErrorCode.UNKNOWN_SERVER_ERROR if code in _TOO_LARGE else ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 

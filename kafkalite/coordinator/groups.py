@@ -29,6 +29,7 @@ from kafkalite.coordinator.consumer_replay import ConsumerReplay
 from kafkalite.coordinator.consumer_turns import ConsumerEnvironment, Timing
 from kafkalite.coordinator.conversion import upgraded
 from kafkalite.coordinator.group import Caller, Group
+from kafkalite.coordinator.led import LedPartitions
 from kafkalite.coordinator.offsets import UNSTABLE, Committed, GroupOffsets
 from kafkalite.coordinator.records import (
     OFFSET_KINDS,
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from kafkalite.clock import Clock
     from kafkalite.coordinator.consumer_state import ConsumerState
     from kafkalite.executors import Executors, Job
+    from kafkalite.log.assigned import AssignedLogs
     from kafkalite.log.manager import LogManager
     from kafkalite.log.partition_log import PartitionLog
     from kafkalite.pool import IoPool
@@ -166,9 +168,17 @@ class GroupCoordinator:
             return
         self._loader = self._executors.job("kafkalite-group-loader", self._load)
 
+    def coordinate_led(self, logs: AssignedLogs) -> None:
+        """In a cluster: from now on the groups of those partitions are served that are led here. Once, after start."""
+        self.log.led = LedPartitions(OFFSETS_TOPIC, self, self._executors)
+        self.log.led.start()
+        logs.leadership[OFFSETS_TOPIC] = self.log.led.take
+
     def stop(self) -> None:
         """Answers everybody who waits; from then on nothing is served."""
         self._stopped = True
+        if self.log.led is not None:
+            self.log.led.stop()
         self._logs.on_topic_deleted = None
         if self.topic_changed in self._logs.topic_listeners:
             self._logs.topic_listeners.remove(self.topic_changed)
@@ -190,6 +200,8 @@ class GroupCoordinator:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if not self._loaded.is_set():
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        if self.log.led is not None:
+            return self.log.led.error_of(self.log.partition_of(group_id))
         if self._unreadable and self.log.partition_of(group_id) in self._unreadable:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return 0
@@ -197,6 +209,8 @@ class GroupCoordinator:
     @property
     def loading_error(self) -> int:
         """Why not all groups can be listed now."""
+        if self.log.led is not None and not self._stopped:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self.log.led.loading else 0
         return self.error_of("", may_be_empty=True) if not self._unreadable else 0
 
     # --- members ------------------------------------------------------------------------------------------------------
@@ -405,12 +419,13 @@ class GroupCoordinator:
         retention_ms: int = -1,
         version: int = 9,
         producer: Producer | None = None,
+        marker_count: int | None = None,
     ) -> Deferred[int]:
         """Completed when durable, each of `offsets` then having its own code; with the group's error if there was one.
 
         Offsets that have a code already, and those of partitions that do not exist, are left out before the group is
         asked; `version` is OffsetCommit's. With a producer they belong to its transaction and hold when that is
-        committed; whether it is open is for the caller to know.
+        committed; whether it is open is for the caller to know, or was when the log had had `marker_count` markers.
         """
         if not self._known(offsets):
             return completed(0)
@@ -431,7 +446,7 @@ class GroupCoordinator:
                 )
                 accepted = {} if code else self._accept(group, offsets, retention_ms)
                 if accepted:
-                    self._write_commit(group, accepted, offsets, answer, producer)
+                    self._write_commit(group, accepted, offsets, answer, producer, marker_count)
         if not accepted:
             for asked in offsets:
                 asked.code = asked.code or code
@@ -477,6 +492,7 @@ class GroupCoordinator:
         offsets: list[Offset],
         answer: Deferred[int],
         producer: Producer | None,
+        marker_count: int | None,
     ) -> None:
         """Under the group's lock, so that commits are written in the order in which they were allowed."""
         group.open_commits.update(accepted.keys())
@@ -506,7 +522,7 @@ class GroupCoordinator:
             offset_record(group.group_id, partition.topic, partition.partition, committed.stored())
             for partition, committed in accepted.items()
         ]
-        self.log.write(group.group_id, records, stored, producer)
+        self.log.write(group.group_id, records, stored, producer, marker_count)
 
     def _note_transaction(self, group: GroupBase, producer_id: int) -> None:
         key = self.log.partition_of(group.group_id), producer_id
@@ -729,7 +745,7 @@ class GroupCoordinator:
             if self._stopped:
                 return
             try:
-                self._load_partition(log)
+                self._install(self._read(log))
             except Exception:  # whatever it is, the other partitions' groups can be served
                 self._unreadable.add(number)
                 logger.exception(
@@ -743,13 +759,39 @@ class GroupCoordinator:
             "groups loaded", extra=fields(groups=len(self._groups), seconds=round(self._clock.monotonic() - began, 3))
         )
 
-    def _load_partition(self, log: PartitionLog) -> None:
-        """Replays a partition; groups appear in the table when all of it was read."""
+    def read_partition(self, number: int) -> Callable[[], object]:
+        """See `led.Coordinator`."""
+        groups = self._read(self.log.partitions[number])
+        return lambda: self._install(groups)
+
+    def begin_partition(self, number: int) -> None:
+        """See `led.Coordinator`."""
+        for group in self._of_partition(number):
+            group.wake()
+            self._erase_foreign(group)
+
+    def drop_partition(self, number: int) -> None:
+        """See `led.Coordinator`."""
+        dropped = self._of_partition(number)
+        with self._lock:
+            for group in dropped:
+                if self._groups.get(group.group_id) is group:
+                    del self._groups[group.group_id]
+            for key in [key for key in self._in_transactions if key[0] == number]:
+                del self._in_transactions[key]
+        for group in dropped:
+            group.stop()
+
+    def _of_partition(self, number: int) -> list[GroupBase]:
+        return [group for group in self._all() if self.log.partition_of(group.group_id) == number]
+
+    def _read(self, log: PartitionLog) -> list[GroupBase]:
+        """Replays a partition."""
         loading = _Loading()
         try:
             for entry in self.log.entries(log):
                 if self._stopped:
-                    return
+                    return []
                 loading.take(entry)
             loading.settle()
         except CodecError as error:
@@ -759,14 +801,21 @@ class GroupCoordinator:
                 "group records of an unknown kind are left alone", extra=fields(log=log.name, records=loading.skipped)
             )
         consumer_states = loading.consumers.finish()
+        groups = []
         for group_id in loading.group_ids() | consumer_states.keys():
             group = self._loaded_group(group_id, loading.values.get(group_id), consumer_states.get(group_id))
             group.offsets = loading.offsets.get(group_id, group.offsets)
             group.offsets.order = loading.end_offset
+            groups.append(group)
+        return groups
+
+    def _install(self, groups: Iterable[GroupBase]) -> None:
+        """Groups appear in the table when all of their partition was read."""
+        for group in groups:
             for producer_id in group.offsets.producers():
                 self._note_transaction(group, producer_id)
             with self._lock:
-                self._groups[group_id] = group
+                self._groups[group.group_id] = group
 
     def _loaded_group(self, group_id: str, value: GroupMetadataValue | None, state: ConsumerState | None) -> GroupBase:
         if state is not None:

@@ -9,6 +9,9 @@ epoch ended whatever was open before. One that was ended by a coordinator of a l
 cluster) gets the marker in that epoch's name, as there is no other coordinator now. Everything else, a full disk, a
 partition that is offline, is tried again until it works, ever more slowly: what was decided is never given up.
 
+In a cluster there are other coordinators and other leaders: markers for what others lead go to them, and one in the
+name of an earlier epoch than a partition has seen is given up, since its successor writes it.
+
 Thread rule: any thread; nothing waits. `done` is called on the flusher, the I/O pool or the timers' thread, with no
 lock held. The lock is a leaf.
 """
@@ -21,13 +24,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.coordinator.log_writer import LogWriter
 from kafkalite.coordinator.state_log import OFFSETS_TOPIC
-from kafkalite.errors import ErrorCode, TransactionCoordinatorFenced, UnknownTopicOrPartition
+from kafkalite.errors import ErrorCode, TransactionCoordinatorFenced, UnknownTopicOrPartition, error_for
 from kafkalite.logging import fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from kafkalite.coordinator.groups import GroupCoordinator
+    from kafkalite.coordinator.remote import Remote
     from kafkalite.coordinator.timers import TimerQueue
     from kafkalite.log.manager import LogManager
     from kafkalite.log.partition_log import PartitionLog
@@ -41,6 +45,9 @@ RETRY_S_MAX: Final = 5.0
 
 _NOTHING_OPEN: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH})
 """Refusals that mean that the partition has nothing of the transaction open."""
+
+
+_OUTDATED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 
 
 class Mark(NamedTuple):
@@ -81,6 +88,8 @@ class MarkerWriter:
         self._timers = timers
         self._lock = threading.Lock()
         self._writers: dict[TopicPartition, LogWriter] = {}  # guarded by _lock
+        self.remote: Remote | None = None
+        """In a cluster: who brings markers to partitions that others lead."""
 
     def write(self, mark: Mark, partitions: Iterable[TopicPartition], done: Callable[[], object]) -> None:
         """Calls `done` once, when no partition waits for its marker any longer."""
@@ -104,7 +113,7 @@ class MarkerWriter:
         self, mark: Mark, partition: TopicPartition, settled: Callable[[], object], delay_s: float
     ) -> None:
         def written(code: int) -> None:
-            if code == 0 or code in _NOTHING_OPEN:
+            if code == 0 or code in (_NOTHING_OPEN if self.remote is None else self._settles(partition)):
                 if code:
                     logger.info("a transaction's end needs no marker", extra=_fields(mark, partition, code))
                 settled()
@@ -113,7 +122,28 @@ class MarkerWriter:
             again = min(delay_s * 2, RETRY_S_MAX)
             self._timers.timer(lambda: self._write_until_done(mark, partition, settled, again)).set(delay_s)
 
-        self._append(mark, mark.append_as_only_coordinator, partition, written)
+        if self.remote is None:
+            self._append(mark, mark.append_as_only_coordinator, partition, written)
+            return
+        leader = self._led_elsewhere(partition)
+        if leader is None:
+            self._append(mark, mark.append, partition, written)
+        else:
+            self.remote.write_marker(leader, mark, partition, written)
+
+    def _led_elsewhere(self, partition: TopicPartition) -> int | None:
+        """Which other broker leads a partition, -1 nobody; None: this one, or it is gone."""
+        topic = self._logs.topics.get(partition.topic)
+        if topic is None or not 0 <= partition.partition < len(topic.partitions):
+            return None
+        log = topic.partitions[partition.partition]
+        return None if log.led else int(log.core.leader_id)
+
+    def _settles(self, partition: TopicPartition) -> frozenset[ErrorCode]:
+        """What ends the attempts for a partition in a cluster: a later epoch of the producer or of this coordinator;
+        that the topic is gone, which this broker has to know itself: another may not have heard of the topic yet."""
+        gone = self._logs.topics.get(partition.topic) is None
+        return _OUTDATED | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} if gone else _OUTDATED
 
     def write_one(self, mark: Mark, partition: TopicPartition, callback: Callable[[int], object]) -> None:
         """One marker, tried once; callback(0) when it is durable, or the code of what went wrong."""
@@ -129,6 +159,9 @@ class MarkerWriter:
         if partition.topic == OFFSETS_TOPIC:
             if partition.partition >= len(self._groups.log.partitions):
                 callback(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                return
+            if self._groups.log.led is not None and self._groups.log.led.error_of(partition.partition):
+                callback(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # not read yet: what it says would not hold
                 return
             self._groups.write_marker(
                 partition.partition, append, mark.producer_id, commit=mark.commit, callback=callback
@@ -151,6 +184,8 @@ class MarkerWriter:
             if topic is None or not 0 <= partition.partition < len(topic.partitions):
                 raise UnknownTopicOrPartition(f"{partition} is gone")
             log: PartitionLog = topic.partitions[partition.partition]
+            if not log.led:
+                raise error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition} is led elsewhere")
             return log
 
         writer = LogWriter(

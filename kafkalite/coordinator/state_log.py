@@ -16,13 +16,14 @@ import threading
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.coordinator.log_writer import LogWriter
-from kafkalite.errors import TopicAlreadyExists
+from kafkalite.errors import ErrorCode, InvalidTxnState, TopicAlreadyExists, error_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
     from kafkalite._native.serve.topic_table import Topic
     from kafkalite.clock import Clock
+    from kafkalite.coordinator.led import LedPartitions
     from kafkalite.coordinator.records import Record
     from kafkalite.log.manager import LogManager
     from kafkalite.log.partition_log import PartitionLog
@@ -85,6 +86,8 @@ class StateLog:
         self._lock = threading.Lock()
         self._creating = threading.Lock()
         self._writers: dict[int, LogWriter] = {}  # guarded by _lock
+        self.led: LedPartitions | None = None
+        """In a cluster: which partitions are led here; None: all are."""
 
     @property
     def partition_count(self) -> int:
@@ -108,21 +111,31 @@ class StateLog:
         records: list[Record],
         callback: Callable[[int], object],
         producer: Producer | None = None,
+        marker_count: int | None = None,
     ) -> None:
         """Appends records of an owner; callback(0) when they are durable, or a code of Kafka's when they are not.
 
-        With a producer they are part of its transaction and hold only after its commit marker.
+        With a producer they are part of its transaction and hold only after its commit marker; with `marker_count` they
+        are refused (INVALID_TXN_STATE) where the log has had a marker since it had so many.
         """
-        self.append(self.partition_of(owner), lambda log: self._append(log, records, producer), callback)
+
+        def append(log: PartitionLog) -> int:
+            if marker_count is not None and log.core.marker_count() != marker_count:
+                raise InvalidTxnState(f"{log.name}: the transaction may have ended meanwhile")
+            return self._append(log, records, producer)
+
+        self.append(self.partition_of(owner), append, callback)
 
     def append(self, partition: int, append: Callable[[PartitionLog], int], callback: Callable[[int], object]) -> None:
         """Something else than records, in its order among them: see `LogWriter.write`."""
+        if self.led is not None:
+            append = _in_epoch(append, self.led.epoch_of(partition))
         with self._lock:
             writer = self._writers.get(partition)
             if writer is None:
                 writer = self._writers[partition] = LogWriter(
                     f"{self.name}-{partition}",
-                    lambda: self._topic().partitions[partition],
+                    lambda: self._log(partition),
                     self._pool,
                     flush=self._logs.config.flush_on_acks_all,
                 )
@@ -144,6 +157,12 @@ class StateLog:
             end_offset = (log.append if producer is None else log.append_internal)(batch).end_offset
             first += count
         return end_offset
+
+    def _log(self, partition: int) -> PartitionLog:
+        log: PartitionLog = self._topic().partitions[partition]
+        if not log.led:
+            raise error_for(ErrorCode.NOT_COORDINATOR, f"{log.name} is led elsewhere")
+        return log
 
     def _topic(self) -> Topic:
         topic = self._logs.topics.get(self.name)
@@ -175,6 +194,17 @@ class StateLog:
             if not data:
                 return
             offset = yield from _entries_in(data, offset)
+
+
+def _in_epoch(append: Callable[[PartitionLog], int], epoch: int) -> Callable[[PartitionLog], int]:
+    """What was decided in one leader epoch is not written in another one: by then it was read and unsaid."""
+
+    def checked(log: PartitionLog) -> int:
+        if not log.led or log.leader_epoch != epoch:
+            raise error_for(ErrorCode.NOT_COORDINATOR, f"{log.name} is not led here any more in epoch {epoch}")
+        return append(log)
+
+    return checked
 
 
 def _entries_in(data: bytes, offset: int) -> Generator[Stored | Marker, None, int]:

@@ -32,7 +32,9 @@ from kafkalite._native.wire.codec import CodecError
 from kafkalite.clock import ExpiryTime
 from kafkalite.coordinator import transaction as rules
 from kafkalite.coordinator.base import write_error
+from kafkalite.coordinator.led import LedPartitions
 from kafkalite.coordinator.markers import Mark, MarkerWriter
+from kafkalite.coordinator.remote import Ask
 from kafkalite.coordinator.state_log import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Marker, StateLog
 from kafkalite.coordinator.transaction import (
     COMPLETE,
@@ -59,8 +61,10 @@ if TYPE_CHECKING:
     from kafkalite.clock import Clock
     from kafkalite.coordinator.groups import GroupCoordinator, Offset
     from kafkalite.coordinator.producer_ids import IdSource
+    from kafkalite.coordinator.remote import Remote
     from kafkalite.coordinator.timers import Timer, TimerQueue
     from kafkalite.executors import Executors, Job
+    from kafkalite.log.assigned import AssignedLogs
     from kafkalite.log.manager import LogManager
     from kafkalite.log.partition_log import PartitionLog
     from kafkalite.pool import IoPool
@@ -126,6 +130,8 @@ class Transaction:
         self.deadline = math.inf
         """When an open transaction has taken too long: seconds of the monotonic clock."""
         self.timer: Timer | None = None
+        self.dropped = False
+        """Whether another coordinator has it now, or this one from its log again."""
         self._lock = threading.Lock()
         self._outbox: list[Callable[[], object]] = []
 
@@ -201,6 +207,7 @@ class TransactionCoordinator:
         self._finishes = False  # whether markers may be written: the groups, whose offsets they decide, are loaded
         self._loader: Job | None = None
         self._expiry = timers.timer(self._expire)
+        self._remote: Remote | None = None  # in a cluster: other brokers
 
     # --- start and stop -----------------------------------------------------------------------------------------------
 
@@ -214,10 +221,20 @@ class TransactionCoordinator:
                 return
         self._loader = self._executors.job("kafkalite-transaction-loader", self._load)
 
+    def coordinate_led(self, logs: AssignedLogs, remote: Remote) -> None:
+        """In a cluster: from now on the ids of those partitions are served that are led here; what others have to do
+        with goes to `remote`. Once, after start."""
+        self._remote = self.markers.remote = remote
+        self.log.led = LedPartitions(TRANSACTIONS_TOPIC, self, self._executors)
+        self.log.led.start()
+        logs.leadership[TRANSACTIONS_TOPIC] = self.log.led.take
+
     def stop(self) -> None:
         """Serves nothing from then on, and answers those who wait to be added."""
         self._stopped = True
         self._expiry.cancel()
+        if self.log.led is not None:
+            self.log.led.stop()
         if self._loader is not None:
             self._loader.join()
         for transaction in self.all():
@@ -236,6 +253,8 @@ class TransactionCoordinator:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if not self._loaded.is_set():
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        if self.log.led is not None:
+            return self.log.led.error_of(self.log.partition_of(transactional_id))
         if self._unreadable and self.log.partition_of(transactional_id) in self._unreadable:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return 0
@@ -245,6 +264,8 @@ class TransactionCoordinator:
         """Why not all ids can be listed now."""
         if self._stopped:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if self.log.led is not None and self.log.led.loading:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return 0 if self._loaded.is_set() else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     # --- the table ----------------------------------------------------------------------------------------------------
@@ -288,6 +309,9 @@ class TransactionCoordinator:
     def _settled_locked(self, transaction: Transaction) -> None:
         """Nothing is being written now: goes on with what waited for that."""
         now = transaction.now
+        if transaction.dropped:
+            self._answer_waiting_locked(transaction, ErrorCode.NOT_COORDINATOR)
+            return
         if now.state not in PREPARED:
             transaction.completing = False
         if now.state is not ONGOING and transaction.timer is not None and transaction.coming is None:
@@ -373,6 +397,8 @@ class TransactionCoordinator:
             return completed(code or int(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
         answer: Deferred[int] = Deferred()
         with transaction.changing():
+            if transaction.dropped:
+                return completed(int(ErrorCode.NOT_COORDINATOR))
             if version < TV2 and transaction.now.state in PREPARED:
                 return completed(int(ErrorCode.CONCURRENT_TRANSACTIONS))
             wait_s = self._config.transaction_completion_wait_max_ms / 1000
@@ -453,16 +479,21 @@ class TransactionCoordinator:
         if transactional_id is None:
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         where = TopicPartition(topic, partition)
+        abortable = produce_version >= PRODUCE_ABORTABLE_SINCE
+        if self._remote is not None and self.error_of(transactional_id) == ErrorCode.NOT_COORDINATOR:
+            ask = Ask(transactional_id, producer_id, producer_epoch, where, produce_version < ADMITS_FROM, abortable)
+            code_of = _verified_code if ask.only_verify else _produce_v2_code
+            return self._remote.ask(ask).map(code_of)
         if produce_version < ADMITS_FROM:
-            abortable = produce_version >= PRODUCE_ABORTABLE_SINCE
-            code = self._verify(transactional_id, producer_id, producer_epoch, where, abortable=abortable)
-            return int(ErrorCode.NOT_ENOUGH_REPLICAS) if code in _UNEXPECTED_BY_PRODUCERS else _fenced_as_old(code)
+            code = self.verify(transactional_id, producer_id, producer_epoch, where, abortable=abortable)
+            return _verified_code(code)
         answer = self.add(transactional_id, producer_id, producer_epoch, frozenset((where,)), TV2)
         return _produce_v2_code(answer.response) if answer.done else answer.map(_produce_v2_code)
 
-    def _verify(
+    def verify(
         self, transactional_id: str, producer_id: int, epoch: int, partition: TopicPartition, *, abortable: bool
     ) -> int:
+        """Whether a partition is in the transaction: 0, or the code that says why it is not."""
         code = self.error_of(transactional_id)
         transaction = None if code else self.find(transactional_id)
         if transaction is not None:
@@ -501,6 +532,10 @@ class TransactionCoordinator:
         code = self._groups.error_of(group_id)
         if code:
             return completed(_refuse_all(offsets, code))
+        if self._remote is not None and self.error_of(transactional_id) == ErrorCode.NOT_COORDINATOR:
+            return self._commit_of_remote(
+                transactional_id, producer_id, epoch, where, member, group_id, offsets, request_version
+            )
         answer: Deferred[int] = Deferred()
 
         def commit(code: int) -> None:
@@ -515,6 +550,42 @@ class TransactionCoordinator:
             added.then(lambda code: commit(_offsets_code(code)))
         else:
             commit(0)
+        return answer
+
+    def _commit_of_remote(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        where: TopicPartition,
+        member: tuple[str, str | None, int],
+        group_id: str,
+        offsets: list[Offset],
+        request_version: int,
+    ) -> Deferred[int]:
+        """The transaction is another broker's: that is asked, and a marker that comes meanwhile refuses the commit."""
+        from kafkalite.record.batches import Producer
+
+        assert self._remote is not None, "in a cluster alone"
+        log = self._groups.log.partitions[where.partition]
+        marker_count = log.core.marker_count()
+        only_verify = request_version < OFFSETS_ADD_SINCE
+        abortable = request_version >= OFFSETS_ABORTABLE_SINCE
+        answer: Deferred[int] = Deferred()
+
+        def commit(code: int) -> None:
+            code = _offsets_code(code)
+            if code:
+                answer.complete(_refuse_all(offsets, code))
+                return
+            member_id, instance_id, generation = member
+            done = self._groups.commit(
+                group_id, member_id, instance_id, generation, offsets,
+                producer=Producer(producer_id, epoch, -1, transactional=True), marker_count=marker_count,
+            )  # fmt: skip
+            done.then(answer.complete)
+
+        self._remote.ask(Ask(transactional_id, producer_id, epoch, where, only_verify, abortable)).then(commit)
         return answer
 
     def _commit_within(
@@ -541,7 +612,7 @@ class TransactionCoordinator:
             return
         with transaction.changing():
             coming = transaction.coming
-            code = _offsets_code(self._verify(transactional_id, producer_id, epoch, where, abortable=abortable))
+            code = _offsets_code(self.verify(transactional_id, producer_id, epoch, where, abortable=abortable))
             if not code and coming is not None and coming.state is not ONGOING:
                 code = _offsets_code(ErrorCode.CONCURRENT_TRANSACTIONS)
             if not code:
@@ -655,7 +726,7 @@ class TransactionCoordinator:
                 self._timers.timer(lambda: self._complete(transaction, again)).set(retry_s)
 
         with transaction.changing():
-            if transaction.now.state not in PREPARED:
+            if transaction.now.state not in PREPARED or transaction.dropped:
                 return
             coming = rules.complete(transaction.now, self._clock.time_ms())
             self._change_locked(transaction, coming, done)
@@ -746,7 +817,7 @@ class TransactionCoordinator:
             if self._stopped:
                 return
             try:
-                self._load_partition(log)
+                self._install(self._read(log))
             except Exception:  # whatever it is, the other partitions' ids can be served
                 self._unreadable.add(number)
                 logger.exception(
@@ -771,12 +842,39 @@ class TransactionCoordinator:
             ),
         )
 
-    def _load_partition(self, log: PartitionLog) -> None:
-        """Replays a partition; ids appear in the table when all of it was read."""
+    def read_partition(self, number: int) -> Callable[[], object]:
+        """See `led.Coordinator`."""
+        found = self._read(self.log.partitions[number])
+        return lambda: self._install(found)
+
+    def begin_partition(self, number: int) -> None:
+        """See `led.Coordinator`."""
+        for transaction in self._of_partition(number):
+            with transaction.changing():
+                if transaction.coming is None:
+                    self._settled_locked(transaction)
+
+    def drop_partition(self, number: int) -> None:
+        """See `led.Coordinator`."""
+        for transaction in self._of_partition(number):
+            with self._lock:
+                if self._transactions.get(transaction.transactional_id) is transaction:
+                    del self._transactions[transaction.transactional_id]
+            with transaction.changing():
+                transaction.dropped = True
+                if transaction.timer is not None:
+                    transaction.timer.cancel()
+                self._answer_waiting_locked(transaction, ErrorCode.NOT_COORDINATOR)
+
+    def _of_partition(self, number: int) -> list[Transaction]:
+        return [each for each in self.all() if self.log.partition_of(each.transactional_id) == number]
+
+    def _read(self, log: PartitionLog) -> dict[str, Metadata]:
+        """Replays a partition."""
         found: dict[str, Metadata] = {}
         for entry in self.log.entries(log):
             if self._stopped:
-                return
+                return {}
             if isinstance(entry, Marker):
                 continue
             try:
@@ -787,6 +885,10 @@ class TransactionCoordinator:
                     found[transactional_id] = read_value(entry.value)
             except CodecError as error:
                 raise ValueError(f"{log.name} has a record that is not a transaction's: {error}") from error
+        return found
+
+    def _install(self, found: Mapping[str, Metadata]) -> None:
+        """Ids appear in the table when all of their partition was read."""
         time_ms = self._clock.time_ms()
         for transactional_id, metadata in found.items():
             transaction = Transaction(transactional_id, metadata)
@@ -806,6 +908,10 @@ def _complete_all(added: list[_Add], code: int) -> None:
 def _fenced_as_old(code: int) -> int:
     """Produce and TxnOffsetCommit say INVALID_PRODUCER_EPOCH where the coordinator says PRODUCER_FENCED."""
     return int(ErrorCode.INVALID_PRODUCER_EPOCH if code == ErrorCode.PRODUCER_FENCED else code)
+
+
+def _verified_code(code: int) -> int:
+    return int(ErrorCode.NOT_ENOUGH_REPLICAS) if code in _UNEXPECTED_BY_PRODUCERS else _fenced_as_old(code)
 
 
 def _produce_v2_code(code: int) -> int:

@@ -1,14 +1,15 @@
 """What a broker serves in a cluster whose controllers are Apache Kafka's: rows as in `kafkalite.handlers.table`.
 
 A client that begins here learns of the cluster's brokers, and what it asks of a controller is passed on to that; of
-those APIs a client is told the versions that both sides know. This broker leads no partitions and coordinates no groups
-yet, so that neither is advertised. Used by such a broker alone.
+those APIs a client is told the versions that both sides know. What is asked of a partition's leader or of a coordinator
+is served as by a broker that stands alone, which refuses what others lead. Used by such a broker alone.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from kafkalite.handlers import table
 from kafkalite.handlers.forwarding import ForwardRow
 from kafkalite.handlers.table import LazyFunction, Row, always, never
 from kafkalite.protocol import api
@@ -16,7 +17,6 @@ from kafkalite.protocol import api
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kafkalite._native.serve.worker_parts import NativeApi
     from kafkalite.handlers.context import RequestContext
 
 _TO_CONTROLLER: Final = LazyFunction("forwarding:handle")
@@ -51,27 +51,55 @@ def _forward_row(key: int, handler: LazyFunction, blocks: Callable[[RequestConte
     return ForwardRow(key, api.APIS[key].oldest, api.APIS[key].newest, handler, blocks)
 
 
+_ALIKE: Final = (
+    api.PRODUCE,
+    api.FETCH,
+    api.LIST_OFFSETS,
+    api.OFFSET_COMMIT,
+    api.OFFSET_FETCH,
+    api.JOIN_GROUP,
+    api.HEARTBEAT,
+    api.LEAVE_GROUP,
+    api.SYNC_GROUP,
+    api.DESCRIBE_GROUPS,
+    api.LIST_GROUPS,
+    api.DELETE_RECORDS,
+    api.INIT_PRODUCER_ID,
+    api.OFFSET_FOR_LEADER_EPOCH,
+    api.ALTER_REPLICA_LOG_DIRS,
+    api.DESCRIBE_LOG_DIRS,
+    api.ADD_OFFSETS_TO_TXN,
+    api.END_TXN,
+    api.WRITE_TXN_MARKERS,
+    api.TXN_OFFSET_COMMIT,
+    api.DELETE_GROUPS,
+    api.OFFSET_DELETE,
+    api.DESCRIBE_PRODUCERS,
+    api.DESCRIBE_TRANSACTIONS,
+    api.LIST_TRANSACTIONS,
+    api.CONSUMER_GROUP_HEARTBEAT,
+    api.CONSUMER_GROUP_DESCRIBE,
+    api.DESCRIBE_CONFIGS,
+    api.DESCRIBE_CLIENT_QUOTAS,
+    api.DESCRIBE_USER_SCRAM_CREDENTIALS,
+    api.GET_TELEMETRY_SUBSCRIPTIONS,
+    api.PUSH_TELEMETRY,
+    api.SASL_HANDSHAKE,
+    api.SASL_AUTHENTICATE,
+    api.DESCRIBE_ACLS,
+)
+"""What this broker answers itself, as one that stands alone does."""
+
 ROWS: Final[tuple[Row, ...]] = tuple(
     sorted(
         (
             Row(api.METADATA, 0, 13, LazyFunction("in_cluster:metadata")),
+            Row(api.FIND_COORDINATOR, 0, 6, LazyFunction("cluster_coordinators:find")),
+            Row(api.ADD_PARTITIONS_TO_TXN, 0, 5, LazyFunction("transactions:add_partitions_in_cluster")),
             Row(api.API_VERSIONS, 0, 4, LazyFunction("in_cluster:api_versions")),
-            Row(api.SASL_HANDSHAKE, 0, 1, LazyFunction("sign_in:handshake")),
-            Row(api.DESCRIBE_ACLS, 1, 3, LazyFunction("acls:describe"), LazyFunction("acls:needs_blocking")),
-            Row(api.SASL_AUTHENTICATE, 0, 2, LazyFunction("sign_in:authenticate")),
-            Row(api.DESCRIBE_CLIENT_QUOTAS, 0, 1, LazyFunction("client_quotas:describe")),
-            Row(api.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, LazyFunction("user_credentials:describe"), always),
             Row(api.DESCRIBE_CLUSTER, 0, 2, LazyFunction("in_cluster:describe_cluster")),
-            Row(
-                api.DESCRIBE_CONFIGS,
-                1,
-                4,
-                LazyFunction("describe_configs:handle"),
-                LazyFunction("describe_configs:needs_blocking"),
-            ),
-            Row(api.GET_TELEMETRY_SUBSCRIPTIONS, 0, 0, LazyFunction("telemetry:subscriptions")),
-            Row(api.PUSH_TELEMETRY, 0, 0, LazyFunction("telemetry:push"), always),
             Row(api.LIST_CONFIG_RESOURCES, 0, 1, LazyFunction("cluster_configs:list_resources")),
+            *(row for row in table.ROWS if row.key in _ALIKE),
             Row(api.DESCRIBE_DELEGATION_TOKEN, 1, 3, LazyFunction("delegation_tokens:describe")),
             *(_forward_row(key, _TO_CONTROLLER) for key in FORWARDED if key not in (*_CONFIGS, *_TOKENS)),
             *(_forward_row(key, LazyFunction("delegation_tokens:pass_on")) for key in _TOKENS),
@@ -86,12 +114,3 @@ _BY_KEY: Final = {row.key: row for row in ROWS}
 def find(key: int) -> Row | None:
     """The row of an API key, None when it is not served."""
     return _BY_KEY.get(key)
-
-
-def native_apis() -> tuple[NativeApi, NativeApi]:
-    """Produce and Fetch, of which no version is served."""
-    return _unserved(api.PRODUCE), _unserved(api.FETCH)
-
-
-def _unserved(key: int) -> NativeApi:
-    return key, 1, 0, api.APIS[key].flexible_from

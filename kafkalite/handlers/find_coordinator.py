@@ -19,6 +19,8 @@ from kafkalite.protocol.messages.find_coordinator import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kafkalite.handlers.context import RequestContext
 
 GROUP: Final = 0
@@ -30,9 +32,18 @@ _SUCCESS: Final = "NONE"
 
 
 def handle(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    return answered(context, request, _coordinator)
+
+
+def answered(
+    context: RequestContext,
+    request: FindCoordinatorRequest,
+    coordinator_of: Callable[[RequestContext, str, int], Coordinator],
+) -> FindCoordinatorResponse:
+    """The answer, in the form of the request's version."""
     many = context.api_version >= _MANY_KEYS_SINCE
     keys = request.coordinator_keys if many else [request.key]
-    found = [_coordinator(context, key, request.key_type) for key in keys]
+    found = [coordinator_of(context, key, request.key_type) for key in keys]
     if many:
         return FindCoordinatorResponse(coordinators=found)
     (only,) = found
@@ -45,16 +56,25 @@ def handle(context: RequestContext, request: FindCoordinatorRequest) -> FindCoor
     )
 
 
-def _coordinator(context: RequestContext, key: str, key_type: int) -> Coordinator:
+def refused(context: RequestContext, key: str, key_type: int) -> Coordinator | None:
+    """Why the asker is not told of a key, None where he is."""
     if key_type not in {GROUP, TRANSACTION}:
-        return _failure(key, ErrorCode.INVALID_REQUEST, f"coordinators of type {key_type} are not known")
+        return failure(key, ErrorCode.INVALID_REQUEST, f"coordinators of type {key_type} are not known")
     try:
         check(context, DESCRIBE, _KINDS[key_type], key)
     except KafkaError as error:
-        return _failure(key, error.code, "" if context.api_version >= _MANY_KEYS_SINCE else error.message)
+        return failure(key, error.code, "" if context.api_version >= _MANY_KEYS_SINCE else error.message)
+    return None
+
+
+def _coordinator(context: RequestContext, key: str, key_type: int) -> Coordinator:
+    denied = refused(context, key, key_type)
+    if denied is not None:
+        return denied
     endpoint = context.endpoint
     return Coordinator(key=key, node_id=context.broker.cluster.node_id, host=endpoint.host, port=endpoint.port)
 
 
-def _failure(key: str, code: ErrorCode, message: str) -> Coordinator:
+def failure(key: str, code: ErrorCode, message: str) -> Coordinator:
+    """A key of which nobody is told."""
     return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message)

@@ -280,8 +280,8 @@ def _api_keys(member: Member, *, telemetry: bool) -> list[ApiVersion]:
     for row in ROWS:
         if row.key in alone.TELEMETRY and not telemetry:
             continue
-        low, high = controller.get(row.key, (0, -1)) if row.key in FORWARDED else (row.oldest, row.newest)
-        oldest, newest = max(row.oldest, low), min(row.newest, high)
+        low, high = controller.get(row.key, (0, -1)) if row.key in FORWARDED else (row.advertised, row.newest)
+        oldest, newest = max(row.advertised, low), min(row.newest, high)
         if oldest <= newest:
             keys.append(ApiVersion(api_key=row.key, min_version=oldest, max_version=newest))
     return keys

@@ -1,7 +1,7 @@
 """DescribeLogDirs 1-4, AlterReplicaLogDirs 1-2: the data directory.
 
     DescribeLogDirs       how large each partition in it is, and how full its file system is (v4). Null topics mean all;
-                          topics and partitions that do not exist are left out, as in Kafka
+                          topics and partitions that are not here are left out, as in Kafka
     AlterReplicaLogDirs   there is one directory, so each partition is where it may be: moving it there is done at once,
                           any other path is LOG_DIR_NOT_FOUND
 
@@ -85,6 +85,8 @@ def _moved(context: RequestContext, name: str, index: int, *, known: bool) -> Er
     topic = context.broker.logs.topics.get(name)
     if topic is None or not 0 <= index < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if not topic.partitions[index].segments:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
     return ErrorCode.KAFKA_STORAGE_ERROR if topic.partitions[index].offline else ErrorCode.NONE
 
 
@@ -106,5 +108,6 @@ def _topic(topic: Topic, indexes: Iterable[int]) -> DescribeLogDirsTopic:
         partitions=[
             DescribeLogDirsPartition(partition_index=index, partition_size=topic.partitions[index].size_bytes)
             for index in indexes
+            if topic.partitions[index].segments
         ],
     )

@@ -36,11 +36,13 @@ def find_partition(
     log = topic.partitions[index]
     if log.offline:
         return None, ErrorCode.KAFKA_STORAGE_ERROR
+    if not log.led and not log.segments:
+        return None, ErrorCode.NOT_LEADER_OR_FOLLOWER
     if current_leader_epoch not in (NO_LEADER_EPOCH, log.leader_epoch):
         if current_leader_epoch < log.leader_epoch:
             return None, ErrorCode.FENCED_LEADER_EPOCH
         return None, ErrorCode.UNKNOWN_LEADER_EPOCH
-    return log, ErrorCode.NONE
+    return (log, ErrorCode.NONE) if log.led else (None, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 def check_new_name(services: BrokerServices, name: str) -> None:

@@ -1,7 +1,7 @@
-"""AddPartitionsToTxn 0-3, AddOffsetsToTxn 0-4, EndTxn 0-5, TxnOffsetCommit 0-5: a producer and its transaction.
+"""AddPartitionsToTxn 0-5, AddOffsetsToTxn 0-4, EndTxn 0-5, TxnOffsetCommit 0-5: a producer and its transaction.
 
-    AddPartitionsToTxn  v4 and v5 are for brokers among themselves and not advertised: a client that takes them for its
-                        own would need rights over the cluster. One partition that may not be added fails the whole
+    AddPartitionsToTxn  v4 and v5 are for brokers among themselves, and so of a cluster alone: a client that takes them
+                        for its own needs rights over the cluster. One partition that may not be added fails the whole
                         request: of a topic of the broker's own it is told TOPIC_AUTHORIZATION_FAILED, one that does not
                         exist UNKNOWN_TOPIC_OR_PARTITION, the others OPERATION_NOT_ATTEMPTED
     EndTxn              v5 (KIP-890) raises the epoch and tells the new one
@@ -17,16 +17,28 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalite.coordinator.groups import Offset
 from kafkalite.coordinator.transaction import TV1, TV2
-from kafkalite.deferred import completed
+from kafkalite.deferred import completed, gathered
 from kafkalite.errors import ErrorCode
-from kafkalite.handlers.permissions import GROUP, READ, TOPIC, TRANSACTIONAL_ID, WRITE, allowed_names, allows
+from kafkalite.handlers.permissions import (
+    CLUSTER,
+    CLUSTER_ACTION,
+    GROUP,
+    READ,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    WRITE,
+    allowed_names,
+    allows,
+)
 from kafkalite.model import INTERNAL_TOPICS, TopicPartition
 from kafkalite.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from kafkalite.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
     AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
 )
 from kafkalite.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from kafkalite.protocol.messages.txn_offset_commit import (
@@ -44,6 +56,7 @@ if TYPE_CHECKING:
 _DENIED: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 _FENCED_SINCE: Final = 2
 _TV2_SINCE: Final = 5
+_BROKERS_SINCE: Final = 4
 
 
 def add_partitions(context: RequestContext, request: AddPartitionsToTxnRequest) -> Deferred[AddPartitionsToTxnResponse]:
@@ -64,6 +77,53 @@ def add_partitions(context: RequestContext, request: AddPartitionsToTxnRequest) 
         TV1,
     )
     return done.map(lambda code: _added(request, dict.fromkeys(asked, ErrorCode(_told(context, code)))))
+
+
+def add_partitions_in_cluster(
+    context: RequestContext, request: AddPartitionsToTxnRequest
+) -> Deferred[AddPartitionsToTxnResponse]:
+    """Since v4 brokers ask, for many transactions at a time; whether partitions are in them, or that they join."""
+    if context.api_version < _BROKERS_SINCE:
+        return add_partitions(context, request)
+    if not allows(context, CLUSTER_ACTION, CLUSTER):
+        return completed(AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    answers = [_of_transaction(context, each) for each in request.transactions]
+    return gathered(answers).map(lambda results: AddPartitionsToTxnResponse(results_by_transaction=results))
+
+
+def _of_transaction(
+    context: RequestContext, asked: AddPartitionsToTxnTransaction
+) -> Deferred[AddPartitionsToTxnResult]:
+    transactions = context.broker.transactions
+    partitions = [TopicPartition(topic.name, number) for topic in asked.topics for number in topic.partitions]
+    who = (asked.transactional_id, asked.producer_id, asked.producer_epoch)
+
+    def answer(codes: dict[TopicPartition, int]) -> AddPartitionsToTxnResult:
+        return AddPartitionsToTxnResult(
+            transactional_id=asked.transactional_id,
+            topic_results=[
+                AddPartitionsToTxnTopicResult(
+                    name=topic.name,
+                    results_by_partition=[
+                        AddPartitionsToTxnPartitionResult(
+                            partition_index=number, partition_error_code=codes[TopicPartition(topic.name, number)]
+                        )
+                        for number in topic.partitions
+                    ],
+                )
+                for topic in asked.topics
+            ],
+        )
+
+    if asked.verify_only:
+        abortable = context.api_version > _BROKERS_SINCE
+        return completed(answer({each: transactions.verify(*who, each, abortable=abortable) for each in partitions}))
+    missing = [each for each in partitions if not _is_there(context, each)]
+    if missing:
+        codes = dict.fromkeys(partitions, int(ErrorCode.OPERATION_NOT_ATTEMPTED))
+        codes.update(dict.fromkeys(missing, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)))
+        return completed(answer(codes))
+    return transactions.add(*who, frozenset(partitions), TV2).map(lambda code: answer(dict.fromkeys(partitions, code)))
 
 
 def _refusal(context: RequestContext, partition: TopicPartition, allowed: frozenset[str]) -> ErrorCode:

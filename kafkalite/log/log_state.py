@@ -82,6 +82,11 @@ class LogState:
         return self.core.deleted
 
     @property
+    def led(self) -> bool:
+        """Whether this broker leads the partition; else appends and reads answer NOT_LEADER_OR_FOLLOWER."""
+        return self.core.led
+
+    @property
     def segments(self) -> tuple[Segment, ...]:
         """Rising and never empty; replaced, never changed."""
         return self.core.segments

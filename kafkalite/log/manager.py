@@ -203,6 +203,11 @@ class LogManager:
         self._take_broker_overrides(found.state)
         self._take_groups(found)
         self._take_client_metrics(found)
+        self._open_topics(found)
+        found.compact()
+
+    def _open_topics(self, found: Journal) -> None:
+        """Sorts out the directories of partitions, and opens those of the topics that there are."""
         present, deleted = directory.partition_directories(self.directory)
         changed, leftovers, strays = adoption.sort_out(
             found.state,
@@ -221,7 +226,6 @@ class LogManager:
             self.services.sync_root()
         self.cleaner.load()
         self._load_all({topic.name for topic in changed})
-        found.compact()
 
     def serve_backup(self) -> None:
         """Makes the cut for a backup that was asked for (kafkalite.log.cut). May block."""
@@ -421,7 +425,11 @@ class LogManager:
     def logs(self) -> Iterable[PartitionLog]:
         """Every partition's log."""
         for topic in list(self.topics.values()):
-            yield from topic.partitions
+            yield from self._logs_of(topic)
+
+    def _logs_of(self, topic: Topic) -> Iterable[PartitionLog]:
+        """The logs of a topic that are here."""
+        return topic.partitions
 
     # --- topics -------------------------------------------------------------------------------------------------------
 
@@ -484,26 +492,37 @@ class LogManager:
         with self._lock:
             topic = self._existing(name)
             self._record({"op": "delete", "name": name, "id": uuid_text(topic.id)})
-            with self._traffic_lock:
-                self.topics = {other: kept for other, kept in self.topics.items() if other != name}
-                gone = zip(self._traffic_gone, sum_traffic([log.core for log in topic.partitions]), strict=True)
-                self._traffic_gone = tuple(map(sum, gone))  # type: ignore[assignment]  # as many as before
-            self._publish()
-            for log in topic.partitions:
-                log.mark_deleted()
-                self.dirty_logs.discard(log)
-                self._remove_directory(log.directory, name, log.partition, topic.config.file_delete_delay_ms)
-            try:
-                self._forget_offsets(name)
-            except StorageError as error:  # the topic is gone all the same; making one of that name tries again
-                logger.warning("checkpoints of a deleted topic stay", extra=fields(topic=name, reason=str(error)))
+            self._drop_topic(topic)
+        self._tell_deleted(name)
+        if durable:
+            self.sync_renames()
+
+    def _drop_topic(self, topic: Topic) -> None:
+        """Takes a topic out of those there are, with its logs; under the lock."""
+        name = topic.name
+        with self._traffic_lock:
+            self.topics = {other: kept for other, kept in self.topics.items() if other != name}
+            gone = zip(self._traffic_gone, sum_traffic([log.core for log in topic.partitions]), strict=True)
+            self._traffic_gone = tuple(map(sum, gone))  # type: ignore[assignment]  # as many as before
+        self._publish()
+        for log in self._logs_of(topic):
+            self._drop_log(log)
+        try:
+            self._forget_offsets(name)
+        except StorageError as error:  # the topic is gone all the same; making one of that name tries again
+            logger.warning("checkpoints of a deleted topic stay", extra=fields(topic=name, reason=str(error)))
+
+    def _drop_log(self, log: PartitionLog) -> None:
+        log.mark_deleted()
+        self.dirty_logs.discard(log)
+        self._remove_directory(log.directory, log.topic, log.partition, log.config.file_delete_delay_ms)
+
+    def _tell_deleted(self, name: str) -> None:
         logger.info("topic deleted", extra=fields(topic=name))
         on_topic_deleted = self.on_topic_deleted
         if on_topic_deleted is not None:
             on_topic_deleted(name)
         self._tell_changed(name)
-        if durable:
-            self.sync_renames()
 
     def _tell_changed(self, name: str) -> None:
         for listener in tuple(self.topic_listeners):
@@ -513,7 +532,7 @@ class LogManager:
         """Takes a topic out of the checkpoint files, durably: its successor's offsets begin at 0."""
         try:
             self.cleaner.forget_topic(name)
-            self._forget_in_checkpoints(name)
+            self._forget_in_checkpoints(lambda key: key[0] == name)
         except OSError as error:
             raise StorageError(f"the checkpoints of topic {name} could not be removed: {error}") from error
 
@@ -908,10 +927,10 @@ class LogManager:
                 checkpoints.write_offsets(f"{self.directory}/{name}", offsets)
                 self._written[name] = offsets
 
-    def _forget_in_checkpoints(self, topic: str) -> None:
+    def _forget_in_checkpoints(self, is_gone: Callable[[tuple[str, int]], bool]) -> None:
         with self._checkpoint_lock:
             for name, offsets in self._written.items():
-                kept = {key: offset for key, offset in offsets.items() if key[0] != topic}
+                kept = {key: offset for key, offset in offsets.items() if not is_gone(key)}
                 if len(kept) < len(offsets):
                     checkpoints.write_offsets(f"{self.directory}/{name}", kept)
                     self._written[name] = kept

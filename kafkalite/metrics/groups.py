@@ -81,6 +81,8 @@ def _standing(group: GroupBase, topics: Mapping[str, Topic]) -> Standing:
     for (name, partition), found in committed:
         topic = topics.get(name)
         if topic is not None and partition < len(topic.partitions) and found.belongs_to(topic.id):
+            if not topic.partitions[partition].led:
+                continue  # its leader knows where it ends
             end = topic.partitions[partition].high_watermark
             positions.append(Position(name, partition, found.offset, end - found.offset))
     return Standing(group.group_id, members, positions)

@@ -74,20 +74,22 @@ class Topics:
             yield Family(f"kafka_server_brokertopicmetrics_{name}", "counter", text, rows)
 
     def _counts(self, logs: LogManager, topics: Sequence[Topic]) -> Iterator[Family]:
-        partitions = sum(len(topic.partitions) for topic in topics)
+        here = [log for topic in topics for log in topic.partitions if log.segments]
+        partitions, led = len(here), sum(log.led for log in here)
+        alone = int(not self._parts.config.in_cluster)
         offline = sum(not log.deleted for log in logs.offline_logs)
         for name, value, text in (
             (
                 "server_replicamanager_leadercount",
-                partitions - offline,
-                "Partitions that are led: all that are online.",
+                led - offline,
+                "Partitions that are led here and online.",
             ),
             ("server_replicamanager_partitioncount", partitions, "Partitions."),
             ("server_replicamanager_offlinereplicacount", offline, "Partitions whose storage failed."),
             ("server_replicamanager_underreplicatedpartitions", 0, "0: one node holds the only replica of each."),
             ("server_replicamanager_underminisrpartitioncount", 0, "0, as above."),
-            ("controller_kafkacontroller_activecontrollercount", 1, "1: the only node is the controller."),
-            ("controller_kafkacontroller_activebrokercount", 1, "1."),
+            ("controller_kafkacontroller_activecontrollercount", alone, "1: the only node, which is the controller."),
+            ("controller_kafkacontroller_activebrokercount", alone, "The same."),
             ("controller_kafkacontroller_offlinepartitionscount", offline, "Partitions whose storage failed."),
             ("controller_kafkacontroller_globaltopiccount", len(topics), "Topics."),
             ("controller_kafkacontroller_globalpartitioncount", partitions, "Partitions."),
@@ -103,6 +105,9 @@ class Topics:
     def _partitions(self, topics: Sequence[Topic]) -> Iterator[Family]:
         names = [rest for topic in topics for rest in self._labels_of(topic)]
         found: list[PartitionLog] = [log for topic in topics for log in topic.partitions]
+        if self._parts.config.in_cluster:  # others' partitions are others' to tell of
+            names = [rest for rest, log in zip(names, found, strict=True) if log.led]
+            found = [log for log in found if log.led]
         looks = []
         rest = iter(found)
         while some := list(islice(rest, LOOKED_AT_ONCE)):

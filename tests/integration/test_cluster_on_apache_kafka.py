@@ -50,12 +50,6 @@ SEED = 20261122
 STORM_STEPS = 250
 
 
-class ServingBroker(Broker):
-    """One that asks to be let in, though it leads nothing."""
-
-    _serves_in_cluster = True
-
-
 def settings(controller: KafkaController, directory: Path, **more: object) -> dict[str, object]:
     return {
         "process.roles": "broker",
@@ -87,7 +81,7 @@ def test_kafkas_tools_see_a_broker(kafka_jars: Path, tmp_path: Path, voters: boo
     with KafkaController(tmp_path / "controller", voters=voters) as controller:
         quorum = {"controller.quorum.voters": f"3000@{controller.address}"} if voters else {}
         given = settings(controller, tmp_path / "broker") | quorum
-        with ServingBroker(given) as broker:
+        with Broker(given) as broker:
             replicas = run_tool(
                 "org.apache.kafka.tools.MetadataQuorumCommand",
                 "--bootstrap-controller",
@@ -131,7 +125,7 @@ def test_broker_joins_clusters_of_other_releases(tmp_path: Path, version: str, l
         assert path.read_text() == text.replace(f"Apache Kafka {version}", f"Apache Kafka {KAFKA_VERSION}")
     off = ("--feature", "share.version=0", "--feature", "streams.version=0") if level > 27 else ()
     with KafkaController(tmp_path / "controller", version=version, format_options=off) as controller:
-        with ServingBroker(settings(controller, tmp_path / "broker")) as broker:
+        with Broker(settings(controller, tmp_path / "broker")) as broker:
             assert member_of(broker).image.features["metadata.version"] == level
             run_topics(broker, "--create", "--topic", "orders", "--partitions", "2")
             wait_until(lambda: member_of(broker).image.topic("orders"), WAIT_S, "the topic is known")
@@ -143,7 +137,7 @@ def run_topics(broker: Broker, *arguments: str) -> str:
 
 
 def test_kafkas_tools_reach_the_controller_through_a_broker(controller: KafkaController, tmp_path: Path) -> None:
-    with ServingBroker(settings(controller, tmp_path / "broker")) as broker:
+    with Broker(settings(controller, tmp_path / "broker")) as broker:
         image = lambda: member_of(broker).image  # noqa: E731  # the present one
         run_topics(broker, *("--create", "--topic", "orders", "--partitions", "3"), *("--config", "retention.ms=5000"))
         wait_until(lambda: image().topic("orders"), WAIT_S, "the topic is known")
@@ -179,7 +173,7 @@ def run_topics_refused(broker: Broker, *arguments: str) -> str:
 
 
 def test_broker_outlives_its_controllers_restart(controller: KafkaController, tmp_path: Path) -> None:
-    with ServingBroker(settings(controller, tmp_path / "broker")) as broker:
+    with Broker(settings(controller, tmp_path / "broker")) as broker:
         member = member_of(broker)
         epoch = member.epoch
         before = member.image

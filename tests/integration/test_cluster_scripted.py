@@ -36,12 +36,6 @@ TOPIC_ID = bytes(range(16))
 WAIT_S = 60
 
 
-class ServingBroker(Broker):
-    """One that asks to be let in, though it leads nothing."""
-
-    _serves_in_cluster = True
-
-
 @pytest.fixture
 def controller() -> Iterator[ScriptedController]:
     with ScriptedController(CLUSTER) as scripted:
@@ -70,7 +64,7 @@ def properties(directory: Path) -> dict[str, str]:
 
 
 def test_broker_joins_is_let_in_and_leaves(controller: ScriptedController, tmp_path: Path) -> None:
-    with ServingBroker(settings(controller, tmp_path)) as broker:
+    with Broker(settings(controller, tmp_path)) as broker:
         (registration,) = controller.requests(api.BROKER_REGISTRATION)
         assert registration.cluster_id == CLUSTER
         (listener,) = registration.listeners
@@ -87,18 +81,11 @@ def test_broker_joins_is_let_in_and_leaves(controller: ScriptedController, tmp_p
     assert last.want_shut_down
     marker = json.loads((tmp_path / ".kafka_cleanshutdown").read_text())
     assert marker == {"version": 0, "brokerEpoch": epoch}
-    with ServingBroker(settings(controller, tmp_path)):
+    with Broker(settings(controller, tmp_path)):
         first, second = controller.requests(api.BROKER_REGISTRATION)
         assert second.previous_broker_epoch == epoch
         assert second.incarnation_id != first.incarnation_id
         assert second.log_dirs == first.log_dirs
-
-
-def test_broker_that_cannot_lead_yet_stays_fenced(controller: ScriptedController, tmp_path: Path) -> None:
-    with Broker(settings(controller, tmp_path)):
-        controller.wait_for(lambda: any(each.current_metadata_offset for each in _beats(controller)))
-        assert all(each.want_fence for each in _beats(controller))
-        assert controller.registered[7][1]
 
 
 def _beats(controller: ScriptedController) -> list:
@@ -127,9 +114,10 @@ def test_clients_are_told_of_the_cluster(controller: ScriptedController, tmp_pat
         connection = Connection.connect("127.0.0.1", broker.port, client_id="test")
         response = connection.request(api.METADATA, MetadataRequest(topics=None))
         assert [(each.node_id, each.host, each.port, each.rack) for each in response.brokers] == [
-            (1, "elsewhere", 9092, "r")
+            (1, "elsewhere", 9092, "r"),
+            (7, "127.0.0.1", broker.port, None),
         ]
-        assert (response.cluster_id, response.controller_id) == (CLUSTER, 1)
+        assert (response.cluster_id, response.controller_id in (1, 7)) == (CLUSTER, True)
         (topic,) = response.topics
         assert (topic.name, topic.topic_id, topic.error_code) == ("orders", TOPIC_ID, 0)
         assert [
@@ -151,11 +139,10 @@ def test_clients_are_told_of_the_cluster(controller: ScriptedController, tmp_pat
             (ErrorCode.LEADER_NOT_AVAILABLE, []),
         ]
         known = connection.request(api.DESCRIBE_CLUSTER, DescribeClusterRequest(include_fenced_brokers=True))
-        assert [(each.broker_id, each.is_fenced) for each in known.brokers] == [(1, False), (7, True)]
+        assert [(each.broker_id, each.is_fenced) for each in known.brokers] == [(1, False), (7, False)]
         refused = connection.request(api.DESCRIBE_CLUSTER, DescribeClusterRequest(endpoint_type=2))
         assert refused.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
         assert connection.features["metadata.version"] == 27
-        assert not connection.supports(api.PRODUCE)
         connection.close()
 
 
@@ -166,7 +153,7 @@ def test_broker_finds_the_leader_that_another_controller_names(tmp_path: Path) -
         for _ in range(50):
             refusal = former.refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, 3001, 4, (3001, "127.0.0.1", leader.port))
             former.answers[api.FETCH].append(lambda _request, refusal=refusal: refusal)
-        with ServingBroker(settings(former, tmp_path)):
+        with Broker(settings(former, tmp_path)):
             assert leader.registered[7][1] is False
         assert former.requests(api.BROKER_REGISTRATION) == []
 
@@ -174,7 +161,7 @@ def test_broker_finds_the_leader_that_another_controller_names(tmp_path: Path) -
 def test_beats_go_on_when_connections_are_lost_and_controllers_say_no(
     controller: ScriptedController, tmp_path: Path
 ) -> None:
-    with ServingBroker(settings(controller, tmp_path)):
+    with Broker(settings(controller, tmp_path)):
         with controller.change():
             for answer in (None, BrokerHeartbeatResponse(error_code=ErrorCode.NOT_CONTROLLER)):
                 controller.answers[api.BROKER_HEARTBEAT].append(lambda _request, answer=answer: answer)
@@ -189,7 +176,7 @@ def test_broker_begins_with_a_snapshot(controller: ScriptedController, tmp_path:
     controller.log.clear()
     data = snapshot_of(1, types.FeatureLevelRecord(name="metadata.version", feature_level=27))
     controller.snapshot, controller.piece_size = (40, 1, data), 50
-    with ServingBroker(settings(controller, tmp_path)):
+    with Broker(settings(controller, tmp_path)):
         assert len(controller.requests(api.FETCH_SNAPSHOT)) == -(-len(data) // 50)
         assert controller.registered[7] == (40, False)
 
@@ -197,7 +184,7 @@ def test_broker_begins_with_a_snapshot(controller: ScriptedController, tmp_path:
 def test_metadata_that_is_not_understood_stops_the_broker_in_good_order(
     controller: ScriptedController, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with ServingBroker(settings(controller, tmp_path)) as broker:
+    with Broker(settings(controller, tmp_path)) as broker:
         controller.append(types.RemoveTopicRecord(topic_id=TOPIC_ID))
         assert broker.failed.wait(WAIT_S)
         assert "removes topic" in caplog.text
@@ -206,7 +193,7 @@ def test_metadata_that_is_not_understood_stops_the_broker_in_good_order(
 
 
 def test_broker_whose_id_was_taken_stops(controller: ScriptedController, tmp_path: Path) -> None:
-    with ServingBroker(settings(controller, tmp_path)) as broker:
+    with Broker(settings(controller, tmp_path)) as broker:
         with controller.change():
             controller.append(
                 types.RegisterBrokerRecord(broker_id=7, broker_epoch=controller.end_offset, incarnation_id=TOPIC_ID)

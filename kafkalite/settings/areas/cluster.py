@@ -37,6 +37,9 @@ KEYS: Final = (
     "controlled.shutdown.enable",
     MECHANISM_KEY,
     "ssl.endpoint.identification.algorithm",
+    "offsets.topic.replication.factor",
+    "transaction.state.log.replication.factor",
+    "transaction.state.log.min.isr",
 )
 """Settings that a broker which stands alone has no use for."""
 _NO_CONTROLLER: Final = (

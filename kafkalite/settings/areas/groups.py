@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafkalite.settings.rows import INT, INT32_MAX, LIST, LONG, MIB, MINUTE_MS, NONE, SHORT, STRING, setting
+from kafkalite.settings.rows import INT, INT32_MAX, LIST, LONG, MIB, MINUTE_MS, SHORT, STRING, setting
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)
@@ -75,5 +75,5 @@ class GroupRows:
         INT, 100 * MIB, "segment.bytes of __consumer_offsets when it is made.", unit="bytes", low=14
     )
     offsets_topic_replication_factor: int = setting(
-        SHORT, 3, "Replicas of __consumer_offsets; one broker keeps one copy.", low=1, effect=NONE
+        SHORT, 3, "Replicas of __consumer_offsets when a cluster makes it; a broker alone keeps one.", low=1
     )

@@ -63,8 +63,11 @@ class TransactionRows:
         INT, 100 * MIB, "segment.bytes of __transaction_state when it is made.", unit="bytes", low=14
     )
     transaction_state_log_replication_factor: int = setting(
-        SHORT, 3, "Replicas of __transaction_state; one broker keeps one copy.", low=1, effect=NONE
+        SHORT,
+        3,
+        "Replicas of __transaction_state when a cluster makes it; a broker alone keeps one.",
+        low=1,
     )
     transaction_state_log_min_isr: int = setting(
-        INT, 2, "Replicas of __transaction_state in sync; one broker keeps one copy.", low=1, effect=NONE
+        INT, 2, "min.insync.replicas of __transaction_state when a cluster makes it.", low=1
     )

@@ -73,6 +73,7 @@ class MemoryLog:
     leader_epoch: int = 0
     log_start_offset: int = 0
     deleted: bool = False
+    led: bool = True
     failing: ErrorCode | None = None
     """What every append and flush meets."""
     producers: dict[int, ProducerState] = field(default_factory=dict)

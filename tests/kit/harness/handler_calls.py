@@ -55,6 +55,8 @@ class LogInMemory:
     """Records at the end that an open transaction keeps from read_committed."""
     epochs: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
     failure: KafkaError | None = None
+    led: bool = True
+    segments: tuple[None, ...] = (None,)
 
     @property
     def high_watermark(self) -> int:

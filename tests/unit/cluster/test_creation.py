@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from kafkalite.cluster.creation import CONTROLLERS_CHOICE, TOPICS_MAX, Creation
 from kafkalite.cluster.forwarding import Outcome
 from kafkalite.deferred import Deferred
 from kafkalite.errors import ErrorCode
 from kafkalite.protocol import api, decode_request, header
+from kafkalite.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
+
+if TYPE_CHECKING:
+    import pytest
 
 
 class Controller:
@@ -15,7 +21,12 @@ class Controller:
     def __init__(self) -> None:
         self.asked: list[tuple[bytes, str, str]] = []
         self.outcomes: list[Deferred[Outcome]] = []
-        self.creation = Creation(self.forward, lambda: {api.CREATE_TOPICS: (2, 5)})
+        self.creation = Creation(self.forward, lambda: {api.CREATE_TOPICS: (2, 5)}, self.ask_for_itself)
+        self.own: list[tuple[int, Any, Deferred[Any]]] = []
+
+    def ask_for_itself(self, key: int, request: object) -> Deferred[Any]:
+        self.own.append((key, request, Deferred()))
+        return self.own[-1][2]
 
     def forward(self, request: bytes, principal: str, host: str) -> Deferred[Outcome]:
         self.asked.append((request, principal, host))
@@ -61,3 +72,20 @@ def test_more_names_than_may_be_under_way_are_left_out() -> None:
     controller.outcomes[0].complete(Outcome(b"\0\0\0\0"))
     controller.ask("another")
     assert controller.names(1) == ["another"]
+
+
+def test_coordinators_topic_is_asked_for_once_at_a_time_in_the_brokers_name(caplog: pytest.LogCaptureFixture) -> None:
+    controller = Controller()
+    for _ in range(3):
+        controller.creation.ask_internal("__consumer_offsets", 50, 1, {"cleanup.policy": "compact"})
+    ((key, request, answer),) = controller.own
+    (topic,) = request.topics
+    assert (key, topic.name, topic.num_partitions, topic.replication_factor) == (19, "__consumer_offsets", 50, 1)
+    assert [(each.name, each.value) for each in topic.configs] == [("cleanup.policy", "compact")]
+    answer.complete(CreateTopicsResponse(topics=[CreatableTopicResult(error_code=38, error_message="no room")]))
+    assert "no room" in caplog.text
+    controller.creation.ask_internal("__consumer_offsets", 50, 1, {})
+    controller.own[1][2].complete(None)
+    assert "no controller answered" in caplog.text
+    controller.creation.ask_internal("__consumer_offsets", 50, 1, {})
+    assert len(controller.own) == 3

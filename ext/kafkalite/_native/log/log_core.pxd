@@ -66,6 +66,9 @@ cdef class LogCore:
     cdef public int32_t deferred_appends    # > 0: earlier appends wait on the io pool, so later ones must defer too
     cdef readonly bint offline              # storage failed: every append and read answers KAFKA_STORAGE_ERROR
     cdef readonly bint deleted              # answers UNKNOWN_TOPIC_OR_PARTITION
+    cdef readonly bint led                  # False: another broker leads it, or nobody: answers NOT_LEADER_OR_FOLLOWER
+    cdef bint shut                          # deleted or not led: what an append and a read look at
+    cdef readonly int32_t leader_id         # of one that is not led here: who does, as far as is known, -1 nobody
     cdef readonly RecordFormat format
     cdef readonly tuple segments            # of Segment, rising and never empty; replaced, never changed
     cdef Traffic traffic
@@ -102,6 +105,7 @@ cdef class LogCore:
     cdef int lock_acquire(self) except -1
     cdef int lock_release(self) except -1
     cdef int note_failed(self, int error, int64_t size, ItemFault fault=*) noexcept
+    cdef int shut_error(self) noexcept
     cdef int _check_header(self, unsigned char* batch, int64_t size, ItemInfo* info,
                            int origin) except? -32000
     cdef int _check_records(self, unsigned char* batch, ItemInfo* info, bint may_block, int64_t now_ms,

@@ -66,6 +66,7 @@ from kafkalite._native.wire.error_codes cimport (
     CORRUPT_MESSAGE,
     INVALID_RECORD,
     KAFKA_STORAGE_ERROR,
+    NOT_LEADER_OR_FOLLOWER,
     OFFSET_OUT_OF_RANGE,
     UNKNOWN_TOPIC_OR_PARTITION,
     UNSUPPORTED_FOR_MESSAGE_FORMAT,
@@ -205,6 +206,8 @@ cdef class LogCore:
         self.timestamp_after_max_ms = INT64_MAX
         self.flush_messages = INT64_MAX
         self.codec = -1
+        self.led = True
+        self.leader_id = -1
 
     def __init__(self, owner, str topic, int32_t partition, RecordFormat format, clock, *, set dirty_logs not None,
                  bint system_clock=False):
@@ -415,10 +418,14 @@ cdef class LogCore:
         finally:
             self.lock_release()
 
+    cdef int shut_error(self) noexcept:
+        """The Kafka error code of a log that is shut."""
+        return UNKNOWN_TOPIC_OR_PARTITION if self.deleted else NOT_LEADER_OR_FOLLOWER
+
     cdef int _ready_locked(self, bint may_block, int* error) except -1:
         """APPEND_DONE when the log takes appends and knows its producers."""
-        if self.deleted:
-            error[0] = UNKNOWN_TOPIC_OR_PARTITION
+        if self.shut:
+            error[0] = self.shut_error()
             return APPEND_REFUSED
         if self.offline:
             error[0] = KAFKA_STORAGE_ERROR
@@ -577,15 +584,16 @@ cdef class LogCore:
         """Whole batches from the one that holds `offset` (or the next one), below upper_offset, in size_max bytes.
 
         None unless the outcome is READ_FOUND. Errors: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE (quarantined bytes),
-        KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION (deleted). READ_DEFER: read_blocking() on the pool, then again.
+        KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION (deleted), NOT_LEADER_OR_FOLLOWER. READ_DEFER: read_blocking()
+        on the pool, then again.
         """
         cdef tuple segments = self.segments
         cdef int64_t log_end = self.log_end_offset
         cdef Segment segment
         out.outcome = READ_NOTHING
         out.error = 0
-        if self.deleted:
-            refuse_read(out, UNKNOWN_TOPIC_OR_PARTITION)
+        if self.shut:
+            refuse_read(out, self.shut_error())
         elif self.offline:
             refuse_read(out, KAFKA_STORAGE_ERROR)
         elif self.format.positional:
@@ -828,6 +836,13 @@ cdef class LogCore:
         self.leader_epoch = leader_epoch
         self.epoch_recorded = recorded
 
+    def set_led(self, bint led, int32_t leader_id=-1):
+        """Whether this broker leads the partition; where it does not, appends and reads answer NOT_LEADER_OR_FOLLOWER,
+        and `leader_id` says who does, -1 nobody. The log's lock is held, or nobody has the log yet."""
+        self.led = led
+        self.leader_id = leader_id
+        self.shut = self.deleted or not led
+
     def set_offline(self):
         """Makes appends and reads answer KAFKA_STORAGE_ERROR; False where they did already."""
         if self.offline:
@@ -837,4 +852,4 @@ cdef class LogCore:
 
     def set_deleted(self):
         """Makes appends and reads answer UNKNOWN_TOPIC_OR_PARTITION."""
-        self.deleted = True
+        self.deleted = self.shut = True

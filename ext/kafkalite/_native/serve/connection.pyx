@@ -696,9 +696,10 @@ cdef class Connection:
         cdef Py_ssize_t start = self.io.out.size
         cdef int result
         cdef PendingProduce pending
-        if self.io.access is not None:
+        if self.io.produce_asks:
             server.access = self.access()
             server.now = self.io.now
+            server.listener = self.listener
         result = server.serve(version, correlation_id, body, size)
         if result == SERVED:
             self.requeue_out(start)

@@ -5,6 +5,7 @@ from kafkalite._native.log.log_core cimport LogCore, LogSlice
 from kafkalite._native.serve.access cimport AccessView
 from kafkalite._native.serve.counters cimport RequestCounters
 from kafkalite._native.serve.fetch_session cimport FetchPart, FetchParts, FetchSessionCache
+from kafkalite._native.serve.leaders cimport Leaders
 from kafkalite._native.serve.quota cimport Meter
 from kafkalite._native.serve.topic_table cimport Topic, TopicRef, TopicTable
 from kafkalite._native.serve.transfer cimport Answer, Mailbox, OutBuffer
@@ -26,6 +27,7 @@ cdef class FetchServer:
     cdef readonly Mailbox mailbox
     cdef OutBuffer out
     cdef RequestCounters counters       # None: nobody wants to know
+    cdef Leaders leaders                # None: the broker stands alone
     cdef int32_t partitions_max
     cdef int32_t response_size_max
     cdef Py_ssize_t copy_size_max
@@ -49,6 +51,7 @@ cdef class FetchPlan(FetchParts):
     cdef Topic readable                 # that the client may read, found in this evaluation: most parts are of the same
     cdef int32_t replica_id             # -1: a consumer
     cdef bint follows                   # as a replica, which the client may be
+    cdef bint tells_leaders             # of a part that is led elsewhere
     cdef int32_t topic_count
     cdef int32_t session_answered       # the session id of the answer
     cdef bint settled                   # the session knows of this answer
@@ -82,6 +85,8 @@ cdef class FetchPlan(FetchParts):
     cdef int examine(self, FetchPart* part, int32_t i, int64_t size_left) except -1
     cdef int examine_classic(self, FetchPart* part, int32_t i, LogCore log, int64_t upper, int64_t size_left) except -1
     cdef int encode(self, OutBuffer out, bint copy, list cuts) except -1
+    cdef int note_leader(self, FetchPart* part, LogCore log) noexcept
+    cdef int put_endpoints(self, OutBuffer out) except -1
     cdef int encode_readable(self, OutBuffer out, bint copy, list cuts) except -1
     cdef int count_parts(self, RequestCounters counters) except -1
     cdef int drop_unreadable(self) except -1

@@ -12,8 +12,8 @@ An incremental fetch (KIP-227, see fetch_session.pyx) is evaluated over all part
 it arrived, and answered with those that have news.
 
 Which versions come here is the handler table's to say (kafkalite/handlers/table.py); the constants below say since
-which of them a request has what. The node endpoints of version 16 are never written: a single node has nothing to say
-there. Thread rule: a FetchPlan belongs to its worker; `on_advance` only counts and posts.
+which of them a request has what. Version 16 tells who leads a partition that is not led here, which there is in a
+cluster alone. Thread rule: a FetchPlan belongs to its worker; `on_advance` only counts and posts.
 """
 
 cimport cython
@@ -28,8 +28,9 @@ from kafkalite._native.log.segment cimport READ_DEFER, ReadResult
 from kafkalite._native.serve.access cimport ACCESS_READ, AccessView, is_allowed
 from kafkalite._native.serve.counters cimport KEY_OF_FETCH, RequestCounters
 from kafkalite._native.serve.fetch_session cimport (
-    EPOCH_FINAL, EPOCH_INITIAL, SESSION_NONE, FetchPart, FetchParts, FetchSessionCache,
+    EPOCH_FINAL, EPOCH_INITIAL, LEADER_TOLD, SESSION_NONE, FetchPart, FetchParts, FetchSessionCache,
 )
+from kafkalite._native.serve.leaders cimport FETCH_LEADER_TAG, FETCH_LEADERS_FROM
 from kafkalite._native.serve.request_parts cimport add_part, put_topic, read_topic
 from kafkalite._native.serve.quota cimport Meter
 from kafkalite._native.serve.topic_table cimport Topic, TopicRef, TopicTable
@@ -345,15 +346,18 @@ cdef class FetchPlan(FetchParts):
         if part.current_leader_epoch >= 0 and part.current_leader_epoch != log.leader_epoch:
             part.error = (FENCED_LEADER_EPOCH if part.current_leader_epoch < log.leader_epoch
                           else UNKNOWN_LEADER_EPOCH)
+            if not log.led and len(log.segments) == 0:
+                part.error = NOT_LEADER_OR_FOLLOWER         # nothing of it is here
+            self.note_leader(part, log)
             return FETCH_READY
-        if part.last_fetched_epoch >= 0:
+        if part.last_fetched_epoch >= 0 and not log.shut:
             epoch, end_offset = log.owner.epoch_end(part.last_fetched_epoch)
             if epoch < 0:
                 part.error = OFFSET_OUT_OF_RANGE
                 return FETCH_READY
             if epoch < part.last_fetched_epoch or end_offset < part.offset:
                 part.diverging_epoch, part.diverging_end_offset = epoch, end_offset
-        if log.producers is None and not log.offline and not log.deleted:
+        if log.producers is None and not log.offline and not log.shut:
             if part.rounds < LOAD_ROUNDS_MAX:
                 return FETCH_BLOCKED
             part.error = KAFKA_STORAGE_ERROR
@@ -374,6 +378,7 @@ cdef class FetchPlan(FetchParts):
             found.error = KAFKA_STORAGE_ERROR
         if found.error != 0:
             part.error = found.error
+            self.note_leader(part, log)
             part.high_watermark = part.last_stable_offset = part.log_start_offset = -1
         elif piece is not None:
             self.slices[i] = piece
@@ -388,6 +393,24 @@ cdef class FetchPlan(FetchParts):
                     if found.outcome == READ_DEFER and part.rounds < ROUNDS_MAX:
                         return FETCH_BLOCKED
         return FETCH_READY
+
+    cdef int note_leader(self, FetchPart* part, LogCore log) noexcept:
+        """Of a part that was refused: it is told who leads, where that is the reason."""
+        if self.server.leaders is None or self.replica_id >= 0 or self.version < FETCH_LEADERS_FROM:
+            return 0
+        if part.error == NOT_LEADER_OR_FOLLOWER or part.error == FENCED_LEADER_EPOCH:
+            part.diverging_epoch = LEADER_TOLD
+            self.tells_leaders = True
+        return 0
+
+    cdef int put_endpoints(self, OutBuffer out) except -1:
+        """Where the leaders are that parts tell of."""
+        cdef set nodes = set()
+        cdef int32_t i
+        for i in range(self.part_count):
+            if self.parts[i].diverging_epoch == LEADER_TOLD and not self.parts[i].left_out:
+                nodes.add((<LogCore>self.logs[i]).leader_id)
+        return self.server.leaders.put_endpoints(out, self.listener, nodes)
 
     cdef int refusal(self, TopicRef wanted, Topic topic, int32_t index) except -1:
         """Why the client may not read a partition now; 0 when it may, and for what is not there if it may know that."""
@@ -489,11 +512,17 @@ cdef class FetchPlan(FetchParts):
                 else:
                     cuts.append(out.size - start)
             if flexible:
-                encode_part_tags(out, part)
+                if part.diverging_epoch == LEADER_TOLD:
+                    self.server.leaders.put_leader(out, FETCH_LEADER_TAG, <LogCore>self.logs[i])
+                else:
+                    encode_part_tags(out, part)
         if flexible:
             if not first:
                 out.put_i8(0)
-            out.put_i8(0)
+            if self.tells_leaders:
+                self.put_endpoints(out)
+            else:
+                out.put_i8(0)
         out.end_frame(start)
         return 0
 
@@ -729,7 +758,7 @@ cdef class FetchPlan(FetchParts):
             if log is not None and (
                     log.high_watermark != part.high_watermark or log.log_start_offset != part.log_start_offset
                     or min(log.last_stable_offset, log.high_watermark) != part.last_stable_offset
-                    or log.deleted or log.offline):
+                    or log.shut or log.offline):
                 return True
         return False
 

@@ -10,6 +10,7 @@ cdef enum:
     SESSION_NONE = 0        # as a session id: none
     EPOCH_INITIAL = 0       # a full fetch that asks for a session
     EPOCH_FINAL = -1        # a full fetch that asks for none
+    LEADER_TOLD = -2        # as a diverging epoch
 
 
 cdef struct FetchPart:
@@ -24,7 +25,7 @@ cdef struct FetchPart:
     int32_t current_leader_epoch        # -1: not checked
     int32_t last_fetched_epoch          # -1: not checked
     int error
-    int32_t diverging_epoch             # -1: none
+    int32_t diverging_epoch             # -1: none; LEADER_TOLD: who leads is told instead
     int64_t diverging_end_offset
     int64_t high_watermark
     int64_t last_stable_offset

@@ -5,6 +5,7 @@ from kafkalite._native.log.log_core cimport AppendResult, LogCore
 from kafkalite._native.serve.access cimport AccessView
 from kafkalite._native.serve.admission cimport Admission, AdmissionRequest, WaitingPart, WaitingRequest
 from kafkalite._native.serve.counters cimport RequestCounters
+from kafkalite._native.serve.leaders cimport Leaders
 from kafkalite._native.serve.topic_table cimport Topic, TopicTable
 from kafkalite._native.serve.transfer cimport Answer, OutBuffer
 from kafkalite._native.wire.batch cimport RecordFaults
@@ -49,11 +50,13 @@ cdef class ProduceServer:
     cdef bint flush_on_acks_all
     cdef RequestCounters counters   # None: nobody wants to know
     cdef object gate                # admits transactions; None: there are none
+    cdef Leaders leaders            # None: the broker stands alone
     cdef PendingProduce pending
     cdef dict faults                # index of a part of the latest request → its RecordFaults; None: no record is bad
     # Of the request being served:
     cdef AccessView access          # what its client may do; None: everything
     cdef double now                 # monotonic seconds
+    cdef object listener            # which it came through, where there are `leaders`
     cdef int32_t throttle_ms        # what its client is told to wait
     cdef const unsigned char* transactional_id      # NULL: null
     cdef Py_ssize_t transactional_id_size
@@ -75,6 +78,7 @@ cdef class ProduceServer:
     cdef bint prepare_ask(self, int16_t version) except -1
     cdef int append_transactional(self, ProducePart* part, LogCore log) except -1
     cdef int encode(self, int16_t version, int32_t correlation_id) except -1
+    cdef int encode_with_leaders(self, int16_t version, int32_t correlation_id) except -1
 
 
 cdef class PendingPart(WaitingPart):
@@ -90,5 +94,7 @@ cdef class PendingProduce(WaitingRequest):
     cdef int16_t acks
     cdef int32_t throttle_ms
     cdef RequestCounters counters
+    cdef ProduceServer server       # where there are leaders to tell of, as the next
+    cdef object listener
     cdef readonly Answer answer
     cdef int start(self, Answer answer, object pool) except -1

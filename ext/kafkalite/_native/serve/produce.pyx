@@ -7,8 +7,8 @@ commit. Each makes the request a PendingProduce that completes its Answer from a
 part waits for, and in which order; here is what is appended and what is answered.
 
 Which versions come here is the handler table's to say (kafkalite/handlers/table.py); the constants below say since
-which of them a request has what. Version 10's tagged leader fields are never written: a single node has nothing to say
-there.
+which of them a request has what. Who leads a partition that is not led here, which version 10 tells, is known in a
+cluster alone: an answer with such a refusal is written by a function of its own.
 """
 
 cimport cython
@@ -25,6 +25,7 @@ from kafkalite._native.serve.admission cimport (
     WaitingRequest, admission_of, is_owed,
 )
 from kafkalite._native.serve.counters cimport ERROR_COUNT, KEY_OF_PRODUCE, place
+from kafkalite._native.serve.leaders cimport PRODUCE_LEADER_TAG, PRODUCE_LEADERS_FROM
 from kafkalite._native.serve.request_parts cimport add_part, put_topic, read_topic
 from kafkalite._native.serve.topic_table cimport Topic, TopicTable
 from kafkalite._native.serve.transfer cimport Answer, OutBuffer
@@ -52,6 +53,7 @@ from kafkalite._native.wire.error_codes cimport (
     INVALID_REQUIRED_ACKS,
     INVALID_TIMESTAMP,
     INVALID_TOPIC_EXCEPTION,
+    NOT_LEADER_OR_FOLLOWER,
     REQUEST_TIMED_OUT,
     TOPIC_AUTHORIZATION_FAILED,
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -231,13 +233,18 @@ cdef class ProduceServer:
             pending.acks = acks
             pending.throttle_ms = self.throttle_ms
             pending.counters = self.counters
+            if self.leaders is not None:
+                pending.server, pending.listener = self, self.listener
             self.park(pending)
             return PARKED
         if self.counters is not None:
             self.count_parts()
         if acks == 0:
             return MALFORMED if failed else NO_ANSWER
-        self.encode(version, correlation_id)
+        if failed and self.leaders is not None and version >= PRODUCE_LEADERS_FROM:
+            self.encode_with_leaders(version, correlation_id)
+        else:
+            self.encode(version, correlation_id)
         return SERVED
 
     cdef int count_parts(self) noexcept:
@@ -402,6 +409,23 @@ cdef class ProduceServer:
             encode_part(out, version, &self.parts[i], i == 0, faults)
         return end_response(out, version, start, self.part_count, self.throttle_ms)
 
+    cdef int encode_with_leaders(self, int16_t version, int32_t correlation_id) except -1:
+        """As encode, where a part may be led elsewhere."""
+        cdef OutBuffer out = self.out
+        cdef int32_t i
+        cdef Py_ssize_t start = begin_response(out, version, correlation_id, self.topic_count)
+        cdef set nodes = set()
+        for i in range(self.part_count):
+            encode_part_fields(
+                out, version, &self.parts[i], i == 0, None if self.faults is None else self.faults.get(i))
+            put_part_tags(out, version, &self.parts[i], self, nodes)
+        if self.part_count > 0:
+            out.put_i8(0)                                       # tags of the last topic
+        out.put_i32(self.throttle_ms)
+        self.leaders.put_endpoints(out, self.listener, nodes)
+        out.end_frame(start)
+        return 0
+
 
 cdef Py_ssize_t begin_response(OutBuffer out, int16_t version, int32_t correlation_id, int32_t topic_count) except -1:
     cdef Py_ssize_t start = out.begin_frame(correlation_id, version >= PRODUCE_FLEXIBLE_FROM)
@@ -460,8 +484,39 @@ cdef int encode_faults(OutBuffer out, RecordFaults faults, bint flexible) except
     return 0
 
 
-cdef int encode_part(OutBuffer out, int16_t version, ProducePart* part, bint first, RecordFaults faults) except -1:
+cdef inline int encode_part(OutBuffer out, int16_t version, ProducePart* part, bint first,
+                            RecordFaults faults) except -1:
     """One PartitionProduceResponse, its topic's head before it where it is the topic's first."""
+    encode_part_fields(out, version, part, first, faults)
+    if version >= PRODUCE_FLEXIBLE_FROM and part.parts_of_topic != 0:
+        out.put_i8(0)
+    return 0
+
+
+cdef int put_part_tags(OutBuffer out, int16_t version, ProducePart* part, ProduceServer server, set nodes) except -1:
+    """The tags of a part's answer: who leads it, where it is refused for that; `nodes` gets the leader."""
+    cdef Topic topic
+    cdef LogCore log
+    if part.parts_of_topic == 0:
+        return 0
+    if part.error != NOT_LEADER_OR_FOLLOWER:
+        return out.put_i8(0)
+    if version >= TOPIC_IDS_FROM:
+        topic = server.table.find_id(part.topic)
+    else:
+        topic = server.table.find(part.topic, part.topic_size)
+    if topic is None or part.index < 0 or part.index >= len(<tuple>topic.cores):
+        return out.put_i8(0)                                    # deleted since
+    log = <LogCore>(<tuple>topic.cores)[part.index]
+    if log.led:
+        return out.put_i8(0)                                    # led here since
+    nodes.add(log.leader_id)
+    return server.leaders.put_leader(out, PRODUCE_LEADER_TAG, log)
+
+
+cdef inline int encode_part_fields(OutBuffer out, int16_t version, ProducePart* part, bint first,
+                                   RecordFaults faults) except -1:
+    """All of it but for the tags."""
     cdef bint flexible = version >= PRODUCE_FLEXIBLE_FROM
     cdef bint failed = part.error != 0
     if part.first_of_topic:
@@ -486,8 +541,6 @@ cdef int encode_part(OutBuffer out, int16_t version, ProducePart* part, bint fir
                 out.put_i8(0)
             else:
                 out.put_i16(-1)
-    if flexible:
-        out.put_i8(0)
     return 0
 
 
@@ -532,6 +585,7 @@ cdef class PendingProduce(WaitingRequest):
         cdef OutBuffer out
         cdef PendingPart pending
         cdef Py_ssize_t start
+        cdef set nodes
         cdef int32_t topic_count = 0
         cdef bint failed = False
         for pending in self.parts:
@@ -547,9 +601,20 @@ cdef class PendingProduce(WaitingRequest):
             return 0
         out = OutBuffer.__new__(OutBuffer)
         start = begin_response(out, self.version, self.correlation_id, topic_count)
+        nodes = set() if failed and self.server is not None and self.version >= PRODUCE_LEADERS_FROM else None
         for i, pending in enumerate(self.parts):
             pending.part.error = pending.error
-            encode_part(out, self.version, &pending.part, i == 0, pending.faults)
-        end_response(out, self.version, start, len(self.parts), self.throttle_ms)
+            if nodes is None:
+                encode_part(out, self.version, &pending.part, i == 0, pending.faults)
+            else:
+                encode_part_fields(out, self.version, &pending.part, i == 0, pending.faults)
+                put_part_tags(out, self.version, &pending.part, self.server, nodes)
+        if nodes is None:
+            end_response(out, self.version, start, len(self.parts), self.throttle_ms)
+        else:
+            out.put_i8(0)                                       # tags of the last topic
+            out.put_i32(self.throttle_ms)
+            self.server.leaders.put_endpoints(out, self.listener, nodes)
+            out.end_frame(start)
         self.answer.complete(PyBytes_FromStringAndSize(<const char*>out.data, out.size))
         return 0

@@ -43,6 +43,7 @@ cdef class WorkerParts:
     cdef NativeApi produce_api
     cdef NativeApi fetch_api
     cdef AccessControl access               # None: there is no authoriser
+    cdef bint produce_asks                  # whether Produce has to know whose request it serves
     cdef QuotaControl quotas                # None: there are no quotas
     cdef object views                       # (principal, host) -> AccessView of the connections there are
     cdef readonly RequestCounters counters  # None: nobody wants to know

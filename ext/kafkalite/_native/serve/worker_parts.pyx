@@ -12,6 +12,7 @@ from collections import deque
 from kafkalite._native.serve.access cimport AccessControl, AccessView
 from kafkalite._native.serve.counters cimport RequestCounters
 from kafkalite._native.serve.fetch cimport FETCH_FLEXIBLE_FROM, FetchPlan, FetchServer
+from kafkalite._native.serve.leaders cimport Leaders
 from kafkalite._native.serve.produce cimport PRODUCE_FLEXIBLE_FROM, ProduceServer
 from kafkalite._native.serve.quota cimport QuotaControl
 from kafkalite._native.serve.transfer cimport Mailbox, OutBuffer
@@ -66,7 +67,14 @@ cdef class WorkerParts:
     def use_access(self, AccessControl access not None):
         """Asks an authoriser from now on what clients may do."""
         self.access = access
+        self.produce_asks = True
         self.views = weakref.WeakValueDictionary()
+
+    def use_leaders(self, Leaders leaders not None):
+        """From now on clients are told who leads what this broker does not."""
+        self.produce.leaders = leaders
+        self.fetch.leaders = leaders
+        self.produce_asks = True
 
     def use_quotas(self, QuotaControl quotas):
         """From now on clients are held to quotas; None: to none any more. Any thread."""

@@ -1,0 +1,17 @@
+"""Who leads a partition that is not led here, told in the answers of Produce 10 and Fetch 16 (KIP-951)."""
+
+from kafkalite._native.log.log_core cimport LogCore
+from kafkalite._native.serve.transfer cimport OutBuffer
+
+cdef enum:
+    PRODUCE_LEADERS_FROM = 10           # version
+    FETCH_LEADERS_FROM = 16
+    PRODUCE_LEADER_TAG = 0
+    FETCH_LEADER_TAG = 1
+
+
+cdef class Leaders:
+    cdef object address_of              # (listener, node id) -> (host, port, rack) or None
+
+    cdef int put_leader(self, OutBuffer out, int tag, LogCore log) except -1
+    cdef int put_endpoints(self, OutBuffer out, object listener, object nodes) except -1

@@ -1,0 +1,73 @@
+"""From the image of a cluster to the logs of a broker: which partitions are here, and which it leads in which epoch.
+
+Nothing is opened before this process's registration is in the image: an earlier one is a part of the truth, and would
+make strays of what is the broker's. From then on each image's difference to the one before counts.
+
+A partition with more than one replica is not led by this release, which cannot tell what the others have: its log is
+kept, and clients are refused.
+
+Source: ReplicaManager.applyDelta and LocalReplicaChanges of Kafka 4.1. The metadata thread's.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from kafkalite.cluster.image import EMPTY, NO_LEADER
+from kafkalite.cluster.settings import topic_config
+from kafkalite.log.assigned import AssignedTopic, Assignment
+from kafkalite.logging import fields
+
+if TYPE_CHECKING:
+    from kafkalite.cluster.image import Image, PartitionState, TopicState
+    from kafkalite.log.assigned import AssignedLogs
+
+logger = logging.getLogger("kafkalite.cluster")
+
+_NOWHERE: Final = Assignment(held=False, leads=False, leader_id=NO_LEADER, leader_epoch=-1)
+
+
+class Partitions:
+    """See the module; `use` is a listener of the member's."""
+
+    def __init__(self, logs: AssignedLogs, node_id: int, incarnation: bytes) -> None:
+        self._logs = logs
+        self._node_id = node_id
+        self._incarnation = incarnation
+        self._used = EMPTY
+        """The image that the logs go by."""
+
+    def use(self, _before: Image, now: Image) -> None:
+        """The logs go by this image from now on."""
+        own = now.brokers.get(self._node_id)
+        if self._used is EMPTY and (own is None or own.incarnation != self._incarnation):
+            return
+        before, self._used = self._used, now
+        if before is not EMPTY and now.topics is before.topics:
+            return
+        removed = [topic_id for topic_id in before.topics if topic_id not in now.topics]
+        changed = [
+            self._assigned(topic, now)
+            for topic_id, topic in now.topics.items()
+            if before.topics.get(topic_id) is not topic
+        ]
+        if changed or removed or before is EMPTY:
+            self._logs.use_topics(changed, removed)
+
+    def _assigned(self, topic: TopicState, image: Image) -> AssignedTopic:
+        count = max(topic.partitions, default=-1) + 1
+        known = [topic.partitions.get(number) for number in range(count)]
+        partitions = [_NOWHERE if each is None else self._assignment(topic, each) for each in known]
+        return AssignedTopic(topic.name, topic.id, topic_config(self._logs.config, image, topic.name), partitions)
+
+    def _assignment(self, topic: TopicState, partition: PartitionState) -> Assignment:
+        held = self._node_id in partition.replicas
+        leads = partition.leader == self._node_id
+        if leads and len(partition.replicas) > 1:
+            logger.error(
+                "a partition with several replicas is not led by this release: give its topic one replica",
+                extra=fields(topic=topic.name, replicas=len(partition.replicas)),
+            )
+            leads = False
+        return Assignment(held, leads and held, partition.leader, partition.leader_epoch)

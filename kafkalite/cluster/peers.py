@@ -1,0 +1,178 @@
+"""The other brokers of a cluster, as this one asks them things: a way to each API of each of them, with a thread.
+
+    lane(node, api).put(item) ─▶ those that wait, together ─▶ build ─▶ request ─▶ settle(items, answer or None)
+
+One request of a lane is under way at a time, on a connection of its own to the broker's listener for brokers
+(inter.broker.listener.name); what comes meanwhile waits, and goes with the next. Where no answer comes, whoever asked
+is told, and asks again if he wants to: nothing is sent twice here.
+
+Any thread; `settle` is called on the lane's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.cluster.connection import ConnectionFailed, ControllerConnection
+from kafkalite.cluster.quorum import Address
+from kafkalite.executors import THREADS
+from kafkalite.logging import fields
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kafkalite.cluster.image import Image
+    from kafkalite.executors import Executors
+
+logger = logging.getLogger("kafkalite.cluster")
+
+CONNECT_TIMEOUT_S: Final = 5.0
+REQUEST_TIMEOUT_S: Final = 30.0
+"""Kafka's request.timeout.ms."""
+ITEMS_MAX: Final = 1000
+"""Of one request."""
+
+
+class Lane:
+    """The way to one API of one broker."""
+
+    def __init__(
+        self,
+        name: str,
+        address: Callable[[], Address | None],
+        request: tuple[int, int],
+        build: Callable[[Sequence[Any]], object],
+        settle: Callable[[Sequence[Any], Any], None],
+        client_id: str,
+        executors: Executors,
+    ) -> None:
+        """`request` is the API's key and the oldest version that will do."""
+        self._name = name
+        self._address = address
+        self._key, self._oldest = request
+        self._build = build
+        self._settle = settle
+        self._client_id = client_id
+        self._worker = executors.worker(name, self._turn)
+        self._waiting: list[Any] = []  # guarded by the worker's lock, as the next
+        self._stopping = False
+        self._connection: ControllerConnection | None = None
+        self._worker.start()
+
+    def put(self, item: Any) -> None:
+        """It goes with the next request. One that comes too late gets no answer, which is told at once."""
+        with self._worker.lock:
+            late = self._stopping
+            if not late:
+                self._waiting.append(item)
+                self._worker.call_locked()
+        if late:
+            self._settle([item], None)
+
+    def stop(self) -> None:
+        """Ends what is under way; what waits gets no answer."""
+        with self._worker.lock:
+            self._stopping = True
+        if self._connection is not None:
+            self._connection.abort()
+        self._worker.stop()
+        if self._connection is not None:
+            self._connection.close()
+        left, self._waiting = self._waiting, []
+        if left:
+            self._settle(left, None)
+
+    def _turn(self) -> float | None:
+        with self._worker.lock:
+            if self._stopping or not self._waiting:
+                return None
+            items, self._waiting = self._waiting[:ITEMS_MAX], self._waiting[ITEMS_MAX:]
+        answer = self._ask(items)
+        try:
+            self._settle(items, answer)
+        except Exception:
+            logger.exception("an answer of another broker could not be taken in", extra=fields(lane=self._name))
+        return 0.0
+
+    def _ask(self, items: Sequence[Any]) -> Any:
+        """The answer, None where there is none."""
+        address = self._address()
+        if address is None:
+            return None
+        try:
+            connection = self._opened(address)
+            version = connection.version(self._key, self._oldest)
+            return connection.request(self._key, version, self._build(items), REQUEST_TIMEOUT_S)
+        except ConnectionFailed as error:
+            logger.debug("%s", error)
+        except Exception:
+            logger.exception("another broker could not be asked", extra=fields(lane=self._name))
+        return None
+
+    def _opened(self, address: Address) -> ControllerConnection:
+        present = self._connection
+        if present is not None and present.address == address and not present.closed:
+            return present
+        if present is not None:
+            present.close()
+        opened = self._connection = ControllerConnection.connect(address, self._client_id, CONNECT_TIMEOUT_S)
+        if self._stopping:
+            opened.close()
+            raise ConnectionFailed("the broker stops")
+        return opened
+
+
+class Peers:
+    """See the module. `image` gives the present one; `listener` is the name of the brokers'."""
+
+    def __init__(
+        self, image: Callable[[], Image], listener: str, node_id: int, *, executors: Executors = THREADS
+    ) -> None:
+        self._image = image
+        self._listener = listener
+        self._client_id = f"broker-{node_id}-peer"
+        self._executors = executors
+        self._lock = threading.Lock()
+        self._lanes: dict[tuple[int, int], Lane] = {}  # guarded by _lock
+        self._stopped = False
+
+    def lane(
+        self,
+        node_id: int,
+        api_key: int,
+        oldest: int,
+        build: Callable[[Sequence[Any]], object],
+        settle: Callable[[Sequence[Any], Any], None],
+    ) -> Lane:
+        """The way to an API of a broker, made when it is first asked for. `build` makes a request of items, `settle` is
+        given them with the answer, None where none came."""
+        with self._lock:
+            found = self._lanes.get((node_id, api_key))
+            if found is None:
+                found = self._lanes[node_id, api_key] = Lane(
+                    f"kafkalite-peer-{node_id}-{api_key}",
+                    lambda: self._address(node_id),
+                    (api_key, oldest),
+                    build,
+                    settle,
+                    self._client_id,
+                    self._executors,
+                )
+                if self._stopped:
+                    found.stop()
+            return found
+
+    def _address(self, node_id: int) -> Address | None:
+        broker = self._image().brokers.get(node_id)
+        found = None if broker is None else broker.addresses.get(self._listener)
+        return None if found is None else Address(found.host, found.port)
+
+    def stop(self) -> None:
+        """Asks nobody anything from then on."""
+        with self._lock:
+            self._stopped = True
+            lanes = list(self._lanes.values())
+        for lane in lanes:
+            lane.stop()

@@ -1,0 +1,131 @@
+"""In a cluster: which partitions of a coordinator's topic are led here, and so whose keys it answers for.
+
+    take(partition, epoch) ─▶ LOADING ─▶ read on a thread of its own ─▶ installed ─▶ ACTIVE
+    take(partition, None)  ─▶ unloaded at once, whatever it was
+
+A partition is read to its end, and nothing of it is known before all was read. What was read for an epoch that is over
+is not installed. One that cannot be read stays unserved until its next election.
+
+Source: CoordinatorRuntime of Kafka 4.1. Thread rule: `take` belongs to the metadata thread, everything else to any. The
+lock is held while what was read is installed: it is above the coordinator's own.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Final, Protocol
+
+from kafkalite.errors import ErrorCode
+from kafkalite.logging import fields
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kafkalite.executors import Executors
+
+logger = logging.getLogger(__name__)
+
+_LOADING: Final = int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+_UNREADABLE: Final = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+class Coordinator(Protocol):
+    """Whose partitions they are."""
+
+    def read_partition(self, number: int) -> Callable[[], object]:
+        """Reads one to its end, and returns what makes known what it says. May block."""
+
+    def begin_partition(self, number: int) -> None:
+        """It is known, and served from now on."""
+
+    def drop_partition(self, number: int) -> None:
+        """Forgets what it says; who waits is told to look for the coordinator again."""
+
+
+class _Led:
+    """A partition that is led here."""
+
+    __slots__ = ("code", "epoch")
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.code = _LOADING
+
+
+class LedPartitions:
+    """See the module. `name` is the topic's."""
+
+    def __init__(self, name: str, coordinator: Coordinator, executors: Executors) -> None:
+        self._name = name
+        self._coordinator = coordinator
+        self._lock = threading.Lock()
+        self._led: dict[int, _Led] = {}  # guarded by _lock; read without it
+        self._to_load: deque[tuple[int, _Led]] = deque()  # guarded by the worker's lock
+        self._worker = executors.worker(f"kafkalite-load-{name.strip('_')}", self._turn)
+
+    def start(self) -> None:
+        """Begins to load what is taken."""
+        self._worker.start()
+
+    def stop(self) -> None:
+        """Returns when nothing is loaded any more."""
+        with self._worker.lock:
+            self._to_load.clear()
+        self._worker.stop()
+
+    def error_of(self, number: int) -> int:
+        """Why nothing can be said of the keys of a partition now, 0 when it can."""
+        led = self._led.get(number)
+        return int(ErrorCode.NOT_COORDINATOR) if led is None else led.code
+
+    def epoch_of(self, number: int) -> int:
+        """The leader epoch in which a partition is led here; -1: it is not."""
+        led = self._led.get(number)
+        return -1 if led is None else led.epoch
+
+    @property
+    def loading(self) -> bool:
+        """Whether some partition is read now."""
+        return any(led.code == _LOADING for led in list(self._led.values()))
+
+    def take(self, number: int, epoch: int | None) -> None:
+        """A partition is led here from now on, in this epoch, or (None) not any longer."""
+        with self._lock:
+            before = self._led.pop(number, None)
+            now = None
+            if epoch is not None:
+                now = self._led[number] = _Led(epoch)
+        if before is not None:
+            self._coordinator.drop_partition(number)
+        if now is not None:
+            with self._worker.lock:
+                self._to_load.append((number, now))
+                self._worker.call_locked()
+
+    def _turn(self) -> float | None:
+        """Loads one partition; the seconds until the next."""
+        with self._worker.lock:
+            if not self._to_load:
+                return None
+            number, led = self._to_load.popleft()
+        if self._led.get(number) is led:
+            self._load(number, led)
+        return 0.0
+
+    def _load(self, number: int, led: _Led) -> None:
+        try:
+            install = self._coordinator.read_partition(number)
+        except Exception:  # whatever it is, the other partitions can be served
+            led.code = _UNREADABLE
+            logger.exception(
+                "a coordinator's partition cannot be read and is not served", extra=fields(log=f"{self._name}-{number}")
+            )
+            return
+        with self._lock:
+            if self._led.get(number) is not led:
+                return
+            install()
+            led.code = 0
+        self._coordinator.begin_partition(number)

@@ -1,0 +1,219 @@
+"""The data directory of a broker in a cluster: which topics there are, and whose they are, is the controllers' to say.
+
+    open ─▶ use_topics(all) ─▶ use_topics(what has changed) … ─▶ close
+
+The first call opens the logs of the partitions that this broker has a replica of; what else has a partition's name on
+the disk is *stray*, and is given another name and kept. The journal has no topics.
+
+Every topic of the cluster is among `topics`, with all of its partitions: those without a replica here are `Elsewhere`.
+A topic is its id: one of the same name with another id is another topic, whose logs begin empty.
+
+Source: LogManager.isStrayKraftReplica and ReplicaManager.applyDelta of Kafka 4.1. Thread rules as in
+`kafkalite.log.manager`; use_topics belongs to one thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafkalite.log import adoption, directory, files
+from kafkalite.log.elsewhere import Elsewhere
+from kafkalite.log.journal import TopicState
+from kafkalite.log.manager import LogManager
+from kafkalite.log.partition_log import PartitionLog
+from kafkalite.logging import fields
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from kafkalite._native.serve.topic_table import Topic
+    from kafkalite.log.journal import Journal
+    from kafkalite.log.loading import LoadPlan
+    from kafkalite.settings.topic import TopicConfig
+
+logger = logging.getLogger(__name__)
+
+
+class Assignment(NamedTuple):
+    """A partition as metadata has it."""
+
+    held: bool
+    """Whether a replica of it is here."""
+    leads: bool
+    """Whether that leads."""
+    leader_id: int
+    """-1: nobody."""
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedTopic:
+    """A topic as metadata has it."""
+
+    name: str
+    id: bytes
+    config: TopicConfig
+    partitions: Sequence[Assignment]
+
+
+class AssignedLogs(LogManager):
+    """See the module."""
+
+    _assigned = False
+    """Whether it is known which partitions are here."""
+    _present: dict[tuple[str, int], str]
+    """Partition directories as the start found them."""
+    leadership: dict[str, Callable[[int, int | None], None]]
+    """By topic: who is told of a partition that is led here from now on, with the epoch, or (None) no longer. With no
+    lock held, in order; they must not block."""
+
+    # --- open and close -----------------------------------------------------------------------------------------------
+
+    def _open_topics(self, found: Journal) -> None:  # noqa: ARG002 - whose topics do not count
+        self.leadership = {}
+        self._present, deleted = directory.partition_directories(self.directory)
+        self._remove_leftovers(deleted, ())
+        if deleted or not self.clean_start:
+            self.services.sync_root()
+        self.cleaner.load()
+        self._load_all()
+
+    def _close_logs(self) -> bool:
+        return super()._close_logs() and (self._assigned or self.clean_start)
+
+    def _write_offsets(self, name: str, current: Callable[[], dict[tuple[str, int], int]]) -> None:
+        if self._assigned:  # before that nothing is known, and what is written down holds
+            super()._write_offsets(name, current)
+
+    def _producer_id_seen(self, producer_id: int) -> None:
+        """The controllers give ids out."""
+
+    def _logs_of(self, topic: Topic) -> Iterable[PartitionLog]:
+        return [log for log in topic.partitions if isinstance(log, PartitionLog)]
+
+    def _state_of(self, name: str) -> TopicState:
+        topic = self.topics[name]
+        return TopicState(name, topic.id, dict(topic.overrides), [])
+
+    # --- topics -------------------------------------------------------------------------------------------------------
+
+    def use_topics(self, changed: Sequence[AssignedTopic], removed: Iterable[bytes] = ()) -> None:
+        """These topics are gone, by id, then these are there, or have changed. May block."""
+        told: list[tuple[str, int, int | None]] = []
+        with self._lock:
+            gone = [self.topics_by_id[topic_id] for topic_id in removed if topic_id in self.topics_by_id]
+            for topic in gone:
+                told += [(topic.name, log.partition, None) for log in self._logs_of(topic) if log.led]
+                self._drop_topic(topic)
+            if not self._assigned:
+                self._keep_strays_aside(changed)
+            loaded = self._load_assigned(changed)
+            self._assigned = True
+            topics = [self._changed_topic(each, loaded, told) for each in changed]
+            if topics:
+                self._publish(*topics)
+        for topic in gone:
+            self._tell_deleted(topic.name)
+        for name, partition, epoch in told:
+            if name in self.leadership:
+                self.leadership[name](partition, epoch)
+        for each in changed:
+            self._tell_changed(each.name)
+        self.sync_renames()
+
+    def _keep_strays_aside(self, topics: Sequence[AssignedTopic]) -> None:
+        """Gives directories that are none of this broker's partitions other names, durably."""
+        held = {
+            (topic.name, number): topic.id
+            for topic in topics
+            for number, each in enumerate(topic.partitions)
+            if each.held
+        }
+        strays = set()
+        for key, path in sorted(self._present.items()):
+            if key[0] == adoption.KAFKA_METADATA_TOPIC:
+                continue
+            topic_id, _ = adoption.identity_of(path)
+            if topic_id is not None and held.get(key) == topic_id:
+                continue
+            target = self._rename_partition(path, files.stray_directory_name)
+            strays.add(key)
+            logger.warning(
+                "a directory that is none of this broker's partitions is kept under another name",
+                extra=fields(path=path, renamed=target),
+            )
+        if strays:
+            self.services.sync_root()
+            self._forget_in_checkpoints(strays.__contains__)
+        self._present = {}
+
+    def _load_assigned(self, topics: Sequence[AssignedTopic]) -> dict[tuple[str, int], PartitionLog]:
+        """Opens the logs of replicas that are here and not open."""
+        first = not self._assigned
+        points = self._written.get(files.RECOVERY_POINTS_NAME) if first else {}  # None: there is no good file
+        starts = self._written.get(files.LOG_STARTS_NAME, {}) if first else {}
+        plans: list[LoadPlan] = []
+        for topic in topics:
+            open_now = self.topics_by_id.get(topic.id)
+            present = () if open_now is None else open_now.partitions
+            wanted = [
+                number
+                for number, each in enumerate(topic.partitions)
+                if each.held and not (number < len(present) and isinstance(present[number], PartitionLog))
+            ]
+            if not first:
+                self._clear_directories(topic.name, wanted)
+                self._forget_in_checkpoints({(topic.name, number) for number in wanted}.__contains__)
+            state = TopicState(topic.name, topic.id, {}, [self._unclean_count()] * len(topic.partitions))
+            plans += [self._plan(state, topic.config, number, points, starts) for number in wanted]
+        if not first or self.clean_start:
+            logs = [self._load(plan) for plan in plans]
+        else:
+            self.planned_count = len(plans)
+            count = self.config.num_recovery_threads_per_data_dir
+            logs = self.executors.each("kafkalite-recovery", count, self._load, plans)
+        return {(log.topic, log.partition): log for log in logs}
+
+    def _changed_topic(
+        self,
+        topic: AssignedTopic,
+        loaded: dict[tuple[str, int], PartitionLog],
+        told: list[tuple[str, int, int | None]],
+    ) -> Topic:
+        open_now = self.topics_by_id.get(topic.id)
+        present = () if open_now is None else open_now.partitions
+        partitions: list[PartitionLog | Elsewhere] = []
+        for number, each in enumerate(topic.partitions):
+            before = present[number] if number < len(present) else None
+            log = loaded.get((topic.name, number), before)
+            if isinstance(log, PartitionLog) and not each.held:
+                if log.led:
+                    told.append((topic.name, number, None))
+                self._drop_log(log)
+                log = None
+            if isinstance(log, PartitionLog):
+                self._lead_or_resign(log, each, told, fresh=log is not before)
+                partitions.append(log)
+            elif isinstance(log, Elsewhere):
+                log.set_leader(each.leader_id, each.leader_epoch)
+                partitions.append(log)
+            else:
+                partitions.append(Elsewhere(topic.name, number, self.clock, each.leader_id, each.leader_epoch))
+        state = TopicState(topic.name, topic.id, dict(topic.config.overrides), [])
+        return self._topic(state, partitions, topic.config)  # type: ignore[arg-type]  # whoever wants logs asks for them
+
+    @staticmethod
+    def _lead_or_resign(
+        log: PartitionLog, wanted: Assignment, told: list[tuple[str, int, int | None]], *, fresh: bool
+    ) -> None:
+        led = log.led and not fresh
+        if wanted.leads:
+            if not led or log.leader_epoch != wanted.leader_epoch:
+                log.lead(wanted.leader_id, wanted.leader_epoch)
+                told.append((log.topic, log.partition, wanted.leader_epoch))
+        elif led or fresh or log.leader_epoch != wanted.leader_epoch:
+            log.resign(wanted.leader_id, wanted.leader_epoch)
+            if led:
+                told.append((log.topic, log.partition, None))

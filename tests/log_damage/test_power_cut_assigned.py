@@ -1,0 +1,142 @@
+"""Power cuts at a broker whose partitions are given to it by controllers: strays, new topics of an old name, epochs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kafkalite.clock import SystemClock
+from kafkalite.log import checkpoints
+from kafkalite.log.assigned import AssignedLogs, AssignedTopic, Assignment
+from kafkalite.settings.broker import BrokerConfig
+from kafkalite.settings.topic import TopicConfig
+from tests.kit.harness.log_harness import abandon, make_batch
+
+if TYPE_CHECKING:
+    from kafkalite.log.partition_log import PartitionLog
+    from tests.kit.oracles.unsynced import NameRecorder
+
+FIRST, SECOND = bytes(range(16)), bytes(range(1, 17))
+OWN = 7
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A data directory that was started once and stopped."""
+    path = tmp_path / "data"
+    started(path).close()
+    return path
+
+
+def started(path: Path) -> AssignedLogs:
+    config = BrokerConfig.load(
+        overrides={
+            "log.dirs": str(path),
+            "node.id": OWN,
+            "process.roles": "broker",
+            "controller.quorum.bootstrap.servers": "127.0.0.1:1",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+        }
+    )
+    logs = AssignedLogs(config, SystemClock(), on_fatal=_fail, cluster_id="aaaaaaaaaaaaaaaaaaaaaQ")
+    logs.open()
+    return logs
+
+
+def _fail(error: BaseException) -> None:
+    raise AssertionError("a thread of the manager died") from error
+
+
+def orders(logs: AssignedLogs, topic_id: bytes, epoch: int = 0) -> AssignedTopic:
+    """One partition that is led here."""
+    led = Assignment(held=True, leads=True, leader_id=OWN, leader_epoch=epoch)
+    return AssignedTopic("orders", topic_id, TopicConfig.resolve(logs.config, {}, "orders"), [led])
+
+
+def given(logs: AssignedLogs, topic_id: bytes, epoch: int = 0) -> PartitionLog:
+    logs.use_topics([orders(logs, topic_id, epoch)])
+    (log,) = logs.logs()
+    return log
+
+
+def directories(path: Path) -> list[str]:
+    return sorted(entry.name for entry in path.iterdir() if entry.is_dir())
+
+
+def written(log: PartitionLog) -> None:
+    """One record more that was acknowledged."""
+    log.append(make_batch())
+    log.flush()
+
+
+def test_acknowledged_after_a_kill(root: Path, recorder: NameRecorder, tmp_path: Path) -> None:
+    """The process that made the names died before it synced them: whoever answers next has to."""
+    logs = started(root)
+    log = given(logs, FIRST)
+    log.append(make_batch())
+    abandon(logs)
+    logs = started(root)
+    log = given(logs, FIRST, 1)
+    written(log)
+    image = recorder.image(tmp_path / "image")
+    abandon(logs)
+    again = started(image)
+    assert given(again, FIRST, 2).log_end_offset == 2
+    again.close()
+
+
+def test_stray_does_not_come_back_in_place_of_a_new_topic(root: Path, recorder: NameRecorder, tmp_path: Path) -> None:
+    logs = started(root)
+    written(given(logs, FIRST))
+    logs.close()
+    logs = started(root)
+    log = given(logs, SECOND)
+    assert log.log_end_offset == 0
+    log.append(make_batch())
+    image = recorder.image(tmp_path / "image")
+    abandon(logs)
+    again = started(image)
+    again.use_topics([orders(again, SECOND)])
+    kept = [name for name in directories(image) if name.endswith("-stray")]
+    assert len(kept) == 1
+    assert checkpoints.read_partition_topic_id(str(image / kept[0])) == FIRST
+    again.close()
+
+
+def test_topic_made_again_has_nothing_of_the_deleted_one(root: Path, recorder: NameRecorder, tmp_path: Path) -> None:
+    logs = started(root)
+    written(given(logs, FIRST))
+    logs.use_topics([orders(logs, SECOND)], [FIRST])
+    image = recorder.image(tmp_path / "image")
+    logs.close()
+    again = started(image)
+    log = given(again, SECOND, 1)
+    assert (log.log_start_offset, log.log_end_offset) == (0, 0)
+    again.close()
+
+
+def test_every_batch_has_an_epoch_that_is_known(root: Path, recorder: NameRecorder, tmp_path: Path) -> None:
+    logs = started(root)
+    log = given(logs, FIRST, 3)
+    written(log)
+    logs.use_topics([orders(logs, FIRST, 5)])
+    logs.use_topics([orders(logs, FIRST, 8)])
+    assert log.epoch_end(4) == (3, 1)
+    assert log.epoch_end(8) == (8, 1)
+    written(log)
+    image = recorder.image(tmp_path / "image")
+    abandon(logs)
+    again = started(image)
+    log = given(again, FIRST, 9)
+    assert [log.epoch_end(epoch) for epoch in (2, 3, 4, 8, 9, 10)] == [
+        (-1, -1),
+        (3, 1),
+        (3, 1),
+        (8, 2),
+        (9, 2),
+        (-1, -1),
+    ]
+    again.close()

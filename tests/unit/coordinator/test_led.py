@@ -1,0 +1,101 @@
+"""Partitions of a coordinator's topic that are led here: read before they are served, dropped when they go."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from kafkalite.coordinator.led import LedPartitions
+from kafkalite.errors import ErrorCode
+from kafkalite.executors import THREADS
+from tests.kit.processes.broker import wait_until
+
+WAIT_S = 60
+
+
+class Recording:
+    """A coordinator that notes what it is told; reading partition 9 fails, and every read waits for `may_read`."""
+
+    def __init__(self) -> None:
+        self.may_read = threading.Event()
+        self.may_read.set()
+        self.seen: list[tuple[str, int]] = []
+
+    def read_partition(self, number: int) -> Callable[[], object]:
+        self.seen.append(("read", number))
+        assert self.may_read.wait(WAIT_S)
+        if number == 9:
+            raise OSError("unreadable")
+        return lambda: self.seen.append(("installed", number))
+
+    def begin_partition(self, number: int) -> None:
+        self.seen.append(("begun", number))
+
+    def drop_partition(self, number: int) -> None:
+        self.seen.append(("dropped", number))
+
+
+@pytest.fixture
+def coordinator() -> Recording:
+    return Recording()
+
+
+@pytest.fixture
+def led(coordinator: Recording) -> Iterator[LedPartitions]:
+    partitions = LedPartitions("__some_state", coordinator, THREADS)
+    partitions.start()
+    yield partitions
+    coordinator.may_read.set()
+    partitions.stop()
+
+
+def wait_code(led: LedPartitions, number: int, code: int) -> None:
+    wait_until(lambda: led.error_of(number) == code, WAIT_S, f"partition {number} answers {code}")
+
+
+def test_partition_is_served_when_it_was_read(led: LedPartitions, coordinator: Recording) -> None:
+    assert led.error_of(3) == ErrorCode.NOT_COORDINATOR
+    coordinator.may_read.clear()
+    led.take(3, 5)
+    assert led.error_of(3) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert (led.epoch_of(3), led.epoch_of(4), led.loading) == (5, -1, True)
+    coordinator.may_read.set()
+    wait_code(led, 3, 0)
+    assert not led.loading
+    led.take(3, None)
+    assert led.error_of(3) == ErrorCode.NOT_COORDINATOR
+    assert coordinator.seen == [("read", 3), ("installed", 3), ("begun", 3), ("dropped", 3)]
+
+
+def test_what_was_read_for_an_epoch_that_is_over_is_not_installed(led: LedPartitions, coordinator: Recording) -> None:
+    coordinator.may_read.clear()
+    led.take(3, 5)
+    wait_until(lambda: coordinator.seen, WAIT_S, "it is being read")
+    led.take(3, None)
+    led.take(3, 7)
+    coordinator.may_read.set()
+    wait_code(led, 3, 0)
+    assert led.epoch_of(3) == 7
+    assert coordinator.seen == [("read", 3), ("dropped", 3), ("read", 3), ("installed", 3), ("begun", 3)]
+
+
+def test_another_election_reads_it_again(led: LedPartitions, coordinator: Recording) -> None:
+    led.take(3, 5)
+    wait_code(led, 3, 0)
+    led.take(3, 6)
+    wait_code(led, 3, 0)
+    assert coordinator.seen.count(("read", 3)) == 2
+    assert coordinator.seen[3] == ("dropped", 3)
+
+
+def test_partition_that_cannot_be_read_keeps_no_other_from_being_served(
+    led: LedPartitions, coordinator: Recording, caplog: pytest.LogCaptureFixture
+) -> None:
+    led.take(9, 1)
+    led.take(2, 1)
+    wait_code(led, 2, 0)
+    assert led.error_of(9) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert "cannot be read" in caplog.text
+    assert ("installed", 9) not in coordinator.seen

@@ -1,0 +1,158 @@
+"""What coordinators and leaders on different brokers ask each other, and what becomes of answers that are none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kafkalite.coordinator.markers import Mark
+from kafkalite.coordinator.remote import Ask, Remote
+from kafkalite.errors import ErrorCode
+from kafkalite.model import TopicPartition
+from kafkalite.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+)
+from kafkalite.protocol.messages.write_txn_markers import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersResponse,
+)
+
+COORDINATOR = 5
+
+
+class HeldPeers:
+    """Keeps what is put in until `answer` is called."""
+
+    def __init__(self) -> None:
+        self.node_id = -1
+        self.items: list[Any] = []
+        self.build: Callable[[Sequence[Any]], Any] | None = None
+        self.settle: Callable[[Sequence[Any], Any], None] | None = None
+
+    def lane(self, node_id: int, _key: int, _oldest: int, build: Any, settle: Any) -> SimpleNamespace:
+        self.node_id, self.build, self.settle = node_id, build, settle
+        return SimpleNamespace(put=self.items.append)
+
+    def request(self) -> Any:
+        assert self.build is not None
+        return self.build(self.items)
+
+    def answer(self, response: Any) -> None:
+        assert self.settle is not None
+        self.settle(self.items, response)
+
+
+@pytest.fixture
+def peers() -> HeldPeers:
+    return HeldPeers()
+
+
+def remote(peers: HeldPeers, leader: int = COORDINATOR, *, led: bool = False) -> Remote:
+    log = SimpleNamespace(core=SimpleNamespace(leader_id=leader), led=led)
+    logs = SimpleNamespace(topics={"__transaction_state": SimpleNamespace(partitions=[log])})
+    return Remote(logs, SimpleNamespace(partition_of=lambda _id: 0), peers)  # type: ignore[arg-type]
+
+
+def ask(name: str, number: int, *, epoch: int = 0, only_verify: bool = False, abortable: bool = True) -> Ask:
+    return Ask(name, 70, epoch, TopicPartition("t", number), only_verify, abortable)
+
+
+def result(name: str, codes: dict[int, int]) -> AddPartitionsToTxnResult:
+    return AddPartitionsToTxnResult(
+        transactional_id=name,
+        topic_results=[
+            AddPartitionsToTxnTopicResult(
+                name="t",
+                results_by_partition=[
+                    AddPartitionsToTxnPartitionResult(partition_index=number, partition_error_code=code)
+                    for number, code in codes.items()
+                ],
+            )
+        ],
+    )
+
+
+def test_questions_go_together_by_transaction(peers: HeldPeers) -> None:
+    asker = remote(peers)
+    answers = [asker.ask(each) for each in (ask("a", 0), ask("b", 0), ask("a", 1), ask("a", 2, only_verify=True))]
+    request = peers.request()
+    assert peers.node_id == COORDINATOR
+    assert [(each.transactional_id, each.verify_only, each.topics[0].partitions) for each in request.transactions] == [
+        ("a", False, [0, 1]),
+        ("b", False, [0]),
+        ("a", True, [2]),
+    ]
+    fenced = int(ErrorCode.PRODUCER_FENCED)
+    aborted = int(ErrorCode.TRANSACTION_ABORTABLE)
+    rows = [result("b", {0: fenced}), result("a", {0: 0, 1: 0}), result("a", {2: aborted})]  # in no order
+    peers.answer(AddPartitionsToTxnResponse(results_by_transaction=rows))
+    assert [each.response for each in answers] == [0, fenced, 0, aborted]
+
+
+@pytest.mark.parametrize(
+    ("response", "code"),
+    [
+        (None, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (AddPartitionsToTxnResponse(error_code=31), ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+        (AddPartitionsToTxnResponse(), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (
+            AddPartitionsToTxnResponse(results_by_transaction=[result("a", {0: 120})]),
+            ErrorCode.INVALID_TXN_STATE,  # for one that does not know TRANSACTION_ABORTABLE
+        ),
+    ],
+)
+def test_answers_that_say_no(peers: HeldPeers, response: object, code: ErrorCode) -> None:
+    answer = remote(peers).ask(ask("a", 0, abortable=False))
+    peers.answer(response)
+    assert answer.response == code
+
+
+@pytest.mark.parametrize(("leader", "led"), [(-1, False), (COORDINATOR, True)])
+def test_nobody_is_asked_where_nobody_else_coordinates(peers: HeldPeers, leader: int, led: bool) -> None:
+    answer = remote(peers, leader, led=led).ask(ask("a", 0))
+    assert answer.response == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert peers.items == []
+
+
+def test_markers_go_together_by_transaction(peers: HeldPeers) -> None:
+    sender = remote(peers)
+    codes: dict[str, int] = {}
+    marks = [Mark(70, 1, 3, True, 2), Mark(71, 0, 3, False, 2)]
+    for mark, number in ((marks[0], 0), (marks[1], 0), (marks[0], 4)):
+        name = f"{mark.producer_id}-{number}"
+        sender.write_marker(2, mark, TopicPartition("t", number), lambda code, name=name: codes.update({name: code}))
+    request = peers.request()
+    assert peers.node_id == 2
+    assert [
+        (each.producer_id, each.producer_epoch, each.coordinator_epoch, each.transaction_result, each.topics)
+        for each in request.markers
+    ] == [
+        (70, 1, 3, True, request.markers[0].topics),
+        (71, 0, 3, False, request.markers[1].topics),
+    ]
+    assert [each.topics[0].partition_indexes for each in request.markers] == [[0, 4], [0]]
+
+    def row(producer_id: int, told: dict[int, int]) -> WritableTxnMarkerResult:
+        parts = [WritableTxnMarkerPartitionResult(partition_index=at, error_code=code) for at, code in told.items()]
+        return WritableTxnMarkerResult(
+            producer_id=producer_id, topics=[WritableTxnMarkerTopicResult(name="t", partitions=parts)]
+        )
+
+    fenced = int(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+    peers.answer(WriteTxnMarkersResponse(markers=[row(71, {0: fenced}), row(70, {4: 0})]))
+    assert codes == {"70-0": ErrorCode.NOT_LEADER_OR_FOLLOWER, "70-4": 0, "71-0": fenced}
+
+
+def test_marker_without_a_leader_comes_again(peers: HeldPeers) -> None:
+    codes: list[int] = []
+    remote(peers).write_marker(-1, Mark(70, 1, 3, True, 2), TopicPartition("t", 0), codes.append)
+    assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert peers.items == []
