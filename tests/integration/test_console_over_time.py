@@ -54,9 +54,7 @@ def test_what_was_seen_is_told_on_every_page(broker: Broker) -> None:
         assert (home["sample"]["topics"], home["sample"]["groups"], home["sample"]["offline"]) == (1, 1, 0)
         assert (home["sample"]["rate_in"], home["sample"]["rate_out"]) == (2.0, 1.8)
         assert home["sample"]["bytes"] > 0
-        assert [(row["group"], row["trouble"], row["lag"]) for row in home["groups"]] == [
-            ("billing", "rising", 14)
-        ]
+        assert [(row["group"], row["trouble"], row["lag"]) for row in home["groups"]] == [("billing", "rising", 14)]
         written, read = home["charts"][0]["lines"]
         assert [value for value in written["values"] if value is not None] == [2.0] * 13
         assert [value for value in read["values"] if value is not None] == [1.8] * 13
