@@ -64,6 +64,7 @@ cdef class Connection:
     cdef bint awaited                       # it is one of `handshake_count`
     cdef int low_water                      # of the socket: fewer bytes do not wake the worker
     cdef Py_ssize_t room_min                # of what is received into `pending`
+    cdef bint filled                        # the last recv took as much as it could: there may be more
 
     cdef AccessView access(self)
     cdef int on_readable(self) except -1

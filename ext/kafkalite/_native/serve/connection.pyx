@@ -73,7 +73,7 @@ cdef enum:
     GATHER_SIZE_MAX = 16384             # ready answers up to this size are joined into one send
     TURN_BYTES_MAX = 4194304            # one connection's share of a loop turn, in either direction
     LOW_WATER_MIN = 16384               # less is not worth a system call
-    LOW_WATER_MAX = 131072
+    LOW_WATER_MAX = 229376              # a little less than what TLS is received into
     OVERDUE_MAX = 32                    # closed in a loop turn, since their time is over; the same of the rest
 
 assert (EVENT_READ, EVENT_WRITE) == (selectors.EVENT_READ, selectors.EVENT_WRITE)
@@ -346,7 +346,7 @@ cdef class Connection:
                 self.pending_size = 0
                 self.serve_received(held + n)
             total += n
-            if n < capacity:
+            if not self.filled:
                 break
         self.settle()
         if self.tls is not None:
@@ -420,6 +420,7 @@ cdef class Connection:
                 n = recv(self.fd, target, <size_t>size, MSG_DONTWAIT)
                 error = errno
             if n > 0:
+                self.filled = n == size
                 self.last_active = self.io.now
                 self.io.bytes_in += n
                 return n if self.tls is None else self.open_sealed(n, plain, room)
