@@ -89,9 +89,12 @@ def shake(context: ssl.SSLContext, port: int, count: int) -> None:
         for _ in range(count):
             sock = context.wrap_socket(connect(port), server_hostname="localhost", do_handshake_on_connect=False)
             sock.setblocking(False)
-            with contextlib.suppress(ssl.SSLWantReadError):
+            try:
                 sock.do_handshake()
-            selector.register(sock, selectors.EVENT_READ)
+            except ssl.SSLWantReadError:
+                selector.register(sock, selectors.EVENT_READ)
+            else:
+                sock.close()  # the broker was that quick, and may have nothing more to say
         while selector.get_map():
             for key, _ in selector.select(60):
                 sock = key.fileobj  # type: ignore[assignment]
