@@ -1,8 +1,10 @@
 """What does TLS cost? `python -m benchmarks.tls [--kafka]`: two listeners of one broker, one with TLS, in turns.
 
-Every case writes or reads the same records by both listeners; medians of the rounds are compared, and the broker's CPU
-is counted apart, since clients seal and open on the same machine. With `--kafka` Apache Kafka, as its own scripts start
-it, does the same in the same rounds. Cases:
+Every case writes or reads the same records by both listeners; medians of the rounds are compared. Clients seal and open
+on the same machine, so the CPU of broker and client is counted apart, and beside the ratio of the rates stands what it
+can be at best: where broker and client keep all cores busy, the ratio of their CPU in all, since a core that seals
+does nothing else. AES by itself, as OpenSSL times it, is printed first. With `--kafka` Apache Kafka, as its own scripts
+start it, does the same in the same rounds. Cases:
 
     librdkafka   does not copy records together: it seals each value by itself, and each record's header by itself
     java         Kafka's own producer program, which seals records of TLS that are full (16 KB)
@@ -27,6 +29,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -191,9 +194,26 @@ def apache_kafka(folder: Path) -> Iterator[Server]:
         yield Server(f"Kafka {KAFKA_VERSION}", folder, running.process.pid, ports)
 
 
-def measure(servers: list[Server], cases: dict[str, Case], count: int, rounds: int) -> dict[tuple[str, str, str], list]:
-    """(case, server, listener) -> (seconds, CPU seconds of the broker) of each round but the first, which warms up."""
-    took = defaultdict(list)
+class Round(NamedTuple):
+    """One run of a case: GB of records, and seconds."""
+
+    size: float
+    wall: float
+    broker: float
+    client: float
+
+
+def own_seconds() -> float:
+    """CPU of this process and of those that it has started and seen end."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def measure(
+    servers: list[Server], cases: dict[str, Case], count: int, rounds: int
+) -> dict[tuple[str, str, str], list[Round]]:
+    """(case, server, listener) -> each round but the first, which warms up."""
+    took: dict[tuple[str, str, str], list[Round]] = defaultdict(list)
     for number in range(rounds + 1):
         for name, case in cases.items():
             amount = count // 10 if name == ONE_AT_A_TIME else count
@@ -202,21 +222,42 @@ def measure(servers: list[Server], cases: dict[str, Case], count: int, rounds: i
                 runs = {name: case} | ({CONSUME: consume} if name == next(iter(CASES)) else {})
                 with server.topic(f"t{time.monotonic_ns()}") as topic:
                     for what, run in runs.items():
-                        cpu = cpu_seconds(server.pid)
-                        seconds = run(server, listener, topic, amount)
+                        broker, client = cpu_seconds(server.pid), own_seconds()
+                        wall = run(server, listener, topic, amount)
+                        broker, client = cpu_seconds(server.pid) - broker, own_seconds() - client
                         if number:
-                            took[what, server.name, listener].append((seconds, cpu_seconds(server.pid) - cpu, amount))
+                            took[what, server.name, listener].append(Round(amount * SIZE / 1e9, wall, broker, client))
     return took
 
 
-def report(took: dict[tuple[str, str, str], list]) -> None:
-    print(f"{ROOT.name:46} {'plain MB/s':>10} {'TLS MB/s':>9} {'ratio':>6} {'broker CPU s/GB: plain':>24} {'TLS':>6}")
+def report(took: dict[tuple[str, str, str], list[Round]]) -> None:
+    """A line for each case and server. "at best": plain over TLS, of the CPU of broker and client together."""
+    print(f"{ROOT.name:46} {'MB/s: plain':>11} {'TLS':>6} {'ratio':>6} {'at best':>7}", end="")
+    print(f" {'CPU s/GB, broker: plain':>24} {'TLS':>6} {'more':>6} {'client: plain':>14} {'TLS':>6}")
     for what, server in dict.fromkeys((what, server) for what, server, _ in took):
-        rows = {listener: took[what, server, listener] for listener in LISTENERS}
-        rate = {x: statistics.median(amount * SIZE / 1e6 / s for s, _, amount in rows[x]) for x in LISTENERS}
-        cpu = {x: statistics.median(c / (amount * SIZE / 1e9) for _, c, amount in rows[x]) for x in LISTENERS}
-        figures = f"{rate['PLAINTEXT']:10.1f} {rate['SSL']:9.1f} {rate['SSL'] / rate['PLAINTEXT']:6.2f}"
-        print(f"{f'{what}, {server}':46} {figures} {cpu['PLAINTEXT']:24.2f} {cpu['SSL']:6.2f}")
+        plain, tls = (took[what, server, listener] for listener in LISTENERS)
+        rates = [statistics.median(run.size * 1000 / run.wall for run in runs) for runs in (plain, tls)]
+        brokers = [statistics.median(run.broker / run.size for run in runs) for runs in (plain, tls)]
+        clients = [statistics.median(run.client / run.size for run in runs) for runs in (plain, tls)]
+        best = (brokers[0] + clients[0]) / (brokers[1] + clients[1])
+        print(
+            f"{f'{what}, {server}':46} {rates[0]:11.1f} {rates[1]:6.1f} {rates[1] / rates[0]:6.2f} {best:7.2f}", end=""
+        )
+        print(
+            f" {brokers[0]:24.2f} {brokers[1]:6.2f} {brokers[1] - brokers[0]:6.2f} {clients[0]:14.2f} {clients[1]:6.2f}"
+        )
+
+
+def report_aes() -> None:
+    """What a GB costs in AES alone, by `openssl speed`: in full records, and in those of about one value."""
+    if shutil.which("openssl") is None:
+        return
+    for size in (16384, 1024):
+        for what, flags in (("sealing", []), ("opening", ["-decrypt"])):
+            command = ["openssl", "speed", *flags, "-seconds", "1", "-bytes", str(size), "-evp", "aes-128-gcm"]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            rate = float(done.stdout.strip().splitlines()[-1].split()[-1].removesuffix("k")) * 1000
+            print(f"AES-128-GCM, {what} {size:5} bytes at a time: {1e9 / rate:.2f} CPU s/GB")
 
 
 def main() -> None:
@@ -235,6 +276,7 @@ def main() -> None:
     identity = authority.issue("server")
     identity.write_pem(folder / "server.pem")
     identity.write_pkcs12(folder / "server.p12")
+    report_aes()
     try:
         with contextlib.ExitStack() as stack:
             servers = [stack.enter_context(kafkalite(folder))]
