@@ -1,9 +1,12 @@
 """Orders to invoices, by one of four strategies for orders that fail. Kill it wherever you like, and start it again.
 
-python examples/failures/billing.py ignore|forever|here|topics [BOOTSTRAP]
+    python examples/failures/billing.py ignore|forever|here|topics [BOOTSTRAP]
+    printf '1:good\\n2:late\\n3:broken\\n' | kafkalite produce -t orders -K :
+    kafkalite consume -t invoices-topics -o beginning
+    kafkalite letters list billing-topics
 
 An order `broken` can never be handled, an order `late` works at its third attempt, every other at once. Invoices go to
-`invoices`, each in the transaction that finishes its order: none is lost, none is there twice.
+`invoices-STRATEGY`, each in the transaction that finishes its order: none is lost, none is there twice.
 """
 
 import os
@@ -11,6 +14,7 @@ import signal
 import sys
 import threading
 
+from kafkalite.client import Client
 from kafkalite.failures import Exponential, Ignore, Loss, Policy, RetryForever, RetryHere, RetryTopics, run
 
 STRATEGIES = {
@@ -26,8 +30,12 @@ def main(strategy: str, bootstrap: str) -> None:
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     policy = Policy(group=f"billing-{strategy}", topics=["orders"], strategy=STRATEGIES[strategy], fatal=[LookupError])
 
+    with Client(bootstrap) as client:
+        for topic in {"orders", f"invoices-{strategy}"} - client.topics().keys():
+            client.admin.create_topic(topic, 1)
+
     def handle(order, transaction) -> None:
-        moment(f"handling {order.key.decode()}")
+        moment(f"handling {(order.key or b'an order').decode()}")
         if order.value == b"broken":
             raise LookupError("there is no such customer")
         if order.value == b"late" and order.attempt < 2:

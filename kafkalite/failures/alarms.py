@@ -17,6 +17,7 @@ import threading
 import time
 import urllib.request
 import uuid
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -88,7 +89,7 @@ class AlarmSender:
             for number in range(TRIES_MAX):
                 try:
                     self._post(body)
-                except OSError as error:
+                except (OSError, HTTPException) as error:  # the answer may be no HTTP
                     logger.info("alarm to %s, try %d: %s", self._url, number + 1, error)
                     self._closing.wait(BACKOFF_S * 2**number)
                 else:
