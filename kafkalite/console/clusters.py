@@ -91,7 +91,7 @@ def based(source: str, base: str) -> str:
 
 
 class Mount:
-    """See the module. What is under no cluster's address leads to the first one."""
+    """See the module. What is under no cluster's address leads to the first one, but nothing that changes a cluster."""
 
     def __init__(self, applications: Mapping[str, WSGI]) -> None:
         """By the beginning of the address."""
@@ -105,6 +105,9 @@ class Mount:
             first = next(iter(self._applications))
             if environ["REQUEST_METHOD"] in {"GET", "HEAD"} and path in {"", "/"}:
                 start_response("302 Found", [("Location", f"{first}/"), ("Content-Length", "0")])
+                return [b""]
+            if environ["REQUEST_METHOD"] not in {"GET", "HEAD"}:
+                start_response("404 Not Found", [("Content-Type", "text/plain"), ("Content-Length", "0")])
                 return [b""]
             return self._applications[first](environ, start_response)
         rest = path.removeprefix(base) or "/"

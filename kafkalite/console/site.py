@@ -60,6 +60,8 @@ class Site:
         names = {
             **self.reading.names(),
             "colour": entry.colour,
+            "base": entry.base if entries else "",
+            "bootstrap": entry.bootstrap,
             "clusters": [(each.name, f"{each.base}/", each.colour, each.name == entry.name) for each in entries],
         }
         self.application.extend(self.reading.routes(), names, base=entry.base if entries else "")

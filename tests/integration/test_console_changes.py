@@ -21,6 +21,7 @@ from kafkalite.broker import Broker
 from kafkalite.client import Client
 from kafkalite.console import exporting, tailing
 from kafkalite.console.application import ROUTES
+from kafkalite.console.clusters import read_clusters
 from kafkalite.console.jobs import KIND_MAX
 from kafkalite.console.masks import Masks
 from kafkalite.console.server import ConsoleServer
@@ -564,3 +565,23 @@ def test_no_form_and_no_link_of_a_stranger_breaks_a_page(visitor: Visitor, clien
                 assert visitor.form(place, given_fields).status < 500, (place, value)
                 kinds = {"content-type": "application/json", "sec-fetch-site": "same-origin"}
                 assert visitor.ask("POST", place, value.encode(), kinds).status < 500, (place, value)
+
+
+def test_of_several_clusters_the_one_that_is_meant_is_changed(broker: Broker, client: Client, tmp_path: Path) -> None:
+    before = len(records(client, "orders"))
+    with Broker(flush_on_acks_all="false") as second, Client(second.bootstrap_servers) as other:
+        other.admin.create_topic("orders", 1)
+        file = tmp_path / "clusters.toml"
+        rows = (("first", broker.bootstrap_servers), ("second", second.bootstrap_servers))
+        file.write_text("".join(f'[[cluster]]\nname = "{name}"\nbootstrap = "{place}"\n' for name, place in rows))
+        with ConsoleServer("", [LOOPBACK], clusters=read_clusters(file)) as server:
+            visitor = Visitor(server)
+            answer = visitor.form("/c/second/produce", {"topic": "orders", "value": "there"})
+            where = "/c/second/topics/orders/messages/0/0"
+            assert (answer.status, answer.headers["location"]) == (303, f"{where}?done=sent")
+            page = visitor.get(where).text
+            assert f"{where}?as_json=1" in page
+            assert f"kcat -C -b {second.bootstrap_servers} -t orders" in page
+            assert visitor.form("/produce", {"topic": "orders", "value": "nowhere"}).status == 404
+        assert [record.value for _, record in records(other, "orders")] == [b"there"]
+    assert len(records(client, "orders")) == before

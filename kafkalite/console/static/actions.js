@@ -4,7 +4,7 @@ const job = document.querySelector("[data-job]");
 async function watch() {
   if (document.hidden) return;
   try {
-    const answer = await fetch(`/jobs/${job.dataset.job}`, { headers: { Accept: "application/json" } });
+    const answer = await fetch(`${document.documentElement.dataset.base}jobs/${job.dataset.job}`, { headers: { Accept: "application/json" } });
     const row = (await answer.json()).job;
     if (!row || row.state !== "running") {
       location.reload();

@@ -33,7 +33,8 @@ function add(record) {
   const head = document.createElement("th");
   head.scope = "row";
   const link = cell("a", `${record.partition}-${record.offset}`);
-  link.href = `/topics/${encodeURIComponent(record.topic)}/messages/${record.partition}/${record.offset}`;
+  const place = `topics/${encodeURIComponent(record.topic)}/messages/${record.partition}/${record.offset}`;
+  link.href = document.documentElement.dataset.base + place;
   head.append(link);
   const when = record.timestamp > 0 ? new Date(record.timestamp).toISOString().replace("T", " ") : "–";
   row.append(head, cell("td", when, "time"), bytes(record.key), bytes(record.value));

@@ -92,3 +92,15 @@ def test_the_root_leads_to_the_first_cluster() -> None:
     mount = Mount({"/c/live": lambda *_: [b""]})
     status, headers, _ = answer(mount, "/")
     assert (status, headers["Location"]) == ("302 Found", "/c/live/")
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+def test_what_names_no_cluster_changes_none(method: str) -> None:
+    called: list[str] = []
+    mount = Mount({"/c/live": lambda environ, _: called.append(environ["REQUEST_METHOD"]) or []})
+    told: list[str] = []
+    for uri in ("/produce", "/", "/c/none/produce"):
+        mount({"REQUEST_METHOD": method, "REQUEST_URI": uri}, lambda status, _: told.append(status))
+    assert (told, called) == (["404 Not Found"] * 3, [])
+    mount({"REQUEST_METHOD": method, "REQUEST_URI": "/c/live/produce"}, lambda status, _: told.append(status))
+    assert called == [method]
