@@ -770,11 +770,7 @@ class Broker:
             io.faults = self._faults
             io.use_quotas(self._quota_control())
             self._add_sign_in(io, worker_count)
-            leaders = self._leaders()
-            if leaders is not None:
-                io.use_leaders(leaders)
-            if authorizer is not None:
-                io.use_access(authorizer.control)
+            self._add_views(io, authorizer)
             if self._told is not None:
                 io.use_counters(self._told.new_counters())
                 mailbox.turns = Turns()
@@ -802,6 +798,14 @@ class Broker:
                 failing_s=config.connection_failed_authentication_delay_ms / 1000,
                 unknown_bytes_max=config.connection_authentication_max_bytes // worker_count,
             )
+
+    def _add_views(self, io: WorkerResources, authorizer: Authorizer | None) -> None:
+        """What clients may do, and who leads what this broker does not, where that is asked."""
+        leaders = self._leaders()
+        if leaders is not None:
+            io.use_leaders(leaders)
+        if authorizer is not None:
+            io.use_access(authorizer.control)
 
     def _make_classic_server(
         self, logs: LogManager, pool: IoPool, out: OutBuffer, authorizer: Authorizer | None
