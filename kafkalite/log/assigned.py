@@ -124,7 +124,11 @@ class AssignedLogs(LogManager):
         self.sync_renames()
 
     def _keep_strays_aside(self, topics: Sequence[AssignedTopic]) -> None:
-        """Gives directories that are none of this broker's partitions other names, durably."""
+        """Gives directories that are none of this broker's partitions other names.
+
+        One that comes back under its old name after a power cut is set aside again: the first flush of a log in its
+        place syncs the names.
+        """
         held = {
             (topic.name, number): topic.id
             for topic in topics
@@ -145,7 +149,6 @@ class AssignedLogs(LogManager):
                 extra=fields(path=path, renamed=target),
             )
         if strays:
-            self.services.sync_root()
             self._forget_in_checkpoints(strays.__contains__)
         self._present = {}
 

@@ -57,9 +57,6 @@ COMPACTION = "tests/log_damage/test_power_cut_compaction.py::"
 KNOWN: dict[str, str] = {
     f"{LOG}adoption:_adopt#0": "none: no directory is copied in; a lost id is given anew or read from the journal",
     f"{LOG}adoption:_write_anew#0": "none: no directory is copied in; a lost id is read from the journal",
-    f"{LOG}assigned:AssignedLogs._keep_strays_aside#0": (
-        f"found: {ASSIGNED}test_stray_does_not_come_back_in_place_of_a_new_topic"
-    ),
     f"{LOG}assigned:AssignedLogs._open_topics#0": f"found: {ASSIGNED}test_acknowledged_after_a_kill",
     f"{LOG}checkpoints:write_offsets#0": "found: posix, seed 1: records that were deleted are there again",
     f"{LOG}checkpoints:write_properties#0": "found: posix, seed 1: meta.properties is empty, no start",
