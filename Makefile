@@ -22,12 +22,13 @@ MINUTES ?= 30
 BUILT ?= debug
 OLD ?= 793dff2
 ARCHS ?=
+PORTS ?=
 
 SOURCES := $(wildcard ext/c/* ext/kafkalite/*.pxd ext/kafkalite/_native/*/*.pyx ext/kafkalite/_native/*/*.pxd)
 BUILD := $(BIN)/python setup.py -q build_ext --inplace -j $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help run build build-debug build-asan pipeline test test-all test-browser test-spark test-debug test-asan prove directories packages bench bench-packages bench-parts bench-spark clients lint format generated docs warnings build-check wheels clean
+.PHONY: help run build build-debug build-asan pipeline test test-all test-browser test-spark test-debug test-asan prove directories packages bench bench-packages bench-parts bench-spark clients cluster lint format generated docs warnings build-check wheels clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 16
@@ -144,6 +145,9 @@ prove: $(VENV)/.built $(VENV)/.tested  ## many seeds of one family of tests, cou
 	kills) $(BIN)/python -m tests.kills --kills $(KILLS) ;; \
 	*) echo "FAMILY=$(FAMILY): there are power, kills and fuzz" >&2; exit 2 ;; \
 	esac
+
+cluster: $(VENV)/.built $(VENV)/.tested packages  ## a controller of Apache Kafka's and three brokers on 127.0.0.1, until Ctrl-C (PORTS=9092,9093,9094)
+	@$(BIN)/python -m tests.kit.processes.kafka_cluster --ports "$(PORTS)"
 
 clients: $(VENV)/.built $(VENV)/.tested packages  ## every client of the matrix, slow ones too, and docs/clients.md from what happened
 	KAFKALITE_COMPAT_RECORD=tests/compat/matrix.json $(BIN)/python -m pytest -m capability tests/compat $(PYTEST_ARGS); \

@@ -1,7 +1,8 @@
 """One broker for all clients of a run, and a loud word about each client that could not run.
 
 KAFKALITE_COMPAT_BOOTSTRAP=host:port runs the same tests against another broker, such as Apache Kafka, to tell a fault
-of ours from a habit of the client. KAFKALITE_COMPAT_REQUIRE=1 turns 'not run' into a failure (CI).
+of ours from a habit of the client. KAFKALITE_COMPAT_BROKERS=3 runs them against so many brokers in a cluster of Apache
+Kafka's controller, one replica a partition. KAFKALITE_COMPAT_REQUIRE=1 turns 'not run' into a failure (CI).
 KAFKALITE_COMPAT_RECORD=FILE writes the matrix of what ran (`recorder.py`).
 """
 
@@ -19,6 +20,7 @@ import pytest
 from tests.compat.doors import Door, House, open_house
 from tests.compat.recorder import Recorder
 from tests.kit.processes.broker import BrokerProcess
+from tests.kit.processes.kafka_cluster import KafkaCluster
 
 _not_run: dict[str, str] = {}
 _numbers = itertools.count()
@@ -32,6 +34,12 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield foreign
         return
     settings = {"message.max.bytes": "4194304", "num.partitions": "1", "group.consumer.heartbeat.interval.ms": "300"}
+    brokers = int(os.environ.get("KAFKALITE_COMPAT_BROKERS", "1"))
+    if brokers > 1:
+        directory = tmp_path_factory.mktemp("compat")
+        with KafkaCluster(directory, brokers, settings, {"message.max.bytes": "4194304"}) as cluster:
+            yield cluster.bootstrap
+        return
     broker = BrokerProcess(tmp_path_factory.mktemp("compat"), settings)
     broker.start()
     yield broker.bootstrap
