@@ -190,6 +190,11 @@ class LogCleaner:
             self._offsets = {**self._offsets, (log.topic, log.partition): offset}
             checkpoints.write_offsets(self._path, self._offsets)
 
+    def lower(self, log: PartitionLog, offset: int) -> None:
+        """The log is cut at an offset: what comes there instead is dirty. OSError."""
+        if self.offset_of(log) > offset:
+            self._cleaned(log, offset)
+
     # --- choice -------------------------------------------------------------------------------------------------------
 
     def look_at(self, log: PartitionLog, now_ms: int) -> LogToClean:

@@ -38,6 +38,8 @@ FLUSH_CHECK_INTERVAL: Final = 0.5
 """Seconds between looks for logs that flush.ms makes due."""
 BULK_FLUSH_COUNT_MIN: Final = 32
 """Logs from which one sync of the file system is cheaper than one of each file and directory."""
+HIGH_WATERMARK_INTERVAL: Final = 5.0
+"""Seconds, as Kafka's replica.high.watermark.checkpoint.interval.ms has it."""
 RETENTION_DELAY: Final = 30.0
 """Seconds from the start to the first retention, as in Kafka: a start has other things to do."""
 
@@ -122,13 +124,17 @@ class Housekeeper:
         retention = config.log_retention_check_interval_ms / 1000
         checkpoint = max(config.log_flush_offset_checkpoint_interval_ms, 100) / 1000
         expiry = config.producer_id_expiration_check_interval_ms / 1000
-        return [
+        chores = [
             Chore("flush", FLUSH_CHECK_INTERVAL, now, self.flush_by_age),
             Chore("backup", FLUSH_CHECK_INTERVAL, now, self._logs.serve_backup),
             Chore("retention", retention, now + min(RETENTION_DELAY, retention), self.apply_retention),
             Chore("checkpoint", checkpoint, now + checkpoint, self.checkpoint),
             Chore("producer expiry", expiry, now + expiry, self.expire_producers),
         ]
+        if config.in_cluster:
+            interval = HIGH_WATERMARK_INTERVAL
+            chores.append(Chore("high watermarks", interval, now + interval, self._logs.high_watermarks.write))
+        return chores
 
     def _turn(self) -> float | None:
         if self._stopping:

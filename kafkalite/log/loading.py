@@ -70,12 +70,15 @@ class LoadPlan:
     leader_epoch: int
     adopted: bool = False  # put there from elsewhere: nobody knows whether its names are on the disk
     cleaned: bool = False  # it was compacted some time, whatever its policy is now
+    replicated: bool = False  # other brokers have the partition too
+    high_watermark: int | None = None  # of such a partition, None: not written down
     points_known: bool = True  # there was a good file of recovery points, whether this partition is in it or not
 
     @property
     def sparse(self) -> bool:
-        """Whether offsets may be missing between batches that are there, since compaction took some out."""
-        return self.cleaned or self.config.compacted
+        """Whether offsets may be missing between batches that are there, since compaction took some out, here or at a
+        leader."""
+        return self.cleaned or self.config.compacted or self.replicated
 
 
 @dataclass(slots=True)
@@ -86,9 +89,14 @@ class Listing:
     kafka_indexes: set[int]  # base offsets with an index of Kafka's
 
 
-def load(plan: LoadPlan, services: LogServices) -> PartitionLog:
-    """Opens one partition. OSError where its files cannot be read: see load_offline."""
-    log = LOGS[plan.config.message_format](
+def _make(plan: LoadPlan, services: LogServices) -> PartitionLog:
+    """The object of a log, not open yet."""
+    made = LOGS[plan.config.message_format]
+    if plan.replicated:
+        from kafkalite.log.replica_log import ReplicaLog
+
+        made = ReplicaLog
+    return made(
         plan.topic,
         plan.partition,
         format_named(plan.config.message_format),
@@ -97,6 +105,11 @@ def load(plan: LoadPlan, services: LogServices) -> PartitionLog:
         topic_id=plan.topic_id,
         config=plan.config,
     )
+
+
+def load(plan: LoadPlan, services: LogServices) -> PartitionLog:
+    """Opens one partition. OSError where its files cannot be read: see load_offline."""
+    log = _make(plan, services)
     if (plan.adopted or not plan.clean) and disk.is_directory(plan.directory):
         log.entries.doubted()
     swap.finish(plan.directory, log.format, services.cache)
@@ -144,15 +157,7 @@ def load(plan: LoadPlan, services: LogServices) -> PartitionLog:
 
 def load_offline(plan: LoadPlan, services: LogServices, error: OSError) -> PartitionLog:
     """The log of a directory that cannot be read: it answers KAFKA_STORAGE_ERROR, and its files are left alone."""
-    log = LOGS[plan.config.message_format](
-        plan.topic,
-        plan.partition,
-        format_named(plan.config.message_format),
-        services,
-        directory=plan.directory,
-        topic_id=plan.topic_id,
-        config=plan.config,
-    )
+    log = _make(plan, services)
     _load_empty(log, plan, max(plan.log_start or 0, 0), quiet=True)
     log.go_offline(f"its directory cannot be read: {error}")
     return log
@@ -190,7 +195,7 @@ def list_directory(directory: str, segment_suffix: str) -> Listing:
 
 def _load_empty(log: PartitionLog, plan: LoadPlan, start: int, *, quiet: bool = False) -> None:
     """A partition without segment files: a new one, or one whose records are gone."""
-    end = max(start, plan.recovery_point or 0)
+    end = start if plan.replicated else max(start, plan.recovery_point or 0)
     if end > start and not quiet:
         logger.error(
             "records are missing: the partition has no segment files; its offsets are not given out again",
@@ -251,13 +256,14 @@ def _recover(
         from_position = scan.position
         tail = recovery.walk_tail(
             scan,
-            flushed_offset=flushed,
+            flushed_offset=0 if plan.replicated else flushed,  # its leader has what is not whole here
             offset_limit=behind,
-            contiguous_from=gaps_until if last else recovery.OFFSET_MAX,
+            contiguous_from=gaps_until if last and not plan.replicated else recovery.OFFSET_MAX,
             keep_valid=foreign,
         )
         end = max(end, scan.next_offset)
         scan.install(verified_from=from_position)  # what the walk learned is not learned again
+        log.note_walked(segment, from_position)
         if tail.ahead:
             segment.cut(scan.position)
         elif tail.cut_position is not None:
@@ -274,7 +280,7 @@ def _recover(
     active = segments[-1]
     active.created_ms = int(disk.stat(active.path).st_mtime * 1000)
     active.trim(unknown=True)
-    if end < flushed:
+    if end < flushed and not plan.replicated:
         logger.error(
             "records are missing: the log ends before what was flushed; their offsets are not given out again",
             extra=fields(log=log.name, log_end=end, flushed=flushed),
@@ -357,10 +363,13 @@ def _open_at(
     log: PartitionLog, plan: LoadPlan, segments: tuple[Segment, ...], start: int, flushed: int, log_end: int
 ) -> None:
     log.core.set_segments(segments)
+    if plan.replicated:
+        start = min(start, log_end)  # written down before the log was cut below it
     start = max(start, segments[0].base_offset)
     log_end = max(log_end, start)
     log.core.set_offsets(start, min(max(flushed, start), log_end), log_end)
     log.set_epochs(_read_epochs(plan, log_end), _epoch_of(plan))
+    log.opened(plan.high_watermark)
     if log.flushed_offset < log_end:
         log.services.dirty_logs.add(log)  # the next checkpoint puts what was recovered on the disk
 

@@ -44,6 +44,7 @@ from kafkalite.log import adoption, checkpoints, cut, directory, disk, files, jo
 from kafkalite.log.cleaner import LogCleaner
 from kafkalite.log.flusher import Flusher, flush_together
 from kafkalite.log.formats import FORMATS
+from kafkalite.log.high_watermarks import HighWatermarks
 from kafkalite.log.housekeeping import BULK_FLUSH_COUNT_MIN, Housekeeper
 from kafkalite.log.journal import Journal, TopicState
 from kafkalite.log.loading import LoadPlan, load, load_offline
@@ -144,11 +145,13 @@ class LogManager:
             producer_id_seen=self._producer_id_seen,
             sync_root=lambda: file_ops.sync_directory(self.directory),
             front_goes=self._note_front,
+            end_lowered=self._end_lowered,
             producer_count_max=config.partition_max_producer_ids,
             decompressed_size_max=config.decompressed_batch_max_bytes,
             nesting_max=config.classic_nesting_max,
             policies=tuple(policies),
         )
+        self.high_watermarks = HighWatermarks(self.directory, self.logs)
         self.housekeeper = Housekeeper(self)
         self.cleaner = LogCleaner(self)
 
@@ -284,6 +287,7 @@ class LogManager:
         if starts is not None:
             self._written[files.LOG_STARTS_NAME] = starts
         starts = starts or {}
+        self.high_watermarks.read()
         plans: list[LoadPlan] = []
         for state in self._journal.state.topics.values():
             config = self._resolve(state.overrides, state.name)
@@ -323,6 +327,7 @@ class LogManager:
             leader_epoch=max(0, self._journal.state.unclean_count - state.epoch_bases[partition]),
             adopted=state.name in adopted,
             cleaned=self.cleaner.has_cleaned(*key),
+            high_watermark=self.high_watermarks.of(*key),
             points_known=points is not None,
         )
 
@@ -364,6 +369,7 @@ class LogManager:
             try:
                 self.write_recovery_points()
                 self.write_log_starts()
+                self.high_watermarks.write()
                 if clean:
                     directory.leave_clean_marker(self.directory, self.broker_epoch)
             except OSError as error:
@@ -891,6 +897,12 @@ class LogManager:
             log.flush()
         if self._written.get(files.RECOVERY_POINTS_NAME, {}).get((log.topic, log.partition), -1) < offset:
             self.write_recovery_points()
+
+    def _end_lowered(self, log: PartitionLog, offset: int) -> None:
+        """What is written down must not be above a log's end, whatever comes there next."""
+        self.write_recovery_points()
+        self.high_watermarks.write()
+        self.cleaner.lower(log, offset)
 
     def _note_front(self, log: PartitionLog) -> None:
         """Of several names that go, any may come back. Below the recovery point the hole between them and the log start

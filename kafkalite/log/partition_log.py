@@ -22,7 +22,7 @@ import logging
 import os
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from kafkalite import chance
 from kafkalite._native.base import file_ops
@@ -87,6 +87,7 @@ class LogServices:
     went_offline: Callable[[PartitionLog, str], None]
     producer_id_seen: Callable[[int], None]
     sync_root: Callable[[], None]  # makes new partition directories durable
+    end_lowered: Callable[[PartitionLog, int], None] = lambda _log, _offset: None  # before a cut: writes it down
     front_goes: Callable[[PartitionLog], None] = lambda _log: None  # segments below the log start are about to go
     producer_count_max: int = 50_000
     decompressed_size_max: int = 256 * 1024 * 1024
@@ -120,6 +121,7 @@ class BulkFlush(NamedTuple):
     log: PartitionLog
     target: int
     sizes: list[tuple[Segment, int]]
+    cut_count: int
     entries_mark: int
 
 
@@ -142,6 +144,9 @@ class PartitionLog(LogState):
         "topic_id",
     )
 
+    REPLICATED: ClassVar[bool] = False
+    """Whether the high watermark is something else than the log's end."""
+
     def __init__(
         self,
         topic: str,
@@ -161,6 +166,7 @@ class PartitionLog(LogState):
             services.clock,
             dirty_logs=services.dirty_logs,
             system_clock=type(services.clock) is SystemClock,
+            replicated=self.REPLICATED,
         )
         self.services = services
         self.directory = directory
@@ -264,7 +270,7 @@ class PartitionLog(LogState):
             if roll:
                 self.roll_locked()
             elif not self.active.has_file:
-                self._create_file_locked(self.active)
+                self.make_segment_locked(self.active)
             elif self.active.index is None:
                 self.indexes.loaded_locked(self.active)
                 self._forget_foreign_indexes(self.active)
@@ -275,16 +281,21 @@ class PartitionLog(LogState):
             return None
         return self.active
 
-    def _create_file_locked(self, segment: Segment) -> None:
+    def make_directory_locked(self) -> None:
+        """Makes the partition's directory, with the topic's id in it, unless it is there. OSError."""
         if not disk.exists(f"{self.directory}/{files.PARTITION_METADATA_NAME}"):
             if not disk.is_directory(self.directory):
                 file_ops.make_directory(self.directory)
             checkpoints.write_partition_topic_id(self.directory, self.topic_id)
             self.entries.directory_made()
+
+    def make_segment_locked(self, segment: Segment) -> None:
+        """Creates the file of a segment that has none yet. OSError."""
+        self.make_directory_locked()
         segment.create_file(self.services.clock.time_ms())
         self.entries.name_changed()
         if self.producers is None and self.log_end_offset == self.segments[0].base_offset:
-            self.core.set_producers(ProducerTable(self.services.producer_count_max))
+            self.core.set_producers(ProducerTable(self.services.producer_count_max, replicated=self.core.replicated))
 
     def roll_locked(self) -> None:
         """Makes a new active segment at the log end; the old one goes to the sealer."""
@@ -299,7 +310,7 @@ class PartitionLog(LogState):
             map_reserve=self.core.segment_size_max,
         )
         old.trim_zeros()
-        self._create_file_locked(new)
+        self.make_segment_locked(new)
         old.mark_sealed()
         self.core.set_segments((*self.segments, new))
         self.services.seal(self, old, self.producer_state.capture_locked())
@@ -361,6 +372,12 @@ class PartitionLog(LogState):
         """The recorded epochs of a log being opened, and the one to write with."""
         self._epochs = entries
         self.core.set_leader_epoch(leader_epoch, bool(entries) and entries[-1][0] == leader_epoch)
+
+    def note_walked(self, segment: Segment, position: int) -> None:
+        """While it is opened: the batches of a segment were checked, from a position on. Replicas want to know."""
+
+    def opened(self, high_watermark: int | None) -> None:
+        """It has its segments, offsets and epochs; `high_watermark` is what a checkpoint says of a replica's."""
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
         """(largest epoch <= epoch, first offset after it); (-1, -1) for an epoch this log does not know."""
@@ -501,22 +518,23 @@ class PartitionLog(LogState):
 
     def begin_bulk_flush(self) -> BulkFlush:
         """The first half of a flush whose sync covers many logs at once (see flush_together)."""
+        cut_count = self.core.cut_count  # first: what is looked at after a cut is of another log
         target, segments = self.core.begin_flush()
         sizes = [(segment, segment.size) for segment in segments if segment.flushed_size < segment.size]
-        return BulkFlush(self, target, sizes, self.entries.mark())
+        return BulkFlush(self, target, sizes, cut_count, self.entries.mark())
 
     def end_bulk_flush(self, state: BulkFlush, *, synced: bool) -> None:
         """The second half: takes in that the sync succeeded, or flushes this log alone. KafkaError."""
-        if not synced:
-            self.flush()
-            return
         with self.flush_lock:
             if self.offline:
                 raise StorageError(f"{self.name} is offline")
-            for segment, size in state.sizes:
-                segment.set_flushed(max(size, segment.flushed_size))
-            self.entries.synced(state.entries_mark)
-            self.core.set_flushed(state.target)
+            if synced and state.cut_count == self.core.cut_count:  # else what was to be synced is not what is there
+                for segment, size in state.sizes:
+                    segment.set_flushed(max(size, segment.flushed_size))
+                self.entries.synced(state.entries_mark)
+                self.core.set_flushed(state.target)
+                return
+        self.flush()
 
     def flush_due(self, end_offset: int) -> None:
         """flush.messages asks for a flush; whoever acknowledges waits for it by itself."""
@@ -825,6 +843,8 @@ class PartitionLog(LogState):
             self.storage_failed(error, "a segment cannot be read")
             return 0
         count = max(ask(policy, ages, now_ms) for policy in policies)
+        if self.core.replicated:
+            count = min(count, sum(age.end_offset <= self.high_watermark for age in ages))
         if count == 0:
             return 0
         if count >= len(ages):
@@ -888,7 +908,7 @@ class PartitionLog(LogState):
             self.entries.removal_began()
         self.services.front_goes(self)
         for segment in removed:
-            self._remove_files(segment)
+            self.remove_files(segment)
         with self.core.locked():
             self.entries.removal_ended()
         logger.info(
@@ -896,7 +916,7 @@ class PartitionLog(LogState):
         )
         return count
 
-    def _remove_files(self, segment: Segment) -> None:
+    def remove_files(self, segment: Segment) -> None:
         """Renames a segment's files out of the way; readers that hold it go on."""
         segment.mark_deleted()
         paths = []

@@ -94,7 +94,7 @@ class ProducerState:
     def load_locked(self) -> ProducerTable:
         """The state at the log end; OSError, KafkaError."""
         log = self._log
-        table = ProducerTable(self._producer_count_max)
+        table = ProducerTable(self._producer_count_max, replicated=log.replicated)
         start = snapshots.load(self._directory, log.log_end_offset, table)
         self.snapshot_offset = start
         if start > log.segments[0].base_offset:
@@ -241,6 +241,18 @@ class ProducerState:
             self._saved = (captured.offset, captured.marks)
             self.snapshot_offset = captured.offset
             self._snapshot_size = captured.size
+
+    def cut_locked(self, log_end: int) -> None:
+        """The log is about to be cut at an offset: what is saved of later ones goes, and captures made before are not
+        saved any more. The caller syncs the directory. OSError."""
+        with self._saving:
+            self._saved_number = self._captures
+            self._saved = (0, {})
+            for offset in snapshots.offsets_in(self._directory):
+                if offset > log_end:
+                    snapshots.remove(self._directory, offset)
+            if self.snapshot_offset > log_end:
+                self.snapshot_offset = -1
 
     def save_or_warn(self, captured: CapturedProducers) -> None:
         """As save(), for callers that can do without."""

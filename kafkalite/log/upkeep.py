@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from kafkalite.clock import Clock, ExpiryTime
     from kafkalite.executors import Executors
     from kafkalite.log.flusher import Flusher
+    from kafkalite.log.high_watermarks import HighWatermarks
     from kafkalite.log.partition_log import PartitionLog
     from kafkalite.settings.broker import BrokerConfig
 
@@ -24,6 +25,7 @@ class LogDirectory(Protocol):
     directory: str
     dirty_logs: set[PartitionLog]
     flusher: Flusher
+    high_watermarks: HighWatermarks
 
     def logs(self) -> Iterable[PartitionLog]:
         """All logs, those that are offline too."""

@@ -32,7 +32,8 @@ class ProducerTable:
     first_open_offset: int
     marker_count: int
     open_count: int
-    def __init__(self, count_max: int = 50000) -> None: ...
+    replicated: bool
+    def __init__(self, count_max: int = 50000, *, replicated: bool = False) -> None: ...
     def restore(
         self,
         producer_id: int,

@@ -139,7 +139,14 @@ class LogHarness:
         callback(0)
 
     def open(
-        self, *, clean: bool = True, recovery_point: int | None = None, log_start: int | None = None, epoch: int = 0
+        self,
+        *,
+        clean: bool = True,
+        recovery_point: int | None = None,
+        log_start: int | None = None,
+        epoch: int = 0,
+        replicated: bool = False,
+        high_watermark: int | None = None,
     ) -> PartitionLog:
         """The log as the next start of a broker would open it."""
         plan = LoadPlan(
@@ -152,6 +159,8 @@ class LogHarness:
             recovery_point=recovery_point,
             log_start=log_start,
             leader_epoch=epoch,
+            replicated=replicated,
+            high_watermark=high_watermark,
         )
         return load(plan, self.services)
 

@@ -201,7 +201,7 @@ cdef int _append_locked(LogCore log, const unsigned char* data, ItemInfo* info, 
         if written < 0:
             log.owner.write_failed_locked(<int>-written)
             return refuse(out, KAFKA_STORAGE_ERROR)
-        if log.storage_full:
+        if log.after_write:
             log.owner.storage_recovered_locked()
         segment.advance(info, log.index_interval)
         segment.last_position += last_position

@@ -15,6 +15,11 @@ cpdef enum:
     APPEND_DEFER = 3            # would have to block (create, roll, unpack): again with may_block=True on the io pool
     APPEND_ASK = 4              # would begin a transaction: again with `admitted` once that is admitted
 
+# What an append that has just succeeded must look at besides; 0 for most logs and most of the time.
+cdef enum:
+    DISK_WAS_FULL = 1           # the last write met a full disk
+    HAS_REPLICAS = 2            # set_high_watermark() moves the high watermark, no append does
+
 cdef struct AppendResult:
     int error                   # Kafka's code where it was refused, otherwise 0
     int64_t base_offset         # of the batch's first record (of the original's, for a duplicate); -1 on error
@@ -91,7 +96,8 @@ cdef class LogCore:
     cdef bint system_clock                  # the clock is the machine's own: no Python call needed
     cdef set dirty_logs                     # the manager's: owners of logs with unflushed bytes
     cdef readonly bint epoch_recorded       # leader_epoch stands in leader-epoch-checkpoint
-    cdef public bint storage_full                # the last write met a full disk
+    cdef int after_write                    # DISK_WAS_FULL, HAS_REPLICAS
+    cdef readonly int64_t cut_count         # how often its end was taken off
     cdef readonly int64_t unflushed_count   # records since the last flush
     cdef readonly double unflushed_since      # monotonic seconds of the oldest unflushed append, 0 none
     # Topic settings, live:
@@ -121,7 +127,10 @@ cdef class LogCore:
     cdef int _ready_locked(self, bint may_block, int* error) except -1
     cdef int _write_locked(self, Segment segment, unsigned char* batch, ItemInfo* info, const Marker* marker,
                            int64_t now_ms, AppendResult* out) except -1
+    cdef int _after_write_locked(self) except -1
     cdef int _move_stable(self) except -1
+    cdef int move_stable_locked(self) except -1
+    cdef int _check_offsets(self) except -1
     cdef Segment writable_locked(self, const ItemInfo* info, bint may_block, int64_t now_ms)
     cdef int notify(self, int64_t appended_bytes) except -1
     cdef Segment segment_of(self, int64_t offset, tuple segments)

@@ -1,8 +1,10 @@
 """The hot half of a partition's log: append, read, listeners. kafkalite.log.partition_log owns it, and has the rest.
 
     log_start <= flushed <= log_end          segments: rising, contiguous, never empty; the last one is active
-    log_start <= high_watermark <= log_end   (equal to log_end while there is one replica and visibility at append)
-    log_start <= last_stable <= high_watermark      the first offset of the oldest open transaction, else equal
+    log_start <= high_watermark <= log_end   standalone: equal to log_end; replicated: moved by set_high_watermark();
+                                             positional: equal to flushed. Chosen when the log is made
+    log_start <= last_stable <= high_watermark      the first offset of the oldest open transaction, else equal;
+                                             replicated: of the oldest that is open or whose marker is above
 
 An append checks the batch in Kafka's order, takes the log's lock, gives offsets, writes, indexes and publishes, lets go
 of the lock and tells the listeners. A read takes no lock: it looks at the offsets and at the immutable tuple of
@@ -210,8 +212,9 @@ cdef class LogCore:
         self.leader_id = -1
 
     def __init__(self, owner, str topic, int32_t partition, RecordFormat format, clock, *, set dirty_logs not None,
-                 bint system_clock=False):
+                 bint system_clock=False, bint replicated=False):
         self.owner = owner
+        self.after_write = HAS_REPLICAS if replicated else 0
         self.topic = topic
         self.partition = partition
         self.format = format
@@ -227,6 +230,20 @@ cdef class LogCore:
     def name(self):
         """`topic-partition`."""
         return f"{self.topic}-{self.partition}"
+
+    @property
+    def replicated(self):
+        """Whether set_high_watermark() moves the high watermark, and appends do not."""
+        return bool(self.after_write & HAS_REPLICAS)
+
+    @property
+    def storage_full(self):
+        """Whether the last write met a full disk."""
+        return bool(self.after_write & DISK_WAS_FULL)
+
+    @storage_full.setter
+    def storage_full(self, bint full):
+        self.after_write = self.after_write & ~DISK_WAS_FULL | (DISK_WAS_FULL if full else 0)
 
     # ---- lock -------------------------------------------------------------------------------------------------------
 
@@ -529,8 +546,6 @@ cdef class LogCore:
         if written < 0:
             self.owner.write_failed_locked(<int>-written)
             return refuse(out, KAFKA_STORAGE_ERROR)
-        if self.storage_full:
-            self.owner.storage_recovered_locked()
         if marker != NULL:
             self.producers.update_marker(info, marker, now_ms)
         elif info.producer_id >= 0:
@@ -540,8 +555,11 @@ cdef class LogCore:
         kl_assert(info.next_offset > offset)
         segment.advance(info, self.index_interval)
         self.log_end_offset = info.next_offset
-        self.high_watermark = info.next_offset
-        self._move_stable()
+        if self.after_write:
+            self._after_write_locked()
+        else:
+            self.high_watermark = info.next_offset
+            self._move_stable()
         self.unflushed_count += info.record_count
         if self.unflushed_since == 0.0:
             self.unflushed_since = self.clock.monotonic()
@@ -552,12 +570,33 @@ cdef class LogCore:
         out.flush_due = self.unflushed_count >= self.flush_messages
         return APPEND_DONE
 
+    cdef int _after_write_locked(self) except -1:
+        """What follows a write that succeeded, where that is more than usual."""
+        if self.after_write & DISK_WAS_FULL:
+            self.owner.storage_recovered_locked()
+        if not self.after_write & HAS_REPLICAS:
+            self.high_watermark = self.log_end_offset
+        return self.move_stable_locked()
+
+    cdef int move_stable_locked(self) except -1:
+        """As _move_stable, in any log."""
+        cdef int64_t offset
+        if not self.after_write & HAS_REPLICAS:
+            return self._move_stable()
+        offset = min(self.producers.first_undecided(), self.high_watermark)
+        if offset > self.last_stable_offset:
+            self.last_stable_offset = offset
+        return self._check_offsets()
+
     cdef int _move_stable(self) except -1:
         """Publishes how far read_committed clients may read. It never goes back."""
         cdef int64_t offset = min(self.producers.first_open_offset, self.high_watermark)
         # A log start inside an open transaction has moved it past that one's first offset already.
         if offset > self.last_stable_offset:
             self.last_stable_offset = offset
+        return self._check_offsets()
+
+    cdef int _check_offsets(self) except -1:
         kl_assert(self.log_start_offset <= self.last_stable_offset)
         kl_assert(self.last_stable_offset <= self.high_watermark)
         kl_assert(self.high_watermark <= self.log_end_offset)
@@ -793,6 +832,8 @@ cdef class LogCore:
         self.flushed_offset = flushed
         self.log_end_offset = log_end
         self.high_watermark = flushed if self.format.positional else log_end
+        if self.after_write & HAS_REPLICAS:
+            self.high_watermark = log_start         # until it is told: nothing is known to stand on other replicas
         self.last_stable_offset = flushed if self.format.positional else log_start
 
     def set_log_start(self, int64_t log_start):
@@ -803,6 +844,8 @@ cdef class LogCore:
         self.log_start_offset = log_start
         if self.flushed_offset < log_start:
             self.flushed_offset = log_start
+        if self.high_watermark < log_start:
+            self.high_watermark = log_start
         if self.last_stable_offset < log_start:
             self.last_stable_offset = log_start
         if self.producers is not None:
@@ -818,6 +861,28 @@ cdef class LogCore:
                 self.high_watermark = flushed
                 self.last_stable_offset = flushed
 
+    def set_high_watermark(self, int64_t offset):
+        """Moves the high watermark of a replicated log up to `offset`, but not beyond its end; whether it moved.
+
+        It never goes back: what was seen stays seen, until the log itself is cut (Kafka's UnifiedLog lets a follower's
+        fall back to its leader's, and warns). The lock is not held by the caller.
+        """
+        if not self.after_write & HAS_REPLICAS:
+            raise ValueError("the high watermark of this log is its end")
+        self.lock_acquire()
+        try:
+            offset = min(offset, self.log_end_offset)
+            if offset <= self.high_watermark:
+                return False
+            self.high_watermark = offset
+            if self.producers is not None:
+                self.producers.forget_replicated(offset)
+                self.move_stable_locked()
+        finally:
+            self.lock_release()
+        self.notify(0)
+        return True
+
     def begin_flush(self):
         """(log end, segments) of what a flush starting now will have made durable; the counters start again."""
         self.unflushed_count = 0
@@ -828,8 +893,11 @@ cdef class LogCore:
     def set_producers(self, ProducerTable producers):
         """Publishes the state of the producers, and with it how far read_committed clients may read."""
         producers.aborted.forget_below(self.log_start_offset)
+        if self.after_write & HAS_REPLICAS:
+            assert producers.replicated, "a table that forgets what replicas may lose"
+            producers.forget_replicated(self.high_watermark)
         self.producers = producers
-        self._move_stable()
+        self.move_stable_locked()
 
     def set_leader_epoch(self, int32_t leader_epoch, bint recorded):
         """Sets the epoch of batches from now on; `recorded`: it stands in leader-epoch-checkpoint."""

@@ -42,6 +42,10 @@ cdef struct OpenTransaction:
     int64_t first_offset
     int64_t producer_id         # -1: it has ended
 
+cdef struct EndedTransaction:
+    int64_t first_offset
+    int64_t marker_offset       # of the marker that ended it
+
 cdef class ProducerEntry:
     cdef readonly int64_t producer_id
     cdef readonly int16_t epoch
@@ -67,6 +71,10 @@ cdef class ProducerTable:
     cdef Py_ssize_t opened_start, opened_end, opened_capacity
     cdef readonly Py_ssize_t open_count
     cdef int64_t forgotten_marker_number        # the highest one among entries that were forgotten
+    # Transactions whose marker not all replicas have: both offsets rise. Kept where `replicated` alone.
+    cdef readonly bint replicated
+    cdef EndedTransaction* ended
+    cdef Py_ssize_t ended_start, ended_end, ended_capacity
 
     cdef int check(self, const ItemInfo* info, int origin, int64_t admitted, SequenceSpan* duplicate,
                    int* error) except -1
@@ -79,6 +87,10 @@ cdef class ProducerTable:
     cdef int take_open(self, int64_t first_offset) except -1
     cdef Py_ssize_t find_open(self, int64_t first_offset) noexcept nogil
     cdef int make_room(self) except -1
+    cdef int put_ended(self, int64_t first_offset, int64_t marker_offset) except -1
+    cdef int64_t first_undecided(self) noexcept
+    cdef int forget_replicated(self, int64_t high_watermark) noexcept
+    cdef bint reaches(self, int64_t offset) except -1
 
 # What a control batch, which has been parsed, says. MARKER_EMPTY, too, for one whose record cannot be read.
 cdef void read_marker(const unsigned char* batch, const ItemInfo* info, Marker* marker) noexcept nogil

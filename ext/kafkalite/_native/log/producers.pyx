@@ -10,12 +10,16 @@ A transaction is open from its first batch to its marker. Sequence numbers run o
 transaction is asked once, for its first batch here; a marker that comes in between takes the admission back, so that a
 late batch cannot open a transaction that nobody will end.
 
+In a log with replicas a transaction stays undecided until the high watermark has passed its marker, which may still
+go with its leader (Kafka's ProducerStateManager has them as unreplicated). Of those only such are kept as can be the
+first: one that began after another and ended before it never is.
+
 Thread rule: a table belongs to one log and is touched under that log's lock only, but for `aborted`. Sequence numbers
 run from 0 to 2^31-1 and wrap to 0.
 """
 
 from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memmove
 
 from kafkalite._native.base.debug cimport kl_assert
@@ -44,6 +48,7 @@ cdef enum:
     SEQUENCE_MAX = 0x7FFFFFFF
     COUNT_MAX = 50000
     OPENED_CAPACITY_MIN = 64
+    ENDED_CAPACITY_MIN = 16
     ENDED = -1
 
 
@@ -141,13 +146,15 @@ cdef class ProducerTable:
     def __cinit__(self):
         self.first_open_offset = INT64_MAX
 
-    def __init__(self, int64_t count_max=COUNT_MAX):
+    def __init__(self, int64_t count_max=COUNT_MAX, *, bint replicated=False):
         self.count_max = count_max
+        self.replicated = replicated
         self.entries = {}
         self.aborted = AbortedTransactions()
 
     def __dealloc__(self):
         free(self.opened)
+        free(self.ended)
 
     # ---- checks -----------------------------------------------------------------------------------------------------
 
@@ -264,6 +271,8 @@ cdef class ProducerTable:
         if first_offset >= 0:
             entry.transaction_offset = -1
             self.take_open(first_offset)
+            if self.replicated:
+                self.put_ended(first_offset, info.base_offset)
         if marker.type == MARKER_EMPTY:
             return 0
         entry.coordinator_epoch = marker.coordinator_epoch
@@ -349,6 +358,59 @@ cdef class ProducerTable:
         self.opened_start = 0
         self.opened_end = kept
         return 0
+
+    # ---- transactions that replicas may lose the end of -------------------------------------------------------------
+
+    cdef int put_ended(self, int64_t first_offset, int64_t marker_offset) except -1:
+        """Notes a transaction whose marker stands after all others'."""
+        cdef Py_ssize_t capacity
+        cdef EndedTransaction* grown
+        while self.ended_end > self.ended_start and self.ended[self.ended_end - 1].first_offset >= first_offset:
+            self.ended_end -= 1
+        if self.ended_end > self.ended_start:
+            kl_assert(self.ended[self.ended_end - 1].marker_offset < marker_offset)
+        if self.ended_start > 0 and self.ended_end == self.ended_capacity:
+            self.ended_end -= self.ended_start
+            memmove(self.ended, &self.ended[self.ended_start], <size_t>self.ended_end * sizeof(EndedTransaction))
+            self.ended_start = 0
+        if self.ended_end == self.ended_capacity:
+            capacity = max(<Py_ssize_t>ENDED_CAPACITY_MIN, 2 * self.ended_capacity)
+            grown = <EndedTransaction*>realloc(self.ended, <size_t>capacity * sizeof(EndedTransaction))
+            if grown == NULL:
+                raise MemoryError("no memory for a transaction that has ended")
+            self.ended = grown
+            self.ended_capacity = capacity
+        self.ended[self.ended_end].first_offset = first_offset
+        self.ended[self.ended_end].marker_offset = marker_offset
+        self.ended_end += 1
+        return 0
+
+    cdef int64_t first_undecided(self) noexcept:
+        """The first offset of the oldest transaction that is open, or whose end may still be lost; INT64_MAX none."""
+        if self.ended_start < self.ended_end:
+            return min(self.first_open_offset, self.ended[self.ended_start].first_offset)
+        return self.first_open_offset
+
+    cdef int forget_replicated(self, int64_t high_watermark) noexcept:
+        """The high watermark is here: transactions whose marker is below it are decided for good."""
+        while self.ended_start < self.ended_end and self.ended[self.ended_start].marker_offset < high_watermark:
+            self.ended_start += 1
+        if self.ended_start == self.ended_end:
+            self.ended_start = self.ended_end = 0
+        return 0
+
+    cdef bint reaches(self, int64_t offset) except -1:
+        """Whether anything that is known here stands at `offset` or above, so that a log cut there needs another
+        table."""
+        cdef ProducerEntry entry
+        if self.ended_end > self.ended_start and self.ended[self.ended_end - 1].marker_offset >= offset:
+            return True
+        if self.aborted.first_marker_from(offset) < self.aborted.count:
+            return True
+        for entry in self.entries.values():
+            if entry.last_offset >= offset:
+                return True
+        return False
 
     def open_transactions(self):
         """[(producer id, first offset)] of the open transactions, oldest first."""

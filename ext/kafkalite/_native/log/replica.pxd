@@ -1,0 +1,27 @@
+"""A log whose records come from another broker's: appended with their offsets, cut where histories part."""
+
+from libc.stdint cimport int32_t, int64_t
+
+from kafkalite._native.log.log_core cimport LogCore
+
+# What became of records that a leader gave, for Python too.
+cpdef enum:
+    FOLLOW_DONE = 0
+    FOLLOW_CORRUPT = 1          # a checksum is wrong, or these are no batches
+    FOLLOW_OLD_FORMAT = 2       # batches of magic 0 or 1
+    FOLLOW_OUT_OF_ORDER = 3     # offsets do not rise from batch to batch
+    FOLLOW_UNEXPECTED = 4       # the first offset is below the log's end
+    FOLLOW_FAILED = 5           # `error` says why: the storage, or the log is gone
+
+cdef struct Given:
+    # What a walk over a leader's records found.
+    int outcome
+    int64_t size                # bytes of the batches that may be appended
+    int64_t first_offset        # of the first of them, -1 none
+    int64_t last_offset         # of the first of them
+
+cdef class Replica:
+    cdef readonly LogCore log
+    cdef public int32_t last_epoch          # of the log's epochs, -1 none
+    cdef int _append_locked(self, const unsigned char* data, const Given* given, int64_t* taken, int* error) except -1
+    cdef int _take(self, const unsigned char* data, int64_t position, int64_t end, int64_t now_ms) except -1

@@ -1,0 +1,211 @@
+"""The log of a partition that has replicas on other brokers, whether this one leads it or follows.
+
+    leads       batches get the offsets and the epoch that are its own to give, as in any log; its epochs are recorded
+                when they begin, empty ones too
+    follows     batches have their leader's offsets and epochs; where the histories part the log is cut
+    visible     up to the high watermark, which whoever counts replicas moves, and a checkpoint remembers
+
+Offsets are never given out by the log that a restart finds: it ends with its last whole batch, and what is missing
+comes from its leader. So nothing is quarantined, and no gap made, at a start (kafkalite.log.loading).
+
+Thread rule: PartitionLog's. Methods that append, cut or change epochs belong to one thread at a time, the one that
+fetches, or whoever made it stop.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from kafkalite._native.log.replica import (
+    FOLLOW_CORRUPT,
+    FOLLOW_DONE,
+    FOLLOW_FAILED,
+    FOLLOW_OLD_FORMAT,
+    FOLLOW_OUT_OF_ORDER,
+    Replica,
+    epoch_starts,
+)
+from kafkalite._native.log.scan import header_at
+from kafkalite.errors import CorruptMessage, ErrorCode, OffsetOutOfRange, StorageError, error_for
+from kafkalite.log import truncation
+from kafkalite.log.leader_epochs import LeaderEpochs
+from kafkalite.log.partition_log import LogServices, PartitionLog
+
+if TYPE_CHECKING:
+    from kafkalite._native.log.record_format import RecordFormat
+    from kafkalite._native.log.segment import Segment
+    from kafkalite.settings.topic import TopicConfig
+
+
+class OffsetsOutOfOrder(Exception):
+    """A leader's batches whose offsets do not rise: nothing was appended."""
+
+
+class UnexpectedAppendOffset(Exception):
+    """A leader's first batch begins below the log's end: nothing was appended."""
+
+    def __init__(self, log: ReplicaLog, first_offset: int, last_offset: int) -> None:
+        super().__init__(f"{log.name} ends at {log.log_end_offset}: a batch of {first_offset}-{last_offset} is below")
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+
+
+class FollowerAppend(NamedTuple):
+    """What became of a leader's records."""
+
+    first_offset: int  # of what was appended, -1 where that is nothing
+    end_offset: int  # the log's end
+    size: int  # bytes appended
+
+
+class ReplicaLog(PartitionLog):
+    """A partition's log on one of several brokers."""
+
+    __slots__ = ("epochs", "replica", "walked")
+
+    REPLICATED: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        record_format: RecordFormat,
+        services: LogServices,
+        *,
+        directory: str,
+        topic_id: bytes,
+        config: TopicConfig,
+    ) -> None:
+        super().__init__(
+            topic, partition, record_format, services, directory=directory, topic_id=topic_id, config=config
+        )
+        self.epochs = LeaderEpochs(directory)
+        self.replica = Replica(self.core)
+        self.walked: list[tuple[Segment, int]] = []
+        """While it is loaded: segments, and the positions from which their batches were checked."""
+
+    # --- epochs -------------------------------------------------------------------------------------------------------
+
+    def set_epochs(self, entries: list[tuple[int, int]], leader_epoch: int) -> None:
+        """The recorded epochs of a log being opened; the one to write with is told later, by who elects leaders."""
+        self.epochs.load(entries)
+        self.replica.last_epoch = self.epochs.latest
+        self.core.set_leader_epoch(max(leader_epoch, self.epochs.latest), True)
+
+    def begin_epoch(self, leader_epoch: int) -> None:
+        """This broker leads from here on: the epoch begins at the log's end, on the disk before anything is written
+        with it, and whether anything is or not (KAFKA-7415). StorageError. May block."""
+        with self.core.locked():
+            if not self.epoch_began_locked(leader_epoch, self.log_end_offset):
+                raise StorageError(f"{self.name} could not record leader epoch {leader_epoch}")
+            self.core.set_leader_epoch(leader_epoch, True)
+
+    def epoch_began_locked(self, epoch: int, start_offset: int) -> bool:
+        """Records where an epoch began; False where the storage failed."""
+        try:
+            self.make_directory_locked()
+            self.epochs.assign(epoch, start_offset)
+        except OSError as error:
+            self.storage_failed(error, "a leader epoch could not be recorded")
+            return False
+        self.replica.last_epoch = epoch
+        return True
+
+    def epoch_end(self, epoch: int) -> tuple[int, int]:
+        """Where an epoch ends in this log (LeaderEpochs.end_offset_for)."""
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch of the record at an offset, or of the next one."""
+        return self.leader_epoch if offset >= self.log_end_offset else self.epochs.epoch_at(offset)
+
+    # --- at a start ---------------------------------------------------------------------------------------------------
+
+    def note_walked(self, segment: Segment, position: int) -> None:
+        """Their epochs count, since the file may be older than the batches, or newer."""
+        self.walked.append((segment, position))
+
+    def opened(self, high_watermark: int | None) -> None:
+        """The high watermark is what was written down, inside the log; the log's start where nothing was. OSError."""
+        for segment, position in self.walked:
+            first = header_at(segment, position) if segment in self.segments else None
+            if first is not None:
+                offset = first["base_offset"]
+                found = epoch_starts(segment, position, segment.size, self.epochs.epoch_at(offset - 1))
+                self.epochs.correct(offset, self.indexes.behind(segment), found)
+        self.walked.clear()
+        self.replica.last_epoch = self.epochs.latest
+        if high_watermark is not None:
+            self.core.set_high_watermark(high_watermark)
+
+    # --- as a follower ------------------------------------------------------------------------------------------------
+
+    def append_as_follower(self, records: bytes | bytearray | memoryview, leader_epoch: int) -> FollowerAppend:
+        """Appends what a leader answered to a fetch with `leader_epoch`: whole batches, all or none.
+
+        A batch that is cut off, one of a newer epoch, and what follows them are left out. CorruptMessage;
+        OffsetsOutOfOrder; UnexpectedAppendOffset; KafkaError (UNSUPPORTED_FOR_MESSAGE_FORMAT) for magic 0 and 1;
+        StorageError, after which a front of them may stand. May block.
+        """
+        outcome, error, first, last, size = self.replica.append(records, leader_epoch)
+        if outcome == FOLLOW_DONE:
+            return FollowerAppend(first if size else -1, self.log_end_offset, size)
+        if outcome == FOLLOW_CORRUPT:
+            raise CorruptMessage(f"{self.name}: the leader's records are damaged")
+        if outcome == FOLLOW_OLD_FORMAT:
+            code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+            raise error_for(code, f"{self.name}: the leader has batches from before magic 2")
+        if outcome == FOLLOW_OUT_OF_ORDER:
+            raise OffsetsOutOfOrder(f"{self.name}: offsets of the leader's batches do not rise")
+        if outcome == FOLLOW_FAILED:
+            raise error_for(error, f"{self.name} could not append what its leader has")
+        start = self.log_start_offset
+        if start != self.log_end_offset or not first < start <= last:
+            raise UnexpectedAppendOffset(self, first, last)
+        # The leader's log starts inside a batch (DeleteRecords): an empty log takes all of it, and hides its front.
+        self.truncate_fully_and_start_at(first)
+        appended = self.append_as_follower(records, leader_epoch)
+        self.advance_log_start(start)
+        return appended
+
+    def advance_high_watermark(self, offset: int) -> bool:
+        """Moves the high watermark up, at most to the log's end; whether it moved. Who waits for it is told."""
+        return self.core.set_high_watermark(offset)
+
+    def advance_log_start(self, offset: int) -> bool:
+        """The leader's log starts here: so does this one, and its high watermark is not below. Whether it moved.
+
+        OffsetOutOfRange beyond the log's end: then there is nothing to keep (truncate_fully_and_start_at).
+        """
+        with self.core.locked():
+            if offset <= self.log_start_offset:
+                return False
+            if offset > self.log_end_offset:
+                raise OffsetOutOfRange(f"{self.name} ends at {self.log_end_offset}: it cannot start at {offset}")
+            self.core.set_log_start(offset)
+            try:
+                self.epochs.cut_front(offset)
+            except OSError as error:
+                self.storage_failed(error, "leader epochs could not be written")
+        self.core.wake_listeners()
+        return True
+
+    def truncate_to(self, offset: int) -> bool:
+        """Takes off the log all batches that reach beyond `offset`; whether there were any. StorageError. May block.
+
+        What was cut is gone for good when this returns, power cuts included. Epochs that began at the log's end or
+        later go even where nothing else does (KAFKA-10706).
+        """
+        if offset < 0:
+            raise ValueError(f"{self.name} cannot be cut at {offset}")
+        return truncation.cut(self, offset)
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drops everything: the log starts, ends and has its high watermark at `offset`. StorageError. May block."""
+        truncation.begin_anew(self, offset)
+
+    def _save_index(self, segment: Segment, state: dict[str, int]) -> None:
+        """As any log, but never of a segment that was cut meanwhile: another one has its name then."""
+        with self.flush_lock:
+            if not segment.deleted:
+                super()._save_index(segment, state)
