@@ -1,0 +1,313 @@
+"""A replica's log by chance: appended, cut, begun anew, flushed, killed, held by readers; then a power cut.
+
+What it serves is held against a plain list. After a kill nothing is missing. After a power cut, at any change of the
+disk and by each model of what such a cut leaves, the log is a front of what it was when its last finished cut was made:
+nothing that was cut comes back, nothing that was flushed is missing, and epochs and producers are those of the batches.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kafkalite.errors import KafkaError
+from kafkalite.log import disk
+from tests.kit.fakes.clock import FakeClock
+from tests.kit.harness.log_harness import TIME_MS, release
+from tests.kit.harness.replica_harness import Batches, History, ReplicaHarness
+from tests.simulation.disk import LEFT, SimulatedDisk
+
+if TYPE_CHECKING:
+    from kafkalite._native.log.log_core import LogSlice
+    from kafkalite.log.replica_log import ReplicaLog
+
+STEPS = 60
+SETTINGS = {"segment_bytes": 4000, "index_interval_bytes": 500}
+SIZE_MAX = 1 << 22
+
+
+class Run:
+    """One replica and the list beside it, which go on together."""
+
+    def __init__(self, path: Path, seed: int) -> None:
+        self.draw = random.Random(seed)
+        self.harness = ReplicaHarness(path, **SETTINGS)
+        self.batches = Batches(self.draw)
+        self.history = History()
+        self.before: History | None = None  # while a cut is under way: what was there
+        self.flushed = 0
+        self.epoch = 0
+        self.window = 5
+        self.held: list[tuple[LogSlice, bytes]] = []
+        self.log = self.harness.opened(clean=True)
+
+    def step(self) -> None:
+        """One thing that happens to a log."""
+        what = self.draw.random()
+        if what < 0.5:
+            self.append()
+        elif what < 0.62:
+            self.cut()
+        elif what < 0.65:
+            self.begin_anew()
+        elif what < 0.75:
+            self.log.advance_high_watermark(self.draw.randint(self.history.start, self.history.end))
+        elif what < 0.82:
+            self.log.flush()
+        elif what < 0.88:
+            self.log.checkpoint()
+            self.harness.write_points(self.log)
+        elif what < 0.92:
+            self.log.roll()
+        elif what < 0.96:
+            self.hold()
+        else:
+            self.let_go()
+        self.flushed = self.log.flushed_offset
+
+    def append(self) -> None:
+        self.epoch += self.draw.random() < 0.2
+        offset = self.history.end
+        given = []
+        for _ in range(self.draw.randint(1, 12)):
+            offset += self.draw.choice([0, 0, 0, 0, 5])
+            given.append(self.batches.next(offset, self.epoch))
+            end = History(end=offset)
+            end.take(given[-1])
+            offset = end.end
+        for batch in given:  # first in the list: of a write that a power cut ends some may be there
+            self.history.take(batch)
+        assert self.log.append_as_follower(b"".join(given), self.epoch).end_offset == self.history.end
+
+    def cut(self) -> None:
+        low = max(self.history.start, self.history.end - self.draw.choice([3, 30, 300]))
+        offset = self.draw.randint(low, self.history.end)
+        self.before, self.flushed = self.history.copy(), min(self.flushed, offset)
+        self.history.cut(offset)
+        self.flushed = min(self.flushed, self.history.end)
+        self.log.truncate_to(offset)
+        self.before = None
+        self.epoch += 1
+
+    def begin_anew(self) -> None:
+        self.before, self.flushed = self.history.copy(), 0
+        offset = max(0, self.history.end + self.draw.choice([-20, 0, 7, 1000]))
+        self.history.begin_anew(offset)
+        self.log.truncate_fully_and_start_at(offset)
+        self.before = None
+        self.epoch += 1
+
+    def hold(self) -> None:
+        if self.history.end == self.history.start:
+            return
+        _, piece = self.log.read_blocking(self.draw.randrange(self.history.start, self.history.end), 3000)
+        if piece is not None:
+            self.held.append((piece, piece.tobytes()))
+
+    def let_go(self) -> None:
+        while self.held:
+            piece, was = self.held.pop()
+            assert piece.tobytes() == was
+            piece.release()
+
+    def restart(self, *, clean: bool) -> None:
+        self.let_go()
+        if clean:
+            self.log.close()
+            self.harness.write_points(self.log)
+        release(self.log)
+        self.log = self.harness.opened(clean=clean)
+        # A log that was cut where no batch ends has nothing that tells where: it ends with its last batch, as Kafka's.
+        last = self.history.batches[-1][1] if self.history.batches else self.history.start
+        if last <= self.log.log_end_offset < self.history.end:
+            self.history.end = self.log.log_end_offset
+
+    def check(self) -> None:
+        """The log is what the list says."""
+        log, history = self.log, self.history
+        assert (log.log_start_offset, log.log_end_offset) == (history.start, history.end)
+        assert read_whole(log) == history.data
+        assert dict(history.epochs()).items() <= dict(log.epochs.entries).items()
+        check_producers(log, self.window)
+        assert log.log_start_offset <= log.last_stable_offset <= log.high_watermark <= log.log_end_offset
+
+
+def read_whole(log: ReplicaLog) -> bytes:
+    found = b""
+    at = log.log_start_offset
+    while piece := log.read(at, SIZE_MAX):
+        found += piece
+        tail = History(end=at)
+        for batch in split_whole(piece):
+            tail.take(batch)
+        at = tail.end
+    return found
+
+
+def split_whole(data: bytes) -> Iterator[bytes]:
+    while data:
+        size = int.from_bytes(data[8:12], "big") + 12
+        yield data[:size]
+        data = data[size:]
+
+
+def check_producers(log: ReplicaLog, window: int) -> None:
+    """What is known of producers is what a walk over the whole log finds: so many batches of each."""
+    known = log.ensure_producers()
+    with log.core.locked():
+        scratch = type(known)(replicated=True)
+        log.producer_state._walk(scratch, 0, 1 << 62)
+    assert rows(scratch, window) == rows(known, window)
+    assert scratch.open_transactions() == known.open_transactions()
+    assert scratch.aborted.rows(log.log_start_offset) == known.aborted.rows(log.log_start_offset)
+
+
+def rows(table: object, window: int) -> list[tuple[object, ...]]:
+    return sorted(
+        (
+            entry.producer_id,
+            entry.epoch,
+            entry.coordinator_epoch,
+            entry.transaction_offset,
+            [span[:4] for span in entry.batches()[-window:]],
+        )
+        for entry in table  # type: ignore[attr-defined]
+    )
+
+
+def run_with_kills(path: Path, seed: int, steps: int = STEPS) -> None:
+    run = Run(path, seed)
+    for step in range(steps):
+        run.step()
+        if step % 7 == 0:
+            run.check()
+        if run.draw.random() < 0.05:
+            run.restart(clean=run.draw.random() < 0.5)
+            run.check()
+    run.restart(clean=False)
+    run.check()
+    release(run.log)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_replica_holds_what_it_was_given_and_not_what_was_cut(tmp_path: Path, seed: int) -> None:
+    run_with_kills(tmp_path, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(10))
+def test_a_replica_holds_what_it_was_given_and_not_what_was_cut_at_length(tmp_path: Path, block: int) -> None:
+    for seed in range(block * 1000, block * 1000 + 10):
+        (tmp_path / str(seed)).mkdir()
+        run_with_kills(tmp_path / str(seed), seed, 200)
+
+
+class Power:
+    """Goes off at a change of the disk."""
+
+    def __init__(self) -> None:
+        self.disk = SimulatedDisk(FakeClock(TIME_MS), self.note)
+        self.disk.mount("/one")
+        self.changes_left = -1
+
+    def note(self, mount: str, _what: str, _path: str, _size: int) -> None:
+        if self.changes_left >= 0:
+            self.changes_left -= 1
+            if self.changes_left < 0:
+                self.disk.power_off(mount)
+
+
+@contextmanager
+def in_memory() -> Iterator[Power]:
+    power = Power()
+    try:
+        with disk.instead(power.disk):
+            yield power
+    finally:
+        power.disk.close()
+
+
+def cut_power(seed: int, model: str) -> None:
+    """A run that ends at some change of the disk, and what is there afterwards."""
+    with in_memory() as power:
+        run = Run(SimulatedPath("/one"), seed)  # type: ignore[arg-type]
+        for _ in range(run.draw.randrange(STEPS)):
+            run.step()
+        power.changes_left = run.draw.randrange(40)
+        run.window = 1  # as after Kafka's snapshots: the file with the others may be missing
+        try:
+            while power.changes_left >= 0:
+                run.step()
+        except (KafkaError, OSError):
+            pass
+        for piece, _ in run.held:
+            piece.release()
+        release(run.log)
+        power.changes_left = -1
+        power.disk.crash("/one", run.draw, model)
+        after = run.harness.opened(clean=False)
+        judge(run, after)
+        # It goes on from there, and a second start finds the same.
+        run.held.clear()
+        run.log, run.before = after, None
+        run.epoch += 1
+        run.history = History(taken(after), after.log_start_offset, after.log_end_offset)
+        run.append()
+        run.restart(clean=False)
+        run.check()
+        release(run.log)
+
+
+def taken(log: ReplicaLog) -> list[tuple[int, int, int, bytes]]:
+    found = History(end=log.log_start_offset)
+    for batch in split_whole(read_whole(log)):
+        found.take(batch)
+    return found.batches
+
+
+def judge(run: Run, after: ReplicaLog) -> None:
+    found = taken(after)
+    histories = [run.history] if run.before is None else [run.history, run.before]
+    fronts = [each for each in histories if found == front_of(each, after.log_start_offset)[: len(found)]]
+    assert fronts, "the log is a front of nothing that it was"
+    if run.before is None:
+        assert after.log_start_offset == run.history.start
+    if found or run.before is None:
+        missing = [each for each in run.history.batches if after.log_end_offset < each[1] <= run.flushed]
+        assert not missing, "what was flushed is missing"
+    assert dict(History(found).epochs()).items() <= dict(after.epochs.entries).items()
+    assert all(start < max(after.log_end_offset, 1) for _, start in after.epochs.entries)
+    check_producers(after, run.window)
+
+
+def front_of(history: History, start: int) -> list[tuple[int, int, int, bytes]]:
+    return [each for each in history.batches if each[1] > start]
+
+
+class SimulatedPath(str):
+    """As much of a Path as the harness wants of one."""
+
+    def __truediv__(self, name: str) -> SimulatedPath:
+        return SimulatedPath(f"{self}/{name}")
+
+    def mkdir(self, *, exist_ok: bool = False) -> None:
+        disk.make_directories(self, 0o755)
+
+
+@pytest.mark.parametrize("model", sorted(LEFT))
+@pytest.mark.parametrize("seed", range(12))
+def test_a_power_cut_leaves_a_front_of_a_replica(seed: int, model: str) -> None:
+    cut_power(seed, model)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", sorted(LEFT))
+@pytest.mark.parametrize("block", range(5))
+def test_a_power_cut_leaves_a_front_of_a_replica_at_length(block: int, model: str) -> None:
+    for seed in range(1000 + block * 200, 1200 + block * 200):
+        cut_power(seed, model)
