@@ -86,7 +86,7 @@ def test_settings_changed_through_us_are_what_a_java_broker_tells(kafka_jars: Pa
         configure(broker, *("--entity-type", "brokers", "--entity-name", "7", add, "log.cleaner.threads=2"))
         configure(broker, *("--entity-type", "groups", "--entity-name", "g", add, "consumer.session.timeout.ms=50000"))
         configure(broker, *("--entity-type", "client-metrics", "--entity-name", "m", add, "interval.ms=2000"))
-        with pytest.raises(RuntimeError, match="(?i)unknown topic config"):  # the controller's own words
+        with pytest.raises(RuntimeError, match=r"(?i)unknown topic config"):  # the controller's own words
             configure(broker, *("--entity-type", "topics", "--entity-name", "orders", add, "message.format=classic"))
         image = lambda: member_of(broker).image  # noqa: E731  # the present one
         wait_until(lambda: len(image().configs) == 5, WAIT_S, "all five are known")
