@@ -194,8 +194,13 @@ def member_of(broker: Broker) -> Member:
     return broker._member
 
 
-def test_killed_broker_waits_for_its_old_session_to_end(controller: KafkaController, tmp_path: Path) -> None:
-    with running(tmp_path / "broker", settings=settings(controller, tmp_path / "unused")) as process:
+def test_killed_broker_waits_for_its_old_session_to_end(kafka_jars: Path, tmp_path: Path) -> None:
+    assert kafka_jars
+    session = {"broker.session.timeout.ms": "20000"}  # in which a slow machine, too, starts a process again
+    with (
+        KafkaController(tmp_path / "controller", settings=session) as controller,
+        running(tmp_path / "broker", settings=settings(controller, tmp_path / "unused")) as process,
+    ):
         process.kill()
         process.start()
         assert process.log().count("refused this broker's BrokerRegistration") >= 1

@@ -257,7 +257,7 @@ def test_librdkafka_signs_in_and_sees_what_it_may(controller: ScriptedController
 
 
 def silent_logger() -> logging.Logger:
-    quiet = logging.getLogger("tests.librdkafka")
+    quiet = logging.getLogger("librdkafka of a test")
     quiet.addHandler(logging.NullHandler())
     quiet.propagate = False
     return quiet
