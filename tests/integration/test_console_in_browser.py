@@ -166,3 +166,25 @@ def test_pictures_are_taken_for_people_to_look_at(browser: Any, url: str, tmp_pa
                 picture = tmp_path / f"{number:02d}-{scheme}.png"
                 tab.page.screenshot(path=picture, full_page=True)
                 assert picture.stat().st_size > 1000
+
+
+def test_a_tab_loads_beside_twelve_that_are_renewed(browser: Any, url: str) -> None:
+    with Tab(browser, url) as tab:
+        for _ in range(12):
+            tab.context.new_page().goto("/")
+        tab.page.goto("/groups/billing")
+        assert tab.page.get_by_role("heading", level=1).inner_text() == "billing"
+        # A part of the page is another one after a while: it was asked for again, and put in its place.
+        tab.page.evaluate("document.getElementById('figures').dataset.seen = '1'")
+        tab.page.wait_for_selector("#figures:not([data-seen])")
+        assert tab.trouble == []
+
+
+def test_names_are_found_as_they_are_typed(browser: Any, url: str) -> None:
+    with Tab(browser, url) as tab:
+        tab.page.goto("/")
+        tab.page.keyboard.press("/")
+        tab.page.keyboard.type("hos")
+        tab.page.get_by_role("link", name="hostile", exact=True).click()
+        tab.page.get_by_role("heading", level=1, name="hostile").wait_for()
+        assert tab.trouble == []
