@@ -28,7 +28,7 @@ SOURCES := $(wildcard ext/c/* ext/kafkalite/*.pxd ext/kafkalite/_native/*/*.pyx 
 BUILD := $(BIN)/python setup.py -q build_ext --inplace -j $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help run build build-debug build-asan pipeline test test-all test-browser test-spark test-debug test-asan prove directories packages bench bench-packages bench-parts bench-spark clients cluster lint format generated docs warnings build-check wheels clean
+.PHONY: help run build build-debug build-asan pipeline test test-all test-browser pictures test-spark test-debug test-asan prove directories packages bench bench-packages bench-parts bench-spark clients cluster lint format generated docs warnings build-check wheels clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 16
@@ -92,6 +92,10 @@ test: $(VENV)/.built $(VENV)/.tested packages  ## everything but the slow tests
 test-browser: $(VENV)/.built $(VENV)/.tested $(VENV)/.browser  ## the console in Debian's chromium
 	@sh tools/test_packages.sh chromium
 	$(BIN)/python -m pytest tests/integration/test_console*in_browser.py $(PYTEST_ARGS)
+
+pictures: $(VENV)/.built $(VENV)/.tested $(VENV)/.browser  ## the console's pictures in docs, anew
+	@sh tools/test_packages.sh chromium
+	$(BIN)/python -m tests.kit.processes.console_pictures docs/console
 
 test-all: $(VENV)/.built $(VENV)/.tested $(VENV)/.spark packages  ## the slow tests and Spark's too, at a release's counts
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

@@ -20,17 +20,18 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.coordinator.log_writer import LogWriter
 from kafkalite.coordinator.state_log import OFFSETS_TOPIC
-from kafkalite.errors import ErrorCode, TransactionCoordinatorFenced, UnknownTopicOrPartition, error_for
+from kafkalite.errors import ErrorCode, UnknownTopicOrPartition, error_for
 from kafkalite.logging import fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from kafkalite.coordinator.groups import GroupCoordinator
+    from kafkalite.coordinator.mark import Mark
     from kafkalite.coordinator.remote import Remote
     from kafkalite.coordinator.timers import TimerQueue
     from kafkalite.log.manager import LogManager
@@ -48,34 +49,6 @@ _NOTHING_OPEN: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCod
 
 
 _OUTDATED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
-
-
-class Mark(NamedTuple):
-    """What a marker says."""
-
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
-    commit: bool
-    transaction_version: int
-
-    def append(self, log: PartitionLog) -> int:
-        """Writes it; the log's end after it. The refusals of `PartitionLog.append_marker`."""
-        return log.append_marker(
-            self.producer_id,
-            self.producer_epoch,
-            self.coordinator_epoch,
-            commit=self.commit,
-            transaction_version=self.transaction_version,
-        )
-
-    def append_as_only_coordinator(self, log: PartitionLog) -> int:
-        """As append, in the name of a later coordinator that the partition has seen."""
-        try:
-            return self.append(log)
-        except TransactionCoordinatorFenced:
-            seen = [row.coordinator_epoch for row in log.producer_rows() if row.producer_id == self.producer_id]
-            return self._replace(coordinator_epoch=max(seen, default=self.coordinator_epoch)).append(log)
 
 
 class MarkerWriter:

@@ -32,7 +32,7 @@ from kafkalite.protocol.messages.write_txn_markers import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from kafkalite.coordinator.markers import Mark
+    from kafkalite.coordinator.mark import Mark
     from kafkalite.coordinator.state_log import StateLog
     from kafkalite.log.manager import LogManager
     from kafkalite.model import TopicPartition

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kafkalite.coordinator.markers import Mark
+from kafkalite.coordinator.mark import Mark
 from kafkalite.coordinator.topic_regex import matching
 from kafkalite.coordinator.transaction import DEAD, LABELS, ONGOING, PREPARED
 from kafkalite.deferred import Deferred, completed, gathered

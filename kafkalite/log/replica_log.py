@@ -29,11 +29,11 @@ from kafkalite._native.log.scan import header_at
 from kafkalite.errors import CorruptMessage, ErrorCode, OffsetOutOfRange, StorageError, error_for
 from kafkalite.log import truncation
 from kafkalite.log.leader_epochs import LeaderEpochs
-from kafkalite.log.partition_log import LogServices, PartitionLog
 
 if TYPE_CHECKING:
     from kafkalite._native.log.record_format import RecordFormat
     from kafkalite._native.log.segment import Segment
+    from kafkalite.log.partition_log import LogServices
     from kafkalite.settings.topic import TopicConfig
 
 
@@ -58,10 +58,10 @@ class FollowerAppend(NamedTuple):
     size: int  # bytes appended
 
 
-class ReplicaLog(PartitionLog):
+class ReplicaLog(truncation.TruncatableLog):
     """A partition's log on one of several brokers."""
 
-    __slots__ = ("epochs", "replica", "walked")
+    __slots__ = ("walked",)
 
     REPLICATED: ClassVar[bool] = True
 

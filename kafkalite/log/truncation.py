@@ -1,7 +1,7 @@
 """Takes the end of a replica's log off, durably, while others read it.
 
     1  log start, recovery point and high watermark are lowered, durably              from here on a start takes
-    2  saved index, snapshots and aborted transactions above go                         nothing above the cut for whole
+    2  saved index, snapshots, then aborted transactions above go                       nothing above the cut for whole
     3  the new list of segments is published: later segments are gone, and the one
        that holds the cut has a shorter one in its place                                readers see the new end
     4  its file is shortened, or a copy of its front has its name; later ones' files
@@ -31,17 +31,28 @@ from kafkalite._native.log.scan import SegmentScan, batch_headers
 from kafkalite._native.log.segment import Segment
 from kafkalite.errors import StorageError, UnknownTopicOrPartition
 from kafkalite.log import disk, files, index_file, quarantine_file, transaction_index
+from kafkalite.log.partition_log import PartitionLog
 from kafkalite.logging import fields
 
 if TYPE_CHECKING:
-    from kafkalite.log.replica_log import ReplicaLog
+    from kafkalite._native.log.replica import Replica
+    from kafkalite.log.leader_epochs import LeaderEpochs
 
 logger = logging.getLogger(__name__)
 
 COPY_SIZE: Final = 4 * 1024 * 1024
 
 
-def cut(log: ReplicaLog, offset: int) -> bool:
+class TruncatableLog(PartitionLog):
+    """A log whose end can be taken off: what it remembers of its leaders' epochs is cut with it."""
+
+    __slots__ = ("epochs", "replica")
+
+    epochs: LeaderEpochs
+    replica: Replica
+
+
+def cut(log: TruncatableLog, offset: int) -> bool:
     """Cuts a log at `offset`; whether anything was above. StorageError; UnknownTopicOrPartition."""
     end = log.log_end_offset
     with log.core.locked(), log.flush_lock:
@@ -66,7 +77,7 @@ def cut(log: ReplicaLog, offset: int) -> bool:
     return True
 
 
-def begin_anew(log: ReplicaLog, offset: int) -> None:
+def begin_anew(log: TruncatableLog, offset: int) -> None:
     """Drops all of a log, which starts and ends at `offset` then. StorageError; UnknownTopicOrPartition."""
     with log.core.locked(), log.flush_lock:
         _check_usable(log)
@@ -79,19 +90,19 @@ def begin_anew(log: ReplicaLog, offset: int) -> None:
     log.core.wake_listeners()
 
 
-def _check_usable(log: ReplicaLog) -> None:
+def _check_usable(log: TruncatableLog) -> None:
     if log.deleted:
         raise UnknownTopicOrPartition(f"{log.name} was deleted")
     if log.offline:
         raise StorageError(f"{log.name} is offline")
 
 
-def _failed(log: ReplicaLog, error: OSError) -> StorageError:
+def _failed(log: TruncatableLog, error: OSError) -> StorageError:
     log.storage_failed(error, "the log could not be cut")
     return StorageError(f"{log.name} could not be cut: {error}")
 
 
-def _give_up(log: ReplicaLog, error: OSError) -> None:
+def _give_up(log: TruncatableLog, error: OSError) -> None:
     """Half of a cut is no log to serve: only a start knows what there is. Who waits is told by another thread."""
     if log.core.set_offline():
         reason = f"a cut could not be finished: {error}"
@@ -99,13 +110,13 @@ def _give_up(log: ReplicaLog, error: OSError) -> None:
         log.services.went_offline(log, reason)
 
 
-def _load_producers(log: ReplicaLog) -> None:
+def _load_producers(log: TruncatableLog) -> None:
     """The state at the new end, where what was known reached beyond it."""
     if log.producers is None and not log.load_producers_locked():
         raise StorageError(f"{log.name}: the state of its producers could not be read")
 
 
-def _lower(log: ReplicaLog, offset: int) -> None:
+def _lower(log: TruncatableLog, offset: int) -> None:
     """Step 1. What is written down of other logs comes with it."""
     start = log.log_start_offset
     log.replica.lower(offset)
@@ -114,15 +125,16 @@ def _lower(log: ReplicaLog, offset: int) -> None:
     log.services.end_lowered(log, offset)
 
 
-def _cut(log: ReplicaLog, offset: int) -> None:
+def _cut(log: TruncatableLog, offset: int) -> None:
     segments = log.segments
     i = max(i for i, segment in enumerate(segments) if segment.base_offset <= offset)
     old = segments[i]
     position, end = _place(log, old, offset)
     _lower(log, end)
     file_ops.unlink(index_file.path_of(old), missing_ok=True)
-    transaction_index.cut(log.directory, old.base_offset, end)
     log.producer_state.cut_locked(end)
+    file_ops.sync_directory(log.directory)  # a snapshot that came back would take the shorter file for whole
+    transaction_index.cut(log.directory, old.base_offset, end)
     start = min(log.log_start_offset, end)
     if old.path_suffix or not _cut_in_place(log, old, position, segments[:i], start, end):
         with old:
@@ -140,7 +152,7 @@ def _cut(log: ReplicaLog, offset: int) -> None:
     log.services.log_start_moved(log)
 
 
-def _place(log: ReplicaLog, segment: Segment, offset: int) -> tuple[int, int]:
+def _place(log: TruncatableLog, segment: Segment, offset: int) -> tuple[int, int]:
     """(position of the first batch that reaches beyond `offset`, where the log ends then).
 
     That is `offset`, unless it lies inside a batch, or behind bytes that are none.
@@ -169,7 +181,7 @@ def _walk(segment: Segment, position: int, offset: int) -> tuple[int, int] | Non
 
 
 def _cut_in_place(
-    log: ReplicaLog, old: Segment, position: int, before: tuple[Segment, ...], start: int, end: int
+    log: TruncatableLog, old: Segment, position: int, before: tuple[Segment, ...], start: int, end: int
 ) -> bool:
     """Steps 3 and 4 in the segment's own file; False, and nothing done, while somebody has it pinned."""
     new = _front_of(log, old, position)
@@ -185,7 +197,7 @@ def _cut_in_place(
 
 
 def _replace_by_copy(
-    log: ReplicaLog, old: Segment, position: int, before: tuple[Segment, ...], start: int, end: int
+    log: TruncatableLog, old: Segment, position: int, before: tuple[Segment, ...], start: int, end: int
 ) -> None:
     """Steps 3 and 4 by a new file with the front of a segment whose own stays with its readers."""
     target = f"{log.directory}/{old.name}{log.format.suffix}"
@@ -209,7 +221,7 @@ def _replace_by_copy(
         raise
 
 
-def _front_of(log: ReplicaLog, old: Segment, position: int) -> Segment:
+def _front_of(log: TruncatableLog, old: Segment, position: int) -> Segment:
     """A segment of the first bytes of another, with all that is known of them. SegmentUnreadable, OSError."""
     new = Segment(
         log.services.cache,
@@ -235,7 +247,7 @@ def _front_of(log: ReplicaLog, old: Segment, position: int) -> Segment:
     return new
 
 
-def _scan_of(log: ReplicaLog, new: Segment, old: Segment, position: int) -> SegmentScan:
+def _scan_of(log: TruncatableLog, new: Segment, old: Segment, position: int) -> SegmentScan:
     """A scan that completes the index of a segment's front: from the last entry in it, where the newest time that
     the whole had stands before that; else from its begin."""
     index = old.index
@@ -256,7 +268,7 @@ def _scan_of(log: ReplicaLog, new: Segment, old: Segment, position: int) -> Segm
     return SegmentScan(new, next_offset=new.base_offset, index=SegmentIndex(), index_interval=interval)
 
 
-def _take_away(log: ReplicaLog, segments: tuple[Segment, ...]) -> None:
+def _take_away(log: TruncatableLog, segments: tuple[Segment, ...]) -> None:
     """Renames the files of segments that are no longer the log's."""
     if not segments:
         return
@@ -267,7 +279,7 @@ def _take_away(log: ReplicaLog, segments: tuple[Segment, ...]) -> None:
     log.entries.removal_ended()
 
 
-def _begin_anew(log: ReplicaLog, offset: int) -> None:
+def _begin_anew(log: TruncatableLog, offset: int) -> None:
     old = log.segments
     _lower(log, min(offset, old[0].base_offset))
     for segment in old:

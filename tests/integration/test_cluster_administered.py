@@ -22,7 +22,7 @@ from kafkalite.protocol.messages.metadata import MetadataRequest, MetadataReques
 from kafkalite.settings.broker import BROKER_SETTINGS
 from kafkalite.settings.topic_rows import TOPIC_SETTINGS
 from tests.kit.harness.admin_storm import Storm
-from tests.kit.harness.clustered import ServingBroker, cluster_settings, journal_operations, member_of
+from tests.kit.harness.clustered import cluster_settings, journal_operations, member_of
 from tests.kit.processes.apache_kafka import ApacheKafka, run_tool
 from tests.kit.processes.broker import free_port, wait_until
 
@@ -76,7 +76,7 @@ def test_settings_changed_through_us_are_what_a_java_broker_tells(kafka_jars: Pa
     assert kafka_jars
     with (
         ApacheKafka(tmp_path / "kafka") as kafka,
-        ServingBroker(cluster_settings(controllers_of(kafka), tmp_path / "broker")) as broker,
+        Broker(cluster_settings(controllers_of(kafka), tmp_path / "broker")) as broker,
         Client(broker.bootstrap_servers) as client,
     ):
         client.admin.create_topic("orders", partitions=2, configs={"retention.ms": "5000"})
@@ -136,7 +136,7 @@ def test_rules_and_users_made_through_us_hold_at_both_brokers(kafka_jars: Path, 
     with kafka:
         ours = {**cluster_settings(controllers_of(kafka), tmp_path / "broker"), **AUTHORIZER, **signed_in}
         ours |= {"listeners": "SASL://127.0.0.1:0,PLAINTEXT://127.0.0.1:0", "inter.broker.listener.name": "PLAINTEXT"}
-        with ServingBroker(ours) as broker, Client(broker.bootstrap_servers) as client:
+        with Broker(ours) as broker, Client(broker.bootstrap_servers) as client:
             for name in ("orders", "secrets", "t1", "t2"):
                 client.admin.create_topic(name, partitions=1)
             client.users.set_password("ann", "secret", "SCRAM-SHA-256", 4096)
@@ -203,7 +203,7 @@ def test_no_producer_id_is_given_twice_in_a_cluster(kafka_jars: Path, tmp_path: 
             return None if answer.error_code else answer.producer_id + 1  # 0 is one of them, and no None
 
         for crash in (True, True, False):
-            broker = ServingBroker(cluster_settings(controllers_of(kafka), tmp_path / "broker")).start()
+            broker = Broker(cluster_settings(controllers_of(kafka), tmp_path / "broker")).start()
             assert broker._transactions is not None
             ids = broker._transactions.producer_ids
             for _ in range(1500):  # one block and a half

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kafkalite.broker import Broker
 from kafkalite.client import Client
 from kafkalite.cluster.lifecycle import Phase
 from kafkalite.errors import ErrorCode, KafkaError
-from tests.kit.harness.clustered import ServingBroker, cluster_settings, member_of
+from tests.kit.harness.clustered import cluster_settings, member_of
 from tests.kit.processes.apache_kafka import KafkaController
 from tests.kit.processes.broker import free_port, wait_until
 
 if TYPE_CHECKING:
-    from kafkalite.broker import Broker
     from kafkalite.cluster.member import Member
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -61,7 +61,7 @@ def controllers(kafka_jars: Path, tmp_path: Path) -> Iterator[Controllers]:
 @pytest.fixture
 def broker(controllers: Controllers, tmp_path: Path) -> Iterator[Broker]:
     given = cluster_settings(controllers.bootstrap, tmp_path / "broker", broker_heartbeat_interval_ms=500)
-    with ServingBroker(given | {"initial.broker.registration.timeout.ms": WAIT_S * 1000}) as running:
+    with Broker(given | {"initial.broker.registration.timeout.ms": WAIT_S * 1000}) as running:
         yield running
 
 

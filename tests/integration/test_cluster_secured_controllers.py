@@ -17,7 +17,7 @@ from kafkalite.protocol.messages.allocate_producer_ids import AllocateProducerId
 from kafkalite.protocol.messages.metadata import MetadataRequest
 from kafkalite.settings.broker import BrokerConfig
 from tests.kit.harness.certificates import Authority
-from tests.kit.harness.clustered import ServingBroker, cluster_settings, member_of
+from tests.kit.harness.clustered import cluster_settings, member_of
 from tests.kit.harness.sasl_broker import PASSWORD as SASL_PASSWORD
 from tests.kit.harness.sasl_broker import SaslBroker, SaslTlsBroker
 from tests.kit.processes.apache_kafka import KafkaController
@@ -90,7 +90,7 @@ def test_broker_joins_controllers_that_ask_who_it_is(
     with controller:
         quorum = {"controller.quorum.voters": f"3000@{controller.address}"}
         wanted = cluster_settings(controller.address, tmp_path / "broker") | quorum
-        with ServingBroker(wanted | ours) as broker:
+        with Broker(wanted | ours) as broker:
             member = member_of(broker)
             begun = member.image.offset
             # Sessions end, and others begin: the log, the beats and what is passed on go on.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from kafkalite.broker import Broker
 from kafkalite.client.connection import Connection
 from kafkalite.cluster import metadata_types as types
 from kafkalite.errors import ErrorCode
@@ -22,11 +22,8 @@ from kafkalite.protocol.messages.incremental_alter_configs import (
 )
 from kafkalite.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from tests.kit.fakes.controller import BLOCK_SIZE, ScriptedController
-from tests.kit.harness.clustered import ServingBroker, cluster_settings, journal_operations
+from tests.kit.harness.clustered import cluster_settings, journal_operations
 from tests.kit.processes.broker import wait_until
-
-if TYPE_CHECKING:
-    from kafkalite.broker import Broker
 
 WAIT_S = 60
 TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
@@ -58,7 +55,7 @@ def broker(controller: ScriptedController, tmp_path: Path) -> Iterator[Broker]:
         config(CLIENT_METRICS, "some", "metrics", "org.apache"),
     )
     given = cluster_settings(controller.address, tmp_path, metrics_listeners="http://127.0.0.1:0")
-    with ServingBroker(given) as running:
+    with Broker(given) as running:
         yield running
 
 
@@ -208,7 +205,7 @@ def test_journal_has_nothing_of_the_cluster(broker: Broker, connection: Connecti
 def test_producer_ids_come_in_blocks_from_the_controller(controller: ScriptedController, tmp_path: Path) -> None:
     given: list[int] = []
     for crash in (True, False):
-        broker = ServingBroker(cluster_settings(controller.address, tmp_path)).start()
+        broker = Broker(cluster_settings(controller.address, tmp_path)).start()
         assert broker._transactions is not None
         ids = broker._transactions.producer_ids
         given += [wait_until(ids.take, WAIT_S, "an id is there") for _ in range(2 * BLOCK_SIZE)]

@@ -7,9 +7,10 @@ nothing that was cut comes back, nothing that was flushed is missing, and epochs
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -311,3 +312,61 @@ def test_a_power_cut_leaves_a_front_of_a_replica(seed: int, model: str) -> None:
 def test_a_power_cut_leaves_a_front_of_a_replica_at_length(block: int, model: str) -> None:
     for seed in range(1000 + block * 200, 1200 + block * 200):
         cut_power(seed, model)
+
+
+def filled(seed: int) -> Run:
+    """Three segments of one epoch, all of it flushed."""
+    run = Run(SimulatedPath("/one"), seed)  # type: ignore[arg-type]
+    run.window = 1
+    while len(run.log.segments) < 3:
+        batch = run.batches.next(run.history.end, 0)
+        run.history.take(batch)
+        run.log.append_as_follower(batch, 0)
+    run.log.flush()
+    run.flushed = run.history.end
+    return run
+
+
+def cut_in_the_middle(run: Run) -> None:
+    """A cut in the second of three segments, where a batch begins."""
+    middle = run.log.segments[1].base_offset
+    bases = [base for base, _, _, _ in run.history.batches if base > middle]
+    offset = bases[min(3, len(bases) - 1)]
+    run.before = run.history.copy()
+    run.history.cut(offset)
+    run.flushed = run.history.end
+    run.log.truncate_to(offset)
+    run.before = None
+
+
+def after_the_cut_of_power(power: Power, run: Run, model: str) -> None:
+    run.let_go()
+    release(run.log)
+    power.changes_left = -1
+    power.disk.crash("/one", run.draw, model)
+    after = run.harness.opened(clean=False)
+    judge(run, after)
+    release(after)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_segments_above_a_cut_do_not_come_back(seed: int) -> None:
+    with in_memory() as power:
+        run = filled(seed)
+        cut_in_the_middle(run)
+        after_the_cut_of_power(power, run, "durable")
+
+
+@pytest.mark.parametrize("model", sorted(LEFT))
+def test_front_of_a_segment_that_a_reader_has_is_whole_under_its_name(model: str) -> None:
+    """Power goes at each change of the disk that a cut makes."""
+    for changes, seed in itertools.product(range(45), range(12)):
+        with in_memory() as power:
+            run = filled(seed)
+            _, piece = run.log.read_blocking(run.log.segments[1].base_offset, 3000)
+            assert piece is not None
+            run.held.append((piece, piece.tobytes()))
+            power.changes_left = changes
+            with suppress(KafkaError, OSError):
+                cut_in_the_middle(run)
+            after_the_cut_of_power(power, run, model)

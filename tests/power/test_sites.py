@@ -82,10 +82,11 @@ KNOWN: dict[str, str] = {
         "none: an index that comes back vouches for bytes of the old log, which are whole wherever that comes back"
     ),
     f"{LOG}truncation:_begin_anew#1": f"found: {REPLICAS}, durable, seed 5105",
-    f"{LOG}truncation:_cut#0": f"found: {REPLICAS}, durable, seed 5000: what was cut is there again",
-    f"{LOG}truncation:_cut#1": f"none found in 1000 runs of {REPLICAS}: most often the next sync has the names too",
+    f"{LOG}truncation:_cut#0": f"found: {REPLICAS}::test_front_of_a_segment_that_a_reader_has_is_whole_under_its_name",
+    f"{LOG}truncation:_cut#1": f"found: {REPLICAS}::test_segments_above_a_cut_do_not_come_back",
+    f"{LOG}truncation:_cut#2": f"found: {REPLICAS}::test_front_of_a_segment_that_a_reader_has_is_whole_under_its_name",
     f"{LOG}truncation:_replace_by_copy#0": (
-        f"none found in 1000 runs of {REPLICAS}: it needs a reader, and power that goes between rename and sync"
+        f"found: {REPLICAS}::test_front_of_a_segment_that_a_reader_has_is_whole_under_its_name"
     ),
     f"{LOG}leader_epochs:LeaderEpochs._replace#0": f"found: {REPLICAS}, durable, seed 5002: epochs are missing",
     f"{LOG}journal:Journal.open#0": "none: a torn last line that comes again is cut off again",

@@ -5,18 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from kafkalite.broker import Broker
-
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from kafkalite.broker import Broker
     from kafkalite.cluster.member import Member
-
-
-class ServingBroker(Broker):
-    """One that asks to be let in, whatever it leads."""
-
-    _serves_in_cluster = True
 
 
 def cluster_settings(controllers: str, directory: Path, **more: object) -> dict[str, object]:

@@ -82,7 +82,11 @@ def test_coordinators_topic_is_asked_for_once_at_a_time_in_the_brokers_name(capl
     (topic,) = request.topics
     assert (key, topic.name, topic.num_partitions, topic.replication_factor) == (19, "__consumer_offsets", 50, 1)
     assert [(each.name, each.value) for each in topic.configs] == [("cleanup.policy", "compact")]
-    answer.complete(CreateTopicsResponse(topics=[CreatableTopicResult(error_code=38, error_message="no room")]))
+    answer.complete(
+        CreateTopicsResponse(
+            topics=[CreatableTopicResult(error_code=ErrorCode.INVALID_REPLICATION_FACTOR, error_message="no room")]
+        )
+    )
     assert "no room" in caplog.text
     controller.creation.ask_internal("__consumer_offsets", 50, 1, {})
     controller.own[1][2].complete(None)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafkalite.coordinator.markers import Mark
+from kafkalite.coordinator.mark import Mark
 from kafkalite.coordinator.remote import Ask, Remote
 from kafkalite.errors import ErrorCode
 from kafkalite.model import TopicPartition
@@ -101,7 +101,10 @@ def test_questions_go_together_by_transaction(peers: HeldPeers) -> None:
     ("response", "code"),
     [
         (None, ErrorCode.COORDINATOR_NOT_AVAILABLE),
-        (AddPartitionsToTxnResponse(error_code=31), ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+        (
+            AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+            ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ),
         (AddPartitionsToTxnResponse(), ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (
             AddPartitionsToTxnResponse(results_by_transaction=[result("a", {0: 120})]),
