@@ -6,13 +6,13 @@ import logging
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from kafkalite.acls import Acl, AclOperation, AclPermission, PatternType, ResourceType
+from kafkalite.broker import Broker
 from kafkalite.client import Client
 from kafkalite.client.connection import Connection
 from kafkalite.client.errors import ClientError
@@ -31,11 +31,8 @@ from kafkalite.protocol.messages.renew_delegation_token import RenewDelegationTo
 from kafkalite.security.scram import new_credential
 from kafkalite.settings.areas.permissions import STANDARD_AUTHORIZER
 from tests.kit.fakes.controller import ScriptedController
-from tests.kit.harness.clustered import ServingBroker, cluster_settings, journal_operations, member_of
+from tests.kit.harness.clustered import cluster_settings, journal_operations, member_of
 from tests.kit.processes.broker import wait_until
-
-if TYPE_CHECKING:
-    from kafkalite.broker import Broker
 
 WAIT_S = 60
 PASSWORD = "correct horse"
@@ -114,7 +111,7 @@ def codes(connection: Connection, *names: str) -> dict[str, int]:
 
 def test_users_of_the_cluster_sign_in_and_its_rules_hold(controller: ScriptedController, tmp_path: Path) -> None:
     controller.append(user("ann"), user("root", "SCRAM-SHA-512"), rule(may_read("orders")))
-    with ServingBroker(secured(controller, tmp_path)) as broker:
+    with Broker(secured(controller, tmp_path)) as broker:
         connection = connect(broker)
         assert connection.features["metadata.version"] == 27
         assert not connection.supports(api.DESCRIBE_QUORUM)  # which that controller does not serve
@@ -142,7 +139,7 @@ def test_users_of_the_cluster_sign_in_and_its_rules_hold(controller: ScriptedCon
 def test_changes_of_users_and_rules_hold_at_once_and_whole(controller: ScriptedController, tmp_path: Path) -> None:
     entry = rule(may_read("orders"))
     controller.append(user("ann"), entry, rule(may_read("orders")))  # said twice, under two ids
-    with ServingBroker(secured(controller, tmp_path)) as broker:
+    with Broker(secured(controller, tmp_path)) as broker:
         connection = connect(broker)
         denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         image = lambda: member_of(broker).image  # noqa: E731  # the present one
@@ -167,7 +164,7 @@ def test_what_the_controller_answers_is_not_asked_of_the_rules_here(
     controller: ScriptedController, tmp_path: Path
 ) -> None:
     controller.append(user("ann"))
-    with ServingBroker(secured(controller, tmp_path)) as broker:
+    with Broker(secured(controller, tmp_path)) as broker:
         connection = connect(broker)
         (made,) = connection.request(api.CREATE_TOPICS, CreateTopicsRequest(topics=[CreatableTopic(name="new")])).topics
         assert made.error_code == 0  # says this controller, who is told who asks
@@ -183,7 +180,7 @@ def test_rules_are_there_before_clients_are_served(controller: ScriptedControlle
     rules = [rule(may_read(f"t{number}")) for number in range(2000)]
     controller.append(user("ann"), rule(may_read("orders", AclPermission.DENY)), *rules)
     given = secured(controller, tmp_path, **{"allow.everyone.if.no.acl.found": "true"})
-    with ServingBroker(given) as broker:
+    with Broker(given) as broker:
         connection = connect(broker)
         assert codes(connection, "orders", "secrets") == {
             "orders": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -193,7 +190,7 @@ def test_rules_are_there_before_clients_are_served(controller: ScriptedControlle
 
 
 def test_rule_that_is_not_understood_stops_the_broker(controller: ScriptedController, tmp_path: Path) -> None:
-    with ServingBroker(secured(controller, tmp_path)) as broker:
+    with Broker(secured(controller, tmp_path)) as broker:
         entry = rule(may_read("orders"))
         entry.operation = 99
         controller.append(entry)
@@ -204,7 +201,7 @@ def test_rules_without_an_authorizer_are_told_in_the_log(
     controller: ScriptedController, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     controller.append(rule(may_read("orders")))
-    with ServingBroker(cluster_settings(controller.address, tmp_path)) as broker:
+    with Broker(cluster_settings(controller.address, tmp_path)) as broker:
         assert "authorizer.class.name is not set" in caplog.text
         with Client(broker.bootstrap_servers) as client, pytest.raises(KafkaError) as refused:
             client.acls.find()
@@ -218,7 +215,7 @@ def test_tokens_are_the_controllers_for_those_who_are_known(controller: Scripted
         api.RENEW_DELEGATION_TOKEN: RenewDelegationTokenRequest(hmac=b"h"),
         api.EXPIRE_DELEGATION_TOKEN: ExpireDelegationTokenRequest(hmac=b"h"),
     }
-    with ServingBroker(secured(controller, tmp_path)) as broker:
+    with Broker(secured(controller, tmp_path)) as broker:
         endpoint = broker.endpoints["PLAINTEXT"]
         anonymous = Connection.connect(endpoint.host, endpoint.port, client_id="test")
         for key, request in requests.items():
@@ -239,7 +236,7 @@ def test_tokens_are_the_controllers_for_those_who_are_known(controller: Scripted
 
 def test_librdkafka_signs_in_and_sees_what_it_may(controller: ScriptedController, tmp_path: Path) -> None:
     controller.append(user("ann", "SCRAM-SHA-512"), rule(may_read("orders")))
-    with ServingBroker(secured(controller, tmp_path)) as broker:
+    with Broker(secured(controller, tmp_path)) as broker:
         wait_until(lambda: not member_of(broker).image.brokers[7].fenced, WAIT_S, "it knows that it was let in")
         given = {
             "bootstrap.servers": str(broker.endpoints["SASL"]),

@@ -72,6 +72,9 @@ class Authority:
         builder = build_certificate(self.name, self.name, self.key, 0, 3650)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         builder = builder.add_extension(_usage(signs=True), critical=True)
+        builder = builder.add_extension(
+            x509.SubjectKeyIdentifier.from_public_key(self.key.public_key()), critical=False
+        )
         self.certificate = builder.sign(self.key, hashes.SHA256())
 
     def issue(
@@ -95,6 +98,8 @@ class Authority:
             purposes.append(ExtendedKeyUsageOID.CLIENT_AUTH)
         builder = builder.add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
         builder = builder.add_extension(_usage(signs=False), critical=True)
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
+        builder = builder.add_extension(issuer, critical=False)
         if not client:
             names = [x509.DNSName(host) for host in hosts]
             numbers = [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]

@@ -166,6 +166,7 @@ def test_handshakes_get_eight_steps_a_turn_and_the_others_their_turn_next(server
         server.io.now += 0.001
 
 
+@pytest.mark.slow  # what other threads of the process are given at the same time is counted too
 @pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="it does not tell what is given out")
 def test_buffers_are_kept_while_a_client_asks_at_once_and_given_back_when_it_is_still(server: Server) -> None:
     served = server.accept()
