@@ -342,23 +342,34 @@ def test_stop_before_the_partitions_are_known_loses_nothing(controller: Scripted
         assert part_of(read(connection, ORDERS)).high_watermark == 1
 
 
+def coordinators_of(
+    connection: Connection, request: find_coordinator.FindCoordinatorRequest
+) -> list[find_coordinator.Coordinator]:
+    return list(connection.request(api.FIND_COORDINATOR, request).coordinators)
+
+
 def test_coordinators_are_who_leads_their_partitions(controller: ScriptedController, tmp_path: Path) -> None:
     controller.append(
         *topic("__consumer_offsets", ORDERS, OWN, ELSEWHERE), *topic("__transaction_state", OTHER, ELSEWHERE)
     )
     with Broker(settings(controller, tmp_path)) as broker, connect(broker) as connection:
         request = find_coordinator.FindCoordinatorRequest(key_type=0, coordinator_keys=["a", "b"])
-        found = connection.request(api.FIND_COORDINATOR, request).coordinators
-        assert sorted((each.node_id, each.port) for each in found) == [(ELSEWHERE, 9092), (OWN, broker.port)]
+        both = [(ELSEWHERE, 9092), (OWN, broker.port)]  # once this broker is let in
+        wait_until(
+            lambda: sorted((each.node_id, each.port) for each in coordinators_of(connection, request)) == both,
+            WAIT_S,
+            "both brokers coordinate",
+        )
+        found = coordinators_of(connection, request)
         request = find_coordinator.FindCoordinatorRequest(key_type=1, coordinator_keys=["x"])
-        (other,) = connection.request(api.FIND_COORDINATOR, request).coordinators
+        (other,) = coordinators_of(connection, request)
         assert (other.node_id, other.host) == (ELSEWHERE, "elsewhere")
-        assert connection.request(api.LIST_GROUPS, list_groups.ListGroupsRequest()).error_code == 0
         groups = broker._groups
         assert groups is not None
-        codes = {each.key: groups.error_of(each.key) for each in found}
         here = {each.key for each in found if each.node_id == OWN}
-        assert codes == {key: 0 if key in here else ErrorCode.NOT_COORDINATOR for key in "ab"}
+        wanted = {key: 0 if key in here else int(ErrorCode.NOT_COORDINATOR) for key in "ab"}
+        wait_until(lambda: {key: int(groups.error_of(key)) for key in "ab"} == wanted, WAIT_S, "its groups are loaded")
+        assert connection.request(api.LIST_GROUPS, list_groups.ListGroupsRequest()).error_code == 0
         controller.append(moved(ORDERS, 0, ELSEWHERE), moved(ORDERS, 1, ELSEWHERE))
         gone = int(ErrorCode.NOT_COORDINATOR)
         wait_until(lambda: {groups.error_of(key) for key in "ab"} == {gone}, WAIT_S, "others coordinate")
