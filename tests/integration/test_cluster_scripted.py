@@ -112,6 +112,11 @@ def test_clients_are_told_of_the_cluster(controller: ScriptedController, tmp_pat
     )
     with Broker(settings(controller, tmp_path)) as broker:
         connection = Connection.connect("127.0.0.1", broker.port, client_id="test")
+        wait_until(
+            lambda: len(connection.request(api.METADATA, MetadataRequest(topics=None)).brokers) == 2,
+            WAIT_S,
+            "the broker is let in",
+        )
         response = connection.request(api.METADATA, MetadataRequest(topics=None))
         assert [(each.node_id, each.host, each.port, each.rack) for each in response.brokers] == [
             (1, "elsewhere", 9092, "r"),
